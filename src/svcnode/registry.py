@@ -18,7 +18,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 from weakref import WeakSet
 
 from svcnode.clock import WallTimes
@@ -44,7 +44,7 @@ from svcnode.definition import CheckOptions, define, validate_option_names
 from svcnode.feed import ChangeFeed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from svcnode.definition import Definition, ProbeConfig, ServiceOptions
     from svcnode.feed import OnChange, OnEvidence
@@ -53,6 +53,18 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[[], Any]")
 
 _instances: WeakSet[ServiceRegistry] = WeakSet()
+
+
+class Registrar(Protocol):
+    """Registers services in a node: the node itself, or an object that combines several sources of services.
+
+    After `add`, the node has the service. After `deregister`, it may still have it, from another source.
+    """
+
+    def __contains__(self, service_id: object, /) -> bool: ...
+    def add(self, definition: Definition, /, *, registered_at_s: float | None = None) -> object: ...
+    def replace(self, definition: Definition, /) -> None: ...
+    def deregister(self, service_id: str, /) -> None: ...
 
 
 class Handle:
@@ -88,14 +100,14 @@ class Handle:
 
 
 class _Entry:
-    """A registered service and its state. `is_queued`: the expiry heap holds it, maybe for an earlier time."""
+    """A registered service and its state. `queued_for_s`: when the expiry heap returns it; never later than it expires."""
 
-    __slots__ = ("expires_at_s", "is_queued", "probe_config", "service", "state")
+    __slots__ = ("expires_at_s", "probe_config", "queued_for_s", "service", "state")
 
     def __init__(self, definition: Definition, state: ServiceState) -> None:
         self.service = definition.service
         self.probe_config = definition.probe_config
-        self.is_queued = False
+        self.queued_for_s = math.inf
         self.set_state(state)
 
     def set_state(self, state: ServiceState) -> None:
@@ -181,18 +193,19 @@ class ServiceRegistry:
             entry = self._entry(service_id)
             if registered_at_s < entry.state.registered_at_s:
                 entry.set_state(entry.state._replace(registered_at_s=registered_at_s))
-                self._queue_expiry(entry)  # it expires earlier than it was queued for
+                self._queue_expiry(entry)
 
-    def replace(self, definition: Definition) -> None:
+    def replace(self, definition: Definition, *, keeps_state: bool = False) -> None:
         """Redefine a registered service. Its position in the list does not change.
 
         The state is kept and follows the new policy, unless the evidence now has another source: another probe, or
-        heartbeats instead of reports. Then the service starts again without evidence.
+        heartbeats instead of reports. Then the service starts again without evidence, except with `keeps_state`: the
+        same service is only checked elsewhere.
         """
         service_id = definition.service.id
         with self._change() as now_s:
             old = self._entry(service_id)
-            if _evidence_source(definition) == _evidence_source(old):
+            if keeps_state or _evidence_source(definition) == _evidence_source(old):
                 state = state_machine.as_of(old.state, now_s, old.service.policy)
                 state = state_machine.as_of(state, now_s, definition.service.policy)
             else:
@@ -210,6 +223,15 @@ class ServiceRegistry:
             self._compact_expiry_heap()
             self._update_tally(entry.tally, Tally())
             self._publish(ChangeKind.DEREGISTERED, now_s, service_id, before=entry.state)
+
+    def reorder(self, ids: Iterable[str]) -> None:
+        """Set the order of the list. Services that are not named follow in their old order."""
+        with self._change() as now_s:
+            old = self._entries
+            order = dict.fromkeys((*(service_id for service_id in ids if service_id in old), *old))
+            if list(order) != list(old):
+                self._entries = {service_id: old[service_id] for service_id in order}
+                self._publish(ChangeKind.NODE, now_s)
 
     # ---- evidence
 
@@ -254,6 +276,19 @@ class ServiceRegistry:
             self._feed.publish_evidence(service_id, checks[service_id], state)
         self._feed.deliver()
         return states
+
+    def mirror(self, states: Mapping[str, ServiceState]) -> None:
+        """Set states that were decided elsewhere, by service id. They expire as all others; unknown ids are ignored."""
+        with self._change() as now_s:
+            for service_id, state in states.items():
+                entry = self._entries.get(service_id)
+                if entry is not None:
+                    self._set_state(entry, state, now_s)
+            self._compact_expiry_heap()
+
+    def publish_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
+        """Call the evidence listeners for a check whose state `mirror` sets."""
+        self._feed.publish_evidence(service_id, evidence, state)
 
     def beat(self, service_id: str) -> None:
         """Record a heartbeat of a service registered with a `ttl`."""
@@ -320,9 +355,10 @@ class ServiceRegistry:
             return
         with self._change() as now_s:
             while self._expiry_heap and self._expiry_heap[0][0] <= now_s:
-                entry = heapq.heappop(self._expiry_heap)[2]
-                entry.is_queued = False
-                if self._is_registered(entry):
+                item = heapq.heappop(self._expiry_heap)
+                if self._is_current(item):
+                    entry = item[2]
+                    entry.queued_for_s = math.inf
                     self._set_state(entry, entry.state, now_s)
             self._update_next_expiry()
 
@@ -405,7 +441,7 @@ class ServiceRegistry:
         if now_s >= entry.expires_at_s:  # late evidence may have expired already
             state = self._as_of(entry, now_s)
             entry.set_state(state)
-        if not entry.is_queued:
+        if entry.expires_at_s < entry.queued_for_s:
             self._queue_expiry(entry)
         if state.status is not before.status:
             impact = entry.service.impact
@@ -415,21 +451,23 @@ class ServiceRegistry:
             self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=state)
 
     def _queue_expiry(self, entry: _Entry) -> None:
-        if entry.expires_at_s < math.inf:
+        if entry.expires_at_s < entry.queued_for_s:
             heapq.heappush(self._expiry_heap, (entry.expires_at_s, next(self._tiebreaker), entry))
-            entry.is_queued = True
+            entry.queued_for_s = entry.expires_at_s
             self._update_next_expiry()
 
     def _update_next_expiry(self) -> None:
         self.next_expiry_at_s = self._expiry_heap[0][0] if self._expiry_heap else math.inf
 
-    def _is_registered(self, entry: _Entry) -> bool:
-        return self._entries.get(entry.service.id) is entry
+    def _is_current(self, item: tuple[float, int, _Entry]) -> bool:
+        """False if the service was removed or redefined, or queued for an earlier time."""
+        queued_for_s, _, entry = item
+        return queued_for_s == entry.queued_for_s and self._entries.get(entry.service.id) is entry
 
     def _compact_expiry_heap(self) -> None:
-        """Drop entries of removed services, which would otherwise stay until their time comes, up to a week."""
+        """Drop items that are not current, which would otherwise stay until their time comes, up to a week."""
         if len(self._expiry_heap) > 2 * len(self._entries) + 64:
-            self._expiry_heap = [item for item in self._expiry_heap if self._is_registered(item[2])]
+            self._expiry_heap = [item for item in self._expiry_heap if self._is_current(item)]
             heapq.heapify(self._expiry_heap)
             self._update_next_expiry()
 
@@ -446,7 +484,7 @@ class ServiceRegistry:
         self._tally, self._expiry_heap = Tally(), []
         for entry in self._entries.values():
             entry.set_state(entry.state)
-            entry.is_queued = False
+            entry.queued_for_s = math.inf
             self._queue_expiry(entry)
             self._update_tally(Tally(), entry.tally)
         self._update_next_expiry()

@@ -317,6 +317,105 @@ def test_a_kept_state_still_expires(node: Node, clock: VirtualClock) -> None:
     assert node.status("db-1") is Status.INITIALIZING
 
 
+@pytest.mark.parametrize("changed", [define("db-1"), probed(name="new")], ids=["no probe", "probe"])
+def test_a_service_that_is_checked_elsewhere_keeps_its_state(node: Node, changed: Definition) -> None:
+    node.add(define("db-1", probe=UnusedProbe("elsewhere")))
+    node.record("db-1", READY)
+    before = node.state("db-1")
+    node.replace(changed, keeps_state=True)
+    assert node.state("db-1") == before
+
+
+def test_a_service_without_any_heartbeat_keeps_its_state_and_is_stale_at_once(node: Node, clock: VirtualClock) -> None:
+    node.add(define("db-1", ttl=10))
+    clock.advance(60.0)
+    node.replace(probed(stale_after="20s"), keeps_state=True)
+    assert (node.status("db-1"), node.state("db-1").code) == (Status.INITIALIZING, ReasonCode.STALE)
+
+
+def test_the_list_has_the_order_that_is_set_and_unnamed_services_follow(node: Node) -> None:
+    for service_id in ("a", "b", "c", "d"):
+        node.register(service_id)
+    revision = node.revision
+    node.reorder(["d", "unknown", "b", "d"])
+    assert ids_of(node) == ["d", "b", "a", "c"]
+    assert node.revision == revision + 1
+
+
+def test_the_same_order_is_no_change(node: Node, changes: list[Change]) -> None:
+    for service_id in ("a", "b", "c"):
+        node.register(service_id)
+    revision = node.revision
+    changes.clear()
+    node.reorder(["a", "b"])
+    assert (ids_of(node), node.revision, changes) == (["a", "b", "c"], revision, [])
+
+
+# ---- states that are decided elsewhere
+
+
+def mirrored(node: Node, status: Status, at_s: float) -> ServiceState:
+    return node.state("db-1")._replace(
+        status=status, reason="decided elsewhere", since_s=at_s, last_ready_at_s=at_s, last_evidence_at_s=at_s
+    )
+
+
+def test_a_mirrored_state_is_published_as_any_other(node: Node, changes: list[Change]) -> None:
+    node.add(probed(impact="critical"))
+    state = mirrored(node, Status.DOWN, 99.0)
+    node.mirror({"db-1": state, "unknown": state})
+    assert (node.state("db-1"), node.health, len(node)) == (state, 503, 1)
+    assert [(change.kind, change.service_id) for change in changes] == [
+        (ChangeKind.REGISTERED, "db-1"),
+        (ChangeKind.STATUS, "db-1"),
+    ]
+
+
+def test_a_mirrored_state_expires_with_its_evidence(node: Node, clock: VirtualClock) -> None:
+    node.add(probed(stale_after="20s"))
+    node.mirror({"db-1": mirrored(node, Status.UP, 90.0)})
+    clock.advance(9.5)
+    assert node.health == 200
+    clock.advance(0.5)
+    assert node.health == 206
+
+
+def test_a_mirrored_state_whose_evidence_is_too_old_is_never_up(node: Node, changes: list[Change]) -> None:
+    node.add(probed(stale_after="20s"))
+    node.mirror({"db-1": mirrored(node, Status.UP, 80.0)})
+    assert (node.state("db-1").code, node.health) == (ReasonCode.STALE, 206)
+    assert [change.kind for change in changes] == [ChangeKind.REGISTERED]
+
+
+def test_a_mirrored_state_with_older_evidence_expires_earlier(node: Node, clock: VirtualClock) -> None:
+    node.add(probed(stale_after="20s"))
+    for at_s in (100.0, 95.0, 85.0):
+        node.mirror({"db-1": mirrored(node, Status.UP, at_s)})
+    clock.advance(5.0)
+    assert node.health == 206
+
+
+def test_mirrored_states_do_not_grow_the_expiry_heap(node: Node, clock: VirtualClock) -> None:
+    node.add(probed(stale_after="20s"))
+    for step in range(1000):
+        node.mirror({"db-1": mirrored(node, Status.UP, 100.0 - step / 1000)})
+    assert len(node._expiry_heap) <= 2 + 64
+    clock.advance(20.0)
+    node.mirror({"db-1": mirrored(node, Status.UP, 120.0)})
+    assert node.health == 200
+    assert len(node._expiry_heap) == 1
+
+
+def test_evidence_of_a_mirrored_state_reaches_the_evidence_listeners(node: Node) -> None:
+    node.add(probed())
+    received: list[tuple[str, Evidence, ServiceState]] = []
+    node.subscribe(on_evidence=lambda *arguments: received.append(arguments))
+    evidence, state = Evidence(READY, 99.0), mirrored(node, Status.UP, 99.0)
+    node.publish_evidence("db-1", evidence, state)
+    assert received == [("db-1", evidence, state)]
+    assert node.status("db-1") is Status.INITIALIZING
+
+
 # ---- evidence
 
 

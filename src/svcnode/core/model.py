@@ -275,7 +275,7 @@ class ChangeKind(Enum):
     REPLACED = "replaced"
     DEREGISTERED = "deregistered"
     STATUS = "status"
-    NODE = "node"  # an issue, a drain or a new identity; no single service
+    NODE = "node"  # an issue, a drain, a new identity or another order of the list; no single service
 
 
 class Change(NamedTuple):

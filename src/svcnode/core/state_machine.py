@@ -239,8 +239,8 @@ def expires_at_s(state: ServiceState, policy: Policy) -> float:
     # An Initializing service stays Initializing.
     if policy.stale_after_s is None or state.status is Status.INITIALIZING:
         return math.inf
-    valid_from_s = state.last_ready_at_s if state.status is Status.UP else state.last_evidence_at_s
-    assert valid_from_s is not None, "a service is Up only after a success, and Down only after a failure"
+    valid_from_s = state.last_ready_at_s if state.status is Status.UP else _last_seen_at_s(state)
+    assert valid_from_s is not None, "a service is Up only after a success"
     return valid_from_s + policy.stale_after_s
 
 
