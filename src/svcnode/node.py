@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from svcnode.scheduler import ProbeScheduler
+    from svcnode.scheduler.record import CheckRecorder
     from svcnode.scheduler.thread import SchedulerThread
 
 
@@ -45,8 +46,13 @@ class Node(ServiceRegistry):
         return None if scheduler is None else scheduler.next_check_in_s(service_id)
 
     @asynccontextmanager
-    async def probing(self, *, max_concurrent_checks: int | None = None) -> AsyncIterator[Node]:
-        """Check the services that have a probe while the block runs. A nested block does nothing."""
+    async def probing(
+        self, *, max_concurrent_checks: int | None = None, recorder: CheckRecorder | None = None
+    ) -> AsyncIterator[Node]:
+        """Check the services that have a probe while the block runs. A nested block does nothing.
+
+        `recorder` records the evidence of the checks; by default, the node does.
+        """
         from svcnode.scheduler import MAX_CONCURRENT_CHECKS, ProbeScheduler
 
         if self._probing_pid == os.getpid():  # a fork copies the attribute, but not the scheduler
@@ -55,7 +61,7 @@ class Node(ServiceRegistry):
         self._probing_pid = os.getpid()
         try:
             async with ProbeScheduler(
-                self, max_concurrent_checks=max_concurrent_checks or MAX_CONCURRENT_CHECKS
+                self, max_concurrent_checks=max_concurrent_checks or MAX_CONCURRENT_CHECKS, recorder=recorder
             ) as self._scheduler:
                 yield self
         finally:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from svcnode.config import ServiceSettings
     from svcnode.node import Node
+    from svcnode.registry import Registrar
 
 MAX_LISTED_IDS = 5
 
@@ -47,8 +48,10 @@ class ConfigDiff(NamedTuple):
 
 
 class ConfiguredServices:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, registrar: Registrar | None = None) -> None:
+        """`registrar` registers the services; by default, the node does."""
         self._node = node
+        self._registrar: Registrar = node if registrar is None else registrar
         self._current: dict[str, ServiceSettings] = {}
         self._fixed: dict[str, Status] = {}
         node.subscribe(self._log_change)
@@ -62,7 +65,7 @@ class ConfiguredServices:
         for service in configured.values():
             self._apply_service(service)
         for service_id in diff.removed:
-            self._node.deregister(service_id)
+            self._registrar.deregister(service_id)
             del self._current[service_id]
         return diff
 
@@ -81,9 +84,9 @@ class ConfiguredServices:
     def _apply_service(self, service: ServiceSettings) -> None:
         current = self._current.get(service.id)
         if current is None:
-            self._node.add(service.definition)
+            self._registrar.add(service.definition)
         elif current.definition != service.definition:
-            self._node.replace(service.definition)
+            self._registrar.replace(service.definition)
         self._current[service.id] = service
         if service.status is not None:
             self._node.report(service.id, _FIXED_VERDICTS[service.status])

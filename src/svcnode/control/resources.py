@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from svcnode.control.store import ControlStore, StoredDocuments
     from svcnode.definition import Definition
     from svcnode.node import Node
+    from svcnode.registry import Registrar
 
     Define = Callable[[str, Mapping[str, Any]], Definition]
 
@@ -142,8 +143,12 @@ class Transaction:
 class Resources:
     """Not thread-safe: used on the event loop of the agent."""
 
-    def __init__(self, node: Node, store: ControlStore, define_service: Define) -> None:
+    def __init__(
+        self, node: Node, store: ControlStore, define_service: Define, registrar: Registrar | None = None
+    ) -> None:
+        """`registrar` registers the services; by default, the node does."""
         self._node = node
+        self._registrar: Registrar = node if registrar is None else registrar
         self._store = store
         self._define = define_service
         self._documents: dict[str, Document] = {}
@@ -200,8 +205,8 @@ class Resources:
         """
         self._configured = services
         for service_id in self._registrations.keys() & services.keys():
-            if self._is_registered(service_id):
-                self._node.deregister(service_id)
+            if service_id in self._registrar:
+                self._registrar.deregister(service_id)
 
     def apply_all(self) -> None:
         """At the start, and after the services of the file are applied: what the node does not have yet."""
@@ -216,7 +221,7 @@ class Resources:
             self._registrations[service_id] = new = self._register_stored(service_id, options)
             self._release_later(old)
             if new.definition != old.definition and service_id not in self._configured:
-                self._node.replace(new.definition)
+                self._registrar.replace(new.definition)
 
     def stop(self) -> None:
         """From now on, the node stays drained: it is stopping."""
@@ -417,7 +422,7 @@ class Resources:
             found = self._node.find(_id_of(path))
             return found is not None and found[1].last_evidence_at_s is None
         if _is_service(path):
-            return not self._is_registered(_id_of(path))
+            return _id_of(path) not in self._registrar
         return _issue_of(path) not in self._issues
 
     def _apply(self, path: str) -> None:
@@ -442,13 +447,13 @@ class Resources:
         if service_id in self._configured:
             return
         if document is None:
-            if self._is_registered(service_id):
-                self._node.deregister(service_id)
-        elif self._is_registered(service_id):
-            self._node.replace(self._registrations[service_id].definition)
+            if service_id in self._registrar:
+                self._registrar.deregister(service_id)
+        elif service_id in self._registrar:
+            self._registrar.replace(self._registrations[service_id].definition)
         else:
             definition = self._registrations[service_id].definition
-            self._node.add(definition, registered_at_s=document.value["registered_at_s"])
+            self._registrar.add(definition, registered_at_s=document.value["registered_at_s"])
 
     def _apply_status(self, service_id: str, value: Mapping[str, Any]) -> None:
         if not self._is_registered(service_id) or self._node.probe_config(service_id) is not None:

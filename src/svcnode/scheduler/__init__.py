@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import ServiceState
     from svcnode.registry import ServiceRegistry
+    from svcnode.scheduler.record import CheckRecorder
 
 FIRST_CHECKS_WITHIN_S = 2.0
 JITTER = 0.05  # a share of the interval, added or subtracted, so that equal intervals do not run in step
@@ -57,8 +58,11 @@ class ProbeScheduler:
         jitter: Callable[[], float] = random_jitter,
         *,
         max_concurrent_checks: int = MAX_CONCURRENT_CHECKS,
+        recorder: CheckRecorder | None = None,
     ) -> None:
+        """`recorder` records the evidence of the checks; by default, the registry does."""
         self._registry = registry
+        self._check_recorder: CheckRecorder = registry if recorder is None else recorder
         self._jitter = jitter
         self._limiter = ConcurrencyLimiter(max_concurrent_checks)
         self._runners: dict[str, ProbeRunner] = {}
@@ -66,7 +70,7 @@ class ProbeScheduler:
     async def __aenter__(self) -> Self:
         self._loop = loop = asyncio.get_running_loop()
         self._timers = TimerQueue(loop)
-        self._recorder = Recorder(self._registry, loop, self._schedule_next)
+        self._recorder = Recorder(self._registry, self._check_recorder, loop, self._schedule_next)
         self._poller: BatchPoller | None = None
         with suppress(OSError, NotImplementedError):  # every check then has a task
             self._poller = BatchPoller(loop)

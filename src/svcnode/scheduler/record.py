@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from svcnode.net.timers import LATE_AFTER_S
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from svcnode.core.model import Evidence, ServiceState
     from svcnode.registry import ServiceRegistry
@@ -21,17 +21,27 @@ MIN_LATE_CHECKS_LOGGED, MIN_LATE_SHARE_LOGGED = 5, 0.05
 log = logging.getLogger("svcnode.scheduler")
 
 
+class CheckRecorder(Protocol):
+    """What becomes of the evidence of checks: the registry, or another object that decides the states."""
+
+    def record_checks(self, checks: Mapping[str, Evidence], /) -> Mapping[str, ServiceState]:
+        """Record evidence by service id; returns the new states, which decide when the next checks run."""
+        ...
+
+
 class Recorder:
     """Records all evidence of one iteration of the event loop together."""
 
     def __init__(
         self,
         registry: ServiceRegistry,
+        check_recorder: CheckRecorder,
         loop: asyncio.AbstractEventLoop,
         on_recorded: Callable[[ProbeRunner, ServiceState | None], None],
     ) -> None:
         """`on_recorded` gets the new state of the service, or None if the evidence was not recorded."""
         self._registry = registry
+        self._check_recorder = check_recorder
         self._loop = loop
         self._on_recorded = on_recorded
         self._evidence: dict[ProbeRunner, Evidence] = {}
@@ -49,9 +59,9 @@ class Recorder:
         if not self._evidence:
             return
         added, self._evidence = self._evidence, {}
-        states: dict[str, ServiceState] = {}
+        states: Mapping[str, ServiceState] = {}
         try:
-            states = self._registry.record_checks(
+            states = self._check_recorder.record_checks(
                 {runner.service_id: evidence for runner, evidence in added.items() if self._is_current(runner)}
             )
         except Exception:  # the checks of the services must continue
