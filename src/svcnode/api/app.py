@@ -75,9 +75,15 @@ class Mount:
     """The application mounted on one listener. It can be replaced while the listener is open."""
 
     app: App | None = None
-    keeps_body: bool = False  # the application reads the bodies of requests
+    push: App | None = None  # receives POST requests to its paths
+    kept_body_bytes: int = 0  # how much of the body of a request an application gets
     admits: Callable[[socket.socket], bool] | None = None  # whether a client may connect; None: every client
     open_streams: set[Closable] = field(default_factory=set, repr=False)
+
+    def app_for(self, request: Request) -> App | None:
+        if self.push is not None and request.method == "POST" and self.push.matches(request.path):
+            return self.push
+        return self.app if self.app is not None and self.app.matches(request.path) else None
 
     def set_app(self, app: App | None) -> None:
         """Replace the application and close the open streams: clients reconnect under the new access rules."""

@@ -56,7 +56,7 @@ class Request:
     path: bytes
     query: bytes = b""
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
-    body: bytes = b""  # empty if the application reads none
+    body: bytes = b""  # as much of it as the application gets
 
 
 Headers = tuple[tuple[str, str], ...]
