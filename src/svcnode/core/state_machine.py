@@ -147,7 +147,7 @@ def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_
 
 
 def after_start(state: ServiceState, at_s: float) -> ServiceState:
-    """A job has started. The status stays, and the next evidence ends the run. Further starts do not extend its time."""
+    """A job has started. The status stays; the next evidence ends the run. Further starts do not extend its time."""
     return state if state.job_started_at_s is not None else state._replace(job_started_at_s=at_s)
 
 

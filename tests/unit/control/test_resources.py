@@ -58,10 +58,13 @@ class Agent:
         self.resources.set_configured(self.configured)
         for service_id, reports in self.configured.items():
             if reports:
-                self.node.register(service_id, ttl=TTL_S)
+                self.register_configured(service_id)
             else:
                 self.node.register(service_id)
         self.loop.run_until_complete(self.resources.start())
+
+    def register_configured(self, service_id: str) -> None:
+        self.node.register(service_id, ttl=TTL_S)
 
     async def _reload(self) -> str:
         return "no service changed"
@@ -183,8 +186,17 @@ def test_a_service_of_the_file_cannot_be_changed_or_removed_but_may_report(tmp_p
     assert beat(agent).code == 204
     assert beat(agent, "db").code == 409
     assert agent.statuses() == {"indexer": UP, "db": INITIALIZING}
+    agent.now_s += TTL_S - 1
     agent.restart()
     assert agent.statuses() == {"indexer": UP, "db": INITIALIZING}
+    agent.now_s += 1
+    assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
+    agent.restart()
+    assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
+    beat(agent, status="down", reason="stopped")
+    agent.now_s += 10 * TTL_S
+    agent.restart()
+    assert agent.node.state("indexer").reason == "stopped"
     agent.close()
 
 
