@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,6 @@ from tests.support.processes import DEADLINE_S, Agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 UP, INITIALIZING, DOWN = "Up", "Initializing", "Down"
 TOKEN, OTHER_TOKEN = "backup-0123456789+/=", "other-0123456789abcdef"
@@ -224,3 +224,21 @@ def test_no_token_is_shown_anywhere(agent: Agent) -> None:
     wait_for_reason(agent, "the token is ***")
     shown = [str(agent.request(path).body) for path in ("/details", "/history?service=backup", "/metrics")]
     assert not any(TOKEN in text or OTHER_TOKEN in text for text in (*shown, *agent.lines))
+
+
+# ---- the documentation
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "reason"), [("echo 12 GB", UP, "12 GB"), ("ls /nowhere", DOWN, "exit status 2: ls")]
+)
+def test_the_crontab_line_of_the_documentation_reports_the_result(
+    agent: Agent, tmp_path: Path, command: str, status: str, reason: str
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    line = page.partition("```crontab\n")[2].partition("```")[0].splitlines()[-1].removeprefix("0 3 * * * ")
+    assert line.startswith("backup >log")
+    variables = {"URL": f"http://127.0.0.1:{agent.port}/push/backup", "TOKEN": TOKEN, "PATH": os.environ["PATH"]}
+    subprocess.run(["sh", "-c", line.replace("backup", command, 1)], check=True, cwd=tmp_path, env=variables)
+    assert agent.statuses()["backup"] == status
+    assert details(agent)["reason"].startswith(reason)

@@ -938,7 +938,7 @@ def test_a_job_that_starts_and_ends_again_and_again_expires_in_time_and_does_not
     assert node.status("job") is Status.DOWN
 
 
-def test_a_start_makes_readers_look_again(node: Node, clock: VirtualClock) -> None:
+def test_a_start_is_a_new_revision_for_readers(node: Node, clock: VirtualClock) -> None:
     node.register("job", probe={"url": "heartbeat:", "period": "1h", "grace": "0.5s"})
     node.beat("job")
     revision = node.revision

@@ -12,10 +12,10 @@ a report through the control socket is.
 
 from __future__ import annotations
 
+import hmac
 import re
 import secrets
 from hashlib import sha256
-from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
@@ -75,7 +75,7 @@ class PushApp:
 
     def _is_allowed(self, service_id: str, request: Request) -> bool:
         """Takes the same steps for every request, whether the service exists or not."""
-        return compare_digest(_digest(_token(request)), self._digests.get(service_id, self._no_digest))
+        return hmac.compare_digest(_digest(_token(request)), self._digests.get(service_id, self._no_digest))
 
     def _change_for(self, service_id: str, signals: list[str | None], text: str) -> ChangeRequest | None:
         match signals:

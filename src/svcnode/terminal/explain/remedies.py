@@ -45,7 +45,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "No check has finished in time: the node's machine may be overloaded, or was suspended. See the log of the "
         "node.",
     ),
-    ReasonCode.TTL_EXPIRED: Remedy("no heartbeat or report arrived within ttl", _NO_REPORT),
+    ReasonCode.TTL_EXPIRED: Remedy("no heartbeat, report or success of a job arrived in time", _NO_REPORT),
     ReasonCode.FIXED: Remedy(
         "the configuration sets the status; the service is not checked",
         "Change or remove status in the configuration, then reload it (SIGHUP).",
