@@ -36,8 +36,8 @@ RATE_PER_S, BURST = 10.0, 20.0  # per service
 ACCEPTED = make_response(204)
 TOO_MANY = error_response(429, "Too many pushes for this service; retry in 1 second", ("Retry-After", "1"))
 NOT_STORED = error_response(503, "The push could not be stored; retry in 10 seconds", ("Retry-After", "10"))
-_EXIT_STATUS = re.compile("0|[1-9][0-9]{0,2}")
 MAX_EXIT_STATUS = 255
+_EXIT_STATUS = re.compile("[1-9][0-9]{0,2}")
 
 
 class PushApp:
@@ -69,8 +69,8 @@ class PushApp:
             return TOO_MANY
         try:
             await self._change(change)
-        except ControlError as exc:  # other than 503: a reload has just changed the service
-            return NOT_STORED if exc.status == 503 else NOT_FOUND
+        except ControlError as exc:  # below 500: a reload has just changed the service
+            return NOT_STORED if exc.status >= 500 else NOT_FOUND
         return ACCEPTED
 
     def _is_allowed(self, service_id: str, request: Request) -> bool:

@@ -262,9 +262,12 @@ def test_a_service_with_a_probe_cannot_be_pushed(agent: PushAgent) -> None:
     assert agent.statuses()["db"] == INITIALIZING
 
 
-def test_a_push_that_cannot_be_stored_changes_nothing(agent: PushAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [StoreError("the disk is full"), RuntimeError("a disk error")])
+def test_a_push_that_cannot_be_stored_changes_nothing(
+    agent: PushAgent, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def fail(*_: object) -> None:
-        raise StoreError("the disk is full")
+        raise error
 
     monkeypatch.setattr(agent.resources._store, "write", fail)
     response = agent.respond("/push/job")
