@@ -175,6 +175,14 @@ class ServiceRegistry:
             self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
         return Handle(self, service_id)
 
+    def set_registered_at(self, service_id: str, registered_at_s: float) -> None:
+        """The service exists for longer than this process: evidence since then counts."""
+        with self._change():
+            entry = self._entry(service_id)
+            if registered_at_s < entry.state.registered_at_s:
+                entry.set_state(entry.state._replace(registered_at_s=registered_at_s))
+                self._queue_expiry(entry)  # it expires earlier than it was queued for
+
     def replace(self, definition: Definition) -> None:
         """Redefine a registered service. Its position in the list does not change.
 
@@ -216,14 +224,14 @@ class ServiceRegistry:
                 "remove the report, or register the service without a probe"
             )
         code = known_code(verdict.code)
-        return self.record(service_id, verdict if code == verdict.code else replace(verdict, code=code))
+        return self.record(service_id, verdict if code == verdict.code else verdict._replace(code=code))
 
     def record(
         self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
     ) -> ServiceState:
         """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state."""
         if len(verdict.reason) > MAX_REASON_CHARS:
-            verdict = replace(verdict, reason=bounded_reason(verdict.reason))
+            verdict = verdict._replace(reason=bounded_reason(verdict.reason))
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()
@@ -233,25 +241,14 @@ class ServiceRegistry:
         self._feed.deliver()
         return state
 
-    def restore(self, service_id: str, verdict: Verdict, *, at_s: float) -> None:
-        """Record a report that may be older than this process. So the service was registered by then."""
-        self._registered_by(service_id, at_s)
-        self.record(service_id, verdict, at_s=at_s)
-
     def record_start(self, service_id: str, *, at_s: float) -> None:
         """Record that a job has started, now or before this process did; the next report is the end of its run."""
-        self._registered_by(service_id, at_s)
+        self.set_registered_at(service_id, at_s)
         with self._change() as now_s:
             entry = self._entry(service_id)
             self._set_state(entry, state_machine.after_start(self._as_of(entry, now_s), min(at_s, now_s)), now_s)
             self._compact_expiry_heap()
             self.revision += 1  # the status may expire earlier than readers have seen in `next_expiry_at_s`
-
-    def _registered_by(self, service_id: str, at_s: float) -> None:
-        with self._lock:
-            entry = self._entry(service_id)
-            if at_s < entry.state.registered_at_s:
-                entry.set_state(entry.state._replace(registered_at_s=at_s))
 
     def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Record the evidence of checks, by service id; returns the new states of the services that are registered."""
@@ -467,7 +464,7 @@ class ServiceRegistry:
         self._publish(ChangeKind.NODE, self._clock())
 
     def _set_condition(self, now_s: float, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
-        condition = replace(self._condition, **changes)
+        condition = self._condition._replace(**changes)
         if condition != self._condition:
             self._condition = condition
             self._publish(ChangeKind.NODE, now_s)

@@ -468,11 +468,12 @@ def test_the_socket_file_is_removed_at_the_end_and_what_is_stored_stays(tmp_path
     with control_agent(tmp_path) as agent, Client(tmp_path / "c.sock") as client:
         client.register("a", ttl="60s")
         client.beat("a")
+        client.beat("worker")
         client.set_issue("disk")
         assert agent.stop() == 0
         assert not (tmp_path / "c.sock").exists()
     with control_agent(tmp_path) as agent, Client(tmp_path / "c.sock") as client:
-        assert agent.statuses() == {"fixed": UP, "worker": INITIALIZING, "a": UP}
+        assert agent.statuses() == {"fixed": UP, "worker": UP, "a": UP}
         assert client.node()["issues"] == ["disk"]
 
 

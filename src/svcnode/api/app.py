@@ -6,8 +6,7 @@ A connection parses the next request when the response to the current one is com
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import socket
@@ -48,8 +47,7 @@ class StreamWriter(Protocol):
         """Wait until most of the buffer is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamingResponse:
+class StreamingResponse(NamedTuple):
     """A response of unknown length. The connection closes when `write_body` returns."""
 
     head: Response
@@ -70,15 +68,22 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(slots=True)
 class Mount:
     """The application mounted on one listener. It can be replaced while the listener is open."""
 
-    app: App | None = None
-    push: App | None = None  # receives POST requests to its paths
-    kept_body_bytes: int = 0  # how much of the body of a request an application gets
-    admits: Callable[[socket.socket], bool] | None = None  # whether a client may connect; None: every client
-    open_streams: set[Closable] = field(default_factory=set, repr=False)
+    def __init__(
+        self,
+        app: App | None = None,
+        *,
+        push: App | None = None,
+        kept_body_bytes: int = 0,
+        admits: Callable[[socket.socket], bool] | None = None,
+    ) -> None:
+        self.app = app
+        self.push = push  # receives POST requests to its paths
+        self.kept_body_bytes = kept_body_bytes  # how much of the body of a request an application gets
+        self.admits = admits  # whether a client may connect; None: every client
+        self.open_streams: set[Closable] = set()
 
     def app_for(self, request: Request) -> App | None:
         if self.push is not None and request.method == "POST" and self.push.matches(request.path):

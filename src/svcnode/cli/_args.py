@@ -78,7 +78,7 @@ _FLAG_PATHS = {
     "log_format": ("log", "format"),
 }
 # An id may contain "=", so it ends at the first "=" that is followed by a URL.
-_SERVICE_PATTERN = re.compile(r"(?P<id>.+?)=(?P<url>(?:[A-Za-z][A-Za-z0-9+.-]*:|\$\{).*)", re.DOTALL)
+_SERVICE_PATTERN = r"(?P<id>.+?)=(?P<url>(?:[A-Za-z][A-Za-z0-9+.-]*:|\$\{).*)"
 
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:
@@ -172,7 +172,7 @@ def _services(arguments: argparse.Namespace) -> list[NamedProbe]:
 
     probes: dict[str, NamedProbe] = {}
     for text in getattr(arguments, "services", ()):
-        match = _SERVICE_PATTERN.fullmatch(text)
+        match = re.fullmatch(_SERVICE_PATTERN, text, re.DOTALL)
         if match is None:
             raise ConfigError("--service: must be ID=URL, such as db=postgresql://monitor@127.0.0.1/ledger")
         service_id, url = match.groups()

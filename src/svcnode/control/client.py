@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PATH_VARIABLE = "SVCNODE_CONTROL"
 STATUSES = ("up", "initializing", "down")
 DEFAULT_TIMEOUT_S = 10.0
+MAX_HEAD_BYTES = 64 * 1024
 MAX_RESPONSE_BYTES = 64 * 1024**2
 _END_OF_HEAD = b"\r\n\r\n"
 
@@ -55,7 +56,7 @@ def _parse_head(head: bytes) -> _Head:
     body_bytes = int(headers.get("content-length", 0))
     if body_bytes > MAX_RESPONSE_BYTES:
         raise ValueError("the response is too large")
-    return _Head(int(status_line.split(" ")[1]), body_bytes, headers.get("connection", "").lower() != "close")
+    return _Head(int(status_line.partition(" ")[2][:3]), body_bytes, headers.get("connection", "").lower() != "close")
 
 
 def _result(status: int, body: bytes) -> dict[str, Any]:
@@ -172,6 +173,8 @@ class Client:
         self._socket.sendall(data)
         received = b""
         while _END_OF_HEAD not in received:
+            if len(received) > MAX_HEAD_BYTES:
+                raise ValueError("the head of the response is too large")
             received += self._receive()
         raw_head, _, body = received.partition(_END_OF_HEAD)
         head = _parse_head(raw_head)

@@ -11,7 +11,6 @@ process was stopped, the machine slept) or the clock was set, the time in betwee
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -42,18 +41,18 @@ class _Window:
         self.buckets: dict[str, Bucket] = {}  # of the closed accumulators
 
 
-@dataclass(slots=True)
 class _Accumulator:
     """One service in one window."""
 
-    window: _Window
-    since_s: float  # the seconds are counted up to here
-    status: Status | None = None  # None: the service is not registered
-    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    checks: int = 0
-    failures: int = 0
-    latency_sum_s: float = 0.0
-    latency_max_s: float = 0.0
+    __slots__ = ("checks", "failures", "latency_max_s", "latency_sum_s", "seconds", "since_s", "status", "window")
+
+    def __init__(self, window: _Window, status: Status | None) -> None:
+        self.window = window
+        self.since_s = window.begin_s  # the seconds are counted up to here
+        self.status = status  # None: the service is not registered
+        self.seconds = [0.0, 0.0, 0.0]
+        self.checks = self.failures = 0
+        self.latency_sum_s = self.latency_max_s = 0.0
 
     def count_to(self, at_s: float) -> None:
         if self.status is not None:
@@ -181,6 +180,6 @@ class MinuteAggregator:
         return self._open(service_id, accumulator.status)
 
     def _open(self, service_id: str, status: Status | None = None) -> _Accumulator:
-        accumulator = _Accumulator(self._window, self._window.begin_s, status)
+        accumulator = _Accumulator(self._window, status)
         self._accumulators[service_id] = accumulator
         return accumulator

@@ -13,7 +13,8 @@ from svcnode.control import store as store_module
 from svcnode.control.push import BURST, NOT_STORED, RATE_PER_S, PushApp
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
-from tests.unit.control.test_resources import DOWN, INITIALIZING, UP, Agent, beat, register
+from tests.support.control_agent import ControlAgent
+from tests.unit.control.test_resources import DOWN, INITIALIZING, UP, beat, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ PERIOD_S, GRACE_S = 3600.0, 60.0
 JOB = {"url": "heartbeat:", "period": "1h", "grace": "1m"}
 
 
-class PushAgent(Agent):
+class PushAgent(ControlAgent):
     """A node whose file has the services `job`, with a period, and `worker`, with a ttl. Both have a token."""
 
     def start(self) -> None:
