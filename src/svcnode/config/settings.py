@@ -75,7 +75,8 @@ TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 _POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
 
 
-class ServiceSettings(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
     definition: Definition
     status: Status | None = None  # the fixed status of a service without a probe
     push_token: str | None = field(default=None, repr=False)  # None: pushes are not received

@@ -26,7 +26,6 @@ from svcnode.core.model import (
 )
 from svcnode.core.state_machine import (
     add_tallies,
-    after_start,
     as_of,
     expires_at_s,
     initial_state,
@@ -40,7 +39,6 @@ from svcnode.core.state_machine import (
 )
 
 POLICY = Policy(rise=2, fall=3, start_period_s=30.0, stale_after_s=33.0)
-JOB = Policy(rise=1, fall=1, start_period_s=0.0, window=0, ttl_s=100.0, grace_s=20.0)
 HEARTBEAT = Policy(rise=1, fall=1, start_period_s=0.0, ttl_s=10.0)
 
 READY = Verdict.ready("answered")
@@ -221,35 +219,6 @@ def test_a_heartbeat_service_without_any_heartbeat_is_initializing_for_its_ttl_a
     assert as_of(initial_state(100.0), 109.9, HEARTBEAT).status is Status.INITIALIZING
     expired = as_of(initial_state(100.0), 110.0, HEARTBEAT)
     assert (expired.status, expired.code) == (Status.DOWN, ReasonCode.TTL_EXPIRED)
-
-
-def test_only_a_success_extends_the_time_of_a_job() -> None:
-    assert expires_at_s(initial_state(5.0), JOB) == 105.0
-    state = state_after((10.0, READY), (50.0, LOADING), policy=JOB)
-    expired = as_of(state, 110.0, JOB)
-    assert (expired.status, expired.code, expired.since_s) == (Status.DOWN, ReasonCode.TTL_EXPIRED, 110.0)
-    assert expired.reason == "no success within the period and grace of 100 s"
-
-
-def test_a_job_that_started_must_end_within_its_grace() -> None:
-    started = after_start(state_after((10.0, READY), policy=JOB), 30.0)
-    assert (started.status, expires_at_s(started, JOB)) == (Status.UP, 50.0)
-    assert after_start(started, 40.0) == started
-    expired = as_of(started, 50.0, JOB)
-    assert (expired.status, expired.reason) == (Status.DOWN, "started, and not ended within the grace of 20 s")
-    assert expires_at_s(expired, JOB) == math.inf
-
-
-def test_a_start_does_not_extend_the_time_of_a_job() -> None:
-    started = after_start(state_after((10.0, READY), policy=JOB), 100.0)
-    assert expires_at_s(started, JOB) == 110.0
-    assert as_of(started, 110.0, JOB).reason == "no success within the period and grace of 100 s"
-
-
-@pytest.mark.parametrize("verdict", [READY, LOADING, FAILED])
-def test_any_evidence_ends_the_run_of_a_job(verdict: Verdict) -> None:
-    started = after_start(state_after((10.0, READY), policy=JOB), 30.0)
-    assert next_state(started, Evidence(verdict=verdict, at_s=40.0), JOB).job_started_at_s is None
 
 
 def test_the_ttl_also_applies_to_a_heartbeat_service_that_is_not_ready() -> None:
@@ -673,7 +642,9 @@ def test_a_change_is_pending_exactly_when_opposite_results_are_counted(history: 
         if state.status is Status.DOWN:
             assert is_change_pending(state) == (state.ready_in_a_row > 0)
         else:
-            assert is_change_pending(state) == (state.failures_in_a_row > 0 or state.recent_failures.failure_count > 0)
+            recent = state.recent_failures
+            is_counted = state.failures_in_a_row > 0 or recent.failure_count > 0 or bool(recent.repeated_at_s)
+            assert is_change_pending(state) == is_counted
 
 
 @brief
