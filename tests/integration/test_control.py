@@ -414,11 +414,13 @@ def test_a_reload_changes_nothing_of_registered_services(agent: Agent, raw: Raw)
     raw.send("PUT", "/v1/services/job/status", {"status": "up"})
     raw.send("PUT", "/v1/issues/disk")
     before = raw.send("GET", "/v1/services")
-    health_lines = sum("node health is" in line for line in agent.lines)
+    agent.wait_for_event("node_health", node_health=503)
+    health_changes = len(agent.events("node_health"))
     for _ in range(3):
         assert raw.send("PUT", "/v1/reload")[0] == 200
     assert raw.send("GET", "/v1/services") == before
-    assert sum("node health is" in line for line in agent.lines) == health_lines
+    agent.wait_for_event("reloaded", times=3)
+    assert len(agent.events("node_health")) == health_changes
     assert agent.health() == 503
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from svcnode.control import Client
 from svcnode.control.api import ROUTES
+from tests.integration.test_openapi import run_schemathesis
 from tests.support.processes import Agent
 
 if TYPE_CHECKING:
@@ -98,33 +97,14 @@ def on_tcp(path: Path) -> Iterator[int]:
 
 
 def test_the_control_socket_conforms_to_its_openapi_document(tmp_path: Path) -> None:
-    (tmp_path / "schemathesis.toml").write_text(CONFIG)
-    (tmp_path / "hooks.py").write_text(HOOKS)
     socket = tmp_path / "control.sock"
     environ = {"STATE_DIRECTORY": str(tmp_path / "state"), "SVCNODE_CONTROL_LISTEN": f"unix:{socket}"}
     with Agent(tmp_path, "--listen", "127.0.0.1:0", config=NODE, environ=environ) as agent:
         agent.wait_for_event("control_socket")
         with on_tcp(socket) as port:
-            run = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "schemathesis.cli",
-                    "--config-file=schemathesis.toml",
-                    "run",
-                    "--checks=all",
-                    "--phases=examples,coverage,fuzzing,stateful",
-                    "--no-color",
-                    f"http://127.0.0.1:{port}/v1/openapi.json",
-                ],
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-            )
-        assert run.returncode == 0, run.stdout + run.stderr
+            url = f"http://127.0.0.1:{port}/v1/openapi.json"
+            report = run_schemathesis(tmp_path, url, config=CONFIG, hooks=HOOKS)
         operations = sum(map(len, ROUTES.values())) - 1  # Schemathesis leaves out the path of the document
-        assert f"{operations} selected / {operations} total" in run.stdout
+        assert f"{operations} selected / {operations} total" in report
         with Client(socket) as client:
             assert client.service("in-the-file")["status"] == "Up"

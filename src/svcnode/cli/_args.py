@@ -92,6 +92,14 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def utf8_text(argument: str) -> str:
+    """The type of an argument that is sent to a node: always UTF-8, whatever the locale says."""
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError("not UTF-8 text") from None
+
+
 def add_control_options(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
     parser.add_argument(

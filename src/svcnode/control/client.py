@@ -28,7 +28,7 @@ MAX_RESPONSE_BYTES = 64 * 1024**2
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-class _Request(NamedTuple):
+class _ControlRequest(NamedTuple):
     method: str
     path: str
     value: Mapping[str, Any] | None = None
@@ -72,13 +72,13 @@ def _service(service_id: str, child: str = "") -> str:
     return f"/v1/services/{quote(service_id, safe='')}{child}"
 
 
-def _beat(service_id: str, status: str, reason: str, code: str | None) -> _Request:
+def _beat(service_id: str, status: str, reason: str, code: str | None) -> _ControlRequest:
     value = {"status": status, "reason": reason, "code": code}
-    return _Request("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
+    return _ControlRequest("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
 
 
-def _issue(method: str, name: str, reason: str = "") -> _Request:
-    return _Request(method, f"/v1/issues/{quote(name, safe='')}", {"reason": reason} if reason else None)
+def _issue(method: str, name: str, reason: str = "") -> _ControlRequest:
+    return _ControlRequest(method, f"/v1/issues/{quote(name, safe='')}", {"reason": reason} if reason else None)
 
 
 def _socket_path(path: str | Path | None) -> Path:
@@ -113,20 +113,20 @@ class Client:
 
     def node(self) -> dict[str, Any]:
         """Name, health, issues and number of services of the node."""
-        return self._send(_Request("GET", "/v1"))
+        return self._send(_ControlRequest("GET", "/v1"))
 
     def services(self) -> list[dict[str, Any]]:
-        return list(self._send(_Request("GET", "/v1/services"))["services"])
+        return list(self._send(_ControlRequest("GET", "/v1/services"))["services"])
 
     def service(self, service_id: str) -> dict[str, Any]:
-        return self._send(_Request("GET", _service(service_id)))
+        return self._send(_ControlRequest("GET", _service(service_id)))
 
     def register(self, service_id: str, *, revision: int | None = None, **options: Any) -> dict[str, Any]:  # noqa: ANN401
         """Register or replace a service, with a `probe` or a `ttl`. The options are those of a [[services]] table."""
-        return self._send(_Request("PUT", _service(service_id), options, revision))
+        return self._send(_ControlRequest("PUT", _service(service_id), options, revision))
 
     def deregister(self, service_id: str, *, revision: int | None = None) -> None:
-        self._send(_Request("DELETE", _service(service_id), revision=revision))
+        self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
 
     def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
         """Report a status ("up", "initializing" or "down"), which is valid for the `ttl` of the service."""
@@ -141,16 +141,16 @@ class Client:
 
     def drain(self, reason: str = "") -> None:
         """The health of the node is 503 until `undrain`."""
-        self._send(_Request("PUT", "/v1/drain", {"reason": reason} if reason else None))
+        self._send(_ControlRequest("PUT", "/v1/drain", {"reason": reason} if reason else None))
 
     def undrain(self) -> None:
-        self._send(_Request("DELETE", "/v1/drain"))
+        self._send(_ControlRequest("DELETE", "/v1/drain"))
 
     def reload(self) -> str:
         """Read the configuration again; returns what has changed."""
-        return str(self._send(_Request("PUT", "/v1/reload"))["message"])
+        return str(self._send(_ControlRequest("PUT", "/v1/reload"))["message"])
 
-    def _send(self, request: _Request) -> dict[str, Any]:
+    def _send(self, request: _ControlRequest) -> dict[str, Any]:
         with self._lock:
             is_reused = self._socket is not None
             try:
@@ -213,19 +213,19 @@ class AsyncClient:
             self._streams = None
 
     async def node(self) -> dict[str, Any]:
-        return await self._send(_Request("GET", "/v1"))
+        return await self._send(_ControlRequest("GET", "/v1"))
 
     async def services(self) -> list[dict[str, Any]]:
-        return list((await self._send(_Request("GET", "/v1/services")))["services"])
+        return list((await self._send(_ControlRequest("GET", "/v1/services")))["services"])
 
     async def service(self, service_id: str) -> dict[str, Any]:
-        return await self._send(_Request("GET", _service(service_id)))
+        return await self._send(_ControlRequest("GET", _service(service_id)))
 
     async def register(self, service_id: str, *, revision: int | None = None, **options: Any) -> dict[str, Any]:  # noqa: ANN401
-        return await self._send(_Request("PUT", _service(service_id), options, revision))
+        return await self._send(_ControlRequest("PUT", _service(service_id), options, revision))
 
     async def deregister(self, service_id: str, *, revision: int | None = None) -> None:
-        await self._send(_Request("DELETE", _service(service_id), revision=revision))
+        await self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
 
     async def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
         await self._send(_beat(service_id, status, reason, code))
@@ -237,15 +237,15 @@ class AsyncClient:
         await self._send(_issue("DELETE", name))
 
     async def drain(self, reason: str = "") -> None:
-        await self._send(_Request("PUT", "/v1/drain", {"reason": reason} if reason else None))
+        await self._send(_ControlRequest("PUT", "/v1/drain", {"reason": reason} if reason else None))
 
     async def undrain(self) -> None:
-        await self._send(_Request("DELETE", "/v1/drain"))
+        await self._send(_ControlRequest("DELETE", "/v1/drain"))
 
     async def reload(self) -> str:
-        return str((await self._send(_Request("PUT", "/v1/reload")))["message"])
+        return str((await self._send(_ControlRequest("PUT", "/v1/reload")))["message"])
 
-    async def _send(self, request: _Request) -> dict[str, Any]:
+    async def _send(self, request: _ControlRequest) -> dict[str, Any]:
         async with self._lock:
             is_reused = self._streams is not None
             try:

@@ -189,10 +189,9 @@ class Resources:
                 if _is_service(path):
                     self._registrations[_id_of(path)] = self._register_stored(_id_of(path), document.value["options"])
             self.apply_all()
-        if self._is_loaded:
             self._node.clear_issue(STORE_ISSUE)
-        else:
-            self._node.set_issue(STORE_ISSUE)
+            return
+        self._node.set_issue(STORE_ISSUE)
 
     def _set_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
