@@ -1,6 +1,4 @@
-"""The control socket of the agent, and pushes. The API and the store are loaded when there is something stored, or a
-request.
-"""
+"""The control socket and pushes. The API and the store are loaded when there is something stored, or a request."""
 
 from __future__ import annotations
 

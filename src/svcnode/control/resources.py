@@ -3,10 +3,9 @@
     request ─► check ─► store ─► apply to the node ─► response
 
 A resource is a document at a path: `services/{id}`, `services/{id}/status`, `services/{id}/run` (a job has started and
-not ended), `issues/{name}`, `drain`. A request is
-checked against the documents. All requests that wait share one transaction of the store. After it is on the disk,
-`_apply` makes the node equal to the documents, as it does at the start. So a change is never half applied, and a
-restart leads to the same node.
+not ended), `issues/{name}`, `drain`. A request is checked against the documents. All requests that wait share one
+transaction of the store. After it is on the disk, `_apply` makes the node equal to the documents, as it does at the
+start. So a change is never half applied, and a restart leads to the same node.
 
 A service of the configuration file takes precedence over a document with the same id, which then waits until the file
 no longer has it. The heartbeats of a service of the file are documents too.
