@@ -100,14 +100,14 @@ class Handle:
 
 
 class _Entry:
-    """A registered service and its state. `queued_for_s`: when the expiry heap returns it; never later than it expires."""
+    """A registered service and its state. `queued_at_s`: its time in the expiry heap, maybe an earlier one."""
 
-    __slots__ = ("expires_at_s", "probe_config", "queued_for_s", "service", "state")
+    __slots__ = ("expires_at_s", "probe_config", "queued_at_s", "service", "state")
 
     def __init__(self, definition: Definition, state: ServiceState) -> None:
         self.service = definition.service
         self.probe_config = definition.probe_config
-        self.queued_for_s = math.inf
+        self.queued_at_s = math.inf
         self.set_state(state)
 
     def set_state(self, state: ServiceState) -> None:
@@ -193,7 +193,7 @@ class ServiceRegistry:
             entry = self._entry(service_id)
             if registered_at_s < entry.state.registered_at_s:
                 entry.set_state(entry.state._replace(registered_at_s=registered_at_s))
-                self._queue_expiry(entry)
+                self._queue_expiry(entry)  # it expires earlier than it was queued for
 
     def replace(self, definition: Definition, *, keeps_state: bool = False) -> None:
         """Redefine a registered service. Its position in the list does not change.
@@ -262,6 +262,15 @@ class ServiceRegistry:
         self._feed.publish_evidence(service_id, evidence, state)
         self._feed.deliver()
         return state
+
+    def record_start(self, service_id: str, *, at_s: float) -> None:
+        """Record that a job has started, now or before this process did; the next report is the end of its run."""
+        self.set_registered_at(service_id, at_s)
+        with self._change() as now_s:
+            entry = self._entry(service_id)
+            self._set_state(entry, state_machine.after_start(self._as_of(entry, now_s), min(at_s, now_s)), now_s)
+            self._compact_expiry_heap()
+            self.revision += 1  # the status may expire earlier than readers have seen in `next_expiry_at_s`
 
     def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Record the evidence of checks, by service id; returns the new states of the services that are registered."""
@@ -357,9 +366,8 @@ class ServiceRegistry:
             while self._expiry_heap and self._expiry_heap[0][0] <= now_s:
                 item = heapq.heappop(self._expiry_heap)
                 if self._is_current(item):
-                    entry = item[2]
-                    entry.queued_for_s = math.inf
-                    self._set_state(entry, entry.state, now_s)
+                    item[2].queued_at_s = math.inf
+                    self._set_state(item[2], item[2].state, now_s)
             self._update_next_expiry()
 
     @property
@@ -441,7 +449,7 @@ class ServiceRegistry:
         if now_s >= entry.expires_at_s:  # late evidence may have expired already
             state = self._as_of(entry, now_s)
             entry.set_state(state)
-        if entry.expires_at_s < entry.queued_for_s:
+        if entry.expires_at_s < entry.queued_at_s:
             self._queue_expiry(entry)
         if state.status is not before.status:
             impact = entry.service.impact
@@ -451,18 +459,18 @@ class ServiceRegistry:
             self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=state)
 
     def _queue_expiry(self, entry: _Entry) -> None:
-        if entry.expires_at_s < entry.queued_for_s:
+        if entry.expires_at_s < math.inf:
             heapq.heappush(self._expiry_heap, (entry.expires_at_s, next(self._tiebreaker), entry))
-            entry.queued_for_s = entry.expires_at_s
+            entry.queued_at_s = entry.expires_at_s
             self._update_next_expiry()
 
     def _update_next_expiry(self) -> None:
         self.next_expiry_at_s = self._expiry_heap[0][0] if self._expiry_heap else math.inf
 
     def _is_current(self, item: tuple[float, int, _Entry]) -> bool:
-        """False if the service was removed or redefined, or queued for an earlier time."""
-        queued_for_s, _, entry = item
-        return queued_for_s == entry.queued_for_s and self._entries.get(entry.service.id) is entry
+        """Whether an item of the heap is of a registered service, and not replaced by an earlier one."""
+        at_s, _, entry = item
+        return self._entries.get(entry.service.id) is entry and at_s == entry.queued_at_s
 
     def _compact_expiry_heap(self) -> None:
         """Drop items that are not current, which would otherwise stay until their time comes, up to a week."""
@@ -484,7 +492,7 @@ class ServiceRegistry:
         self._tally, self._expiry_heap = Tally(), []
         for entry in self._entries.values():
             entry.set_state(entry.state)
-            entry.queued_for_s = math.inf
+            entry.queued_at_s = math.inf
             self._queue_expiry(entry)
             self._update_tally(Tally(), entry.tally)
         self._update_next_expiry()
