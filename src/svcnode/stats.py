@@ -125,18 +125,18 @@ class CheckStats:
                 self._services.pop(change.service_id, None)
             case ChangeKind.REGISTERED:
                 self._reset(change.service_id)
-            case ChangeKind.REPLACED if _is_evidence_source_replaced(change, self._services.get(change.service_id)):
+            case ChangeKind.REPLACED if self._is_evidence_source_replaced(change, change.service_id):
                 self._reset(change.service_id)
             case ChangeKind.STATUS if stats := self._services.get(change.service_id):
                 stats.transitions += not _is_initial_fixed_status(change, stats)
             case _:
                 pass
 
-
-def _is_evidence_source_replaced(change: Change, stats: ServiceStats | None) -> bool:
-    """Whether another probe checks the service now, or its status was fixed before."""
-    is_new = change.after is not None and change.after.last_evidence_at_s is None
-    return is_new or (stats is not None and stats.kind == FIXED_KIND)
+    def _is_evidence_source_replaced(self, change: Change, service_id: str) -> bool:
+        """Whether another probe checks the service now, or its status was fixed before."""
+        is_new = change.after is not None and change.after.last_evidence_at_s is None
+        stats = self._services.get(service_id)
+        return is_new or (stats is not None and stats.kind != probe_kind(self._node.probe_config(service_id)))
 
 
 def _is_initial_fixed_status(change: Change, stats: ServiceStats) -> bool:

@@ -266,6 +266,12 @@ def test_another_probe_has_new_statistics(recorded: RecordedNode) -> None:
     assert (recorded.stats().kind, len(recorded.stats().recent_results)) == ("http", 0)
 
 
+def test_a_service_that_is_checked_elsewhere_now_has_new_statistics(recorded: RecordedNode) -> None:
+    recorded.node.record("db", READY)
+    recorded.node.replace(define("db"), keeps_state=True)
+    assert (recorded.stats().kind, len(recorded.stats().recent_results)) == (REPORTED_KIND, 0)
+
+
 def test_another_name_or_policy_keeps_the_statistics(recorded: RecordedNode) -> None:
     recorded.node.record("db", READY)
     recorded.node.replace(define("db", name="Ledger", probe=make_probe(TCP), fall=9))

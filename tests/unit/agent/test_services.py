@@ -8,7 +8,7 @@ from svcnode.agent.services import ConfigDiff, ConfiguredServices
 from svcnode.config import ServiceSettings
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
-from svcnode.definition import define
+from svcnode.definition import Definition, define
 from svcnode.node import Node
 
 
@@ -51,6 +51,36 @@ def test_services_are_added_replaced_and_removed_in_this_order(setup: Setup) -> 
         (ChangeKind.STATUS, "c"),
         (ChangeKind.DEREGISTERED, "a"),
     ]
+
+
+class OtherSource:
+    """Registers services that the node may also have from elsewhere, and never removes one."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.calls: list[tuple[str, str]] = []
+
+    def __contains__(self, service_id: object, /) -> bool:
+        return service_id in self._node
+
+    def add(self, definition: Definition, /, *, registered_at_s: float | None = None) -> None:
+        self.calls.append(("add", definition.service.id))
+        self._node.add(definition, registered_at_s=registered_at_s)
+
+    def replace(self, definition: Definition, /) -> None:
+        self.calls.append(("replace", definition.service.id))
+
+    def deregister(self, service_id: str, /) -> None:
+        self.calls.append(("deregister", service_id))
+
+
+def test_another_object_can_register_the_services(setup: Setup) -> None:
+    registrar = OtherSource(setup.node)
+    services = ConfiguredServices(setup.node, registrar)
+    services.apply([probed("a"), probed("b")])
+    services.apply([probed("b", "Ledger")])
+    assert registrar.calls == [("add", "a"), ("add", "b"), ("replace", "b"), ("deregister", "a")]
+    assert setup.statuses.keys() == {"a", "b"}
 
 
 def test_unchanged_services_are_not_touched(setup: Setup) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import tempfile
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from svcnode.control import store as store_module
-from svcnode.control.resources import STORE_ISSUE, Resources
+from svcnode.control.resources import STORE_ISSUE, ChangeRequest, Resources
 from svcnode.control.store import ControlStore
 from svcnode.core.errors import StoreError
 from svcnode.core.model import Health
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from svcnode.api.spec import Response
+    from svcnode.definition import Definition
 
 TTL_S, TTL = 15.0, "15s"
 UP, INITIALIZING, DOWN = "Up", "Initializing", "Down"
@@ -266,6 +268,49 @@ def test_two_nodes_cannot_use_one_store(agent: ControlAgent) -> None:
     second = Resources(other, ControlStore(agent.path), define_service)
     agent.loop.run_until_complete(second.start())
     assert other.condition.issues == (STORE_ISSUE,)
+
+
+# ---- another object registers the services
+
+
+class SharedSource:
+    """Registers services that the node may also have from elsewhere."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.ids: list[str] = []
+
+    def __contains__(self, service_id: object, /) -> bool:
+        return service_id in self.ids
+
+    def add(self, definition: Definition, /, *, registered_at_s: float | None = None) -> None:
+        self.ids.append(definition.service.id)
+        self.replace(definition)
+
+    def replace(self, definition: Definition, /) -> None:
+        self._node.replace(definition)
+
+    def deregister(self, service_id: str, /) -> None:
+        self.ids.remove(service_id)
+
+
+def test_a_service_that_the_node_has_from_elsewhere_can_be_registered_and_stays_when_it_is_removed(
+    tmp_path: Path,
+) -> None:
+    node = Node("validator-7", version="v1.0.0")
+    node.register("indexer")
+    registrar = SharedSource(node)
+
+    async def register_and_remove() -> None:
+        resources = Resources(node, ControlStore(tmp_path / "control.db"), define_service, registrar)
+        await resources.start()
+        await resources.change(ChangeRequest("services/indexer", {"ttl": "5s", "name": "Indexer"}))
+        assert (registrar.ids, [service.name for service, _ in node]) == (["indexer"], ["Indexer"])
+        await resources.change(ChangeRequest("services/indexer", None))
+        assert (registrar.ids, len(node)) == ([], 1)
+        await resources.close()
+
+    asyncio.run(register_and_remove())
 
 
 # ---- bad requests

@@ -151,6 +151,43 @@ async def test_a_service_without_a_probe_keeps_its_reported_status() -> None:
     assert (node.state("indexer").status, node.state("indexer").code) == (Status.DOWN, ReasonCode.DISK_LOW)
 
 
+# ---- evidence that another object records
+
+
+class PendingRecorder:
+    """Keeps the evidence, and decides that a change is pending."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.received: list[tuple[str, Evidence]] = []
+
+    def record_checks(self, checks: Mapping[str, Evidence], /) -> Mapping[str, ServiceState]:
+        self.received += checks.items()
+        return {service_id: self._node.state(service_id)._replace(failures_in_a_row=1) for service_id in checks}
+
+
+@in_virtual_time
+async def test_another_object_can_record_the_checks_and_its_states_set_their_times() -> None:
+    node, probe = make_node(), ScriptedProbe()
+    node.register("db-1", probe=probe, interval="10s", transition_interval="4s")
+    recorder = PendingRecorder(node)
+    async with ProbeScheduler(node, jitter=lambda: 0.0, recorder=recorder):
+        await asyncio.sleep(9.0)
+    assert [(service_id, evidence.verdict) for service_id, evidence in recorder.received] == [("db-1", READY)] * 3
+    assert probe.started_at_s == [0.0, 4.0, 8.0]
+    assert node.state("db-1").last_evidence_at_s is None
+
+
+@in_virtual_time
+async def test_a_node_passes_the_recorder_to_its_scheduler() -> None:
+    node = make_node()
+    node.register("db-1", probe=ScriptedProbe())
+    recorder = PendingRecorder(node)
+    async with node.probing(recorder=recorder):
+        await asyncio.sleep(1.0)
+    assert [service_id for service_id, _ in recorder.received] == ["db-1"]
+
+
 # ---- the transition interval
 
 
