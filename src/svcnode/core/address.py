@@ -1,15 +1,16 @@
-"""Addresses of nodes.
+"""Addresses of nodes and registries.
 
 A node listens on `127.0.0.1:8420`, `https://[::1]:8443` or `unix:/run/svcnode.sock`. A client finds it at `host`,
-`host:port`, `https://host/base` or `unix:/path`.
+`host:port`, `https://host/base` or `unix:/path`. The registry of a shared node is at `etcd://host1:2379,host2:2379`.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import replace
 from typing import Literal, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import DEFAULT_PREFIX, require_str, validate_text
@@ -23,6 +24,12 @@ _INVALID_CHAR = "it is empty, or has a character that a URL cannot have"
 _ENCODING_HINT = "percent-encode @ : / ? # in a password"
 _INVALID_AUTHORITY = "a port is a number up to 65535; an IPv6 address needs brackets"
 _TCP_PATTERN = re.compile(r"(?:(https?)://)?(\[[^\]]+\]|[^:\[\]/\s]+):([0-9]{1,5})/?", re.ASCII)
+DEFAULT_REGISTRY_PORT, DEFAULT_REGISTRY_PREFIX = 2379, "/svcnode"
+_REGISTRY_PATTERN = re.compile(
+    r"etcd://(?:(?P<username>[^:@/?#]+)(?::(?P<password>[^/?#]*))?@)?(?P<hosts>[^@/?#]+)(?P<path>/[^?#]*)?"
+)
+_REGISTRY_PREFIX_PATTERN = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
+_REGISTRY_EXAMPLE = "write etcd://host1:2379,host2:2379/prefix, or etcd://user:password@host"
 _EXAMPLES = '"127.0.0.1:8420", "[::1]:8420" or "unix:/run/svcnode.sock"'
 
 
@@ -65,6 +72,15 @@ def parse_address(text: str, *, has_tls: bool) -> Address:
         raise InvalidValueError(
             f'invalid listen address "{text}": the text in brackets is not an IPv6 address'
         ) from None
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _parse_unix_address(text: str) -> Address:
@@ -174,3 +190,52 @@ def _match_prefix(path: str, prefix: str) -> re.Match[str] | None:
 def _base_path(path: str, prefix: str) -> str:
     match = _match_prefix(path, prefix) if prefix else None
     return quote(match[1] if match else path.rstrip("/"), safe="/%:!$&'()*+,;=~")
+
+
+# ---- where the registry of a shared node is
+
+
+class RegistryAddress(NamedTuple):
+    """The endpoints of an etcd cluster, and the prefix of the keys."""
+
+    endpoints: tuple[str, ...]  # host:port
+    prefix: str = DEFAULT_REGISTRY_PREFIX
+    username: str = ""
+    password: str = ""
+
+    def __str__(self) -> str:
+        """Without the password."""
+        login = f"{self.username}{f':{MASK}' if self.password else ''}@" if self.username else ""
+        return f"etcd://{login}{','.join(self.endpoints)}{self.prefix}"
+
+    def __repr__(self) -> str:
+        return f"<RegistryAddress {self}>"
+
+
+def parse_registry_url(text: str) -> RegistryAddress:
+    """`etcd://[user[:password]@]host[:port],…[/prefix]`; user name and password are percent-decoded."""
+
+    def invalid(problem: str) -> InvalidValueError:
+        return InvalidValueError(f"invalid registry URL {redact_url(text)!r}: {problem}; {_REGISTRY_EXAMPLE}")
+
+    match = _REGISTRY_PATTERN.fullmatch(text)
+    if match is None:
+        scheme = "" if text.startswith("etcd://") else "it must begin with etcd://"
+        raise invalid(scheme or f"it has no host, or a query, or a special character; {_ENCODING_HINT}")
+    password = unquote(match["password"] or "")
+    register_secret(password)
+    try:
+        endpoints = tuple(_registry_endpoint(host) for host in match["hosts"].split(","))
+    except UrlError as exc:
+        raise invalid(_INVALID_AUTHORITY if exc.part == "port" else str(exc)) from None
+    if len(set(endpoints)) < len(endpoints):
+        raise invalid("duplicate endpoint")
+    prefix = (match["path"] or "").rstrip("/") or DEFAULT_REGISTRY_PREFIX
+    if not _REGISTRY_PREFIX_PATTERN.fullmatch(prefix):
+        raise invalid("the prefix has only letters, digits and -._~ between its slashes")
+    return RegistryAddress(endpoints, prefix, unquote(match["username"] or ""), password)
+
+
+def _registry_endpoint(text: str) -> str:
+    url = Url.parse(f"etcd://{text}", register_secrets=False)
+    return join_host_port(url.require_host(), url.port or DEFAULT_REGISTRY_PORT)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from svcnode.agent import Agent
 from svcnode.config import Override, load
+from svcnode.core.address import is_loopback
 from svcnode.core.errors import ListenError, SvcnodeError
 from svcnode.demo.scenario import INITIAL_MODES, run_scenario
 from svcnode.demo.servers import SLOW_S, DemoServer
 from svcnode.demo.services import SERVICES, defaults
-from svcnode.operator.auth import is_loopback
 from svcnode.server.sockets import bind
 
 if TYPE_CHECKING:

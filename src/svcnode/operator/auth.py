@@ -10,7 +10,6 @@ passes one on that its client sends, cannot be detected. Requests of its other c
 from __future__ import annotations
 
 import binascii
-import ipaddress
 import re
 from base64 import b64decode
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.api.app import PROXY_HEADERS
 from svcnode.api.spec import Response, error_response
+from svcnode.core.address import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,15 +99,6 @@ class OperatorAuth:
 def is_local_address(address: Address) -> bool:
     """Whether only this machine can connect to the address."""
     return address.scheme == "unix" or is_loopback(address.host)
-
-
-def is_loopback(host: str) -> bool:
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_loopback_host_header(host: bytes) -> bool:

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcnode.core.address import Address, parse_address, parse_node_address
+from svcnode.core.address import (
+    Address,
+    RegistryAddress,
+    is_loopback,
+    parse_address,
+    parse_node_address,
+    parse_registry_url,
+)
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import redacted
 
@@ -212,3 +219,74 @@ def test_a_query_is_an_error_and_is_redacted(url: str) -> None:
 def test_url_and_prefix_must_be_strings(url: Any, prefix: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"^(url|prefix): "):
         parse_node_address(url, prefix)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.255.0.9", "::1", "0:0:0:0:0:0:0:1", "localhost", "localhost."])
+def test_all_names_of_loopback_are_recognised(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["", "128.0.0.1", "::2", "local", "localhost.example", "127.0.0.1 ", "127.1"])
+def test_similar_names_are_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+# ---- where the registry of a shared node is
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("etcd://a", RegistryAddress(("a:2379",), "/svcnode")),
+        ("etcd://a:1,b,[::1]:3/", RegistryAddress(("a:1", "b:2379", "[::1]:3"), "/svcnode")),
+        ("etcd://10.0.0.1:2379/teams/ledger/", RegistryAddress(("10.0.0.1:2379",), "/teams/ledger")),
+        ("etcd://reader@a", RegistryAddress(("a:2379",), "/svcnode", "reader")),
+        ("etcd://re%40der:p%40%3Assw%2Ford@a/x", RegistryAddress(("a:2379",), "/x", "re@der", "p@:ssw/ord")),
+        ("etcd://reader:pass@word@a", RegistryAddress(("a:2379",), "/svcnode", "reader", "pass@word")),
+    ],
+)
+def test_a_registry_url_is_parsed(text: str, address: RegistryAddress) -> None:
+    assert parse_registry_url(text) == address
+
+
+def test_the_password_of_a_registry_is_never_shown() -> None:
+    address = parse_registry_url("etcd://reader:registry-pass-1@a:1,b:2/x")
+    assert str(address) == "etcd://reader:***@a:1,b:2/x"
+    assert "registry-pass-1" not in repr(address)
+    assert "registry-pass-1" not in redacted("login with registry-pass-1")
+    assert parse_registry_url(str(parse_registry_url("etcd://reader@a"))) == parse_registry_url("etcd://reader@a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a:2379",
+        "http://a:2379",
+        "etcd://",
+        "etcd:///prefix",
+        "etcd://a,,b",
+        "etcd://a,a:2379",
+        "etcd://a:0",
+        "etcd://a:99999",
+        "etcd://a:port",
+        "etcd://[::x]",
+        "etcd://a b",
+        "etcd://a?tls=true",
+        "etcd://a#b",
+        "etcd://:secret-9@a",
+        "etcd://a//b",
+        "etcd://a/b%20c",
+    ],
+)
+def test_an_invalid_registry_url_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="write etcd://host1:2379") as caught:
+        parse_registry_url(text)
+    assert "secret-9" not in str(caught.value)
+
+
+def test_an_invalid_registry_url_does_not_show_its_password() -> None:
+    for text in ("etcd://u:hidden-pw@a:x", "etcd://u:hidden/pw@a", "etcd://u:hidden?pw@a", "http://u:hidden-pw@a"):
+        with pytest.raises(InvalidValueError) as caught:
+            parse_registry_url(text)
+        assert "hidden" not in str(caught.value)

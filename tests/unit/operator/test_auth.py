@@ -10,7 +10,7 @@ import pytest
 
 from svcnode.api.app import FETCH_METADATA_HEADERS, PROXY_HEADERS, RETAINED_HEADERS
 from svcnode.core.address import Address, parse_address
-from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_REQUIRED, OperatorAuth, is_loopback
+from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_REQUIRED, OperatorAuth
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response
@@ -328,13 +328,3 @@ def test_the_log_has_a_note_where_the_page_is_not_open(address: Address, token: 
     auth = OperatorAuth(address, token, trusts_loopback=True)
     assert auth.is_open is is_open
     assert (auth.log_suffix == "") is is_open
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.255.0.9", "::1", "0:0:0:0:0:0:0:1", "localhost", "localhost."])
-def test_all_names_of_loopback_are_recognised(host: str) -> None:
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["", "128.0.0.1", "::2", "local", "localhost.example", "127.0.0.1 ", "127.1"])
-def test_similar_names_are_not_loopback(host: str) -> None:
-    assert not is_loopback(host)
