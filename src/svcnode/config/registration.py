@@ -6,16 +6,16 @@ programs, read files or use secrets of the node, unless `allow_exec` is set in [
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.config.schema import KeyPath, RegisteredServiceTable
 from svcnode.config.settings import service_from
 from svcnode.config.sources import Source
 from svcnode.config.validate import validate_value
-from svcnode.core.errors import ConfigError, InvalidValueError, OptionError
+from svcnode.core.errors import ConfigError
 from svcnode.core.model import validate_service_id
 from svcnode.probes import make_probe
+from svcnode.probes.restricted import reject_local_access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from svcnode.definition import Definition
     from svcnode.probes.base import Probe
 
-LOCAL_KINDS = frozenset({"disk", "exec", "file", "sqlite"})
-FILE_OPTIONS = frozenset({"ca", "client_certificate", "client_key", "credentials_file"})
 PATH: KeyPath = ("services", 0)
 
 
@@ -56,19 +54,5 @@ def _probe(service: RegisteredServiceTable, settings: Settings, source: Source) 
     with source.error_context(*PATH, "probe"):
         if settings.control is not None and settings.control.allows_exec:
             return make_probe(service["probe"], environ=source.environ, allowed={"allow_exec"})
-        _refuse_local_access(service["probe"])
+        reject_local_access(service["probe"], hint="; to allow it, set allow_exec = true in [control]")
         return make_probe(service["probe"], environ={})
-
-
-def _refuse_local_access(probe: str | dict[str, Any]) -> None:
-    hint = "; to allow it, set allow_exec = true in [control]"
-    url, options = (probe.get("url"), probe.keys()) if isinstance(probe, dict) else (probe, ())
-    scheme = url.partition(":")[0].lower() if isinstance(url, str) else ""
-    if scheme in LOCAL_KINDS:
-        access = "runs a program" if scheme == "exec" else "reads this machine"
-        raise InvalidValueError(f"{scheme}: {access} with the permissions of the node{hint}")
-    for option in sorted(FILE_OPTIONS.intersection(options)):
-        raise OptionError(option, f"reads a file with the permissions of the node{hint}")
-    text = json.dumps(probe)
-    if "${" in text or '"file":' in text:
-        raise InvalidValueError(f"${{…}} and {{ file = … }} read secrets of the node{hint}")

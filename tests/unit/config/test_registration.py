@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.config import ControlSettings, load
-from svcnode.config.registration import FILE_OPTIONS, LOCAL_KINDS, PATH, define_registered
+from svcnode.config.registration import PATH, define_registered
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import Impact
+from svcnode.probes.restricted import FILE_OPTIONS, LOCAL_KINDS
 
 if TYPE_CHECKING:
     from pathlib import Path
