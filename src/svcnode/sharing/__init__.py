@@ -1,0 +1,22 @@
+"""One node on several machines: replicas that share their services and states through etcd, the registry.
+
+    configuration file ─┐                                          ┌─► list and order of the services
+    control socket ─────┤                                          │
+                        ▼                                          │
+                   ┌─────────┐  put    ┌──────┐  watch  ┌──────────┴───┐  who observes a service  ┌───────────┐
+                   │ Replica ├────────►│ etcd ├────────►│ RegistryView ├─────────────────────────►│ scheduler │
+                   └─▲───────┘         └──▲───┘         └──────────┬───┘                          └─────┬─────┘
+                     │                    │                        │ merged states                      │
+    other replicas ──┼────────────────────┤                        ▼                                    │
+    etcdctl, clients ┼────────────────────┘                      Node                                   │
+                     └───────────────────────── states, evidence ◄──────────────────────────────────────┘
+
+All replicas read the same keys and derive everything else from them by pure functions, so they agree without a leader
+and without locks. No wall clock is compared: evidence is dated by the revisions of etcd (docs/registry-format.md).
+
+    etcd      the client of etcd's JSON gateway, and the fences that date a revision
+    format    keys and documents, in both directions
+    view      the keys as last known
+    rules     who observes a service, and the state that follows from what the observers publish
+    replica   joins, watches, publishes, and keeps the node equal to the view
+"""

@@ -1,0 +1,458 @@
+"""The registry format, version 1: keys and JSON documents, in both directions. docs/registry-format.md describes it.
+
+`parse_entry` never raises. A key or a value that this version does not understand is `Ignored`, and is left as it is:
+it may be of a newer version, or of another program. The two directions are inverse: `parse_entry` returns what
+`encode_document` was given. No document contains a secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from bisect import bisect_left
+from enum import StrEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from urllib.parse import quote, unquote
+
+from svcnode.core.codes import ReasonCode, known_code
+from svcnode.core.errors import InvalidValueError, SvcnodeError
+from svcnode.core.model import Service, Status, validate_service_id, validate_text
+from svcnode.core.strict_json import compact_json, parse_strict_json
+from svcnode.core.text import bounded_reason, encodable, sanitize, type_name
+from svcnode.definition import ServiceOptions, define
+from svcnode.probes import make_probe
+from svcnode.probes.restricted import is_restricted, reject_local_access
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from svcnode.probes.base import Probe
+
+T = TypeVar("T")
+
+FORMAT_VERSION = 1
+REPLICA_OWNER = "replica:"  # begins the owner of a definition that is in the file or the control store of a replica
+MAX_NAME_CHARS = 256
+MAX_OBSERVERS = 99
+MAX_DURATION_S = 1e9  # of an age; the time since the start of a machine is less
+MAX_REVISION = 2**63 - 1
+# The age that each byte from 0 to 254 stands for, from 0 s to 6 days; 255 is an age beyond that, which renews nothing.
+# One byte per state keeps the record of 10,000 states small.
+AGES_S = [0.05 * (1.066**byte - 1) for byte in range(255)]
+TEXTS = ("name", "description")
+OPTIONS = {*ServiceOptions.__annotations__, "status", "observers", "checked_by"}  # not `push_token`, a secret
+REPORTED_STATUS = {"up": Status.UP, "initializing": Status.INITIALIZING, "down": Status.DOWN}
+
+
+class KeyKind(StrEnum):
+    """The first segment of a key below the root; the other segments are names."""
+
+    REPLICAS = "replicas"  # /{replica}
+    SERVICES = "services"  # /{id}/{owner}
+    ISSUES = "issues"  # /{name}/{owner}
+    STATES = "states"  # /{replica}/{id}
+    EVIDENCE = "evidence"  # /{replica}
+    REPORTS = "reports"  # /{id}/{owner}
+
+
+NAME_COUNTS = {kind: 1 if kind in (KeyKind.REPLICAS, KeyKind.EVIDENCE) else 2 for kind in KeyKind}
+
+
+class IgnoredKind(StrEnum):
+    UNKNOWN_KEY = "unknown_key"
+    INVALID_VALUE = "invalid_value"
+    NEWER_VERSION = "newer_version"
+
+
+class RegistryKey(NamedTuple):
+    kind: KeyKind
+    names: tuple[str, ...]
+
+
+class Ignored(NamedTuple):
+    kind: IgnoredKind
+    reason: str
+
+
+class ReplicaDocument(NamedTuple):
+    instance: str  # random, of the process
+    url: str  # of its interface; may be empty
+    software: str
+
+
+class ServiceDocument(NamedTuple):
+    """The definition of a service by one owner. Made by `service_document` only, which leaves secrets out."""
+
+    position: int  # in the file, or in the order of registration
+    options: Mapping[str, Any]  # the keys of a [[services]] table; no `probe` if restricted
+    restricted: bool  # only its owners have the probe
+    service: Service  # what the options mean
+    observers: int
+    checked_by: tuple[str, ...]  # replicas; empty: any
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether a probe checks it. Otherwise it reports by itself, or has a fixed status."""
+        return self.service.policy.stale_after_s is not None
+
+    @property
+    def fixed_status(self) -> Status | None:
+        return Status(self.options["status"]) if "status" in self.options else None
+
+    @property
+    def valid_s(self) -> float:
+        """How long evidence is valid: `stale_after` or `ttl`; infinity for a fixed status."""
+        policy = self.service.policy
+        valid_s = policy.stale_after_s if policy.ttl_s is None else policy.ttl_s
+        return math.inf if valid_s is None else valid_s
+
+
+class IssueDocument(NamedTuple):
+    reason: str
+
+
+class Written(NamedTuple):
+    """When a document was composed: `elapsed_s` after its replica received a response with this revision.
+
+    So it was composed at least `elapsed_s` after the revision, however long it took to reach etcd.
+    """
+
+    revision: int
+    elapsed_s: float
+
+
+class StateDocument(NamedTuple):
+    """The state that a replica has for a service that it observes."""
+
+    status: Status
+    reason: str
+    code: str
+    age_s: float  # of the last success if Up, of the last evidence otherwise, when the document was composed
+    since_age_s: float
+    written: Written
+
+
+class EvidenceDocument(NamedTuple):
+    """The ages of the evidence of all states of a replica, in the order of their ids."""
+
+    state_count: int
+    digest: str  # of `states_digest`
+    ages: bytes  # of `encode_age`
+    written: Written
+
+
+class ReportDocument(NamedTuple):
+    """A report of a client without a replica. Every write is a heartbeat."""
+
+    status: Status
+    reason: str
+    code: str
+
+
+RegistryDocument = ReplicaDocument | ServiceDocument | IssueDocument | StateDocument | EvidenceDocument | ReportDocument
+
+
+class Entry(NamedTuple):
+    key: RegistryKey
+    document: RegistryDocument
+
+
+# ---- keys
+
+
+def node_root(prefix: str, node: str) -> str:
+    """The beginning of all keys of a node."""
+    return f"{nodes_root(prefix)}{_segment(node)}/"
+
+
+def nodes_root(prefix: str) -> str:
+    """The beginning of all keys of all nodes."""
+    return f"{prefix.rstrip('/')}/v{FORMAT_VERSION}/"
+
+
+def node_of(prefix: str, key: str) -> str | None:
+    """The name of the node to which a key belongs; None if it is no key of a node."""
+    root = nodes_root(prefix)
+    segment, slash, _ = key.removeprefix(root).partition("/")
+    return _name(segment) if key.startswith(root) and slash else None
+
+
+def encode_key(root: str, kind: KeyKind, *names: str) -> str:
+    assert len(names) == NAME_COUNTS[kind]
+    return "/".join((f"{root}{kind}", *map(_segment, names)))
+
+
+def parse_key(root: str, key: str) -> RegistryKey | None:
+    if not key.startswith(root):
+        return None
+    first, *segments = key.removeprefix(root).split("/")
+    names = [_name(segment) for segment in segments]
+    valid = tuple(name for name in names if name is not None)
+    if first not in NAME_COUNTS or not len(valid) == len(names) == NAME_COUNTS[KeyKind(first)]:
+        return None
+    return RegistryKey(KeyKind(first), valid)
+
+
+def replica_owner(replica: str) -> str:
+    return f"{REPLICA_OWNER}{replica}"
+
+
+def replica_of(owner: str) -> str | None:
+    """The replica that is this owner; None for a client."""
+    return owner.removeprefix(REPLICA_OWNER) if owner.startswith(REPLICA_OWNER) else None
+
+
+def _segment(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _name(segment: str) -> str | None:
+    """The name in a segment. One name has one segment, so that no two keys are about the same thing."""
+    try:
+        name = unquote(segment, errors="strict")
+        validate_text("a name", name)
+    except ValueError:
+        return None
+    return name if len(name) <= MAX_NAME_CHARS and _segment(name) == segment else None
+
+
+# ---- documents
+
+
+def parse_entry(root: str, key: str, value: bytes) -> Entry | Ignored:
+    parsed = parse_key(root, key)
+    if parsed is None:
+        return Ignored(IgnoredKind.UNKNOWN_KEY, "not a key of this format")
+    try:
+        fields = parse_strict_json(value)
+        version = _required(fields, "version", int)
+        if version > FORMAT_VERSION:
+            return Ignored(IgnoredKind.NEWER_VERSION, f"version {version}; this replica reads {FORMAT_VERSION}")
+        if version != FORMAT_VERSION:
+            raise InvalidValueError(f"version: must be {FORMAT_VERSION}")
+        return Entry(parsed, _PARSERS[parsed.kind](parsed, fields))
+    except (SvcnodeError, ValueError) as exc:
+        return Ignored(IgnoredKind.INVALID_VALUE, sanitize(str(exc)))
+
+
+def encode_document(document: RegistryDocument) -> bytes:
+    return compact_json({"version": FORMAT_VERSION, **_fields(document)}).encode()
+
+
+def _fields(document: RegistryDocument) -> dict[str, Any]:
+    match document:
+        case ServiceDocument(position, options, restricted):
+            return {"position": position, "options": dict(options), **({"restricted": True} if restricted else {})}
+        case StateDocument(status, reason, code, age_s, since_age_s, written):
+            ages = {"age_s": age_s, "since_age_s": since_age_s}
+            return {"status": status.value, "reason": _reason(reason), "code": code, **ages, **written._asdict()}
+        case EvidenceDocument(count, digest, ages, written):
+            text = base64.b64encode(ages).decode()
+            return {"count": count, "digest": digest, "ages": text, **written._asdict()}
+        case ReportDocument(status, reason, code):
+            return {"status": status.value.lower(), "reason": _reason(reason), "code": code}
+        case ReplicaDocument() | IssueDocument():
+            return {name: _reason(text) for name, text in document._asdict().items()}
+
+
+def _reason(text: str) -> str:
+    """Without secrets."""
+    return encodable(bounded_reason(text))
+
+
+def _parse_replica(_: RegistryKey, fields: Mapping[str, Any]) -> ReplicaDocument:
+    url = _text(fields, "url")
+    if url and not url.startswith(("http://", "https://")):  # it becomes a link on a page
+        raise InvalidValueError("url: must begin with http:// or https://")
+    return ReplicaDocument(_text(fields, "instance"), url, _text(fields, "software"))
+
+
+def _parse_service(key: RegistryKey, fields: Mapping[str, Any]) -> ServiceDocument:
+    options = _required(fields, "options", dict)
+    restricted = fields.get("restricted", False)
+    if type(restricted) is not bool:
+        raise InvalidValueError(f"restricted: must be true or false, not {type_name(restricted)}")
+    if "probe" in options:
+        reject_local_access(_probe(options))
+    return _service_document(key.names[0], options, _int(fields, "position"), restricted=restricted)
+
+
+def _parse_issue(_: RegistryKey, fields: Mapping[str, Any]) -> IssueDocument:
+    return IssueDocument(_text(fields, "reason"))
+
+
+def _parse_state(_: RegistryKey, fields: Mapping[str, Any]) -> StateDocument:
+    try:
+        status = Status(_required(fields, "status", str))
+    except ValueError:
+        raise InvalidValueError("status: must be Up, Initializing or Down") from None
+    reason, code = _text(fields, "reason"), known_code(_text(fields, "code"))
+    return StateDocument(
+        status, reason, code, _duration_s(fields, "age_s"), _duration_s(fields, "since_age_s"), _written(fields)
+    )
+
+
+def _parse_evidence(_: RegistryKey, fields: Mapping[str, Any]) -> EvidenceDocument:
+    ages = base64.b64decode(_required(fields, "ages", str), validate=True)
+    count = _int(fields, "count")
+    if len(ages) != count:
+        raise InvalidValueError(f"ages: {len(ages)} bytes, and count is {count}")
+    return EvidenceDocument(count, _text(fields, "digest"), ages, _written(fields))
+
+
+def _parse_report(_: RegistryKey, fields: Mapping[str, Any]) -> ReportDocument:
+    status = REPORTED_STATUS.get(_required(fields, "status", str))
+    if status is None:
+        raise InvalidValueError(f"status: must be one of {', '.join(REPORTED_STATUS)}")
+    code = fields.get("code", ReasonCode.REPORTED.value)
+    return ReportDocument(status, _text({"reason": "", **fields}, "reason"), known_code(code))
+
+
+_PARSERS: dict[KeyKind, Callable[[RegistryKey, Mapping[str, Any]], RegistryDocument]] = {
+    KeyKind.REPLICAS: _parse_replica,
+    KeyKind.SERVICES: _parse_service,
+    KeyKind.ISSUES: _parse_issue,
+    KeyKind.STATES: _parse_state,
+    KeyKind.EVIDENCE: _parse_evidence,
+    KeyKind.REPORTS: _parse_report,
+}
+
+
+def _required(fields: object, name: str, kind: type[T]) -> T:
+    if not isinstance(fields, dict):
+        raise InvalidValueError(f"must be an object, not {type_name(fields)}")
+    if name not in fields:
+        raise InvalidValueError(f"{name}: required")
+    value = fields[name]
+    if type(value) is not kind:
+        raise InvalidValueError(f"{name}: must be {type_name(kind())}, not {type_name(value)}")
+    return value
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    text = _required(fields, name, str)
+    if any("\ud800" <= char < "\ue000" for char in text):
+        raise InvalidValueError(f"{name}: not Unicode text")
+    return bounded_reason(text)
+
+
+def _int(fields: Mapping[str, Any], name: str) -> int:
+    value = _required(fields, name, int)
+    if not 0 <= value <= MAX_REVISION:
+        raise InvalidValueError(f"{name}: must be a whole number of at least 0")
+    return value
+
+
+def _duration_s(fields: Mapping[str, Any], name: str) -> float:
+    value: Any = fields.get(name)
+    if type(value) not in (int, float) or not 0 <= value <= MAX_DURATION_S:
+        raise InvalidValueError(f"{name}: must be a number of seconds of at least 0")
+    return float(value)
+
+
+def _written(fields: Mapping[str, Any]) -> Written:
+    return Written(_int(fields, "revision"), _duration_s(fields, "elapsed_s"))
+
+
+# ---- definitions
+
+
+def service_document(service_id: str, options: Mapping[str, Any], position: int) -> ServiceDocument:
+    """The definition to publish, from the options as written, with the defaults of the file applied.
+
+    A probe that reads the machine or may hold a secret is left out, and the definition is restricted. Raises
+    `SvcnodeError` for options that are not valid.
+    """
+    published = {name: value for name, value in options.items() if name in OPTIONS}
+    published |= {name: encodable(published[name]) for name in TEXTS if name in published}
+    restricted = "probe" in published and is_restricted(_probe(published))
+    if restricted:
+        del published["probe"]
+    return _service_document(service_id, published, position, restricted=restricted)
+
+
+def _service_document(
+    service_id: str, options: Mapping[str, Any], position: int, *, restricted: bool
+) -> ServiceDocument:
+    validate_service_id(service_id)
+    if len(options.keys() & {"probe", "ttl", "status"}) + restricted != 1:
+        raise InvalidValueError("options: exactly one of probe, ttl and status is required, and none if restricted")
+    others = dict(options)
+    probe = _heartbeat(others.pop("probe", None))
+    if probe is None and (restricted or "probe" in options):
+        probe = _any_probe()
+    observers, checked_by = _observers(others.pop("observers", 1)), _checked_by(others.pop("checked_by", []))
+    _check_status(others.pop("status", None))
+    for name in TEXTS:
+        if name in others:
+            _text(others, name)
+    try:
+        service = define(service_id, probe=probe, **others).service
+    except TypeError as exc:
+        raise InvalidValueError(f"options: {exc}") from exc
+    return ServiceDocument(position, options, restricted, service, observers, checked_by)
+
+
+@lru_cache(maxsize=1)
+def _any_probe() -> Probe:
+    """What a definition means to a reader does not depend on its probe, whose driver the reader may not have."""
+    return make_probe("tcp://localhost:1")
+
+
+def _probe(options: Mapping[str, Any]) -> str | dict[str, Any]:
+    probe: object = options["probe"]
+    if isinstance(probe, str | dict):
+        return probe
+    raise InvalidValueError(f"probe: must be a URL or a table with a url, not {type_name(probe)}")
+
+
+def _heartbeat(probe: object) -> Probe | None:
+    """The probe of a service that reports by itself; None for any other."""
+    url = probe.get("url") if isinstance(probe, dict) else probe
+    is_heartbeat = isinstance(url, str) and url.lower().startswith("heartbeat:")
+    return make_probe(cast("str | dict[str, Any]", probe)) if is_heartbeat else None
+
+
+def _observers(value: object) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_OBSERVERS:
+        raise InvalidValueError(f"observers: must be a whole number from 1 to {MAX_OBSERVERS}")
+    return value
+
+
+def _checked_by(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise InvalidValueError("checked_by: must be a list of replicas")
+    return tuple(value)
+
+
+def _check_status(value: object) -> None:
+    if value is not None and value not in {status.value for status in Status}:
+        raise InvalidValueError("status: must be Up, Initializing or Down")
+
+
+# ---- evidence
+
+
+def states_digest(states: Iterable[tuple[str, Status]]) -> str:
+    """Of the ids and statuses in the order of the ids: writer and reader must mean the same states."""
+    text = "\n".join(f"{service_id} {status.value}" for service_id, status in states)
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def evidence_document(states: Mapping[str, tuple[Status, float]], written: Written) -> EvidenceDocument:
+    """From the status and the age of the evidence of each state that the replica has put, by service id."""
+    ordered = sorted(states.items())
+    digest = states_digest((service_id, status) for service_id, (status, _) in ordered)
+    return EvidenceDocument(len(ordered), digest, bytes(encode_age(age_s) for _, (_, age_s) in ordered), written)
+
+
+def encode_age(age_s: float) -> int:
+    """Rounded up, by at most 7 %: evidence never becomes younger on its way."""
+    return bisect_left(AGES_S, age_s)
+
+
+def decode_age_s(age: int) -> float | None:
+    """None if it is too old to renew a state."""
+    return AGES_S[age] if age < len(AGES_S) else None

@@ -1,0 +1,132 @@
+"""Who observes a service, and its state as it follows from what the observers publish. Pure functions.
+
+All replicas apply them to the same keys, so all come to the same result. These rules hold:
+
+* A service is Up only if more than half of its observers say so, each with evidence that is still valid. It stays Up
+  only until the evidence of so many of them has expired.
+* If the observers have not decided, the node keeps the state that it has, until its evidence expires.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import ServiceState, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from svcnode.sharing.view import ObservedState, RegistryView, SharedService
+
+
+class MergedState(NamedTuple):
+    """The state of a service for all replicas."""
+
+    status: Status
+    reason: str
+    code: str
+    evidence_at_s: float | None  # from which the state is valid for `valid_s`; None if it does not expire
+    since_s: float | None  # None: unknown
+
+
+def candidates(service: SharedService, replicas: Collection[str]) -> frozenset[str]:
+    """The live replicas that can check a service."""
+    found = frozenset(replicas)
+    if service.definition.restricted:
+        found &= service.owner_replicas
+    if service.definition.checked_by:
+        found &= set(service.definition.checked_by)
+    return found
+
+
+def observers(service: SharedService, replicas: Collection[str]) -> tuple[str, ...]:
+    """The replicas that observe a service: those that check it, or all that receive its reports.
+
+    Rendezvous hashing: each service ranks the replicas in its own order. So if a replica leaves, only its services
+    move, and they move to all others alike.
+    """
+    definition = service.definition
+    if not definition.is_checked:
+        return tuple(sorted(service.owner_replicas.intersection(replicas)))
+    ranked = sorted(candidates(service, replicas), key=lambda replica: (_weight(replica, service.id), replica))
+    return tuple(ranked[: -definition.observers - 1 : -1])
+
+
+def _weight(replica: str, service_id: str) -> bytes:
+    return blake2b(f"{replica}\0{service_id}".encode(), digest_size=8).digest()
+
+
+def merged_state(view: RegistryView, service: SharedService, now_s: float) -> MergedState | None:
+    """None: the observers have not decided."""
+    definition = service.definition
+    if definition.fixed_status is not None:
+        return MergedState(definition.fixed_status, "fixed status", ReasonCode.FIXED, None, None)
+    if not definition.is_checked:
+        return newest_report([*view.observed_by_all(service.id), *view.reports(service.id)])
+    names = observers(service, view.replicas)
+    states = [state for name in names if (state := view.observed(name, service.id)) is not None]
+    return majority(states, len(names), definition.valid_s, now_s)
+
+
+def majority(states: Sequence[ObservedState], observer_count: int, valid_s: float, now_s: float) -> MergedState | None:
+    """The status that more than half of the observers have; None as long as missing ones could still decide.
+
+    `states` are in the order of the observers, so that all replicas show the same reason.
+    """
+    votes = [(at_s, state) for state in states if (at_s := state.evidence_at_s) is not None and now_s < at_s + valid_s]
+    needed = observer_count // 2 + 1
+    most = 0
+    for status in Status:
+        agreeing = [(at_s, state) for at_s, state in votes if state.status is status]
+        most = max(most, len(agreeing))
+        if len(agreeing) >= needed:
+            evidence_at_s = sorted((at_s for at_s, _ in agreeing), reverse=True)[needed - 1]
+            return _merged([state for _, state in agreeing], evidence_at_s, needed)
+    if not votes or most + observer_count - len(votes) >= needed:
+        return None
+    seen = ", ".join(f"{state.observer} {state.status.value}" for _, state in votes)
+    reason = f"the observers disagree: {seen}"
+    return MergedState(Status.INITIALIZING, reason, ReasonCode.OBSERVERS_DISAGREE, None, None)
+
+
+def _merged(agreeing: Sequence[ObservedState], evidence_at_s: float, needed: int) -> MergedState:
+    """The status holds since the observer agreed that made the majority."""
+    first = agreeing[0]
+    since = sorted(state.since_s for state in agreeing if state.since_s is not None)
+    since_s = since[needed - 1] if len(since) >= needed else None
+    return MergedState(first.status, first.reason, first.code, evidence_at_s, since_s)
+
+
+def newest_report(reports: Sequence[ObservedState]) -> MergedState | None:
+    """Of a service that reports by itself. A report of unknown time is older than the others, and is never Up.
+
+    The ttl is applied by the node, as to all states.
+    """
+    newest = max(reports, key=_report_order, default=None)
+    if newest is None or (newest.status is Status.UP and newest.evidence_at_s is None):
+        return None
+    return MergedState(newest.status, newest.reason, newest.code, newest.evidence_at_s, newest.since_s)
+
+
+def _report_order(report: ObservedState) -> tuple[float, int]:
+    at_s = report.evidence_at_s
+    return (float("-inf") if at_s is None else at_s, report.mod_revision)
+
+
+def service_state(merged: MergedState, before: ServiceState, now_s: float) -> ServiceState:
+    """The state of the service in the node of this replica, from the one that it has."""
+    is_same = merged.status is before.status
+    since_s = before.since_s if is_same else now_s if merged.since_s is None else min(merged.since_s, now_s)
+    at_s = before.last_evidence_at_s if merged.evidence_at_s is None else merged.evidence_at_s
+    return ServiceState(
+        merged.status,
+        merged.reason,
+        merged.code,
+        since_s,
+        before.registered_at_s,
+        last_ready_at_s=at_s if merged.status is Status.UP else before.last_ready_at_s,
+        last_evidence_at_s=at_s,
+        first_failure_at_s=since_s if merged.status is Status.DOWN else None,
+    )

@@ -1,0 +1,354 @@
+"""The keys of a node in the registry as last known, and what they mean. No I/O.
+
+A range or the events of a watch change the view. It dates evidence when it is received: `written_after_s(revision)`
+is a time of the local clock before which the revision did not exist, or None if that is not known. So evidence is
+never dated later than it was, whatever was delayed, suspended or set to another time.
+
+The record `evidence/{replica}` renews all states of a replica. It costs no work per service: the age of a state is
+read from the last record when the state is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from svcnode.sharing.format import (
+    Entry,
+    EvidenceDocument,
+    Ignored,
+    IgnoredKind,
+    IssueDocument,
+    KeyKind,
+    RegistryKey,
+    ReplicaDocument,
+    ReportDocument,
+    ServiceDocument,
+    StateDocument,
+    Written,
+    decode_age_s,
+    parse_entry,
+    parse_key,
+    replica_of,
+    states_digest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from svcnode.core.model import Status
+    from svcnode.sharing.etcd import Event, KeyValue
+
+V = TypeVar("V")
+
+
+class SharedService(NamedTuple):
+    id: str
+    definition: ServiceDocument  # of the owner that wrote last
+    owners: tuple[str, ...]
+    rank: tuple[int, int]  # its place in the list: the oldest create_revision, and the position at that owner
+
+    @property
+    def owner_replicas(self) -> frozenset[str]:
+        return frozenset(replica for owner in self.owners if (replica := replica_of(owner)) is not None)
+
+
+class ObservedState(NamedTuple):
+    """The state of a service as one replica observes it, or as one client reports it."""
+
+    observer: str  # the replica or, of a report, the owner
+    status: Status
+    reason: str
+    code: str
+    evidence_at_s: float | None  # None: unknown, so it does not count
+    since_s: float | None
+    mod_revision: int
+
+
+class SharedIssue(NamedTuple):
+    name: str
+    owner: str
+    reason: str
+
+
+class ViewChanges(NamedTuple):
+    """What has changed since the last call of `take_changes`."""
+
+    services: frozenset[str]  # definitions, by id
+    states: frozenset[str]  # states and reports, by service id
+    renewed: frozenset[str]  # replicas with a new record of evidence
+    replicas: bool
+    issues: bool
+
+
+class _Definition(NamedTuple):
+    document: ServiceDocument
+    create_revision: int
+    mod_revision: int
+
+
+class _EvidenceRecord(NamedTuple):
+    composed_at_s: float  # at the earliest
+    ages: bytes
+    positions: Mapping[str, int]  # of the ids in `ages`
+    mod_revision: int
+
+
+class _ReplicaStates:
+    """The states of one replica, and the last record that renews them."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, ObservedState] = {}
+        self._record: _EvidenceRecord | None = None
+        self._positions: dict[str, int] | None = None  # of the sorted ids; None: not known
+        self._digest: str | None = None
+
+    def put(self, service_id: str, state: ObservedState) -> None:
+        if service_id not in self.states:
+            self._positions = None
+        self._digest = None
+        self.states[service_id] = state
+
+    def delete(self, service_id: str) -> None:
+        self._positions = self._digest = None
+        self.states.pop(service_id, None)
+
+    def renew(self, document: EvidenceDocument, composed_at_s: float | None, mod_revision: int) -> bool:
+        """False if the record is about other states than these."""
+        if self._positions is None:
+            self._positions = {service_id: position for position, service_id in enumerate(sorted(self.states))}
+        if self._digest is None:
+            self._digest = states_digest((id_, self.states[id_].status) for id_ in self._positions)
+        if (document.state_count, document.digest) != (len(self._positions), self._digest):
+            return False
+        if composed_at_s is not None:
+            self._record = _EvidenceRecord(composed_at_s, document.ages, self._positions, mod_revision)
+        return True
+
+    def get(self, service_id: str) -> ObservedState | None:
+        state = self.states.get(service_id)
+        if state is None or (renewed_at_s := self._renewed_at_s(service_id, state)) is None:
+            return state
+        known_at_s = state.evidence_at_s
+        return state._replace(evidence_at_s=renewed_at_s if known_at_s is None else max(known_at_s, renewed_at_s))
+
+    def _renewed_at_s(self, service_id: str, state: ObservedState) -> float | None:
+        record = self._record
+        if record is None or record.mod_revision < state.mod_revision or service_id not in record.positions:
+            return None
+        age_s = decode_age_s(record.ages[record.positions[service_id]])
+        return None if age_s is None else record.composed_at_s - age_s
+
+
+class RegistryView:
+    """Not thread-safe."""
+
+    def __init__(self, root: str, written_after_s: Callable[[int], float | None]) -> None:
+        self._root = root
+        self._written_after_s = written_after_s
+        self._mod_revisions: dict[str, int] = {}  # of all keys
+        self._ignored: dict[str, Ignored] = {}
+        self._replicas: dict[str, ReplicaDocument] = {}
+        self._definitions: dict[str, dict[str, _Definition]] = {}  # by id and owner
+        self._services: dict[str, SharedService] = {}
+        self._ordered: tuple[SharedService, ...] | None = None
+        self._issues: dict[tuple[str, ...], str] = {}
+        self._states: dict[str, _ReplicaStates] = {}
+        self._reports: dict[str, dict[str, ObservedState]] = {}  # by id and owner
+        self._forget_changes()
+        self.unmatched_records = 0  # records of evidence about other states than the replica has
+
+    # ---- reading
+
+    @property
+    def replicas(self) -> Mapping[str, ReplicaDocument]:
+        """The live replicas."""
+        return self._replicas
+
+    def services(self) -> tuple[SharedService, ...]:
+        """In the order of the list."""
+        if self._ordered is None:
+            self._ordered = tuple(sorted(self._services.values(), key=lambda service: (service.rank, service.id)))
+        return self._ordered
+
+    def service(self, service_id: str) -> SharedService | None:
+        return self._services.get(service_id)
+
+    def definitions(self, owner: str) -> dict[str, ServiceDocument]:
+        """What an owner has in the registry, by service id."""
+        return {id_: owners[owner].document for id_, owners in self._definitions.items() if owner in owners}
+
+    def issues(self) -> tuple[SharedIssue, ...]:
+        return tuple(SharedIssue(name, owner, reason) for (name, owner), reason in sorted(self._issues.items()))
+
+    def observed(self, replica: str, service_id: str) -> ObservedState | None:
+        states = self._states.get(replica)
+        return None if states is None else states.get(service_id)
+
+    def observed_by_all(self, service_id: str) -> tuple[ObservedState, ...]:
+        """By every replica that publishes a state of the service, whether it should or not."""
+        found = (self.observed(replica, service_id) for replica in sorted(self._states))
+        return tuple(state for state in found if state is not None)
+
+    def observed_ids(self, replica: str) -> frozenset[str]:
+        """The services of which the replica publishes a state."""
+        states = self._states.get(replica)
+        return frozenset() if states is None else frozenset(states.states)
+
+    def reports(self, service_id: str) -> tuple[ObservedState, ...]:
+        """Of clients without a replica."""
+        return tuple(report for _, report in sorted(self._reports.get(service_id, {}).items()))
+
+    @property
+    def ignored(self) -> Mapping[str, Ignored]:
+        """The keys that this version does not understand."""
+        return self._ignored
+
+    def ignored_counts(self) -> dict[IgnoredKind, int]:
+        counts = Counter(ignored.kind for ignored in self._ignored.values())
+        return {kind: counts[kind] for kind in IgnoredKind}
+
+    def take_changes(self) -> ViewChanges:
+        changes = ViewChanges(
+            frozenset(self._changed_services),
+            frozenset(self._changed_states),
+            frozenset(self._renewed),
+            self._has_changed_replicas,
+            self._has_changed_issues,
+        )
+        self._forget_changes()
+        return changes
+
+    def _forget_changes(self) -> None:
+        self._changed_services: set[str] = set()
+        self._changed_states: set[str] = set()
+        self._renewed: set[str] = set()
+        self._has_changed_replicas = self._has_changed_issues = False
+
+    # ---- changing
+
+    def replace_all(self, kvs: Iterable[KeyValue]) -> None:
+        """Make the view equal to a range. Keys that have not changed keep their dates."""
+        evidence_root = f"{self._root}{KeyKind.EVIDENCE}/"
+        # Records of evidence last: they are about the states.
+        ordered = sorted(kvs, key=lambda kv: (kv.key.startswith(evidence_root), kv.mod_revision))
+        for key in self._mod_revisions.keys() - {kv.key for kv in ordered}:
+            self._remove(key)
+        for kv in ordered:
+            self._put(kv)
+
+    def apply(self, event: Event) -> None:
+        """Events are applied in the order of their revisions; one that is known already changes nothing."""
+        if event.put is not None:
+            self._put(event.put)
+        elif event.mod_revision > self._mod_revisions.get(event.key, event.mod_revision):
+            self._remove(event.key)
+
+    def _put(self, kv: KeyValue) -> None:
+        if kv.mod_revision <= self._mod_revisions.get(kv.key, -1):
+            return
+        parsed = parse_entry(self._root, kv.key, kv.value)
+        if isinstance(parsed, Ignored) or kv.key in self._ignored:
+            self._remove(kv.key)
+        self._mod_revisions[kv.key] = kv.mod_revision
+        if isinstance(parsed, Ignored):
+            self._ignored[kv.key] = parsed
+        else:
+            self._apply_entry(parsed, kv.create_revision, kv.mod_revision)
+
+    def _apply_entry(self, entry: Entry, create_revision: int, mod_revision: int) -> None:
+        names = entry.key.names
+        match entry.document:
+            case ReplicaDocument() as replica:
+                self._replicas[names[0]] = replica
+                self._has_changed_replicas = True
+            case ServiceDocument() as document:
+                definition = _Definition(document, create_revision, mod_revision)
+                self._definitions.setdefault(names[0], {})[names[1]] = definition
+                self._update_service(names[0])
+            case IssueDocument(reason):
+                self._issues[names] = reason
+                self._has_changed_issues = True
+            case StateDocument() as document:
+                state = self._observed_state(names[0], document, mod_revision)
+                self._states.setdefault(names[0], _ReplicaStates()).put(names[1], state)
+                self._changed_states.add(names[1])
+            case EvidenceDocument() as document:
+                self._renew(names[0], document, mod_revision)
+            case ReportDocument(status, reason, code):
+                at_s = self._written_after_s(mod_revision)
+                report = ObservedState(names[1], status, reason, code, at_s, at_s, mod_revision)
+                self._reports.setdefault(names[0], {})[names[1]] = report
+                self._changed_states.add(names[0])
+
+    def _remove(self, key: str) -> None:
+        known = self._mod_revisions.pop(key, None) is not None
+        if self._ignored.pop(key, None) is not None or not known:
+            return
+        parsed = parse_key(self._root, key)
+        assert parsed is not None
+        self._remove_entry(parsed)
+
+    def _remove_entry(self, key: RegistryKey) -> None:
+        names = key.names
+        match key.kind:
+            case KeyKind.REPLICAS:
+                del self._replicas[names[0]]
+                self._has_changed_replicas = True
+            case KeyKind.SERVICES:
+                _delete_inner(self._definitions, names)
+                self._update_service(names[0])
+            case KeyKind.ISSUES:
+                del self._issues[names]
+                self._has_changed_issues = True
+            case KeyKind.STATES:
+                self._states[names[0]].delete(names[1])
+                if not self._states[names[0]].states:
+                    del self._states[names[0]]
+                self._changed_states.add(names[1])
+            case KeyKind.EVIDENCE:
+                pass  # the last record is still true; it is only not renewed
+            case KeyKind.REPORTS:
+                _delete_inner(self._reports, names)
+                self._changed_states.add(names[0])
+
+    def _update_service(self, service_id: str) -> None:
+        self._ordered = None
+        self._changed_services.add(service_id)
+        owners = self._definitions.get(service_id)
+        if owners is None:
+            del self._services[service_id]
+            return
+        _, shown = max(owners.items(), key=lambda item: (item[1].mod_revision, item[0]))
+        rank = min((definition.create_revision, definition.document.position) for definition in owners.values())
+        self._services[service_id] = SharedService(service_id, shown.document, tuple(sorted(owners)), rank)
+
+    def _observed_state(self, replica: str, document: StateDocument, mod_revision: int) -> ObservedState:
+        composed_at_s = self._composed_at_s(document.written, mod_revision)
+        evidence_at_s = since_s = None
+        if composed_at_s is not None:
+            evidence_at_s, since_s = composed_at_s - document.age_s, composed_at_s - document.since_age_s
+        return ObservedState(
+            replica, document.status, document.reason, document.code, evidence_at_s, since_s, mod_revision
+        )
+
+    def _renew(self, replica: str, document: EvidenceDocument, mod_revision: int) -> None:
+        states = self._states.get(replica, _ReplicaStates())
+        if states.renew(document, self._composed_at_s(document.written, mod_revision), mod_revision):
+            self._renewed.add(replica)
+        else:
+            self.unmatched_records += 1
+
+    def _composed_at_s(self, written: Written, mod_revision: int) -> float | None:
+        """A time before which the document was not composed; None if that is not known."""
+        if written.revision >= mod_revision:  # of another history, before etcd was restored
+            return None
+        at_s = self._written_after_s(written.revision)
+        return None if at_s is None else at_s + written.elapsed_s
+
+
+def _delete_inner(outer: dict[str, dict[str, V]], names: tuple[str, ...]) -> None:
+    inner = outer[names[0]]
+    del inner[names[1]]
+    if not inner:
+        del outer[names[0]]
