@@ -17,6 +17,14 @@ SvcnodeError
 │   └── UnexpectedResponseError   the response is not one of the interface
 ├── ControlError            the node refuses a request to its control socket; `status` and `pointer` say why
 ├── ControlUnreachableError   the control socket of a node cannot be used
+├── RegistryError           a request to the shared registry (etcd) failed
+│   ├── RegistryUnreachableError   no endpoint gives a response, or the cluster has no leader
+│   ├── RegistryLoginError         a wrong or missing user name or password
+│   ├── RegistryPermissionError    the user may not read or write the keys
+│   ├── RegistryFullError          the registry has no space left; it accepts only reads
+│   ├── RegistryCompactedError     the registry no longer has the revision
+│   ├── RegistryLeaseLostError     the lease is over
+│   └── RegistryRestoredError      the registry has other data than before, for example from a snapshot
 ├── ListenError             an address cannot be bound
 └── StoreError              the node's own store cannot be used
 """
@@ -134,6 +142,38 @@ class ControlError(SvcnodeError):
 
 class ControlUnreachableError(SvcnodeError):
     exit_code = 1
+
+
+class RegistryError(SvcnodeError):
+    exit_code = 1
+
+
+class RegistryUnreachableError(RegistryError):
+    pass
+
+
+class RegistryLoginError(RegistryError):
+    pass
+
+
+class RegistryPermissionError(RegistryError):
+    pass
+
+
+class RegistryFullError(RegistryError):
+    pass
+
+
+class RegistryCompactedError(RegistryError):
+    pass
+
+
+class RegistryLeaseLostError(RegistryError):
+    pass
+
+
+class RegistryRestoredError(RegistryError):
+    pass
 
 
 class ListenError(SvcnodeError):

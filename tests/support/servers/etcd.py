@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
@@ -30,13 +31,23 @@ class EtcdServer(RealServer):
     """A cluster of one member, or a member of an `EtcdCluster`.
 
     With a certificate it accepts only TLS; the URL is the same, and the probe needs `tls`.
+    With `client_ca` it accepts only clients with a certificate of this authority.
     With `requires_auth` the URL has a user that may only read keys under `READABLE_PREFIX`.
     """
 
     def __init__(
-        self, folder: Path, *, member: str = "m1", requires_auth: bool = False, certificate: Certificate | None = None
+        self,
+        folder: Path,
+        *,
+        member: str = "m1",
+        requires_auth: bool = False,
+        certificate: Certificate | None = None,
+        client_ca: Certificate | None = None,
+        flags: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(folder)
+        self.client_ca = client_ca
+        self.flags = flags or {}
         self.member = member
         self.requires_auth = requires_auth
         self.certificate = certificate
@@ -57,7 +68,7 @@ class EtcdServer(RealServer):
 
     def command(self) -> Sequence[str]:
         clients = f"{'http' if self.certificate is None else 'https'}://{self.host}:{self.port}"
-        options = {
+        options: dict[str, object] = {
             "name": self.member,
             "data-dir": self.folder / "data",
             "listen-client-urls": clients,
@@ -75,6 +86,9 @@ class EtcdServer(RealServer):
         }
         if self.certificate is not None:
             options |= {"cert-file": self.certificate.certificate, "key-file": self.certificate.key}
+        if self.client_ca is not None:
+            options |= {"client-cert-auth": "true", "trusted-ca-file": self.client_ca.certificate}
+        options |= self.flags
         return [program("etcd", "etcd-server"), *(f"--{name}={value}" for name, value in options.items())]
 
     def is_ready(self) -> bool:
@@ -83,13 +97,12 @@ class EtcdServer(RealServer):
     def set_up(self) -> None:
         if not self.requires_auth:
             return
-        under = {"key": _base64(READABLE_PREFIX), "range_end": _base64(READABLE_PREFIX[:-1] + "0")}  # "0" follows "/"
         for path, body in (
             ("user/add", {"name": "root", "password": ROOT_PASSWORD}),
             ("user/grant", {"user": "root", "role": "root"}),
             ("user/add", {"name": USER, "password": PASSWORD}),
             ("role/add", {"name": "reader"}),
-            ("role/grant", {"name": "reader", "perm": {"permType": "READ", **under}}),
+            ("role/grant", {"name": "reader", "perm": {"permType": "READ", **_under(READABLE_PREFIX)}}),
             ("user/grant", {"user": USER, "role": "reader"}),
             ("enable", {}),
         ):
@@ -115,6 +128,46 @@ class EtcdServer(RealServer):
 
     def wait_until_leaderless(self) -> None:
         wait_until(lambda: not self.has_leader(), "without a leader")
+
+    def compact(self) -> int:
+        """Forget all revisions before the newest one, which is returned."""
+        _, answer = self.call("/v3/kv/range", {"key": _base64("-")})
+        revision = int(answer["header"]["revision"])
+        code, answer = self.call("/v3/kv/compaction", {"revision": str(revision), "physical": True})
+        assert code == 200, answer
+        return revision
+
+    # ---- permissions, of a server that requires authentication
+
+    def grant(self, prefix: str, permission: str = "READWRITE") -> None:
+        """The user of the URL may use the keys under this prefix, which ends with a slash."""
+        self._change_users("role/grant", {"name": "reader", "perm": {"permType": permission, **_under(prefix)}})
+
+    def withdraw(self, prefix: str) -> None:
+        self._change_users("role/revoke", {"role": "reader", **_under(prefix)})
+
+    def _change_users(self, path: str, body: Mapping[str, object]) -> None:
+        _, login = self.call("/v3/auth/authenticate", {"name": "root", "password": ROOT_PASSWORD})
+        code, answer = self.call(f"/v3/auth/{path}", body, token=login["token"])
+        assert code == 200, f"{path}: {answer}"
+
+    # ---- snapshots
+
+    def save_snapshot(self, file: Path) -> None:
+        self.run(_etcdctl(), "--endpoints", f"{self.host}:{self.port}", "snapshot", "save", str(file))
+
+    def restore_snapshot(self, file: Path) -> None:
+        """Replace the data of the server, which does not run."""
+        data = self.folder / "data"
+        shutil.rmtree(data)
+        options = {
+            "name": self.member,
+            "data-dir": data,
+            "initial-cluster": self.cluster,
+            "initial-advertise-peer-urls": self.peer_url,
+        }
+        flags = (f"--{name}={value}" for name, value in options.items())
+        self.run(_etcdctl(), "snapshot", "restore", str(file), *flags)
 
     # ---- faults
 
@@ -169,6 +222,13 @@ class EtcdCluster:
         for member in (*self.members, *self.learners):
             member.kill()
 
+    def restore_snapshot(self, file: Path) -> None:
+        """Kill all members, and start them again with the data of the snapshot."""
+        self.kill()
+        for member in self.members:
+            member.restore_snapshot(file)
+        self.__enter__()
+
     def leader(self) -> EtcdServer:
         return next(member for member in self.members if member.process is not None and member.is_leader())
 
@@ -188,6 +248,15 @@ class EtcdCluster:
         learner.start()
         learner.wait_until_ready()
         return learner
+
+
+def _etcdctl() -> str:
+    return program("etcdctl", "etcd-client")
+
+
+def _under(prefix: str) -> dict[str, str]:
+    assert prefix.endswith("/")
+    return {"key": _base64(prefix), "range_end": _base64(prefix[:-1] + "0")}  # "0" follows "/"
 
 
 def _base64(text: str) -> str:
