@@ -70,6 +70,11 @@ def merged_state(view: RegistryView, service: SharedService, now_s: float) -> Me
     return majority(states, len(names), definition.valid_s, now_s)
 
 
+def renewal_due_at_s(evidence_at_s: float, valid_s: float) -> float:
+    """Until then, newer evidence for the same status need not be passed on: what is known is valid for long enough."""
+    return evidence_at_s + valid_s / 3
+
+
 def majority(states: Sequence[ObservedState], observer_count: int, valid_s: float, now_s: float) -> MergedState | None:
     """The status that more than half of the observers have; None as long as missing ones could still decide.
 

@@ -1,0 +1,372 @@
+"""The registry format: what is written is read again, and what is not understood is ignored."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import SvcnodeError
+from svcnode.core.model import MAX_STALE_AFTER_S, Status
+from svcnode.core.redaction import register_secret
+from svcnode.core.text import has_control_chars
+from svcnode.sharing.format import (
+    AGES_S,
+    Entry,
+    EvidenceDocument,
+    Ignored,
+    IgnoredKind,
+    IssueDocument,
+    KeyKind,
+    RegistryKey,
+    ReplicaDocument,
+    ReportDocument,
+    StateDocument,
+    Written,
+    decode_age_s,
+    encode_age,
+    encode_document,
+    encode_key,
+    evidence_document,
+    node_of,
+    node_root,
+    parse_entry,
+    parse_key,
+    replica_of,
+    replica_owner,
+    service_document,
+)
+
+ROOT = node_root("/svcnode", "n")
+SECRET = "hunter2hunter2"
+
+names = st.text(min_size=1, max_size=20).filter(lambda text: not has_control_chars(text) and text not in (".", ".."))
+texts = st.text(max_size=40, alphabet=st.characters(blacklist_categories=("Cs", "Cc")))
+durations_s = st.floats(0, 1e6)
+written = st.builds(Written, st.integers(0, 2**62), durations_s)
+codes = st.sampled_from(ReasonCode)
+probes: st.SearchStrategy[Any] = st.sampled_from(
+    ["http://a:1/h", "exec:/bin/true", "redis://:hunter2@a", "heartbeat:5s", {"url": "https://a", "contains": "ok"}]
+)
+service_options = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": texts,
+        "description": texts,
+        "impact": st.sampled_from(["critical", "partial", "none"]),
+        "observers": st.integers(1, 9),
+        "checked_by": st.lists(texts, max_size=3),
+    },
+).flatmap(
+    lambda options: st.one_of(
+        probes.map(lambda probe: {**options, "probe": probe}),
+        st.just({**options, "probe": "tcp://a:1", "interval": "5s", "rise": 1}),
+        st.just({**options, "ttl": "30s"}),
+        st.sampled_from(["Up", "Down"]).map(lambda status: {**options, "status": status}),
+    )
+)
+documents = st.one_of(
+    st.tuples(st.just(KeyKind.REPLICAS), st.builds(ReplicaDocument, texts, st.sampled_from(["", "http://a"]), texts)),
+    st.tuples(st.just(KeyKind.ISSUES), st.builds(IssueDocument, texts)),
+    st.tuples(
+        st.just(KeyKind.STATES),
+        st.builds(StateDocument, st.sampled_from(Status), texts, codes, durations_s, durations_s, written),
+    ),
+    st.tuples(
+        st.just(KeyKind.EVIDENCE),
+        st.builds(evidence_document, st.dictionaries(names, st.tuples(st.sampled_from(Status), durations_s)), written),
+    ),
+    st.tuples(st.just(KeyKind.REPORTS), st.builds(ReportDocument, st.sampled_from(Status), texts, codes)),
+)
+
+
+def parse(kind: KeyKind, value: object, *key_names: str) -> Entry | Ignored:
+    key_names = key_names or (("a",) if kind in (KeyKind.REPLICAS, KeyKind.EVIDENCE) else ("a", "b"))
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return parse_entry(ROOT, encode_key(ROOT, kind, *key_names), raw)
+
+
+def ignored_kind(found: Entry | Ignored) -> IgnoredKind | None:
+    return found.kind if isinstance(found, Ignored) else None
+
+
+# ---- keys
+
+
+@given(st.sampled_from([KeyKind.SERVICES, KeyKind.ISSUES, KeyKind.STATES, KeyKind.REPORTS]), names, names, names)
+def test_a_key_is_parsed_to_what_it_was_made_of(kind: KeyKind, node: str, first: str, second: str) -> None:
+    root = node_root("/svcnode", node)
+    key = encode_key(root, kind, first, second)
+    assert parse_key(root, key) == RegistryKey(kind, (first, second))
+    assert node_of("/svcnode", key) == node
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "services",
+        "services/a",
+        "services/a/",
+        "services//b",
+        "services/a/b/c",
+        "services/%61/b",  # another spelling of a/b
+        "services/a/replica:b",  # a colon is written as %3A
+        "services/a/replica%3ab",
+        "services/%FF/b",
+        "services/%0A/b",
+        f"services/{'a' * 300}/b",
+        "replicas/a/b",
+        "evidence",
+        "unknown/a",
+        "",
+    ],
+)
+def test_a_key_in_any_other_form_is_ignored(key: str) -> None:
+    assert ignored_kind(parse_entry(ROOT, ROOT + key, b"{}")) is IgnoredKind.UNKNOWN_KEY
+
+
+def test_keys_of_other_nodes_and_other_versions_are_not_keys_of_this_node() -> None:
+    assert parse_key(ROOT, "/svcnode/v1/other/replicas/a") is None
+    assert parse_key(ROOT, "/svcnode/v2/n/replicas/a") is None
+    assert node_of("/svcnode", "/svcnode/v2/n/replicas/a") is None
+    assert node_of("/svcnode", "/svcnode/v1/n") is None
+
+
+def test_the_owner_of_a_definition_names_its_replica() -> None:
+    assert replica_of(replica_owner("host-a")) == "host-a"
+    assert replica_of("host-a") is None
+
+
+# ---- documents
+
+
+@given(documents)
+def test_a_document_is_parsed_to_what_was_encoded(case: tuple[KeyKind, Any]) -> None:
+    kind, document = case
+    found = parse(kind, encode_document(document))
+    assert isinstance(found, Entry)
+    assert found.document == document
+
+
+@given(names, service_options, st.integers(0, 1000))
+def test_a_definition_is_parsed_to_what_was_encoded(service_id: str, options: dict[str, Any], position: int) -> None:
+    document = service_document(service_id, options, position)
+    found = parse(KeyKind.SERVICES, encode_document(document), service_id, "owner")
+    assert isinstance(found, Entry)
+    assert found.document == document
+
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS: dict[KeyKind, dict[str, Any]] = {
+    KeyKind.REPLICAS: {"instance": "1", "url": "", "software": ""},
+    KeyKind.SERVICES: {"position": 1, "options": {"probe": "tcp://a:1", "interval": "5s"}, "restricted": False},
+    KeyKind.ISSUES: {"reason": "x"},
+    KeyKind.STATES: {
+        "status": "Up",
+        "reason": "",
+        "code": "ok",
+        "age_s": 1,
+        "since_age_s": 1,
+        "revision": 1,
+        "elapsed_s": 0,
+    },
+    KeyKind.EVIDENCE: {"count": 1, "digest": "00000000", "ages": "AA==", "revision": 1, "elapsed_s": 0.5},
+    KeyKind.REPORTS: {"status": "up", "reason": "", "code": "reported"},
+}
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_arbitrary_keys_and_values_never_raise(key: bytes, value: bytes) -> None:
+    parse_entry(ROOT, ROOT + key.decode(errors="surrogateescape"), value)
+    for kind in KeyKind:
+        assert ignored_kind(parse(kind, value)) is IgnoredKind.INVALID_VALUE
+
+
+@given(st.sampled_from(KeyKind), st.data())
+def test_a_document_with_one_arbitrary_field_never_raises(kind: KeyKind, data: st.DataObject) -> None:
+    fields: dict[str, Any] = {"version": 1, **FIELDS[kind]}
+    assert isinstance(parse(kind, fields), Entry)
+    name = data.draw(st.sampled_from(sorted(fields)))
+    parse(kind, json.dumps({**fields, name: data.draw(json_values)}).encode())
+
+
+@given(
+    st.sampled_from(["name", "description", "probe", "ttl", "status", "impact", "interval", "rise", "x"]), json_values
+)
+def test_a_definition_with_an_arbitrary_option_never_raises(name: str, value: Any) -> None:
+    parse(KeyKind.SERVICES, {"version": 1, "position": 1, "options": {"probe": "tcp://a:1", name: value}})
+    parse(KeyKind.SERVICES, {"version": 1, "position": 1, "options": {name: value}, "restricted": True})
+
+
+@pytest.mark.parametrize("kind", KeyKind)
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (2, IgnoredKind.NEWER_VERSION),
+        (0, IgnoredKind.INVALID_VALUE),
+        ("1", IgnoredKind.INVALID_VALUE),
+        (True, IgnoredKind.INVALID_VALUE),
+        (None, IgnoredKind.INVALID_VALUE),
+    ],
+)
+def test_a_newer_version_is_not_an_invalid_one(kind: KeyKind, version: Any, expected: IgnoredKind) -> None:
+    assert ignored_kind(parse(kind, {**FIELDS[kind], "version": version})) is expected
+
+
+@pytest.mark.parametrize("kind", KeyKind)
+def test_an_unknown_field_is_ignored_and_a_missing_one_is_not(kind: KeyKind) -> None:
+    fields: dict[str, Any] = {"version": 1, **FIELDS[kind]}
+    assert isinstance(parse(kind, {**fields, "later": 1}), Entry)
+    for name in fields.keys() - {"restricted", "code"} - ({"reason"} if kind is KeyKind.REPORTS else set()):
+        without = {key: value for key, value in fields.items() if key != name}
+        assert ignored_kind(parse(kind, without)) is IgnoredKind.INVALID_VALUE, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (KeyKind.REPLICAS, {"url": "javascript:alert(1)"}),
+        (KeyKind.STATES, {"status": "up"}),
+        (KeyKind.STATES, {"age_s": -1}),
+        (KeyKind.STATES, {"age_s": True}),
+        (KeyKind.STATES, {"age_s": 1e300}),
+        (KeyKind.STATES, {"revision": 2**70}),
+        (KeyKind.STATES, {"reason": "\ud800"}),
+        (KeyKind.EVIDENCE, {"count": 2}),
+        (KeyKind.EVIDENCE, {"ages": "not base64"}),
+        (KeyKind.REPORTS, {"status": "Up"}),
+        (KeyKind.SERVICES, {"options": {}}),
+        (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "ttl": "5s"}}),
+        (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "unknown": 1}}),
+        (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "interval": []}}),
+        (KeyKind.SERVICES, {"options": {"probe": 1}}),
+        (KeyKind.SERVICES, {"options": {"ttl": "5s", "interval": "5s"}}),
+        (KeyKind.SERVICES, {"options": {"status": "up"}}),
+        (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1"}, "restricted": True}),
+        (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "observers": 0}}),
+        (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "checked_by": "a"}}),
+        (KeyKind.SERVICES, {"options": {"probe": "heartbeat:"}}),
+    ],
+)
+def test_an_invalid_value_is_ignored(kind: KeyKind, changes: dict[str, Any]) -> None:
+    assert ignored_kind(parse(kind, {"version": 1, **FIELDS[kind], **changes})) is IgnoredKind.INVALID_VALUE
+
+
+@pytest.mark.parametrize("probe", ["exec:/bin/sh", "file:/etc/passwd", {"url": "http://a", "ca": "/x"}, "http://${A}/"])
+def test_no_replica_runs_programs_or_reads_files_because_of_a_key(probe: Any) -> None:
+    found = parse(KeyKind.SERVICES, {"version": 1, "position": 1, "options": {"probe": probe}})
+    assert ignored_kind(found) is IgnoredKind.INVALID_VALUE
+
+
+def test_a_report_needs_only_a_status() -> None:
+    found = parse(KeyKind.REPORTS, {"version": 1, "status": "down"})
+    assert isinstance(found, Entry)
+    assert found.document == ReportDocument(Status.DOWN, "", ReasonCode.REPORTED)
+
+
+# ---- definitions
+
+
+def test_a_definition_has_the_meaning_of_its_options() -> None:
+    document = service_document("db", {"id": "db", "probe": "tcp://a:1", "interval": "4s", "observers": 3}, 7)
+    assert (document.service.name, document.valid_s, document.observers, document.is_checked) == ("db", 14, 3, True)
+    assert "id" not in document.options
+
+
+@pytest.mark.parametrize("options", [{"ttl": "30s"}, {"probe": "heartbeat:30s"}])
+def test_a_service_that_reports_is_not_checked_and_is_valid_for_its_ttl(options: dict[str, Any]) -> None:
+    document = service_document("job", options, 0)
+    assert (document.is_checked, document.valid_s, document.restricted) == (False, 30, False)
+
+
+def test_a_fixed_status_never_expires() -> None:
+    document = service_document("a", {"status": "Up"}, 0)
+    assert (document.fixed_status, document.is_checked, document.valid_s) == (Status.UP, False, float("inf"))
+
+
+def test_options_that_are_not_valid_are_refused() -> None:
+    with pytest.raises(SvcnodeError):
+        service_document("a", {"probe": "tcp://a:1", "ttl": "5s"}, 0)
+
+
+secret_places: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {"probe": f"redis://:{SECRET}@a/"},
+        {"probe": {"url": "redis://a", "password": SECRET}},
+        {"probe": {"url": "http://a", "headers": {"Authorization": f"Bearer {SECRET}"}}},
+        {"probe": {"url": "http://a", "bearer": SECRET}},
+        {"probe": {"url": "http://a", "body": SECRET}},
+        {"probe": {"url": "http://a", "x_third_party": [SECRET]}},
+        {"probe": f"http://a/?token={SECRET}"},
+        {"probe": f"custom://{SECRET}"},
+        {"probe": {"url": "exec:", "argv": ["x", SECRET]}},
+        {"probe": "heartbeat:5s", "push_token": SECRET},
+    ]
+)
+
+
+@given(secret_places, service_options)
+def test_no_secret_of_a_probe_gets_into_a_document(secret: dict[str, Any], options: dict[str, Any]) -> None:
+    others = {
+        name: value for name, value in options.items() if name not in ("probe", "ttl", "status", "interval", "rise")
+    }
+    document = service_document("a", {**others, **secret}, 0)
+    assert SECRET not in repr(document)
+    assert SECRET.encode() not in encode_document(document)
+
+
+def test_no_registered_secret_gets_into_a_document() -> None:
+    register_secret(SECRET)
+    options = {"name": SECRET, "description": SECRET, "probe": {"url": "http://a", "contains": SECRET}}
+    written_ = Written(1, 0)
+    for document in (
+        service_document("a", options, 0),
+        IssueDocument(SECRET),
+        ReplicaDocument("1", f"http://{SECRET}/", ""),
+        StateDocument(Status.DOWN, SECRET, "other", 0, 0, written_),
+        ReportDocument(Status.DOWN, SECRET, "other"),
+    ):
+        assert SECRET.encode() not in encode_document(document)
+
+
+def test_a_restricted_definition_names_no_probe() -> None:
+    document = service_document("a", {"probe": "exec:/bin/true", "interval": "5s"}, 0)
+    assert (document.restricted, document.is_checked, dict(document.options)) == (True, True, {"interval": "5s"})
+
+
+# ---- evidence
+
+
+@given(st.floats(0, 2 * MAX_STALE_AFTER_S))
+def test_an_age_is_rounded_up_by_little(age_s: float) -> None:
+    decoded_s = decode_age_s(encode_age(age_s))
+    if decoded_s is None:
+        assert age_s > AGES_S[-1]
+    else:
+        assert age_s <= decoded_s <= 1.07 * age_s + 0.0034
+
+
+def test_the_record_is_as_documented() -> None:
+    states = {"b": (Status.DOWN, 1e9), "a": (Status.UP, 0.0)}
+    document = evidence_document(states, Written(7, 0.5))
+    assert document == EvidenceDocument(
+        2, f"{zlib.crc32(b'a Up' + bytes([10]) + b'b Down'):08x}", b"\x00\xff", Written(7, 0.5)
+    )
+    fields = json.loads(encode_document(document))
+    assert base64.b64decode(fields.pop("ages")) == document.ages
+    assert fields == {"version": 1, "count": 2, "digest": document.digest, "revision": 7, "elapsed_s": 0.5}
+
+
+def test_the_record_of_ten_thousand_states_is_small() -> None:
+    states = {f"service-{number}": (Status.UP, 1.0) for number in range(10_000)}
+    assert len(encode_document(evidence_document(states, Written(1, 0)))) < 14_000
