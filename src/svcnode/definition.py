@@ -36,6 +36,13 @@ class ProbeConfig(NamedTuple):
 class Definition(NamedTuple):
     service: Service
     probe_config: ProbeConfig | None = None  # None: the program reports the status
+    # The keys of its [[services]] table, with [defaults], and its probe as written: variables and files are not read,
+    # but a password may be literal. None: the service was not made from a table.
+    options: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        """Without the options, which may hold a secret."""
+        return f"Definition(service={self.service!r}, probe_config={self.probe_config!r})"
 
 
 class TimingOptions(TypedDict, total=False):

@@ -22,6 +22,7 @@ from tests.support.certificates import make_certificate
 from tests.support.processes import DEADLINE_S, Agent
 from tests.support.servers.base import free_port, wait_until
 from tests.support.servers.beacon import BeaconServer
+from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.ganache import CHAIN_ID, GanacheServer
 from tests.support.servers.ipfs import IpfsServer
 from tests.support.servers.memcached import MemcachedServer
@@ -313,3 +314,28 @@ def test_a_worker_with_heartbeats(tmp_path: Path) -> None:
         example.expect(agent, "the lock is released", lambda: worker_status(port))
         process.kill()
         example.expect(agent, "the worker is killed", lambda: worker_status(port))
+
+
+def test_a_node_on_several_machines(tmp_path: Path) -> None:
+    example = Example("shared.toml")
+    codes = [200]
+
+    def respond(_: ReceivedRequest) -> bytes:
+        return http_response(codes[-1])
+
+    with (
+        EtcdServer(tmp_path / "etcd") as etcd,
+        HttpBackend(respond) as ledger,
+        MemcachedServer(tmp_path / "cache") as cache,
+    ):
+        replacements = {
+            "10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379": f"127.0.0.1:{etcd.port}",
+            "10.0.0.9:8080": f"127.0.0.1:{ledger.port}",
+            "127.0.0.1:11211": f"127.0.0.1:{cache.port}",
+        }
+        with example.served(node_folder(tmp_path), replacements) as agent:
+            example.expect(agent, "both services work")
+            cache.kill()
+            example.expect(agent, "`cache`, which only host-a can reach, is stopped")
+            codes.append(500)
+            example.expect(agent, "`ledger` answers 500 to most of its observers")

@@ -184,7 +184,8 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
     assert not modules & NOT_LOADED
     assert not modules & {"svcnode.discovery", "svcnode.store", "svcnode.client", "svcnode.terminal"}
-    assert not {module for module in modules if module.startswith("svcnode.control")}
+    assert not {module for module in modules if module.startswith(("svcnode.control", "svcnode.sharing"))}
+    assert "svcnode.config.sharing" not in modules
     assert "svcnode.config.registration" not in modules
     assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.api.cors", "svcnode.notify.alert", "hmac"}
     assert commands(modules) == {"_args", "serve"}

@@ -3,6 +3,7 @@
 control.py    the control socket and pushes
 listeners.py  binds the addresses and mounts the operator surface
 services.py   applies the configured services to the node and logs changes
+sharing.py    the node as a replica of a node on several machines
 signals.py    stop and reload signals
 files.py      the files of history and store
 watchdog.py   ends a process that hangs or is out of memory
@@ -31,6 +32,7 @@ from svcnode.agent.files import (
 )
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.services import ConfiguredServices
+from svcnode.agent.sharing import check_sharing_change
 from svcnode.agent.signals import Signals
 from svcnode.agent.watchdog import Watchdog
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
@@ -248,6 +250,7 @@ class Agent:
         if new.uses_store and not old.uses_store:
             # An unfinished deployment may leave an empty file, and any node would become healthy with it.
             raise ConfigError("the new configuration has no services; if this is intended, restart the node")
+        check_sharing_change(old, new)
         check_history_move(old, new)
         self._control.before_reload(new)
         bound = self._listeners.open(new)

@@ -39,6 +39,8 @@ def run_command(arguments: argparse.Namespace) -> int:
     addresses = ", ".join(map(str, settings.listen))
     source = find_file(arguments.file or arguments.config) or "no file, built-in defaults"
     lines = [f"Configuration is valid ({source}): {settings.node_name} {settings.node_version} on {addresses}"]
+    if settings.sharing is not None:
+        lines.append(f"  replica {settings.sharing.replica}, registry {settings.sharing.registry}")
     lines += map(_service_line, settings.services)
     notes = [
         *heartbeat_warnings(settings),
@@ -53,12 +55,12 @@ def run_command(arguments: argparse.Namespace) -> int:
 def _constant_health_notes(services: Sequence[ServiceSettings]) -> Iterator[str]:
     """Notes for a configuration with which the health of the node never changes."""
     counted = [service for service in services if service.definition.service.impact is not Impact.NONE]
-    if not counted:
+    if services and not counted:
         yield (
             'all services have impact = "none", so the node is always healthy (200); set impact = "partial" or '
             '"critical" for services that matter'
         )
-    elif all(service.status is not None for service in counted):
+    elif counted and all(service.status is not None for service in counted):
         yield (
             "all counted services have a fixed status, so the health of the node never changes; replace status with "
             "probe where a service can be checked"

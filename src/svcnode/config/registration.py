@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.config.schema import KeyPath, RegisteredServiceTable
-from svcnode.config.settings import service_from
+from svcnode.config.settings import check_observer_keys, service_from
 from svcnode.config.sources import Source
 from svcnode.config.validate import validate_value
 from svcnode.core.errors import ConfigError
@@ -42,9 +42,14 @@ def define_registered(
     if ("probe" in service) == ("ttl" in service):
         both_or_neither = "both are" if "probe" in service else "neither is"
         raise source.error(PATH, f"a service needs exactly one of probe and ttl; {both_or_neither} set")
+    check_observer_keys(service, PATH, source, is_shared=settings.sharing is not None)
     probe = _probe(service, settings, source)
-    table = {key: value for key, value in service.items() if key != "ttl"} | {"probe": ""}
-    return service_from(cast("ServiceTable", table), PATH, settings.defaults, lambda _: probe, source).definition
+    table = {"probe": "", **{key: value for key, value in service.items() if key != "ttl"}}
+    definition = service_from(cast("ServiceTable", table), PATH, settings.defaults, lambda _: probe, source).definition
+    if "ttl" in service:
+        others = {key: value for key, value in (definition.options or {}).items() if key != "probe"}
+        definition = definition._replace(options={**others, "ttl": service["ttl"]})
+    return definition
 
 
 def _probe(service: RegisteredServiceTable, settings: Settings, source: Source) -> Probe:

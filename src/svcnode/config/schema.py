@@ -9,7 +9,14 @@ KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 THRESHOLD_KEYS, WINDOW_KEYS = ("rise", "fall"), ("window", "max_failures", "recovery_failures")
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
 # With the unit that an error message suggests for a number without one.
-OTHER_DURATION_KEYS = {"drain": "s", "max_age": "d", "group_wait": "s", "resolve_delay": "m", "repeat_interval": "h"}
+OTHER_DURATION_KEYS = {
+    "drain": "s",
+    "max_age": "d",
+    "group_wait": "s",
+    "resolve_delay": "m",
+    "repeat_interval": "h",
+    "lease": "s",
+}
 
 
 class NodeTable(TypedDict, total=False):
@@ -73,6 +80,19 @@ class NotifyTable(TypedDict, total=False):
     repeat_interval: str
 
 
+class SharingTable(TypedDict, total=False):
+    registry: str | dict[str, Any]
+    password: str | dict[str, Any]
+    tls: bool
+    ca: str
+    client_certificate: str
+    client_key: str
+    replica: str
+    observers: int
+    lease: str
+    url: str
+
+
 class DefaultsTable(TypedDict, total=False):
     """Defaults for all services."""
 
@@ -99,6 +119,8 @@ class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     description: str
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
+    observers: int
+    checked_by: list[str]
     push_token: str | dict[str, Any]
 
 
@@ -109,6 +131,8 @@ class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):
     description: str
     probe: str | dict[str, Any]
     ttl: str
+    observers: int
+    checked_by: list[str]
 
 
 class FileTable(TypedDict, total=False):
@@ -120,5 +144,6 @@ class FileTable(TypedDict, total=False):
     security: SecurityTable
     control: ControlTable
     notify: NotifyTable
+    sharing: SharingTable
     defaults: DefaultsTable
     services: list[ServiceTable]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         ServiceTable,
         TlsTable,
     )
+    from svcnode.config.sharing import SharingSettings
     from svcnode.config.sources import Source
     from svcnode.core.redaction import SecretScope
     from svcnode.notify.notifier import NotifySettings
@@ -73,6 +74,7 @@ MAX_SOCKET_PATH_BYTES = 107  # of the operating system
 TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
 _POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
+_OBSERVER_KEYS = ("observers", "checked_by")  # which replicas of a shared node check a service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +137,12 @@ class Settings(NamedTuple):
     history: HistorySettings
     control: ControlSettings | None  # None: no control socket
     notify: NotifySettings | None  # None: no notifications
+    sharing: SharingSettings | None  # None: the node is on one machine
     defaults: ServiceOptions
     log_level: str
     log_format: str
     services: tuple[ServiceSettings, ...]
-    uses_store: bool  # no services are configured, so the node probes its own store
+    uses_store: bool  # no services are configured or shared, so the node probes its own store
     secrets: SecretScope  # of this configuration
 
 
@@ -166,6 +169,8 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
     services = tuple(_services(table, defaults, make, source))
     control = _control(table.get("control", {}), source, state_folder, identity.node_name)
     _check_push(services, control, prefixes, source)
+    sharing = _sharing(table, source, listen)
+    uses_store = not services and sharing is None
     return Settings(
         node_name=identity.node_name,
         node_version=identity.node_version,
@@ -183,11 +188,12 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         history=_history(table.get("history", {}), source, state_folder, identity.node_name),
         control=control,
         notify=_notify(table["notify"], source) if "notify" in table else None,
+        sharing=sharing,
         defaults=defaults,
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
-        services=services or (_store_service(defaults, source, store_path),),
-        uses_store=not services,
+        services=(_store_service(defaults, source, store_path),) if uses_store else services,
+        uses_store=uses_store,
         secrets=secrets,
     )
 
@@ -202,6 +208,14 @@ def control_from(table: FileTable, source: Source) -> ControlSettings | None:
     """The control socket; other tables are not read."""
     identity = _identity(table.get("node", {}), source)
     return _control(table.get("control", {}), source, _state_folder(source.environ), identity.node_name)
+
+
+def _sharing(table: FileTable, source: Source, listen: tuple[Address, ...]) -> SharingSettings | None:
+    if "sharing" not in table:
+        return None
+    from svcnode.config.sharing import sharing_from  # few nodes are shared
+
+    return sharing_from(table, source, listen)
 
 
 def _identity(node: NodeTable, source: Source) -> Identity:
@@ -434,7 +448,18 @@ def _services(table: FileTable, defaults: ServiceOptions, make: MakeProbe, sourc
             if service["id"] in seen:
                 raise DuplicateServiceError(service["id"])
         seen.add(service["id"])
+        check_observer_keys(service, ("services", index), source, is_shared="sharing" in table)
         yield service_from(service, ("services", index), defaults, make, source)
+
+
+def check_observer_keys(service: Mapping[str, Any], path: KeyPath, source: Source, *, is_shared: bool) -> None:
+    for key in (key for key in _OBSERVER_KEYS if key in service):
+        if not is_shared:
+            raise source.error((*path, key), "is for a node with replicas; add the table [sharing], or remove this key")
+        from svcnode.config.sharing import check_observer_key
+
+        with source.error_context(*path, key):
+            check_observer_key(key, service)
 
 
 def service_from(
@@ -450,11 +475,12 @@ def service_from(
             options["probe"] = probe = make(service["probe"])
         why_unchecked = "" if probe.ttl_s is None else "a service that sends heartbeats is not checked"
     if why_unchecked:
-        for key in (key for key in _POLICY_KEYS if key in service):
+        for key in (key for key in (*_POLICY_KEYS, *_OBSERVER_KEYS) if key in service):
             raise source.error((*path, key), f"{why_unchecked}; remove this key")
         options = cast("ServiceOptions", {key: value for key, value in options.items() if key not in _POLICY_KEYS})
     with source.error_context(*path):
-        definition = define(service["id"], **options)
+        as_written = {key: value for key, value in service.items() if key in ("probe", "status", *_OBSERVER_KEYS)}
+        definition = define(service["id"], **options)._replace(options={**options, **as_written})
     with source.error_context(*path, "push_token"):
         if "push_token" in service and ("status" in service or definition.probe_config is not None):
             raise InvalidValueError('is only for a service with the probe "heartbeat:"; remove this key')
@@ -542,7 +568,7 @@ def _store_path(table: FileTable, state_folder: Path | None) -> Path:
         return path
     if state_folder is not None:
         return state_folder / "store.db"
-    if table.get("services"):
+    if table.get("services") or "sharing" in table:
         return Path()  # unused
     raise InvalidValueError(
         "not set, and no home folder: HOME is not set, and this user is not in the password database; "

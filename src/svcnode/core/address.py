@@ -29,7 +29,7 @@ _REGISTRY_PATTERN = re.compile(
     r"etcd://(?:(?P<username>[^:@/?#]+)(?::(?P<password>[^/?#]*))?@)?(?P<hosts>[^@/?#]+)(?P<path>/[^?#]*)?"
 )
 _REGISTRY_PREFIX_PATTERN = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
-_REGISTRY_EXAMPLE = "write etcd://host1:2379,host2:2379/prefix, or etcd://user:password@host"
+_REGISTRY_EXAMPLE = "write etcd://host1:2379,host2:2379/prefix"
 _EXAMPLES = '"127.0.0.1:8420", "[::1]:8420" or "unix:/run/svcnode.sock"'
 
 
@@ -198,7 +198,7 @@ def _base_path(path: str, prefix: str) -> str:
 class RegistryAddress(NamedTuple):
     """The endpoints of an etcd cluster, and the prefix of the keys."""
 
-    endpoints: tuple[str, ...]  # host:port
+    endpoints: tuple[tuple[str, int], ...]  # hosts and ports
     prefix: str = DEFAULT_REGISTRY_PREFIX
     username: str = ""
     password: str = ""
@@ -206,7 +206,7 @@ class RegistryAddress(NamedTuple):
     def __str__(self) -> str:
         """Without the password."""
         login = f"{self.username}{f':{MASK}' if self.password else ''}@" if self.username else ""
-        return f"etcd://{login}{','.join(self.endpoints)}{self.prefix}"
+        return f"etcd://{login}{','.join(join_host_port(*endpoint) for endpoint in self.endpoints)}{self.prefix}"
 
     def __repr__(self) -> str:
         return f"<RegistryAddress {self}>"
@@ -227,7 +227,7 @@ def parse_registry_url(text: str) -> RegistryAddress:
     try:
         endpoints = tuple(_registry_endpoint(host) for host in match["hosts"].split(","))
     except UrlError as exc:
-        raise invalid(_INVALID_AUTHORITY if exc.part == "port" else str(exc)) from None
+        raise invalid(_INVALID_AUTHORITY if exc.part == "port" else "a host is missing or not valid") from None
     if len(set(endpoints)) < len(endpoints):
         raise invalid("duplicate endpoint")
     prefix = (match["path"] or "").rstrip("/") or DEFAULT_REGISTRY_PREFIX
@@ -236,6 +236,6 @@ def parse_registry_url(text: str) -> RegistryAddress:
     return RegistryAddress(endpoints, prefix, unquote(match["username"] or ""), password)
 
 
-def _registry_endpoint(text: str) -> str:
+def _registry_endpoint(text: str) -> tuple[str, int]:
     url = Url.parse(f"etcd://{text}", register_secrets=False)
-    return join_host_port(url.require_host(), url.port or DEFAULT_REGISTRY_PORT)
+    return url.require_host(), url.port or DEFAULT_REGISTRY_PORT

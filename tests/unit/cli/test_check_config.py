@@ -42,6 +42,14 @@ def test_control_characters_are_shown_as_escapes(tmp_path: Path, capsys: pytest.
     assert line.startswith("  db: good\\u202elive (")
 
 
+def test_a_replica_and_its_registry_are_shown_without_the_password(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sharing = '[sharing]\nregistry = "etcd://me:hidden-1@a/x"\nreplica = "host-a"\n'
+    _, line = checked(f'[node]\nname = "ledger"\n{sharing}', tmp_path, capsys)
+    assert line == "  replica host-a, registry etcd://me:***@a:2379/x"
+
+
 @pytest.mark.parametrize(
     ("services", "notes"),
     [

@@ -55,6 +55,31 @@ def test_a_service_with_a_ttl_sends_heartbeats(settings: Settings) -> None:
     assert definition.probe_config is None
 
 
+def test_a_definition_has_the_options_of_its_request_with_the_defaults(settings: Settings) -> None:
+    assert register(settings, ttl="5s", name="Indexer").options == {
+        "ttl": "5s",
+        "name": "Indexer",
+        "impact": "critical",
+    }
+    assert register(settings, probe={"url": "tcp://b:1"}, fall=4).options == {
+        "probe": {"url": "tcp://b:1"},
+        "fall": 4,
+        "interval": "7s",
+        "impact": "critical",
+    }
+
+
+def test_only_a_shared_node_accepts_the_replicas_that_check_a_service(settings: Settings, tmp_path: Path) -> None:
+    assert error_of(settings, probe="tcp://b:1", observers=2)[0] == ("observers",)
+    file = tmp_path / "shared.toml"
+    file.write_text('[node]\nname = "ledger"\n[sharing]\nregistry = "etcd://a"\n')
+    shared = load(file, {"HOME": "/nowhere"})
+    definition = register(shared, probe="tcp://b:1", observers=2, checked_by=["a", "b"])
+    assert definition.options == {"probe": "tcp://b:1", "observers": 2, "checked_by": ["a", "b"]}
+    assert error_of(shared, probe="tcp://b:1", observers=8)[0] == ("observers",)
+    assert error_of(shared, ttl="5s", checked_by=["a"])[0] == ("checked_by",)
+
+
 def test_a_service_with_a_probe_has_the_defaults_of_the_file(settings: Settings) -> None:
     definition = register(settings, probe="tcp://127.0.0.1:1")
     assert definition.probe_config is not None
