@@ -14,7 +14,8 @@
 All replicas read the same keys and derive everything else from them by pure functions, so they agree without a leader
 and without locks. No wall clock is compared: evidence is dated by the revisions of etcd (docs/registry-format.md).
 
-    etcd      the client of etcd's JSON gateway, and the fences that date a revision
+    etcd      the client of etcd's JSON gateway; etcd_json: its requests and responses
+    fences    when a revision was written, at the earliest
     format    keys and documents, in both directions
     view      the keys as last known
     rules     who observes a service, and the state that follows from what the observers publish

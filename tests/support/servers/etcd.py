@@ -31,7 +31,7 @@ class EtcdServer(RealServer):
     """A cluster of one member, or a member of an `EtcdCluster`.
 
     With a certificate it accepts only TLS; the URL is the same, and the probe needs `tls`.
-    With `client_ca` it accepts only clients with a certificate of this authority.
+    With `client` it accepts only clients with this certificate, which is self-signed.
     With `requires_auth` the URL has a user that may only read keys under `READABLE_PREFIX`.
     """
 
@@ -42,11 +42,11 @@ class EtcdServer(RealServer):
         member: str = "m1",
         requires_auth: bool = False,
         certificate: Certificate | None = None,
-        client_ca: Certificate | None = None,
+        client: Certificate | None = None,
         flags: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(folder)
-        self.client_ca = client_ca
+        self.client = client
         self.flags = flags or {}
         self.member = member
         self.requires_auth = requires_auth
@@ -86,8 +86,8 @@ class EtcdServer(RealServer):
         }
         if self.certificate is not None:
             options |= {"cert-file": self.certificate.certificate, "key-file": self.certificate.key}
-        if self.client_ca is not None:
-            options |= {"client-cert-auth": "true", "trusted-ca-file": self.client_ca.certificate}
+        if self.client is not None:
+            options |= {"client-cert-auth": "true", "trusted-ca-file": self.client.certificate}
         options |= self.flags
         return [program("etcd", "etcd-server"), *(f"--{name}={value}" for name, value in options.items())]
 
@@ -115,7 +115,9 @@ class EtcdServer(RealServer):
         """One call of its JSON gateway, such as `/v3/kv/range`."""
         trusted = None if self.certificate is None else self.certificate.certificate
         headers = {"Authorization": token} if token else {}
-        return http_request(self.port, path, method="POST", body=body or {}, headers=headers, ca_file=trusted)
+        return http_request(
+            self.port, path, method="POST", body=body or {}, headers=headers, ca_file=trusted, client=self.client
+        )
 
     def has_leader(self) -> bool:
         """As this member reports; it notices the loss of its leader with a delay."""

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tests.support.certificates import Certificate
+
 TIMEOUT_S = 5.0
 
 
@@ -23,9 +25,10 @@ def http_request(
     body: object = None,
     headers: Mapping[str, str] | None = None,
     ca_file: Path | None = None,
+    client: Certificate | None = None,
 ) -> tuple[int, Any]:
     """The status, and the body as JSON if it is JSON. Raises OSError if there is no response."""
-    with closing(_connect(port, ca_file)) as connection:
+    with closing(_connect(port, ca_file, client)) as connection:
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Content-Type": "application/json", **(headers or {})})
@@ -44,7 +47,10 @@ def tls_context(certificate: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=certificate)
 
 
-def _connect(port: int, trusted: Path | None) -> http.client.HTTPConnection:
+def _connect(port: int, trusted: Path | None, client: Certificate | None) -> http.client.HTTPConnection:
     if trusted is None:
         return http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
-    return http.client.HTTPSConnection("127.0.0.1", port, timeout=TIMEOUT_S, context=tls_context(trusted))
+    context = tls_context(trusted)
+    if client is not None:
+        context.load_cert_chain(client.certificate, client.key)
+    return http.client.HTTPSConnection("127.0.0.1", port, timeout=TIMEOUT_S, context=context)

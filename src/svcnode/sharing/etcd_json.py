@@ -1,0 +1,227 @@
+"""The JSON of etcd's gateway: its values, its requests and responses, its errors. No I/O.
+
+Whole numbers are strings, keys and values are Base64, and fields that are 0, false or empty are missing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from svcnode.core.errors import (
+    RegistryCompactedError,
+    RegistryError,
+    RegistryFullError,
+    RegistryLeaseLostError,
+    RegistryLoginError,
+    RegistryPermissionError,
+    RegistryUnreachableError,
+)
+from svcnode.core.text import MAX_REASON_CHARS, excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_UNAVAILABLE = 14  # a gRPC status
+
+
+class Header(NamedTuple):
+    cluster_id: int
+    member_id: int
+    revision: int
+    raft_term: int
+
+
+class KeyValue(NamedTuple):
+    key: str  # bytes that are not UTF-8 are surrogates
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    lease_id: int  # 0 without a lease
+
+
+class Event(NamedTuple):
+    key: str
+    mod_revision: int
+    put: KeyValue | None  # None if the key was deleted
+
+
+class RangeResult(NamedTuple):
+    header: Header  # of the first page; all pages are of its revision
+    kvs: list[KeyValue]
+
+
+class TxnResult(NamedTuple):
+    header: Header
+    succeeded: bool  # False if a compare failed; then nothing was written
+
+
+class Lease(NamedTuple):
+    id: int
+    ttl_s: int  # etcd may grant a longer one than requested
+
+
+class WatchBatch(NamedTuple):
+    revision: int  # of the last event; everything up to it has been received
+    events: list[Event]  # empty for a progress notification
+
+
+class MemberStatus(NamedTuple):
+    header: Header
+    version: str
+    db_bytes: int
+    leader_id: int  # 0 without a leader
+    errors: list[str]  # alarms among them
+
+
+class Put(NamedTuple):
+    key: str
+    value: bytes
+    lease_id: int = 0
+
+    def encode(self) -> dict[str, Any]:
+        return {"key": encode_key(self.key), "value": _base64(self.value), "lease": str(self.lease_id)}
+
+
+class Delete(NamedTuple):
+    key: str
+    is_prefix: bool = False
+
+    def encode(self) -> dict[str, Any]:
+        return encode_prefix(self.key) if self.is_prefix else {"key": encode_key(self.key)}
+
+
+class Compare(NamedTuple):
+    """A condition of a transaction: the key was last written at this revision. 0: it does not exist."""
+
+    key: str
+    mod_revision: int
+
+    def encode(self) -> dict[str, Any]:
+        fields = {"target": "MOD", "result": "EQUAL", "mod_revision": str(self.mod_revision)}
+        return {"key": encode_key(self.key), **fields}
+
+
+class RangePage(NamedTuple):
+    header: Header
+    kvs: list[KeyValue]
+    has_more: bool
+
+
+class TokenError(RegistryLoginError):
+    """The token is missing, has expired or was withdrawn; a member that has restarted does not know it."""
+
+
+class LoginDisabledError(RegistryError):
+    pass
+
+
+# By a part of the message of etcd: some are sent without a gRPC status, such as that of a watch.
+_ERRORS: dict[str, type[RegistryError]] = {
+    "invalid auth token": TokenError,
+    "user name is empty": TokenError,
+    "revision of auth store is old": TokenError,
+    "authentication is not enabled": LoginDisabledError,
+    "authentication failed": RegistryLoginError,
+    "permission denied": RegistryPermissionError,
+    "database space exceeded": RegistryFullError,
+    "has been compacted": RegistryCompactedError,
+    "requested lease not found": RegistryLeaseLostError,
+    "no leader": RegistryUnreachableError,
+    "timed out": RegistryUnreachableError,
+    "context deadline exceeded": RegistryUnreachableError,
+    "too many requests": RegistryUnreachableError,
+}
+
+
+def parse_message(content: str | bytes, endpoint: object, parse: Callable[[dict[str, Any]], T]) -> T:
+    """A response, or a message of a stream. Raises the error that it says."""
+    try:
+        fields = json.loads(content)
+        _raise_error(fields, endpoint)
+        return parse(fields)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
+        raise RegistryUnreachableError(f"{endpoint}: not a response of etcd 3.4 or later: {excerpt(content)}") from exc
+
+
+def _raise_error(fields: dict[str, Any], endpoint: object) -> None:
+    text: str
+    status: object = None
+    match fields:
+        case {"result": {"compact_revision": str(revision)}}:
+            text = f"the requested revision has been compacted: the oldest is {revision}"
+        case {"result": {"canceled": True, **result}}:
+            text = str(result.get("cancel_reason", "the watch was canceled"))
+        case {"error": {"message": str(text), **error}}:  # of a stream
+            status = error.get("grpc_code", error.get("code"))
+        case {"error": str(text)}:
+            status = fields.get("code")
+        case _:
+            return
+    default = RegistryUnreachableError if status == _UNAVAILABLE else RegistryError
+    error_type = next((found for part, found in _ERRORS.items() if part in text), default)
+    raise error_type(f"{endpoint}: {excerpt(text, MAX_REASON_CHARS)}")
+
+
+def parse_batch(fields: dict[str, Any]) -> WatchBatch:
+    result = fields["result"]
+    events = [_parse_event(event) for event in result.get("events", ())]
+    # While a watch catches up, the revision in the header is that of the member, which is ahead of the events.
+    return WatchBatch(events[-1].mod_revision if events else parse_header(result).revision, events)
+
+
+def _parse_event(event: dict[str, Any]) -> Event:
+    found = _parse_key_value(event["kv"])
+    return Event(found.key, found.mod_revision, None if event.get("type") == "DELETE" else found)
+
+
+def parse_page(fields: dict[str, Any]) -> RangePage:
+    return RangePage(
+        parse_header(fields), [_parse_key_value(kv) for kv in fields.get("kvs", ())], fields.get("more", False)
+    )
+
+
+def _parse_key_value(fields: dict[str, Any]) -> KeyValue:
+    return KeyValue(
+        key=_decode_key(fields["key"]),
+        value=base64.b64decode(fields.get("value", "")),
+        create_revision=int(fields.get("create_revision", 0)),
+        mod_revision=int(fields["mod_revision"]),
+        lease_id=int(fields.get("lease", 0)),
+    )
+
+
+def parse_status(fields: dict[str, Any]) -> MemberStatus:
+    return MemberStatus(
+        header=parse_header(fields),
+        version=str(fields["version"]),
+        db_bytes=int(fields.get("dbSize", 0)),
+        leader_id=int(fields.get("leader", 0)),
+        errors=[str(error) for error in fields.get("errors", ())],
+    )
+
+
+def parse_header(fields: dict[str, Any]) -> Header:
+    header = fields["header"]
+    return Header(*(int(header.get(name, 0)) for name in Header._fields))
+
+
+def encode_prefix(prefix: str) -> dict[str, str]:
+    """All keys with the prefix: etcd takes the first key after them. The last byte of UTF-8 is never 255."""
+    start = prefix.encode(errors="surrogateescape")
+    return {"key": _base64(start), "range_end": _base64(start[:-1] + bytes([start[-1] + 1]))}
+
+
+def encode_key(key: str) -> str:
+    return _base64(key.encode(errors="surrogateescape"))
+
+
+def _decode_key(key: str) -> str:
+    return base64.b64decode(key).decode(errors="surrogateescape")
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

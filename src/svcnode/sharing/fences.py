@@ -1,0 +1,65 @@
+"""When keys of the registry were written, by the clock of this machine alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from svcnode.core.errors import RegistryRestoredError
+
+if TYPE_CHECKING:
+    from svcnode.sharing.etcd_json import Header
+
+MAX_FENCES = 256
+
+
+class _Fence(NamedTuple):
+    sent_at_s: float
+    received_at_s: float
+    revision: int
+
+
+class Fences:
+    """When keys were written, at the earliest, by the clock of this machine.
+
+    A linearizable response has the revision of the cluster at a moment after its request was sent. So a key with a
+    higher mod_revision was written after that, whatever delays and suspensions lie in between.
+    """
+
+    def __init__(self) -> None:
+        self._cluster_id = 0
+        self._since_s = float("-inf")
+        self._fences: list[_Fence] = []  # both times of sending and revisions ascend
+        self._highest: _Fence | None = None
+
+    def add(self, header: Header, *, sent_at_s: float, received_at_s: float) -> None:
+        """Raises `RegistryRestoredError`, once, if the data is older than data seen before, or of another cluster."""
+        if sent_at_s < self._since_s:  # of the data before it was restored
+            return
+        cluster_id, revision = header.cluster_id, header.revision
+        fence = _Fence(sent_at_s, received_at_s, revision)
+        highest = self._highest
+        is_other_cluster = self._cluster_id not in (0, cluster_id)
+        if highest and (is_other_cluster or (revision < highest.revision and highest.received_at_s < sent_at_s)):
+            self._cluster_id, self._since_s, self._highest, self._fences = cluster_id, sent_at_s, fence, [fence]
+            raise RegistryRestoredError(
+                f"etcd has other data than before: its revision is {revision} after {highest.revision}"
+                f"{', of another cluster' if is_other_cluster else ''}; it was probably restored from a snapshot"
+            )
+        self._cluster_id = cluster_id
+        if highest is None or revision > highest.revision:
+            self._highest = fence
+        self._insert(fence)
+
+    def _insert(self, fence: _Fence) -> None:
+        """Without the fences that give no later time for any revision."""
+        if any(each.sent_at_s >= fence.sent_at_s and each.revision <= fence.revision for each in self._fences):
+            return
+        before = [each for each in self._fences if each.sent_at_s < fence.sent_at_s and each.revision < fence.revision]
+        after = [each for each in self._fences if each.sent_at_s > fence.sent_at_s and each.revision > fence.revision]
+        self._fences = [*before, fence, *after][-MAX_FENCES:]
+
+    def written_after_s(self, mod_revision: int) -> float | None:
+        """None if nothing is known: the key was there at the first fence, or was written too long ago."""
+        index = bisect_left(self._fences, mod_revision, key=lambda fence: fence.revision)
+        return self._fences[index - 1].sent_at_s if index else None
