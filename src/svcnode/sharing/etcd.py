@@ -212,7 +212,7 @@ class EtcdClient:
         """Changes from this revision on, on a connection of its own.
 
         The iterator ends by a `RegistryError`, or if a wait for the next batch is cancelled. etcd checks the permission
-        only at the start. A connection that is cut may stay silent for ever; the caller notices it, because its own
+        only at the start. A connection that is cut may stay silent without end; the caller notices it, because its own
         writes do not come back.
         """
         request = {**encode_prefix(prefix), "start_revision": str(start_revision), "progress_notify": True}
