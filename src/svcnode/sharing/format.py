@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import zlib
 from bisect import bisect_left
 from enum import StrEnum
@@ -35,12 +36,13 @@ T = TypeVar("T")
 FORMAT_VERSION = 1
 REPLICA_OWNER = "replica:"  # begins the owner of a definition that is in the file or the control store of a replica
 MAX_NAME_CHARS = 256
-MAX_OBSERVERS = 99
+MAX_OBSERVERS = 7
 MAX_DURATION_S = 1e9  # of an age; the time since the start of a machine is less
 MAX_REVISION = 2**63 - 1
 # The age that each byte from 0 to 254 stands for, from 0 s to 6 days; 255 is an age beyond that, which renews nothing.
 # One byte per state keeps the record of 10,000 states small.
 AGES_S = [0.05 * (1.066**byte - 1) for byte in range(255)]
+_PLAIN_SEGMENT = re.compile(rf"[A-Za-z0-9_.~-]{{1,{MAX_NAME_CHARS}}}")
 TEXTS = ("name", "description")
 OPTIONS = {*ServiceOptions.__annotations__, "status", "observers", "checked_by"}  # not `push_token`, a secret
 REPORTED_STATUS = {"up": Status.UP, "initializing": Status.INITIALIZING, "down": Status.DOWN}
@@ -210,6 +212,8 @@ def _segment(name: str) -> str:
 
 def _name(segment: str) -> str | None:
     """The name in a segment. One name has one segment, so that no two keys are about the same thing."""
+    if _PLAIN_SEGMENT.fullmatch(segment):  # the common case
+        return segment
     try:
         name = unquote(segment, errors="strict")
         validate_text("a name", name)

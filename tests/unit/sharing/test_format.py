@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +62,7 @@ service_options = st.fixed_dictionaries(
         "name": texts,
         "description": texts,
         "impact": st.sampled_from(["critical", "partial", "none"]),
-        "observers": st.integers(1, 9),
+        "observers": st.integers(1, 7),
         "checked_by": st.lists(texts, max_size=3),
     },
 ).flatmap(
@@ -266,6 +268,19 @@ def test_an_invalid_value_is_ignored(kind: KeyKind, changes: dict[str, Any]) -> 
 def test_no_replica_runs_programs_or_reads_files_because_of_a_key(probe: Any) -> None:
     found = parse(KeyKind.SERVICES, {"version": 1, "position": 1, "options": {"probe": probe}})
     assert ignored_kind(found) is IgnoredKind.INVALID_VALUE
+
+
+def test_the_documented_examples_are_valid() -> None:
+    page = Path(__file__).parents[3] / "docs" / "registry-format.md"
+    examples = re.findall(r"(?m)^\$ etcdctl put (?:--lease=\S+ )?(\S+) '(.*)'$", page.read_text(encoding="utf-8"))
+    kinds = []
+    for key, value in examples:
+        node = node_of("/svcnode", key)
+        assert node is not None
+        entry = parse_entry(node_root("/svcnode", node), key, value.encode())
+        assert isinstance(entry, Entry)
+        kinds.append(entry.key.kind)
+    assert kinds == [KeyKind.SERVICES, KeyKind.SERVICES, KeyKind.REPORTS]
 
 
 def test_a_report_needs_only_a_status() -> None:

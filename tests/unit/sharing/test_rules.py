@@ -77,7 +77,7 @@ def test_services_are_spread_evenly_also_after_a_replica_has_left() -> None:
 
 
 def test_only_owners_check_what_is_restricted() -> None:
-    restricted = service(probe="exec:/bin/true", owners=("replica:host-1", "replica:gone", "host-2"), observers=9)
+    restricted = service(probe="exec:/bin/true", owners=("replica:host-1", "replica:gone", "host-2"), observers=7)
     assert observers(restricted, REPLICAS) == ("host-1",)
 
 

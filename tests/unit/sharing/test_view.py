@@ -99,6 +99,11 @@ def test_issues_and_replicas_are_listed(keys: RegistryKeys) -> None:
     view = view_of(keys)
     assert view.issues() == (SharedIssue("disk", "replica:a", "full"),)
     assert view.replicas.keys() == {"a"}
+    event = keys.delete_key(KeyKind.ISSUES, "disk", "replica:a")
+    assert event is not None
+    view.apply(event)
+    assert view.issues() == ()
+    assert view.take_changes().issues
 
 
 # ---- evidence
@@ -222,6 +227,10 @@ def test_every_report_is_a_heartbeat(keys: RegistryKeys) -> None:
     assert [report.evidence_at_s for report in view.reports("job")] == [0.0]
     view.apply(keys.put(KeyKind.REPORTS, ("job", "cron"), ReportDocument(Status.UP, "", "reported")))
     assert [(report.observer, report.evidence_at_s) for report in view.reports("job")] == [("cron", 1.0)]
+    event = keys.delete_key(KeyKind.REPORTS, "job", "cron")
+    assert event is not None
+    view.apply(event)
+    assert view.reports("job") == ()
 
 
 # ---- what is not understood
