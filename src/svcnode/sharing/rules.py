@@ -109,13 +109,14 @@ def newest_report(reports: Sequence[ObservedState]) -> MergedState | None:
 
     The ttl is applied by the node, as to all states.
     """
-    newest = max(reports, key=_report_order, default=None)
+    newest = max(reports, key=report_order, default=None)
     if newest is None or (newest.status is Status.UP and newest.evidence_at_s is None):
         return None
     return MergedState(newest.status, newest.reason, newest.code, newest.evidence_at_s, newest.since_s)
 
 
-def _report_order(report: ObservedState) -> tuple[float, int]:
+def report_order(report: ObservedState) -> tuple[float, int]:
+    """Sorts reports from the oldest to the newest."""
     at_s = report.evidence_at_s
     return (float("-inf") if at_s is None else at_s, report.mod_revision)
 
