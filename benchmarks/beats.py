@@ -105,9 +105,9 @@ BENCHMARKS: dict[str, Callable[[Python, int], Benchmark]] = {
 def _requests_per_s(peer: Peer, connection_count: int, seconds: int, *, is_cpu_time: bool) -> float:
     with _running(peer) as (server, path):
         _count_responses(peer, path, 1, WARM_UP_S)  # svcnode loads the API with the first request
-        clock = (lambda: server.cpu_s) if is_cpu_time else time.perf_counter
-        before_s = clock()
-        return _count_responses(peer, path, connection_count, seconds) / (clock() - before_s)
+        cpu_before_s, before_s = server.cpu_s, time.perf_counter()
+        count = _count_responses(peer, path, connection_count, seconds)
+        return count / (server.cpu_s - cpu_before_s if is_cpu_time else time.perf_counter() - before_s)
 
 
 def _count_responses(peer: Peer, path: Path, connection_count: int, seconds: float) -> int:
