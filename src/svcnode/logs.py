@@ -31,7 +31,7 @@ MAX_BUFFERED_BYTES = 4 * 1024**2  # some 20,000 lines
 FLUSH_TIMEOUT_S = 1.0
 
 # Drivers log a traceback for every failed check; the verdict reports the same failure.
-_DRIVER_LOGGERS = ("aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
+_DRIVER_LOGGERS = ("httpcore2", "httpx2", "aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
 
 # Clients can cause lines of these loggers, so each cause has a limit.
 _CLIENT_LOGGERS = ("asyncio", "svcnode.api", "svcnode.operator", "svcnode.server")

@@ -304,7 +304,7 @@ def test_a_watch_that_is_left_closes_its_connection(server: EtcdServer) -> None:
     async def main() -> None:
         async with client_of(server) as client:
             before = len(asyncio.all_tasks())
-            async with client.watch("watched/", 1) as batches:
+            async with client.watch("watched/", 0) as batches:
                 waiting = asyncio.ensure_future(next_batch(batches))
                 await asyncio.sleep(0.05)
                 waiting.cancel()

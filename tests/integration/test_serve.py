@@ -283,6 +283,15 @@ def test_addresses_change_while_connections_stay(loop: dict[str, str], tmp_path:
             agent.wait_until(lambda: not is_listening(before))
 
 
+def test_a_reload_does_not_change_the_replica_of_a_shared_node(tmp_path: Path) -> None:
+    config = f'[node]\nname = "shared"\n[sharing]\nregistry = "etcd://127.0.0.1:1"\nreplica = "a"\n{FIXED}'
+    with Agent(tmp_path, *ANYWHERE, config=config) as agent:
+        agent.reload(config.replace('"a"', '"b"').replace("Up", "Down"))
+        (failure,) = agent.events("reload_failed")
+        assert failure["key"] == "sharing.replica"
+        assert agent.events("reloaded") == []
+
+
 def test_a_reload_changes_the_log_level(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
         agent.wait_for_event("started")

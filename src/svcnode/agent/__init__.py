@@ -32,7 +32,7 @@ from svcnode.agent.files import (
 )
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.services import ConfiguredServices
-from svcnode.agent.sharing import check_sharing_change
+from svcnode.agent.sharing import check_sharing_change, make_replica
 from svcnode.agent.signals import Signals
 from svcnode.agent.watchdog import Watchdog
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
@@ -129,8 +129,10 @@ class Agent:
         )
         self._listeners = Listeners(self._server)
         self._stats = CheckStats(self._node)
-        self._services = ConfiguredServices(self._node)
-        self._control = ControlSocket(self._node, self._server, settings, self._reload)
+        self._replica = make_replica(self._node, settings)
+        registrar = None if self._replica is None else self._replica.services
+        self._services = ConfiguredServices(self._node, registrar)
+        self._control = ControlSocket(self._node, self._server, settings, self._reload, registrar)
         with self._signals.installed():
             try:
                 bound = self._listeners.open(settings)
@@ -183,12 +185,16 @@ class Agent:
         log.error("%s", problem, extra={"event": "store_failed"})
 
     async def _probe_and_serve(self) -> int:
+        recorder = None if self._replica is None else self._replica.services
         async with (
-            self._node.probing(max_concurrent_checks=self._max_concurrent_checks),
+            self._node.probing(max_concurrent_checks=self._max_concurrent_checks, recorder=recorder),
             AsyncExitStack() as self._probing_stack,
         ):
             await self._apply_notify(self._settings.notify)
-            self._node.started()
+            if self._replica is None:
+                self._node.started()
+            else:  # the node has started when it knows the services of the others
+                await self._probing_stack.enter_async_context(self._replica.running())
             self._log_started()
             await self._control.listen()
             reload_task = asyncio.create_task(self._reload_on_request(), name="reload")
@@ -266,6 +272,8 @@ class Agent:
         await self._apply_notify(new.notify)
         self._control.set_configured(new)
         diff = self._services.apply(new.services)
+        if self._replica is not None and new.sharing is not None:
+            self._replica.services.set_default_observers(new.sharing.observers)
         await self._control.apply(new)
         # A store that was deleted while it was probed is not created again: its service stays Down.
         if new.store_path != old.store_path or not self._has_store:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from svcnode.control.resources import ChangeRequest
     from svcnode.definition import Definition
     from svcnode.node import Node
+    from svcnode.registry import Registrar
     from svcnode.server.server import HttpServer
 
 log = logging.getLogger("svcnode")
@@ -33,9 +34,15 @@ class ControlSocket:
     """`reload` reads the configuration again and returns what has changed."""
 
     def __init__(
-        self, node: Node, server: HttpServer, settings: Settings, reload: Callable[[], Coroutine[None, None, str]]
+        self,
+        node: Node,
+        server: HttpServer,
+        settings: Settings,
+        reload: Callable[[], Coroutine[None, None, str]],
+        registrar: Registrar | None = None,
     ) -> None:
         self._node = node
+        self._registrar = registrar
         self._server = server
         self._reload = reload
         self._settings = settings
@@ -164,7 +171,8 @@ class ControlSocket:
         from svcnode.control.store import ControlStore
 
         assert self._settings.control is not None
-        resources = Resources(self._node, ControlStore(self._settings.control.path), self._define)
+        store = ControlStore(self._settings.control.path)
+        resources = Resources(self._node, store, self._define, self._registrar)
         resources.set_configured(_configured(self._settings))
         if self._is_stopping:
             resources.stop()

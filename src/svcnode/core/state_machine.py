@@ -227,6 +227,7 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
     expiry_s = expires_at_s(state, policy)
     if now_s < expiry_s:
         return state
+    code: str
     if policy.ttl_s is not None:
         status, code, reason = Status.DOWN, ReasonCode.TTL_EXPIRED, _overdue_reason(state, expiry_s, policy)
     else:

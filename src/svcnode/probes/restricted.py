@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.redaction import SecretScope, redacted
 from svcnode.core.url import Url
-from svcnode.probes import KINDS
+from svcnode.probes import KINDS, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +32,7 @@ PUBLIC_OPTIONS = frozenset(
 
 def reject_local_access(probe: ProbeTable, hint: str = "") -> None:
     """Raise if the probe runs a program, reads a file, or reads secrets of the node."""
-    url, options = _parts(probe)
-    scheme = url.partition(":")[0].lower() if isinstance(url, str) else ""
+    scheme, (_, options) = scheme_of(probe), _parts(probe)
     if scheme in LOCAL_KINDS:
         access = "runs a program" if scheme == "exec" else "reads this machine"
         raise InvalidValueError(f"{scheme}: {access} with the permissions of the node{hint}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MAX_FENCES = 256
 
 
-class _Fence(NamedTuple):
+class Fence(NamedTuple):
     sent_at_s: float
     received_at_s: float
     revision: int
@@ -29,15 +29,15 @@ class Fences:
     def __init__(self) -> None:
         self._cluster_id = 0
         self._since_s = float("-inf")
-        self._fences: list[_Fence] = []  # both times of sending and revisions ascend
-        self._highest: _Fence | None = None
+        self._fences: list[Fence] = []  # both times of sending and revisions ascend
+        self._highest: Fence | None = None
 
     def add(self, header: Header, *, sent_at_s: float, received_at_s: float) -> None:
         """Raises `RegistryRestoredError`, once, if the data is older than data seen before, or of another cluster."""
         if sent_at_s < self._since_s:  # of the data before it was restored
             return
         cluster_id, revision = header.cluster_id, header.revision
-        fence = _Fence(sent_at_s, received_at_s, revision)
+        fence = Fence(sent_at_s, received_at_s, revision)
         highest = self._highest
         is_other_cluster = self._cluster_id not in (0, cluster_id)
         if highest and (is_other_cluster or (revision < highest.revision and highest.received_at_s < sent_at_s)):
@@ -51,7 +51,12 @@ class Fences:
             self._highest = fence
         self._insert(fence)
 
-    def _insert(self, fence: _Fence) -> None:
+    @property
+    def latest(self) -> Fence | None:
+        """The response that had the highest revision first."""
+        return self._highest
+
+    def _insert(self, fence: Fence) -> None:
         """Without the fences that give no later time for any revision."""
         if any(each.sent_at_s >= fence.sent_at_s and each.revision <= fence.revision for each in self._fences):
             return

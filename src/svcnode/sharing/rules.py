@@ -18,7 +18,7 @@ from svcnode.core.model import ServiceState, Status
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from svcnode.sharing.view import ObservedState, RegistryView, SharedService
+    from svcnode.sharing.view import ObservedState, SharedService
 
 
 class MergedState(NamedTuple):
@@ -58,16 +58,16 @@ def _weight(replica: str, service_id: str) -> bytes:
     return blake2b(f"{replica}\0{service_id}".encode(), digest_size=8).digest()
 
 
-def merged_state(view: RegistryView, service: SharedService, now_s: float) -> MergedState | None:
-    """None: the observers have not decided."""
+def merged_state(
+    service: SharedService, states: Sequence[ObservedState], observer_count: int, now_s: float
+) -> MergedState | None:
+    """From the states of the observers, in their order, or from all reports. None: they have not decided."""
     definition = service.definition
     if definition.fixed_status is not None:
-        return MergedState(definition.fixed_status, "fixed status", ReasonCode.FIXED, None, None)
+        return MergedState(definition.fixed_status, "set in the configuration", ReasonCode.FIXED, None, None)
     if not definition.is_checked:
-        return newest_report([*view.observed_by_all(service.id), *view.reports(service.id)])
-    names = observers(service, view.replicas)
-    states = [state for name in names if (state := view.observed(name, service.id)) is not None]
-    return majority(states, len(names), definition.valid_s, now_s)
+        return newest_report(states)
+    return majority(states, observer_count, definition.valid_s, now_s)
 
 
 def renewal_due_at_s(evidence_at_s: float, valid_s: float) -> float:

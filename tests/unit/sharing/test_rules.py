@@ -218,7 +218,12 @@ def merge(keys: RegistryKeys, service_id: str = "db") -> MergedState | None:
     view = view_of(keys)
     found = view.service(service_id)
     assert found is not None
-    return merged_state(view, found, float(keys.revision))
+    names = observers(found, view.replicas)
+    if found.definition.is_checked:
+        states = [state for name in names if (state := view.observed(name, service_id)) is not None]
+    else:
+        states = [*view.observed_by_all(service_id), *view.reports(service_id)]
+    return merged_state(found, states, len(names), float(keys.revision))
 
 
 def test_only_the_chosen_observers_vote() -> None:

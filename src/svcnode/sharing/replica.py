@@ -1,0 +1,320 @@
+"""A replica: joins the registry, follows it, and publishes what it defines and observes.
+
+Four loops share one client. Each repeats what fails, after a random delay, so a request that etcd refuses does not stop
+the others:
+
+    follow      range at a revision, then watch from the next one; a new range each minute, and after a compaction
+    publish     definitions, issues and changed states at once; the ages of all evidence once per second
+    keep alive  the lease, at a third of its ttl
+    tick        twice a second: a fence, which dates what others write, and evidence that the node needs
+
+If etcd is away, the node goes on with the last view: this replica checks what it checked, and the evidence of others
+expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import secrets
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from svcnode.core.errors import (
+    RegistryCompactedError,
+    RegistryError,
+    RegistryLeaseLostError,
+    RegistryRestoredError,
+)
+from svcnode.net.tasks import log_failure
+from svcnode.net.threads import DaemonCall
+from svcnode.probes import is_loaded, load_kinds, scheme_of
+from svcnode.sharing.etcd import Backoff, EtcdClient
+from svcnode.sharing.format import ReplicaDocument, Written, node_root, replica_of, replica_owner
+from svcnode.sharing.publisher import Publisher
+from svcnode.sharing.services import SharedServices
+from svcnode.sharing.view import RegistryView
+from svcnode.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from svcnode.config.sharing import SharingSettings
+    from svcnode.node import Node
+    from svcnode.sharing.etcd_json import Lease
+    from svcnode.sharing.publisher import Write
+
+EVIDENCE_INTERVAL_S = 1.0
+TICK_S = 0.5
+COMPARE_INTERVAL_S = 60.0
+WATCH_SILENCE_S = 5.0  # a replica writes every second: a watch that receives nothing for longer is broken
+MAX_OPERATIONS = 100  # per transaction; the default limit of etcd is 128
+LEAVE_TIMEOUT_S = 2.0
+
+log = logging.getLogger("svcnode.sharing")
+
+
+class Replica:
+    """`on_synced` is called when the services of the registry are known for the first time."""
+
+    def __init__(
+        self,
+        node: Node,
+        settings: SharingSettings,
+        *,
+        client: EtcdClient | None = None,
+        on_synced: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._node = node
+        self._settings = settings
+        self._client = _make_client(settings) if client is None else client
+        self._on_synced = on_synced
+        self._root = node_root(settings.registry.prefix, node.identity.node_name)
+        self._instance = secrets.token_hex(8)
+        self._wake = asyncio.Event()
+        self._evidence_due_at_s = -math.inf
+        self._lease: Lease | None = None
+        self._is_synced = self._has_seen_itself = False
+        self._problems: dict[str, str] = {}  # by loop
+        self._foreign_issues: frozenset[str] = frozenset()
+        self._importer = DaemonCall("drivers of shared services")
+        self.view = RegistryView(self._root, self._client.fences.written_after_s)
+        self.services = SharedServices(
+            node, self.view, settings.replica, default_observers=settings.observers, on_change=self._wake.set
+        )
+        identity = ReplicaDocument(self._instance, settings.url, __version__)
+        self._publisher = Publisher(self._root, settings.replica, identity, self.services)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        unsubscribe = self._node.subscribe(lambda _: self._publish_issues())
+        task = asyncio.create_task(self._run(), name="sharing")
+        task.add_done_callback(log_failure)
+        try:
+            yield
+        finally:
+            unsubscribe()
+            task.cancel()
+            await asyncio.wait([task])
+
+    @property
+    def problem(self) -> str:
+        """ "" if the replica reads and writes the registry."""
+        return next(iter(self._problems.values()), "")
+
+    async def _run(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                async with self._client:
+                    try:
+                        await self._run_loops()
+                    finally:
+                        await self._leave()
+            except RegistryError as exc:  # the files of TLS cannot be read
+                self._set_problem("client", str(exc))
+                await asyncio.sleep(backoff.next_delay_s())
+
+    async def _run_loops(self) -> None:
+        self._set_problem("client", "")
+        async with asyncio.TaskGroup() as group:
+            for name, step in {
+                "follow": self._follow,
+                "publish": self._publish,
+                "keep alive": self._keep_alive,
+                "tick": self._tick,
+            }.items():
+                group.create_task(self._repeat(name, step), name=f"sharing: {name}")
+
+    async def _repeat(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await step()
+            except RegistryRestoredError as exc:
+                self._start_again(str(exc))
+            except RegistryError as exc:
+                self._set_problem(name, str(exc))
+                await asyncio.sleep(backoff.next_delay_s())
+            else:
+                self._set_problem(name, "")
+                backoff.reset()
+
+    async def _leave(self) -> None:
+        """So that the others need not wait for the end of the lease."""
+        if self._lease is not None:
+            with suppress(RegistryError, TimeoutError):
+                async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                    await self._client.revoke(self._lease.id)
+
+    # ---- follow
+
+    async def _follow(self) -> None:
+        """One range, and the watch from it on, for a minute."""
+        result = await self._client.range(self._root)
+        self.view.replace_all(result.kvs)
+        self._publisher.compare(self.view)
+        await self._apply_view()
+        self._set_synced()
+        self._set_problem("follow", "")
+        revision = result.header.revision
+        end_s = asyncio.get_running_loop().time() + COMPARE_INTERVAL_S
+        with suppress(RegistryCompactedError):
+            while asyncio.get_running_loop().time() < end_s:
+                revision = await self._watch(revision, end_s)
+
+    async def _watch(self, revision: int, end_s: float) -> int:
+        """Watch until then, or until nothing comes any more. Returns the last revision."""
+        loop = asyncio.get_running_loop()
+        with suppress(TimeoutError):
+            async with (
+                asyncio.timeout_at(min(end_s, loop.time() + WATCH_SILENCE_S)) as deadline,
+                self._client.watch(self._root, revision + 1) as batches,
+            ):
+                async for batch in batches:
+                    for event in batch.events:
+                        self.view.apply(event)
+                    revision = max(revision, batch.revision)
+                    await self._apply_view()
+                    deadline.reschedule(min(end_s, loop.time() + WATCH_SILENCE_S))
+        return revision
+
+    async def _apply_view(self) -> None:
+        changes = self.view.take_changes()
+        if changes.services or changes.replicas:
+            await self._load_drivers()
+        self.services.update(changes)
+        if changes.issues:
+            self._apply_issues()
+        if changes.replicas:
+            self._has_seen_itself |= self._instance_in_view() == self._instance
+
+    async def _load_drivers(self) -> None:
+        """In a thread: an import may take a second."""
+        probes = (service.definition.options.get("probe") for service in self.view.services())
+        missing = {scheme for probe in probes if probe and not is_loaded(scheme := scheme_of(probe))}
+        if missing:
+            await self._importer.call(partial(load_kinds, missing))
+
+    def _instance_in_view(self) -> str | None:
+        replica = self.view.replicas.get(self._settings.replica)
+        return None if replica is None else replica.instance
+
+    def _set_synced(self) -> None:
+        if not self._is_synced:
+            self._is_synced = True
+            self._on_synced()
+            extra = {"event": "registry_joined", "replica": self._settings.replica, "services": len(self._node)}
+            text = "replica %s follows the registry %s, services: %d"
+            log.info(text, self._settings.replica, self._settings.registry, len(self._node), extra=extra)
+
+    def _start_again(self, problem: str) -> None:
+        """etcd has other data than before. The list stays as it is until the replicas have written theirs again."""
+        log.warning("%s; the services stay as they are for %g s", problem, self._settings.lease_s)
+        self.view = RegistryView(self._root, self._client.fences.written_after_s)
+        self.services.set_view(self.view, frozen_until_s=self._node.now_s() + self._settings.lease_s)
+        self._end_lease()
+
+    # ---- publish
+
+    async def _publish(self) -> None:
+        await self._wait_for_changes()
+        if self._has_seen_itself and self._instance_in_view() not in (self._instance, None):
+            raise RegistryError(
+                f"another process has joined as replica {self._settings.replica!r}; set another name with replica in "
+                "[sharing], and restart"
+            )
+        if self._lease is None:
+            await self._client.delete(self._publisher.states_root, is_prefix=True)
+            self._lease = await self._client.grant_lease(math.ceil(self._settings.lease_s))
+        now_s = self._node.now_s()
+        is_evidence_due = now_s >= self._evidence_due_at_s
+        writes = self._publisher.take_writes(now_s, self._lease.id, self._written(now_s), with_evidence=is_evidence_due)
+        await self._write(writes)
+        if is_evidence_due:
+            self._evidence_due_at_s = now_s + EVIDENCE_INTERVAL_S
+
+    async def _wait_for_changes(self) -> None:
+        """Or until evidence is due."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._evidence_due_at_s - self._node.now_s()):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _write(self, writes: list[Write]) -> None:
+        try:
+            while writes:
+                await self._client.txn([write.operation for write in writes[:MAX_OPERATIONS]])
+                for write in writes[:MAX_OPERATIONS]:
+                    self._publisher.commit(write)
+                writes = writes[MAX_OPERATIONS:]
+        except RegistryError as exc:
+            self._publisher.put_back(writes)
+            self._wake.set()
+            if isinstance(exc, RegistryLeaseLostError):
+                self._end_lease()
+            raise
+
+    def _written(self, now_s: float) -> Written:
+        """The revision that this replica has just learned, and when."""
+        latest = self._client.fences.latest
+        assert latest is not None, "the response to the grant of the lease had a revision"
+        return Written(latest.revision, max(0.0, now_s - latest.received_at_s))
+
+    def _end_lease(self) -> None:
+        self._lease = None
+        self._has_seen_itself = False
+        self._publisher.leave()
+        self._wake.set()
+
+    # ---- keep alive, tick
+
+    async def _keep_alive(self) -> None:
+        await asyncio.sleep(self._settings.lease_s / 3 * random.uniform(0.8, 1.0))  # noqa: S311  jitter
+        lease = self._lease
+        if lease is not None and await self._client.keep_alive(lease.id) <= 0 and self._lease is lease:
+            self._end_lease()
+
+    async def _tick(self) -> None:
+        await asyncio.sleep(TICK_S)
+        self.services.tick()
+        await self._client.fence(self._root)
+
+    # ---- issues and problems
+
+    def _publish_issues(self) -> None:
+        self._publisher.set_issues(issue for issue in self._node.condition.issues if issue not in self._foreign_issues)
+        self._wake.set()
+
+    def _apply_issues(self) -> None:
+        own = replica_owner(self._settings.replica)
+        texts = {
+            f"{issue.name}{f': {issue.reason}' if issue.reason else ''} ({replica_of(issue.owner) or issue.owner})"
+            for issue in self.view.issues()
+            if issue.owner != own
+        }
+        before, self._foreign_issues = self._foreign_issues, frozenset(texts)
+        for text in sorted(texts - before):
+            self._node.set_issue(text)
+        for text in before - texts:
+            self._node.clear_issue(text)
+
+    def _set_problem(self, name: str, problem: str) -> None:
+        """Logged when the first loop has a problem, and when the last one has none any more."""
+        before = self.problem
+        if problem:
+            self._problems[name] = problem
+        else:
+            self._problems.pop(name, None)
+        if problem and not before:
+            log.warning("registry: %s", problem, extra={"event": "registry_problem", "problem": problem})
+        elif before and not self._problems:
+            log.info("registry: no problem any more", extra={"event": "registry_recovered"})
+
+
+def _make_client(settings: SharingSettings) -> EtcdClient:
+    registry = settings.registry
+    return EtcdClient(registry.endpoints, username=registry.username, password=registry.password, tls=settings.tls)

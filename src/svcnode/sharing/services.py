@@ -1,0 +1,418 @@
+"""Keeps the services of the node equal to what this replica and the registry define, and their states equal to what
+their observers see.
+
+    file, control socket ──► own definitions ─┐
+                                              ├─► services of the node, their order, the probes that run here
+    registry ──────────────► RegistryView ────┤
+                                              ├─► states of the node
+    checks of this replica ─► own states ─────┘
+
+A replica that checks a service has a state machine of its own for it, which continues from the state of the node. Its
+result is the state of the node if this replica is the only observer, and one vote of several otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from svcnode.core import state_machine
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import DuplicateServiceError, SvcnodeError
+from svcnode.core.model import MAX_STALE_AFTER_S, ChangeKind, Outcome, Policy, ServiceState, Status
+from svcnode.definition import Definition, define
+from svcnode.probes import make_probe
+from svcnode.sharing.format import replica_of, service_document
+from svcnode.sharing.rules import merged_state, observers, renewal_due_at_s, report_order, service_state
+from svcnode.sharing.view import ObservedState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from svcnode.core.model import Change, Evidence, Service
+    from svcnode.definition import ProbeConfig
+    from svcnode.node import Node
+    from svcnode.sharing.format import ServiceDocument
+    from svcnode.sharing.rules import MergedState
+    from svcnode.sharing.view import RegistryView, SharedService, ViewChanges
+
+
+class _OwnService(NamedTuple):
+    definition: Definition
+    position: int
+
+
+class _Checked(NamedTuple):
+    """A service that this replica checks."""
+
+    state: ServiceState
+    has_vote: bool  # whether the state is from evidence of this replica
+
+
+class SharedServices:
+    """Registers the services of this replica (`Registrar`), and records its checks (`CheckRecorder`).
+
+    Not thread-safe: used on the event loop of the agent. `on_change` is called when there is something to publish.
+    """
+
+    def __init__(
+        self, node: Node, view: RegistryView, replica: str, *, default_observers: int, on_change: Callable[[], None]
+    ) -> None:
+        self._node = node
+        self._view = view
+        self._replica = replica
+        self._default_observers = default_observers
+        self._on_change = on_change
+        self._own: dict[str, _OwnService] = {}
+        self._positions = count()
+        self._observers: dict[str, tuple[str, ...]] = {}
+        self._checked: dict[str, _Checked] = {}
+        self._reported: dict[str, ServiceState] = {}  # of the services that report to this replica
+        self._renewal_due_at_s: dict[str, float] = {}  # of the services that others observe
+        self._frozen_until_s = -math.inf
+        self.changed_definitions: set[str] = set()  # to be published
+        self.changed_states: set[str] = set()  # to be published
+        node.subscribe(self._on_node_change, on_evidence=self._on_evidence)
+
+    # ---- services of this replica
+
+    def __contains__(self, service_id: object) -> bool:
+        return service_id in self._own
+
+    def add(self, definition: Definition, *, registered_at_s: float | None = None) -> None:
+        service_id = definition.service.id
+        if service_id in self._own:
+            raise DuplicateServiceError(service_id)
+        self._own[service_id] = _OwnService(definition, next(self._positions))
+        self._apply_own(service_id)
+        if registered_at_s is not None:
+            self._node.set_registered_at(service_id, registered_at_s)
+
+    def replace(self, definition: Definition) -> None:
+        service_id = definition.service.id
+        self._own[service_id] = self._own[service_id]._replace(definition=definition)
+        self._apply_own(service_id)
+
+    def deregister(self, service_id: str) -> None:
+        del self._own[service_id]
+        if self._reported.pop(service_id, None) is not None:
+            self.changed_states.add(service_id)
+        self._apply_own(service_id)
+
+    def set_default_observers(self, default_observers: int) -> None:
+        if default_observers != self._default_observers:
+            self._default_observers = default_observers
+            self.changed_definitions.update(self._own)
+            self._on_change()
+
+    def own_ids(self) -> frozenset[str]:
+        return frozenset(self._own)
+
+    def document(self, service_id: str) -> ServiceDocument | None:
+        """The own definition to publish; None if there is none."""
+        own = self._own.get(service_id)
+        if own is None or own.definition.options is None:
+            return None
+        options = dict(own.definition.options)
+        if own.definition.probe_config is not None:
+            options.setdefault("observers", self._default_observers)
+        return service_document(service_id, options, own.position)
+
+    def _apply_own(self, service_id: str) -> None:
+        self._sync([service_id])
+        self._reorder()
+        self.changed_definitions.add(service_id)
+        self._on_change()
+
+    # ---- the registry
+
+    def set_view(self, view: RegistryView, *, frozen_until_s: float) -> None:
+        """After a restore of old data. Until then, the list is not changed: the replicas write their services again."""
+        self._view = view
+        self._frozen_until_s = frozen_until_s
+
+    def update(self, changes: ViewChanges) -> None:
+        """After a change of the view."""
+        if changes.replicas:
+            self._sync_all()
+        elif changes.services:
+            self._sync(changes.services)
+            self._reorder()
+        self._sync(service_id for service_id in changes.states - changes.services if self._is_reported(service_id))
+        self._merge(self._observers if changes.replicas else changes.services | changes.states)
+
+    def tick(self) -> None:
+        """Twice a second: pass on evidence that is newer than that of the node."""
+        now_s = self._node.now_s()
+        if self._frozen_until_s != -math.inf and now_s >= self._frozen_until_s:
+            self._frozen_until_s = -math.inf
+            self._sync_all()
+        self._merge([service_id for service_id, due_at_s in self._renewal_due_at_s.items() if due_at_s <= now_s])
+
+    def observers_of(self, service_id: str) -> tuple[str, ...]:
+        return self._observers.get(service_id, ())
+
+    def observed(self, service_id: str) -> tuple[ObservedState, ...]:
+        """The states of a service by all who publish one, this replica included."""
+        own = self._own_observation(service_id)
+        others = (state for state in self._view.observed_by_all(service_id) if state.observer != self._replica)
+        return (*(() if own is None else (own,)), *others, *self._view.reports(service_id))
+
+    # ---- checks of this replica, and reports to it
+
+    def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
+        """Apply evidence to the own states; returns them. They decide when the next checks run."""
+        now_s = self._node.now_s()
+        states: dict[str, ServiceState] = {}
+        for service_id, evidence in checks.items():
+            checked, found = self._checked.get(service_id), self._node.find(service_id)
+            if checked is None or found is None:
+                continue
+            policy = found[0].policy
+            before = state_machine.as_of(checked.state, now_s, policy)
+            states[service_id] = after = state_machine.apply_evidence(before, evidence, policy, now_s)
+            has_vote = checked.has_vote or evidence.verdict.outcome is not Outcome.UNKNOWN
+            self._checked[service_id] = _Checked(after, has_vote)
+            if has_vote and (not checked.has_vote or _shown(after) != _shown(checked.state)):
+                self.changed_states.add(service_id)
+            self._node.publish_evidence(service_id, evidence, after)
+        self._merge(states)
+        if self.changed_states:
+            self._on_change()
+        return states
+
+    def published_ids(self) -> frozenset[str]:
+        """The services of which this replica publishes a state."""
+        voted = (service_id for service_id, checked in self._checked.items() if checked.has_vote)
+        return frozenset((*voted, *self._reported))
+
+    def published(self, service_id: str) -> ServiceState | None:
+        """The state to publish; None if there is none."""
+        checked = self._checked.get(service_id)
+        if checked is None:
+            return self._reported.get(service_id)
+        return checked.state if checked.has_vote else None
+
+    def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
+        """A report, of which there is one per heartbeat, or a check, which is recorded already."""
+        if self._reports_here(service_id) and evidence.verdict.code != ReasonCode.FIXED:
+            self._set_reported(service_id, state)
+
+    def _on_node_change(self, change: Change) -> None:
+        """A service that reports to this replica is silent: the other replicas do not apply its ttl."""
+        service_id, after = change.service_id, change.after
+        if change.kind is not ChangeKind.STATUS or service_id is None or after is None:
+            return
+        if after.code == ReasonCode.TTL_EXPIRED and self._reports_here(service_id):
+            self._set_reported(service_id, after)
+
+    def _set_reported(self, service_id: str, state: ServiceState) -> None:
+        before = self._reported.get(service_id)
+        self._reported[service_id] = state
+        if before is None or _shown(before) != _shown(state):
+            self.changed_states.add(service_id)
+            self._on_change()
+
+    def _reports_here(self, service_id: str) -> bool:
+        own = self._own.get(service_id)
+        return own is not None and own.definition.probe_config is None
+
+    # ---- definitions
+
+    def _sync_all(self) -> None:
+        in_node = (service.id for service, _ in self._node)
+        self._sync(dict.fromkeys((*(service.id for service in self._view.services()), *self._own, *in_node)))
+        self._reorder()
+
+    def _sync(self, ids: Iterable[str]) -> None:
+        """Make the services of the node equal to their definitions.
+
+        Services are removed last: otherwise the node may be healthy for a moment, without its failed service.
+        """
+        removed = [service_id for service_id in ids if not self._sync_one(service_id)]
+        for service_id in removed:
+            self._remove(service_id)
+
+    def _sync_one(self, service_id: str) -> bool:
+        """False if there is no such service."""
+        shared, own = self._view.service(service_id), self._own.get(service_id)
+        is_frozen = self._node.now_s() < self._frozen_until_s
+        if shared is not None and (own is not None or service_id in self._node or not is_frozen):
+            self._sync_shared(shared, own)
+        elif own is not None:
+            self._sync_unpublished(service_id, own.definition)
+        else:
+            return is_frozen and service_id in self._node
+        return True
+
+    def _sync_shared(self, shared: SharedService, own: _OwnService | None) -> None:
+        service_id, document = shared.id, shared.definition
+        self._observers[service_id] = names = observers(shared, {*self._view.replicas, self._replica})
+        if not document.is_checked:
+            self._apply(Definition(self._reported_service(shared)))
+        elif self._replica not in names:
+            self._apply(Definition(_from_registry(document.service, document.valid_s)))
+        elif own is not None:
+            self._apply(Definition(document.service, own.definition.probe_config))
+        else:
+            self._sync_foreign_probe(service_id, document)
+
+    def _sync_foreign_probe(self, service_id: str, document: ServiceDocument) -> None:
+        """This replica checks a service that it does not own."""
+        try:
+            probe_config = _probe_config(service_id, document)
+        except SvcnodeError as exc:  # as without its driver: by the vote of this replica, the service is not Up
+            self._apply(Definition(document.service))
+            reason, code = f"{self._replica} cannot check it: {exc}", ReasonCode.DRIVER_MISSING
+            self._set_checked(service_id, self._initial_state()._replace(reason=reason, code=code))
+        else:
+            self._apply(Definition(document.service, probe_config))
+
+    def _sync_unpublished(self, service_id: str, definition: Definition) -> None:
+        """This replica checks its own service until the registry says who does."""
+        checked_by = (definition.options or {}).get("checked_by")
+        is_observer = not checked_by or self._replica in checked_by
+        self._observers[service_id] = (self._replica,) if is_observer else ()
+        self._apply(definition if is_observer else definition._replace(probe_config=None))
+
+    def _reported_service(self, shared: SharedService) -> Service:
+        """Who receives the reports applies the ttl. Others notice only that no report comes from the registry."""
+        document = shared.definition
+        if document.fixed_status is not None:
+            return document.service
+        newest = max(self.observed(shared.id), key=report_order, default=None)
+        if newest is None:
+            is_received = any(replica_of(owner) in (None, self._replica) for owner in shared.owners)
+        else:
+            is_received = newest.observer == self._replica or newest in self._view.reports(shared.id)
+        return document.service if is_received else _from_registry(document.service, document.valid_s)
+
+    def _apply(self, definition: Definition) -> None:
+        service_id, probe_config = definition.service.id, definition.probe_config
+        found = self._node.find(service_id)
+        if found is None:
+            self._node.add(definition)
+        else:
+            old_config = self._node.probe_config(service_id)
+            if (found[0], old_config) != (definition.service, probe_config):
+                self._node.replace(definition, keeps_state=True)
+            if probe_config is not None and old_config is not None and probe_config.probe != old_config.probe:
+                self._set_checked(service_id, self._initial_state())
+        self._update_checked(service_id, is_checked=probe_config is not None)
+
+    def _update_checked(self, service_id: str, *, is_checked: bool) -> None:
+        if not is_checked:
+            if self._checked.pop(service_id, None) is not None:
+                self.changed_states.add(service_id)
+                self._on_change()
+        elif service_id not in self._checked:
+            self._checked[service_id] = _Checked(self._node.state(service_id), has_vote=False)
+
+    def _set_checked(self, service_id: str, state: ServiceState) -> None:
+        """A state that is published without evidence: the service is not Up."""
+        self._checked[service_id] = _Checked(state, has_vote=True)
+        self.changed_states.add(service_id)
+        self._on_change()
+        self._merge([service_id])
+
+    def _initial_state(self) -> ServiceState:
+        return state_machine.initial_state(self._node.now_s())
+
+    def _remove(self, service_id: str) -> None:
+        self._observers.pop(service_id, None)
+        self._renewal_due_at_s.pop(service_id, None)
+        self._update_checked(service_id, is_checked=False)
+        if service_id in self._node:
+            self._node.deregister(service_id)
+
+    def _reorder(self) -> None:
+        self._node.reorder([service.id for service in self._view.services()])
+
+    def _is_reported(self, service_id: str) -> bool:
+        shared = self._view.service(service_id)
+        return shared is not None and not shared.definition.is_checked
+
+    # ---- states
+
+    def _merge(self, ids: Iterable[str]) -> None:
+        """Set the states that follow from what is observed."""
+        now_s = self._node.now_s()
+        states: dict[str, ServiceState] = {}
+        for service_id in ids:
+            found = self._node.find(service_id)
+            if found is None:
+                continue
+            service, before = found
+            state = self._decide(service_id, before, now_s)
+            if state is not None:
+                states[service_id] = state
+            self._set_renewal_due(service, state or before)
+        if states:
+            self._node.mirror(states)
+
+    def _decide(self, service_id: str, before: ServiceState, now_s: float) -> ServiceState | None:
+        """None: the node keeps its state."""
+        shared, checked = self._view.service(service_id), self._checked.get(service_id)
+        if self._observers.get(service_id) == (self._replica,) and checked is not None:
+            return checked.state if checked.has_vote else None
+        merged = None if shared is None else self._merged(shared, now_s)
+        return None if merged is None else service_state(merged, before, now_s)
+
+    def _merged(self, shared: SharedService, now_s: float) -> MergedState | None:
+        names = self._observers[shared.id]
+        if shared.definition.is_checked:
+            observations = [self._observation(name, shared.id) for name in names]
+            states = [state for state in observations if state is not None]
+        else:
+            states = [*self.observed(shared.id)]
+        return merged_state(shared, states, len(names), now_s)
+
+    def _observation(self, replica: str, service_id: str) -> ObservedState | None:
+        is_own = replica == self._replica
+        return self._own_observation(service_id) if is_own else self._view.observed(replica, service_id)
+
+    def _own_observation(self, service_id: str) -> ObservedState | None:
+        """As the others see it, but without delay."""
+        state = self.published(service_id)
+        if state is None:
+            return None
+        at_s = evidence_at_s(state)
+        return ObservedState(self._replica, state.status, state.reason, state.code, at_s, state.since_s, 0)
+
+    def _set_renewal_due(self, service: Service, state: ServiceState) -> None:
+        valid_s = service.policy.stale_after_s or service.policy.ttl_s
+        if valid_s is None or self._observers.get(service.id) == (self._replica,):
+            self._renewal_due_at_s.pop(service.id, None)
+        elif state.status is Status.INITIALIZING:
+            self._renewal_due_at_s[service.id] = -math.inf
+        else:
+            self._renewal_due_at_s[service.id] = renewal_due_at_s(evidence_at_s(state), valid_s)
+
+
+def evidence_at_s(state: ServiceState) -> float:
+    """From when the state is valid: the last success if Up, the last evidence otherwise, or the registration."""
+    at_s = state.last_ready_at_s if state.status is Status.UP else state.last_evidence_at_s
+    return state.registered_at_s if at_s is None else at_s
+
+
+def _shown(state: ServiceState) -> tuple[Status, str]:
+    """What is published at once. A reason may change with every check, and a write per check is too much."""
+    return state.status, state.code
+
+
+def _probe_config(service_id: str, document: ServiceDocument) -> ProbeConfig | None:
+    options = {name: value for name, value in document.options.items() if name not in ("observers", "checked_by")}
+    return define(service_id, **{**options, "probe": make_probe(options["probe"], environ={})}).probe_config
+
+
+def _from_registry(service: Service, valid_s: float) -> Service:
+    """A service whose evidence comes from the registry."""
+    return replace(service, policy=_registry_policy(service.policy, min(valid_s, MAX_STALE_AFTER_S)))
+
+
+@lru_cache(maxsize=256)
+def _registry_policy(policy: Policy, valid_s: float) -> Policy:
+    return replace(policy, ttl_s=None, grace_s=None, stale_after_s=valid_s, stale_code=ReasonCode.REGISTRY_LOST)
