@@ -48,12 +48,12 @@ if TYPE_CHECKING:
         ServiceTable,
         TlsTable,
     )
-    from svcnode.config.sharing import SharingSettings
     from svcnode.config.sources import Source
     from svcnode.core.redaction import SecretScope
     from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
     from svcnode.probes.base import Probe
+    from svcnode.sharing import SharingSettings
 
     MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
 

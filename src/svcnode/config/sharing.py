@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.address import Address, RegistryAddress, is_loopback, parse_node_address, parse_registry_url
@@ -14,6 +13,7 @@ from svcnode.core.units import parse_duration_s
 from svcnode.core.url import Url
 from svcnode.net.tls import TlsOptions
 from svcnode.probes.interpolate import interpolate, interpolate_url
+from svcnode.sharing import SharingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 DEFAULT_LEASE, MIN_LEASE_S, MAX_LEASE_S = "10s", 2.0, 600.0
 MAX_OBSERVERS = 7
 WILDCARD_HOSTS = ("0.0.0.0", "::")  # noqa: S104  compared, not bound
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharingSettings:
-    """This replica, and the registry that it shares with the others."""
-
-    registry: RegistryAddress
-    tls: TlsOptions | None  # of the connections to the registry; None: without TLS
-    replica: str
-    observers: int  # of a service that does not set another number
-    lease_s: float
-    url: str  # where the others reach the interface of this replica; "" if they cannot
 
 
 class RegistryTlsOptions(TlsOptions):

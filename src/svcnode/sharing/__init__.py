@@ -21,3 +21,24 @@ and without locks. No wall clock is compared: evidence is dated by the revisions
     rules     who observes a service, and the state that follows from what the observers publish
     replica   joins, watches, publishes, and keeps the node equal to the view
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from svcnode.core.address import RegistryAddress
+    from svcnode.net.tls import TlsOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingSettings:
+    """A replica, and the registry that it shares with the others."""
+
+    registry: RegistryAddress
+    tls: TlsOptions | None  # of the connections to the registry; None: without TLS
+    replica: str
+    observers: int  # of a service that does not set another number
+    lease_s: float
+    url: str  # where the others reach the interface of this replica; "" if they cannot

@@ -42,8 +42,8 @@ from svcnode.version import __version__
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from svcnode.config.sharing import SharingSettings
     from svcnode.node import Node
+    from svcnode.sharing import SharingSettings
     from svcnode.sharing.etcd_json import Lease
     from svcnode.sharing.publisher import Write
 

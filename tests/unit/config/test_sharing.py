@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.config import load
-from svcnode.config.sharing import SharingSettings, registry_from
+from svcnode.config.sharing import registry_from
 from svcnode.core.address import RegistryAddress
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import redacted
@@ -16,6 +16,8 @@ from tests.support.certificates import make_certificate
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from svcnode.sharing import SharingSettings
 
 HOST = RegistryAddress((("10.0.0.1", 2379),))
 MINIMAL = '[node]\nname = "ledger"\n[sharing]\nregistry = "etcd://10.0.0.1"\n'
