@@ -44,6 +44,13 @@ class Node(ServiceRegistry):
         scheduler = self._scheduler  # another thread may set it to None
         return None if scheduler is None else scheduler.next_check_in_s(service_id)
 
+    def ping_scheduler(self, answer: Callable[[], object]) -> None:
+        """Call `answer` from the scheduler, at once if no services are checked. On the event loop of the scheduler."""
+        if self._scheduler is None:
+            answer()
+        else:
+            self._scheduler.ping(answer)
+
     @asynccontextmanager
     async def probing(self, *, max_concurrent_checks: int | None = None) -> AsyncIterator[Node]:
         """Check the services that have a probe while the block runs. A nested block does nothing."""

@@ -104,6 +104,10 @@ class ProbeScheduler:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def ping(self, answer: Callable[[], object]) -> None:
+        """Call `answer` as a check is started, which shows that the scheduler runs. On the event loop."""
+        self._timers.add(self._loop.time(), answer)
+
     def next_check_in_s(self, service_id: str) -> float | None:
         runner = self._runners.get(service_id)
         return None if runner is None else max(0.0, runner.due_s - self._loop.time())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode.agent.listeners import Listeners
+from svcnode.agent.systemd import PassedSockets
 from svcnode.config import Override, Settings, load
 from svcnode.core.errors import ListenError
 from tests.support.certificates import make_certificate
@@ -15,7 +16,7 @@ from tests.support.processes import is_listening
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import Iterator, MutableMapping
     from pathlib import Path
 
     from svcnode.api.app import Mount
@@ -44,9 +45,9 @@ class FakeServer:
 
 
 class Setup:
-    def __init__(self) -> None:
+    def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
         self.server = FakeServer()
-        self.listeners = Listeners(cast("Any", self.server))
+        self.listeners = Listeners(cast("Any", self.server), PassedSockets(environ or {}))
 
     def listen(self, settings: Settings) -> None:
         asyncio.run(self.listeners.listen(self.listeners.open(settings), CONTEXT))
