@@ -6,10 +6,18 @@ from typing import Any, Literal, TypedDict
 
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
+IMPACT_KEYS = ("impact", "maintenance_impact")
 THRESHOLD_KEYS, WINDOW_KEYS = ("rise", "fall"), ("window", "max_failures", "recovery_failures")
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
 # With the unit that an error message suggests for a number without one.
-OTHER_DURATION_KEYS = {"drain": "s", "max_age": "d", "group_wait": "s", "resolve_delay": "m", "repeat_interval": "h"}
+OTHER_DURATION_KEYS = {
+    "drain": "s",
+    "max_age": "d",
+    "group_wait": "s",
+    "resolve_delay": "m",
+    "repeat_interval": "h",
+    "duration": "h",
+}
 
 
 class NodeTable(TypedDict, total=False):
@@ -73,10 +81,22 @@ class NotifyTable(TypedDict, total=False):
     repeat_interval: str
 
 
+class MaintenanceTimesTable(TypedDict):
+    start: str
+    duration: str
+
+
+class MaintenanceTable(MaintenanceTimesTable, total=False):
+    services: list[str]
+    timezone: str
+    reason: str
+
+
 class DefaultsTable(TypedDict, total=False):
     """Defaults for all services."""
 
     impact: Literal["critical", "partial", "none"]
+    maintenance_impact: Literal["partial", "none"]
     interval: str
     transition_interval: str
     timeout: str
@@ -121,3 +141,4 @@ class FileTable(TypedDict, total=False):
     notify: NotifyTable
     defaults: DefaultsTable
     services: list[ServiceTable]
+    maintenance: list[MaintenanceTable]

@@ -15,18 +15,21 @@ from urllib.parse import unquote
 from svcnode.api.spec import Response, make_response
 from svcnode.control.resources import (
     DRAIN,
+    MAINTENANCE,
     OUTCOMES,
     ChangeRequest,
     Precondition,
     issue_path,
+    maintenance_path,
     service_path,
     status_path,
 )
 from svcnode.core.codes import known_code
 from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
-from svcnode.core.model import validate_multiline, validate_service_id, validate_text
+from svcnode.core.model import validate_multiline, validate_service_id, validate_single_line, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import MAX_REASON_CHARS, TYPE_NAMES, suggestion, type_name
+from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from svcnode.node import Node
 
 MAX_ISSUE_NAME_CHARS = 100
+MAX_PERSON_CHARS = 100
+MAX_MAINTENANCE_DAYS = 30
 _ETAG = re.compile(rb'"([0-9]{1,18})"')
 
 
@@ -71,6 +76,7 @@ class ControlApp:
                 "health": self._node.health.value,
                 "draining": condition.draining,
                 "issues": list(condition.issues),
+                "maintenance": self.resources.maintenance(),
                 "services": len(self._node),
                 "revision": self.resources.revision,
             },
@@ -87,6 +93,15 @@ class ControlApp:
 
     async def delete_drain(self, request: Request, _: str) -> Response:
         return await self._delete(request, DRAIN)
+
+    async def get_maintenance(self, request: Request, _: str) -> Response:
+        return _document(200, self._found(MAINTENANCE))
+
+    async def put_maintenance(self, request: Request, _: str) -> Response:
+        return await self._put(request, MAINTENANCE, _maintenance(request))
+
+    async def delete_maintenance(self, request: Request, _: str) -> Response:
+        return await self._delete(request, MAINTENANCE)
 
     async def put_reload(self, request: Request, _: str) -> Response:
         try:
@@ -130,6 +145,15 @@ class ControlApp:
         change = ChangeRequest(status_path(_service_id(name)), fields, _precondition(request))
         await self.resources.change(change)
         return make_response(204)
+
+    async def get_service_maintenance(self, request: Request, name: str) -> Response:
+        return _document(200, self._found(maintenance_path(name)))
+
+    async def put_service_maintenance(self, request: Request, name: str) -> Response:
+        return await self._put(request, maintenance_path(_service_id(name)), _maintenance(request))
+
+    async def delete_service_maintenance(self, request: Request, name: str) -> Response:
+        return await self._delete(request, maintenance_path(name))
 
     # ---- issues
 
@@ -175,6 +199,11 @@ ROUTES: dict[str, dict[str, _Handler]] = {
     "/v1/drain": {"GET": ControlApp.get_drain, "PUT": ControlApp.put_drain, "DELETE": ControlApp.delete_drain},
     "/v1/issues": {"GET": ControlApp.get_issues},
     "/v1/issues/{name}": {"GET": ControlApp.get_issue, "PUT": ControlApp.put_issue, "DELETE": ControlApp.delete_issue},
+    "/v1/maintenance": {
+        "GET": ControlApp.get_maintenance,
+        "PUT": ControlApp.put_maintenance,
+        "DELETE": ControlApp.delete_maintenance,
+    },
     "/v1/openapi.json": {"GET": ControlApp.get_openapi},
     "/v1/reload": {"PUT": ControlApp.put_reload},
     "/v1/services": {"GET": ControlApp.get_services},
@@ -183,11 +212,17 @@ ROUTES: dict[str, dict[str, _Handler]] = {
         "PUT": ControlApp.put_service,
         "DELETE": ControlApp.delete_service,
     },
+    "/v1/services/{name}/maintenance": {
+        "GET": ControlApp.get_service_maintenance,
+        "PUT": ControlApp.put_service_maintenance,
+        "DELETE": ControlApp.delete_service_maintenance,
+    },
     "/v1/services/{name}/status": {"GET": ControlApp.get_status, "PUT": ControlApp.put_status},
 }
 _SEGMENTS = {path: path.split("/") for path in ROUTES}
 _REASON = {"reason": str}
 _STATUS = {"status": str, "reason": str, "code": str}
+_MAINTENANCE = {"duration": str, "by": str, "reason": str}
 
 
 def _match(path: bytes) -> tuple[Mapping[str, _Handler], str]:
@@ -267,6 +302,25 @@ def _fields(request: Request, types: Mapping[str, type]) -> dict[str, Any]:
     return fields
 
 
+def _maintenance(request: Request) -> dict[str, Any]:
+    fields = _fields(request, _MAINTENANCE)
+    try:
+        duration_s = parse_duration_s(fields.get("duration", ""))
+    except InvalidValueError as exc:
+        raise ControlError(400, str(exc), pointer="/duration") from exc
+    if not 0 < duration_s <= MAX_MAINTENANCE_DAYS * 86_400:
+        text = f"duration must be more than 0 and at most {MAX_MAINTENANCE_DAYS} days"
+        raise ControlError(400, text, pointer="/duration")
+    by = fields.get("by", "")
+    if len(by) > MAX_PERSON_CHARS:
+        raise ControlError(400, f"by has at most {MAX_PERSON_CHARS} characters", pointer="/by")
+    try:
+        validate_single_line("by", by)
+    except InvalidValueError as exc:
+        raise ControlError(400, str(exc), pointer="/by") from exc
+    return fields
+
+
 def json_pointer(*path: str | int) -> str:
     """RFC 6901."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
@@ -295,7 +349,8 @@ def _document(code: int, document: Document) -> Response:
 
 
 def _public(document: Document) -> dict[str, Any]:
-    return {**{key: value for key, value in document.value.items() if key != "at_s"}, "revision": document.revision}
+    fields = {key: value for key, value in document.value.items() if not key.endswith("_s")}
+    return {**fields, "revision": document.revision}
 
 
 def _error(exc: ControlError, *headers: tuple[str, str]) -> Response:

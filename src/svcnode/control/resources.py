@@ -2,10 +2,10 @@
 
     request ─► check ─► store ─► apply to the node ─► response
 
-A resource is a document at a path: `services/{id}`, `services/{id}/status`, `issues/{name}`, `drain`. A request is
-checked against the documents. All requests that wait share one transaction of the store. After it is on the disk,
-`_apply` makes the node equal to the documents, as it does at the start. So a change is never half applied, and a
-restart leads to the same node.
+A resource is a document at a path: `services/{id}` and below it `status` and `maintenance`, `issues/{name}`, `drain`,
+`maintenance`. A request is checked against the documents. All requests that wait share one transaction of the store.
+After it is on the disk, `_apply` makes the node equal to the documents, as it does at the start. So a change is never
+half applied, and a restart leads to the same node.
 
 A service of the configuration file takes precedence over a document with the same id, which then waits until the file
 no longer has it. The heartbeats of a service of the file are documents too.
@@ -23,8 +23,9 @@ from urllib.parse import quote, unquote
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError, SvcnodeError
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Maintenance, Outcome, Verdict
 from svcnode.core.redaction import SecretScope, redacted
+from svcnode.core.units import iso_time, parse_duration_s
 from svcnode.definition import define
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
@@ -44,11 +45,12 @@ log = logging.getLogger("svcnode.control")
 MAX_SERVICES = 20_000
 MAX_ISSUES = 100
 DRAIN = "drain"
+MAINTENANCE = "maintenance"  # of the node
 STORE_ISSUE = "the control store cannot be read"
 STORE_TIMEOUT_S = 5.0  # to open and to close it: its mount may hang
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
-_CHILDREN = ("status",)  # of a service; they are deleted with it
+_CHILDREN = ("status", "maintenance")  # of a service; they are deleted with it
 _CONFIGURED = "this service is in the configuration file; change it there and reload"
 
 
@@ -100,6 +102,10 @@ def status_path(service_id: str) -> str:
     return f"{service_path(service_id)}/status"
 
 
+def maintenance_path(service_id: str | None) -> str:
+    return MAINTENANCE if service_id is None else f"{service_path(service_id)}/maintenance"
+
+
 def issue_path(name: str) -> str:
     return f"issues/{quote(name, safe='')}"
 
@@ -149,6 +155,7 @@ class Resources:
         self._documents: dict[str, Document] = {}
         self._registrations: dict[str, Registration] = {}  # of the services with a document, by id
         self._issues: dict[str, str] = {}  # the texts at the node, by name
+        self._maintenance: set[str] = set()  # the paths of what the node has been told
         self._configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
         self._revision = 0
         self._is_loaded = False
@@ -245,6 +252,14 @@ class Resources:
     def issues(self) -> dict[str, Document]:
         return {name: self._documents[issue_path(name)] for name in self._issues}
 
+    def maintenance(self, service_id: str | None = None) -> dict[str, Any] | None:
+        """Of a service or of the node, now, also by the schedule."""
+        maintenance = self._node.maintenance(service_id)
+        if maintenance is None:
+            return None
+        until = iso_time(self._node.wall_time_s(maintenance.ends_at_s))
+        return {"until": until, "by": maintenance.by, "reason": maintenance.reason, "source": maintenance.source}
+
     def _service_fields(self, service_id: str, document: Document | None = None) -> dict[str, Any]:
         found = self._node.find(service_id)
         assert found is not None
@@ -258,6 +273,7 @@ class Resources:
             "status": state.status.value,
             "reason": state.reason,
             "code": state.code,
+            "maintenance": self.maintenance(service_id),
         }
         document = document or self._documents.get(service_path(service_id))
         if document is not None and service_id not in self._configured:
@@ -269,11 +285,14 @@ class Resources:
     async def change(self, change: ChangeRequest) -> Applied:
         """Returns when the change is on the disk and applied. Raises `ControlError`; then nothing has changed."""
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        self._enqueue(change, future)
+        return await future
+
+    def _enqueue(self, change: ChangeRequest, future: asyncio.Future[Applied]) -> None:
         self._waiting.append((change, future))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_waiting(), name="control")
             self._writer.add_done_callback(log_failure)
-        return await future
 
     async def _write_waiting(self) -> None:
         try:
@@ -364,9 +383,11 @@ class Resources:
 
     def _checked(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
         """The document to store. Raises `ControlError` if the change is not allowed."""
-        if path.endswith("/status"):
+        if _is_child(path, "status"):
             self._check_reports(transaction, _id_of(path))
             return {**value, "at_s": self._node.now_s()}
+        if _is_maintenance(path):
+            return self._checked_maintenance(transaction, path, value)
         if _is_service(path):
             return self._checked_service(transaction, path, value)
         if path != DRAIN and transaction.get(path) is None and self._issue_count(transaction) >= MAX_ISSUES:
@@ -390,6 +411,13 @@ class Resources:
         transaction.delete(status_path(service_id))
         return {"options": options, "registered_at_s": self._node.now_s()}
 
+    def _checked_maintenance(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
+        if path != MAINTENANCE and not self._has_service(transaction, _id_of(path)):
+            raise ControlError(404, "Service not found")
+        now_s = self._node.now_s()
+        until_s = self._node.wall_time_s(now_s) + parse_duration_s(value["duration"])
+        return {**value, "until": iso_time(until_s), "until_s": until_s, "at_s": now_s}
+
     def _has_expired(self, transaction: Transaction, service_id: str) -> bool:
         found = self._node.find(service_id)
         is_expired = found is not None and found[1].code == ReasonCode.TTL_EXPIRED
@@ -398,6 +426,9 @@ class Resources:
     def _issue_count(self, transaction: Transaction) -> int:
         new = sum(path.startswith("issues/") and path not in self._documents for path in transaction.changes)
         return len(self._issues) + new
+
+    def _has_service(self, transaction: Transaction, service_id: str) -> bool:
+        return service_id in self._configured or transaction.get(service_path(service_id)) is not None
 
     def _check_reports(self, transaction: Transaction, service_id: str) -> None:
         """A service reports its status if it has neither a probe nor a fixed status."""
@@ -416,7 +447,9 @@ class Resources:
         """Whether the node does not have a document yet. A report that it has is not recorded again."""
         if path == DRAIN:
             return not self._node.condition.draining
-        if path.endswith("/status"):
+        if _is_maintenance(path):
+            return path not in self._maintenance
+        if _is_child(path, "status"):
             found = self._node.find(_id_of(path))
             return found is not None and found[1].last_evidence_at_s is None
         if _is_service(path):
@@ -427,7 +460,9 @@ class Resources:
         document = self._documents.get(path)
         if path == DRAIN:
             self._apply_drain(document)
-        elif path.endswith("/status"):
+        elif _is_maintenance(path):
+            self._apply_maintenance(path, document)
+        elif _is_child(path, "status"):
             if document is not None:
                 self._apply_status(_id_of(path), document.value)
         elif _is_service(path):
@@ -461,6 +496,33 @@ class Resources:
             return  # it is of the time before the machine was restarted
         verdict = Verdict(outcome, value.get("reason", ""), value.get("code", ReasonCode.REPORTED))
         self._node.record(service_id, verdict, at_s=at_s)
+
+    def _apply_maintenance(self, path: str, document: Document | None) -> None:
+        """It ends by the wall clock, which a restart of the machine does not stop, and after its duration at most."""
+        service_id = None if path == MAINTENANCE else _id_of(path)
+        self._maintenance.discard(path)
+        if document is None:
+            self._node.end_maintenance(service_id, source="control")
+            return
+        value, now_s = document.value, self._node.now_s()
+        ends_at_s = min(
+            value["at_s"] + parse_duration_s(value["duration"]),
+            now_s + value["until_s"] - self._node.wall_time_s(now_s),
+        )
+        self._maintenance.add(path)
+        if ends_at_s > now_s:
+            maintenance = Maintenance("control", ends_at_s, value.get("by", ""), value.get("reason", ""))
+            self._node.set_maintenance(maintenance, service_id)
+        loop = asyncio.get_running_loop()
+        loop.call_later(max(0.0, ends_at_s - now_s), self._delete_soon, path, document.revision)
+
+    def _delete_soon(self, path: str, revision: int) -> None:
+        """Delete a document, unless it has changed or the store cannot be written."""
+        if self._is_stopping:
+            return
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.exception())
+        self._enqueue(ChangeRequest(path, None, Precondition(revision)), future)
 
     def _apply_issue(self, name: str, document: Document | None) -> None:
         """The new text is set before the old one is cleared, so that the node is not healthy in between."""
@@ -503,8 +565,10 @@ class Resources:
         documents = {}
         for path, document in stored.documents.items():
             value = document.value
-            if path.endswith("/status"):
+            if _is_child(path, "status"):
                 value = {**value, "at_s": None}
+            elif _is_maintenance(path):
+                value = {**value, "at_s": self._node.now_s()}
             elif _is_service(path):
                 value = {**value, "registered_at_s": self._node.now_s()}
             documents[path] = document._replace(value=value)
@@ -513,6 +577,14 @@ class Resources:
 
 def _is_service(path: str) -> bool:
     return path.startswith("services/") and path.count("/") == 1
+
+
+def _is_child(path: str, name: str) -> bool:
+    return path.startswith("services/") and path.count("/") == 2 and path.endswith(f"/{name}")
+
+
+def _is_maintenance(path: str) -> bool:
+    return path == MAINTENANCE or _is_child(path, "maintenance")
 
 
 def _id_of(path: str) -> str:

@@ -5,7 +5,8 @@ steps of a few hundred, and adds the minute to the backlog. An accumulator that 
 first, so every change counts in its own minute.
 
 Time counts only while this process runs. `tick` is called about once per second; if the calls stop for longer (the
-process was stopped, the machine slept) or the clock was set, the time in between counts for no status.
+process was stopped, the machine slept) or the clock was set, the time in between counts for no status. Neither does the
+time of maintenance, so availability leaves it out.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class _Accumulator:
     window: _Window
     since_s: float  # the seconds are counted up to here
     status: Status | None = None  # None: the service is not registered
+    in_maintenance: bool = False  # its time counts for no status
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     checks: int = 0
     failures: int = 0
@@ -56,7 +58,7 @@ class _Accumulator:
     latency_max_s: float = 0.0
 
     def count_to(self, at_s: float) -> None:
-        if self.status is not None:
+        if self.status is not None and not self.in_maintenance:
             self.seconds[_STATUS_INDEX[self.status]] += at_s - self.since_s
         self.since_s = at_s
 
@@ -89,7 +91,9 @@ class MinuteAggregator:
                 self._roll_window(end_s=self._window.end_s, begin_s=self._window.end_s)
             self._now_s = now_s
 
-    def set_status(self, service_id: str, status: Status | None, since_s: float, now_s: float) -> None:
+    def set_status(
+        self, service_id: str, status: Status | None, since_s: float, now_s: float, *, in_maintenance: bool = False
+    ) -> None:
         """`since_s` may be in the past; closed buckets do not change."""
         with self._lock:
             self.tick(now_s)
@@ -99,7 +103,7 @@ class MinuteAggregator:
                     return
                 accumulator = self._open(service_id)
             accumulator.count_to(min(max(since_s, accumulator.since_s), self._now_s))
-            accumulator.status = status
+            accumulator.status, accumulator.in_maintenance = status, in_maintenance
 
     def add_check(self, service_id: str, duration_s: float, *, is_failure: bool) -> None:
         with self._lock:
@@ -178,9 +182,9 @@ class MinuteAggregator:
         if accumulator.status is None:
             del self._accumulators[service_id]
             return None
-        return self._open(service_id, accumulator.status)
+        return self._open(service_id, accumulator.status, in_maintenance=accumulator.in_maintenance)
 
-    def _open(self, service_id: str, status: Status | None = None) -> _Accumulator:
-        accumulator = _Accumulator(self._window, self._window.begin_s, status)
+    def _open(self, service_id: str, status: Status | None = None, *, in_maintenance: bool = False) -> _Accumulator:
+        accumulator = _Accumulator(self._window, self._window.begin_s, status, in_maintenance)
         self._accumulators[service_id] = accumulator
         return accumulator

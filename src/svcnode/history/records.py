@@ -32,7 +32,8 @@ class Transition(NamedTuple):
 class Bucket(NamedTuple):
     """One service in one minute, hour or day: the time per status and its checks.
 
-    If the times add up to less than the length of the bucket, the status was not known for the rest.
+    If the times add up to less than the length of the bucket, the service was in maintenance for the rest, or its
+    status was not known.
     """
 
     begin_s: int

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from svcnode.api.spec import Request, Response
+    from svcnode.node import Node
     from svcnode.operator.context import OperatorContext
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
-MAX_SERVICES = 2_000  # with their own series, up to thirteen each
+MAX_SERVICES = 2_000  # with their own series, up to fourteen each
 # Not "service": Prometheus in Kubernetes sets a label of that name on every target, which would replace ours.
 SERVICE_ID_LABEL = "service_id"
 BUCKET_LABELS = (*map(str, DURATION_BUCKETS_S), "+Inf")
@@ -125,6 +126,7 @@ class NodeCollector(Collector):
         ]
         yield _service_infos(samples)
         yield _service_statuses(samples)
+        yield _service_maintenance(samples, self._context.node)
         yield from _evidence_ages(samples, self._context.node.now_s())
         yield from _check_metrics(samples)
 
@@ -233,6 +235,17 @@ def _service_statuses(services: Iterable[ServiceSample]) -> Metric:
     for service, state, _ in services:
         for status in Status:
             family.add_metric([service.id, status.value], status is state.status)
+    return family
+
+
+def _service_maintenance(services: Iterable[ServiceSample], node: Node) -> Metric:
+    family = GaugeMetricFamily(
+        "svcnode_service_maintenance",
+        "1 while a service, or the node, is in maintenance: messages about it are held.",
+        labels=[SERVICE_ID_LABEL],
+    )
+    for service, _, _ in services:
+        family.add_metric([service.id], node.maintenance(service.id) is not None)
     return family
 
 

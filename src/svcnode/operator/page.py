@@ -75,6 +75,7 @@ HEALTH_DISPLAY = {
 }
 STATUS_SORT_ORDER = {Status.DOWN.value: 0, Status.INITIALIZING.value: 1, Status.UP.value: 2}
 NOTICES = {
+    "maintenance": "The node is in maintenance",
     "history_problem": "History",
     "reload_problem": "The last reload failed, the previous configuration is active",
 }
@@ -162,7 +163,8 @@ def _template() -> Template:
 def _notices(node: Mapping[str, Any]) -> Iterable[str]:
     for key, label in NOTICES.items():
         if node[key]:
-            yield f'<p class="notice" dir="auto">{label}: {escape_text(node[key])}</p>'
+            text = node[key]["text"] if key == "maintenance" else node[key]
+            yield f'<p class="notice" dir="auto">{label}: {escape_text(text)}</p>'
 
 
 def _chunks(rows: Sequence[str]) -> str:
@@ -186,13 +188,20 @@ def _row(order: int, service: ServiceDetails, buckets: Sequence[Bucket]) -> str:
         f'data-code="{escape(code)}"{fixed}>'
         f'<th role="rowheader" scope="row"><a href="details?recent_checks=1&amp;id={link}" dir="auto"{nowrap}>'
         f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code></th>'
-        f'<td role="cell"><span class="status">{status}</span></td>'
+        f'<td role="cell"><span class="status">{status}</span>{_maintenance(service)}</td>'
         f'<td role="cell">{_time_element(service["since"], format_coarse_duration(service["since_s"]))}</td>'
         f'<td role="cell"><span class="reason" dir="auto">{escape_text(reason)}</span></td>'
         f'<td role="cell">{_time_element(evidence.get("at"), format_age(evidence.get("age_s")))}</td>'
         f'<td role="cell">{_latency(service)}</td>'
         f'<td role="cell">{_availability(() if fixed else buckets)}</td></tr>\n'
     )
+
+
+def _maintenance(service: ServiceDetails) -> str:
+    maintenance = service["maintenance"]
+    if maintenance is None:
+        return ""
+    return f'<span class="maintenance" title="In maintenance {escape_text(maintenance["text"])}">Maintenance</span>'
 
 
 def escape_text(text: str) -> str:
@@ -238,7 +247,10 @@ def _availability(buckets: Iterable[Bucket]) -> str:
 
 
 def availability(buckets: Iterable[Bucket]) -> float | None:
-    """The share of the known time in which the service was Up; time without a running node is not known."""
+    """The share of the known time in which the service was Up.
+
+    Time without a running node is not known, and time in maintenance is left out.
+    """
     buckets = list(buckets)
     up_s = sum(bucket.up_s for bucket in buckets)
     known_s = sum(bucket.known_s for bucket in buckets)
