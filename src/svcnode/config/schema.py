@@ -96,7 +96,6 @@ class DefaultsTable(TypedDict, total=False):
     """Defaults for all services."""
 
     impact: Literal["critical", "partial", "none"]
-    maintenance_impact: Literal["partial", "none"]
     interval: str
     transition_interval: str
     timeout: str
@@ -117,6 +116,7 @@ class ServiceIdTable(TypedDict):
 class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     name: str
     description: str
+    maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
 
@@ -126,6 +126,7 @@ class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):
 
     name: str
     description: str
+    maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     ttl: str
 

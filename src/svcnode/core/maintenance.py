@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.text import suggestion
+from svcnode.core.text import closest_match
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,5 +82,6 @@ def parse_timezone(name: str) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # OSError: the name of a folder
-        hint = suggestion(name, zoneinfo.available_timezones()) or '; write "UTC" or a name such as "Europe/Berlin"'
-        raise InvalidValueError(f'there is no time zone "{name}" on this machine{hint}') from None
+        near = closest_match(name, zoneinfo.available_timezones())
+        hint = f'did you mean "{near}"?' if near else 'write "UTC" or a name such as "Europe/Berlin"'
+        raise InvalidValueError(f'there is no time zone "{name}" on this machine; {hint}') from None

@@ -47,12 +47,13 @@ class Agent:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "control.db"
         self.now_s = 1000.0
+        self.wall_offset_s = 0.0
         self.loop = asyncio.new_event_loop()
         self.configured: dict[str, bool] = {}
         self.start()
 
     def start(self) -> None:
-        self.node = Node("validator-7", version="v1.0.0", clock=lambda: self.now_s)
+        self.node = Node("validator-7", version="v1.0.0", clock=lambda: self.now_s, wall_clock=self._wall_s)
         self.resources = Resources(self.node, ControlStore(self.path), define_service)
         self.api = ControlApp(self.node, self.resources, self._reload)
         self.resources.set_configured(self.configured)
@@ -62,6 +63,9 @@ class Agent:
             else:
                 self.node.register(service_id)
         self.loop.run_until_complete(self.resources.start())
+
+    def _wall_s(self) -> float:
+        return 1e9 + self.now_s + self.wall_offset_s
 
     async def _reload(self) -> str:
         return "no service changed"
@@ -347,6 +351,117 @@ def test_secrets_of_a_probe_are_not_returned(agent: Agent) -> None:
     response = agent.send("GET", "/v1/services/indexer")
     assert response.code == 200
     assert b"hunter2secret" not in response.body
+
+
+# ---- maintenance
+
+
+def maintain(agent: Agent, service_id: str | None = "indexer", **fields: str) -> Response:
+    path = "/v1/maintenance" if service_id is None else f"/v1/services/{service_id}/maintenance"
+    return agent.send("PUT", path, {"duration": "2h", **fields})
+
+
+@pytest.mark.parametrize("service_id", ["indexer", None])
+def test_maintenance_survives_a_restart_and_is_not_extended_by_it(agent: Agent, service_id: str | None) -> None:
+    register(agent)
+    assert maintain(agent, service_id, by="alice", reason="new disk").code == 201
+    agent.now_s += 3600
+    agent.restart()
+    maintenance = agent.node.maintenance(service_id)
+    assert maintenance is not None
+    assert (maintenance.by, maintenance.reason) == ("alice", "new disk")
+    assert maintenance.ends_at_s == 1000.0 + 7200
+    agent.now_s += 3600
+    assert agent.node.maintenance(service_id) is None
+    agent.restart()
+    assert agent.node.maintenance(service_id) is None
+
+
+def test_maintenance_ends_by_the_wall_clock_across_a_restart(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(agent)
+    maintain(agent)
+    monkeypatch.setattr(store_module, "_boot_id", lambda: "another")
+    agent.now_s, agent.wall_offset_s = 5.0, 995.0 + 600  # ten minutes later
+    agent.restart()
+    maintenance = agent.node.maintenance("indexer")
+    assert maintenance is not None
+    assert maintenance.ends_at_s == pytest.approx(5.0 + 6600)
+    agent.wall_offset_s += 3000.0
+    agent.restart()
+    maintenance = agent.node.maintenance("indexer")
+    assert maintenance is not None
+    assert maintenance.ends_at_s == pytest.approx(5.0 + 3600)
+    agent.wall_offset_s = -86_400.0  # a clock that is set back does not make it longer
+    agent.restart()
+    maintenance = agent.node.maintenance("indexer")
+    assert maintenance is not None
+    assert maintenance.ends_at_s <= 5.0 + 7200
+
+
+def test_the_document_of_a_maintenance_is_deleted_at_its_end(agent: Agent) -> None:
+    register(agent)
+    maintain(agent, duration="30ms")
+    assert agent.send("GET", "/v1/services/indexer/maintenance").code == 200
+    agent.now_s += 0.03
+    agent.loop.run_until_complete(asyncio.sleep(0.3))
+    assert agent.send("GET", "/v1/services/indexer/maintenance").code == 404
+
+
+def test_maintenance_is_ended_by_delete_and_with_its_service(agent: Agent) -> None:
+    register(agent)
+    maintain(agent)
+    assert agent.send("DELETE", "/v1/services/indexer/maintenance").code == 204
+    assert agent.node.maintenance("indexer") is None
+    maintain(agent)
+    agent.send("DELETE", "/v1/services/indexer")
+    assert agent.node.maintenance("indexer") is None
+    register(agent)
+    assert agent.send("GET", "/v1/services/indexer/maintenance").code == 404
+
+
+def test_maintenance_is_listed_with_the_service_and_the_node(agent: Agent) -> None:
+    register(agent)
+    assert body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"] is None
+    document = body_of(maintain(agent, by="alice"))
+    assert document.keys() == {"duration", "by", "until", "revision"}
+    expected = {"until": document["until"], "by": "alice", "reason": "", "source": "control"}
+    assert body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"] == expected
+    assert body_of(agent.send("GET", "/v1"))["maintenance"] is None
+
+
+def test_a_service_of_the_file_may_be_in_maintenance_and_an_unknown_one_may_not(tmp_path: Path) -> None:
+    agent = Agent(tmp_path)
+    agent.configured = {"db": False}
+    agent.restart()
+    assert maintain(agent, "db").code == 201
+    assert maintain(agent, "nothing").code == 404
+    agent.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"duration": "soon"}, "/duration"),
+        ({"duration": "0s"}, "/duration"),
+        ({"duration": "31d"}, "/duration"),
+        ({"by": "x" * 101}, "/by"),
+        ({"by": "two\nlines"}, "/by"),
+        ({"why": "x"}, "/why"),
+    ],
+)
+def test_a_wrong_maintenance_is_refused(agent: Agent, fields: dict[str, str], pointer: str) -> None:
+    response = maintain(agent, None, **fields)
+    assert (response.code, body_of(response)["pointer"]) == (400, pointer)
+    assert agent.node.maintenance() is None
+
+
+@pytest.mark.parametrize("service_id", ["status", "maintenance"])
+def test_a_service_may_have_the_name_of_a_child(agent: Agent, service_id: str) -> None:
+    assert register(agent, service_id).code == 201
+    assert beat(agent, service_id).code == 204
+    agent.restart()
+    assert agent.statuses() == {service_id: UP}
+    assert agent.send("PUT", f"/v1/issues/{service_id}").code == 201
 
 
 # ---- any sequence of requests and restarts agrees with a plain dict

@@ -25,7 +25,7 @@ READY = Verdict.ready()
 REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTION_REFUSED)
 
 FIELDS = [
-    *("id", "name", "description", "impact", "kind", "probe", "status", "health", "code", "reason"),
+    *("id", "name", "description", "impact", "maintenance", "kind", "probe", "status", "health", "code", "reason"),
     *(
         "since",
         "since_s",
@@ -80,6 +80,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "name": "Ledger",
         "description": "Holds the ledger",
         "impact": "critical",
+        "maintenance": None,
         "kind": "tcp",
         "probe": "tcp://db:5432",
         "status": "Initializing",
