@@ -653,7 +653,10 @@ def test_during_maintenance_no_message_is_sent_and_after_it_what_is_wrong(tmp_pa
     control = f'[control]\nlisten = "unix:{tmp_path}/c.sock"\npath = "{tmp_path}/c.db"\n'
     with Receiver() as receiver:
         text = control + config(service, hook(receiver.port))
-        with Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent, Client(tmp_path / "c.sock") as client:
+        with (
+            Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent,
+            Client(tmp_path / "c.sock") as client,
+        ):
             agent.wait_until(lambda: agent.statuses() == {"db": "Up"})
             client.maintain("db", "1h", by="alice", reason="new disk")
             agent.wait_for_log("service db is in maintenance until ")
@@ -662,7 +665,10 @@ def test_during_maintenance_no_message_is_sent_and_after_it_what_is_wrong(tmp_pa
             assert agent.health() == 503
             agent.process.kill()
             agent.wait_for_exit()
-        with Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent, Client(tmp_path / "c.sock") as client:
+        with (
+            Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent,
+            Client(tmp_path / "c.sock") as client,
+        ):
             agent.wait_until(lambda: agent.statuses() == {"db": "Down"})
             maintenance = client.service("db")["maintenance"]
             assert (maintenance["by"], maintenance["reason"]) == ("alice", "new disk")

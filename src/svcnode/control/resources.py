@@ -155,7 +155,7 @@ class Resources:
         self._documents: dict[str, Document] = {}
         self._registrations: dict[str, Registration] = {}  # of the services with a document, by id
         self._issues: dict[str, str] = {}  # the texts at the node, by name
-        self._maintenance: set[str] = set()  # the paths of what the node has been told
+        self._maintenance: set[str] = set()  # the paths of those that were applied
         self._configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
         self._revision = 0
         self._is_loaded = False
