@@ -962,7 +962,6 @@ def test_maintenance_is_shown_with_its_end_who_and_why(tmp_path: Path, open_page
         client.maintain(None, "1h", reason="kernel update")
         expect(node_page.page.locator("#notices .notice")).to_contain_text("The node is in maintenance: until ")
         expect(node_page.row("cache").locator(".maintenance")).to_have_count(1)
-        node_page.page.screenshot(path="/tmp/maintenance.png")
         client.end_maintenance()
         client.end_maintenance("db")
         expect(badge).to_have_count(0)

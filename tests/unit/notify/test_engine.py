@@ -632,7 +632,7 @@ def test_no_notification_names_a_service_in_maintenance_and_the_last_one_is_true
                 harness.starting("db")
             case "maintain":
                 maintain(harness, of, 600.0)
-            case "end":
+            case _:
                 harness.node.end_maintenance(of, source="control")
         before, in_maintenance = len(harness.notifications), harness.node.maintenance("db") is not None
         harness.wait(min(wait_s, 599.0) if in_maintenance else wait_s)
