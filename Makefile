@@ -18,7 +18,7 @@ help:
 	@echo "make wording     write the snapshots of user-visible texts again (tests/wording)"
 	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
 	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
-	@echo "make kills       kill a process that writes history 50 times and count lost records: must be 0"
+	@echo "make kills       kill what writes history and what stores control requests, and count what is lost: must be 0"
 	@echo "make memory      run 60 nodes with too little memory and count hangs and false answers: must be 0"
 	@echo "make siege       attack a node with slow, silent, unread and endless connections, and measure a good client"
 	@echo "make fuzz        send 1,100,000 random requests and count crashes, hangs and wrong answers: must be 0"
@@ -81,6 +81,7 @@ truth: setup
 
 kills: setup
 	$(BIN)/python -m tests.stress.history_kills
+	$(BIN)/python -m tests.stress.control_kills
 
 memory: setup
 	$(BIN)/python -m tests.stress.memory_limits

@@ -23,10 +23,17 @@ fn node(method: &str, path: &str, body: &str) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let [_, id, ttl] = env::args().collect::<Vec<_>>().try_into().expect("give ID and TTL_IN_SECONDS");
+    let [_, id, ttl] = env::args()
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("give ID and TTL_IN_SECONDS");
     let interval = Duration::from_secs(ttl.parse().expect("the ttl is a number")) / 3;
     let (service, status) = (format!("services/{id}"), format!("services/{id}/status"));
-    node("PUT", &service, &format!(r#"{{"ttl": "{ttl}s", "name": "Worker in Rust"}}"#))?;
+    node(
+        "PUT",
+        &service,
+        &format!(r#"{{"ttl": "{ttl}s", "name": "Worker in Rust"}}"#),
+    )?;
     let (ended, end) = channel();
     thread::spawn(move || ended.send(io::copy(&mut io::stdin(), &mut io::sink())));
     loop {

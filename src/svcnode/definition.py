@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from svcnode.core.errors import InvalidValueError, UnknownOptionError
 from svcnode.core.model import (
@@ -25,8 +25,7 @@ from svcnode.probes.base import Probe
 Duration = str | float  # "500ms", or a number of seconds
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeConfig:
+class ProbeConfig(NamedTuple):
     """How a service is checked. A reload with an equal configuration does not restart the checks."""
 
     probe: Probe
@@ -34,8 +33,7 @@ class ProbeConfig:
     max_latency_s: float | None = None  # a success that takes longer is not_ready
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(NamedTuple):
     service: Service
     probe_config: ProbeConfig | None = None  # None: the program reports the status
 

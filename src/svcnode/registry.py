@@ -184,6 +184,14 @@ class ServiceRegistry:
             self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
         return Handle(self, service_id)
 
+    def set_registered_at(self, service_id: str, registered_at_s: float) -> None:
+        """The service exists for longer than this process: evidence since then counts."""
+        with self._change():
+            entry = self._entry(service_id)
+            if registered_at_s < entry.state.registered_at_s:
+                entry.set_state(entry.state._replace(registered_at_s=registered_at_s))
+                self._queue_expiry(entry)  # it expires earlier than it was queued for
+
     def replace(self, definition: Definition) -> None:
         """Redefine a registered service. Its position in the list does not change.
 
@@ -225,14 +233,14 @@ class ServiceRegistry:
                 "remove the report, or register the service without a probe"
             )
         code = known_code(verdict.code)
-        return self.record(service_id, verdict if code == verdict.code else replace(verdict, code=code))
+        return self.record(service_id, verdict if code == verdict.code else verdict._replace(code=code))
 
     def record(
         self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
     ) -> ServiceState:
         """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state."""
         if len(verdict.reason) > MAX_REASON_CHARS:
-            verdict = replace(verdict, reason=bounded_reason(verdict.reason))
+            verdict = verdict._replace(reason=bounded_reason(verdict.reason))
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()
@@ -522,7 +530,7 @@ class ServiceRegistry:
         self._publish(ChangeKind.NODE, self._clock())
 
     def _set_condition(self, now_s: float, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
-        condition = replace(self._condition, **changes)
+        condition = self._condition._replace(**changes)
         if condition != self._condition:
             self._condition = condition
             self._publish(ChangeKind.NODE, now_s)

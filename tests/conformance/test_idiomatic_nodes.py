@@ -71,6 +71,9 @@ FRAMEWORKS = [
 ]
 
 
+pytestmark = pytest.mark.timeout(600)  # the first test of a framework installs it; building with Go takes minutes
+
+
 class IdiomaticNode(RealServer):
     def __init__(self, folder: Path, framework: Framework, *arguments: str) -> None:
         super().__init__(folder)

@@ -33,30 +33,41 @@ id = "blocks"
 name = "Zähler für Blöcke"
 description = "zählt"
 status = "Up"
+[[services]]
+id = "höhe"
+probe = "heartbeat:1h"
+[control]
+listen = "unix:control.sock"
 """
 # Arguments in a folder with a configuration, whose node runs at {url}.
 COMMANDS = {
+    "beat": ["beat", "höhe"],
     "check-config": ["check-config"],
     "check-config FILE": ["check-config", "svcnode.toml"],
     "conform": ["conform", "{url}", "--verbose"],
     "conform --json": ["conform", "{url}", "--json"],
     "conform --junit": ["conform", "{url}", "--junit", "-"],
     "demo": ["demo", "--listen", "127.0.0.1:0"],
+    "deregister": ["deregister", "zähler"],
+    "drain": ["drain", "--undo"],
     "explain": ["explain", "--url", "{url}"],
     "explain ID": ["explain", "blocks", "--url", "{url}"],
     "explain --json": ["explain", "--json", "--url", "{url}"],
     "init": ["init", "prüfer.toml"],
     "init --stdout": ["init", "--stdout"],
+    "issue": ["issue", "plätze", "--clear"],
     "notify-test": ["notify-test"],
     "probe": ["probe", "svc+{url}", "-o", r'service="n\u00f6"'],
     "probe --json": ["probe", "svc+{url}", "-o", r'service="n\u00f6"', "--json"],
     "probe --watch": ["probe", "svc+{url}", "-o", r'service="n\u00f6"', "--watch"],
+    "register": ["register", "zähler", "--ttl", "1h"],
+    "reload": ["reload"],
     "status": ["status", "{url}"],
     "status of many": ["status", "{url}", "{url}", "--all"],
     "status --json": ["status", "{url}", "--json"],
 }
 ENDLESS = ("demo", "probe --watch")
-PRINT_NOTHING = {"serve", "watch"}  # serve only logs, watch requires a terminal
+PRINT_NOTHING = {"run", "serve", "watch"}  # run runs another program, serve only logs, watch requires a terminal
 
 
 @pytest.fixture(scope="module")

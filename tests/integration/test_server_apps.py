@@ -6,7 +6,6 @@ import asyncio
 import socket
 import struct
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -138,7 +137,7 @@ def mount(app: FakeApp) -> Mount:
 @pytest.fixture
 def serve(loop_name: str, mount: Mount) -> Serve:
     def start(**changed: Any) -> AbstractContextManager[RunningServer]:
-        return running_server(worked_example(), loop_name, limits=replace(LONG_LIMITS, **changed), mount=mount)
+        return running_server(worked_example(), loop_name, limits=LONG_LIMITS._replace(**changed), mount=mount)
 
     return start
 

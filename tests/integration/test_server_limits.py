@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 import tracemalloc
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,7 +56,7 @@ def serve(loop_name: str) -> Serve:
         node: Node | None = None, *, listener: socket.socket | None = None, **limits: Any
     ) -> AbstractContextManager[RunningServer]:
         return running_server(
-            node or worked_example(), loop_name, limits=replace(LONG_LIMITS, **limits), listener=listener
+            node or worked_example(), loop_name, limits=LONG_LIMITS._replace(**limits), listener=listener
         )
 
     return start

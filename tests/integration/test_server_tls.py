@@ -8,7 +8,6 @@ import json
 import socket
 import ssl
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,7 +59,7 @@ def serve(loop_name: str, certificate: Certificate) -> Serve:
         return running_server(
             node or worked_example(),
             loop_name,
-            limits=replace(LONG_LIMITS, **limits),
+            limits=LONG_LIMITS._replace(**limits),
             tls=tls_context(certificate.certificate, certificate.key),
             listener=listener,
         )

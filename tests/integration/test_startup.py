@@ -27,6 +27,8 @@ NOT_LOADED = {
     "bz2",
     "email",
     "encodings.idna",
+    "hashlib",
+    "hmac",
     "html",
     "http.client",
     "http.server",
@@ -38,7 +40,9 @@ NOT_LOADED = {
     "multiprocessing",
     "pkg_resources",
     "prometheus_client",
+    "random",
     "rich",
+    "secrets",
     "shutil",
     "sqlite3",
     "tempfile",
@@ -180,7 +184,9 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
     assert not modules & NOT_LOADED
     assert not modules & {"svcnode.discovery", "svcnode.store", "svcnode.client", "svcnode.terminal"}
-    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.notify.alert", "hmac"}
+    assert not {module for module in modules if module.startswith("svcnode.control")}
+    assert "svcnode.config.registration" not in modules
+    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.api.cors", "svcnode.notify.alert", "hmac"}
     assert commands(modules) == {"_args", "serve"}
     assert kinds(modules) == set()
 

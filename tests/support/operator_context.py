@@ -14,6 +14,7 @@ from svcnode.notify.alert import AlertPolicy
 from svcnode.notify.engine import AlertEngine
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.details import services_details
+from svcnode.operator.single_flight import SingleFlight
 from svcnode.stats import CheckStats
 from tests.support.virtual_time import VirtualClock
 
@@ -40,7 +41,7 @@ class OperatorHarness:
             **options,
         )
         self.check_stats = CheckStats(self.node)
-        self.process_stats = ProcessStats(started_at_s=STARTED_AT_S, started_monotonic_s=self.clock.now_s)
+        self.process_stats = ProcessStats(STARTED_AT_S, self.clock.now_s)
         self.history = cast("Any", SimpleNamespace(last_id=0, problem=None, problem_code=None))
         no_events = cast("Any", None)
         self.context = OperatorContext(
@@ -50,6 +51,8 @@ class OperatorHarness:
             events=no_events,
             process_stats=self.process_stats,
             notify_status=NotifyStatus(),
+            single_flight=SingleFlight(),
+            history_single_flight=SingleFlight(),
         )
 
     def start_alerts(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.node import Node
 from svcnode.probes.base import Probe
-from svcnode.scheduler import ProbeScheduler
+from svcnode.scheduler import JITTER, ProbeScheduler
 from tests.support.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ FAILED = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
 HUNG_S = 3600.0
 
 
-class NoJitter(random.Random):
-    """Every draw is the middle of the range, so an interval has exactly its length."""
+def no_jitter() -> float:
+    """An interval has exactly its length."""
+    return 0.0
 
-    def uniform(self, a: float, b: float) -> float:
-        return (a + b) / 2
+
+def seeded_jitter(seed: int) -> Callable[[], float]:
+    return partial(random.Random(seed).uniform, -JITTER, JITTER)
 
 
 def now_s() -> float:
@@ -129,7 +132,7 @@ def make_node() -> Node:
 
 
 def make_scheduler(node: Node, *, max_concurrent_checks: int = 1024) -> ProbeScheduler:
-    return ProbeScheduler(node, NoJitter(), max_concurrent_checks=max_concurrent_checks)
+    return ProbeScheduler(node, no_jitter, max_concurrent_checks=max_concurrent_checks)
 
 
 def register_many(

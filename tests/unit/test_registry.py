@@ -8,7 +8,7 @@ import math
 import re
 import sys
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -117,6 +117,37 @@ def test_a_service_is_known_by_its_id(node: Node) -> None:
     node.register("db-1")
     assert "db-1" in node
     assert "db-2" not in node
+
+
+def test_a_service_that_exists_for_longer_than_the_process_expires_accordingly(node: Node, clock: VirtualClock) -> None:
+    node.add(define("old", ttl=10), registered_at_s=95.0)
+    node.add(define("future", ttl=10), registered_at_s=900.0)  # of a clock that was ahead
+    clock.advance(6)
+    assert [state.status for _, state in node] == [Status.DOWN, Status.INITIALIZING]
+    clock.advance(4)
+    assert [state.status for _, state in node] == [Status.DOWN, Status.DOWN]
+
+
+def test_evidence_from_before_the_process_counts_since_the_registration_and_not_longer(
+    node: Node, clock: VirtualClock
+) -> None:
+    node.register("job", ttl=10)
+    node.record("job", READY, at_s=95.0)
+    assert node.state("job").status is Status.INITIALIZING
+    node.set_registered_at("job", 95.0)
+    node.set_registered_at("job", 99.0)  # not later
+    node.record("job", READY, at_s=95.0)
+    assert node.state("job").status is Status.UP
+    clock.advance(5.1)
+    assert node.state("job").status is Status.DOWN
+
+
+def test_a_drained_node_is_healthy_again_after_undrain(node: Node) -> None:
+    node.drain()
+    assert (node.health, node.condition.draining) == (Health.UNHEALTHY, True)
+    node.undrain()
+    node.undrain()
+    assert (node.health, node.condition.draining) == (Health.HEALTHY, False)
 
 
 def test_registering_an_id_twice_is_rejected_and_changes_nothing(node: Node) -> None:
@@ -1102,16 +1133,16 @@ class NodeAgainstModel(RuleBasedStateMachine):
         others = tuple(one for one in self.condition.issues if one != issue)
         if not is_set:
             self.node.clear_issue(issue)
-            self.condition = replace(self.condition, issues=others)
+            self.condition = self.condition._replace(issues=others)
         elif issue not in self.condition.issues:
             self.node.set_issue(issue)
-            self.condition = replace(self.condition, issues=(*others, issue))
+            self.condition = self.condition._replace(issues=(*others, issue))
 
     @precondition(lambda self: self.condition.starting)
     @rule()
     def started(self) -> None:
         self.node.started()
-        self.condition = replace(self.condition, starting=False)
+        self.condition = self.condition._replace(starting=False)
 
     # A rule, not an invariant: the result must not depend on reads between the other steps.
     @rule()

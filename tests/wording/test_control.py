@@ -58,6 +58,8 @@ REQUESTS: list[tuple[str, str, object, dict[bytes, bytes]]] = [
     ("GET", "/v1/services/a", None, {}),
     ("PUT", "/v1/services/in-the-file", TTL, {}),
     ("DELETE", "/v1/services/in-the-file", None, {}),
+    ("PUT", "/v1/services/in-the-file", TTL, {b"if-match": b'"1"'}),
+    ("DELETE", "/v1/services/in-the-file", None, {b"if-match": b"*"}),
     ("PUT", "/v1/services/in-the-file/status", {"status": "down"}, {}),
     ("PUT", "/v1/services/a/status", {"status": "up"}, {}),
     ("PUT", "/v1/services/indexer/status", {}, {}),

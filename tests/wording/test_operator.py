@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -126,6 +125,6 @@ def test_metrics(snapshot: Snapshot) -> None:
     harness = OperatorHarness()
     harness.node.register("db", ttl="5s").up()
     fakes: Any = SimpleNamespace(is_healthy=True, stream_count=0)
-    context = replace(harness.context, history=fakes, events=fakes)
+    context = harness.context._replace(history=fakes, events=fakes)
     families = NodeCollector(context).collect()
     snapshot("metrics", table([(family.name, family.documentation) for family in families]))

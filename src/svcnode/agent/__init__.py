@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ from svcnode.node import Node
 from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
+from svcnode.operator.single_flight import SingleFlight
 from svcnode.scheduler import MAX_CONCURRENT_CHECKS
 from svcnode.server.server import HttpServer
 from svcnode.server.state import ServerLimits
@@ -110,7 +111,7 @@ class Agent:
         self._signals = Signals(ignore_hangup=ignore_hangup)
         self._watchdog = Watchdog()
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
-        self._process_stats = ProcessStats(started_monotonic_s=self._node.now_s())
+        self._process_stats = ProcessStats(time.time(), self._node.now_s())
         self._notify_status = NotifyStatus()
         self._notifier: Notifier | None = None
         self._has_store = False
@@ -163,6 +164,8 @@ class Agent:
             events=EventHub(history),
             process_stats=self._process_stats,
             notify_status=self._notify_status,
+            single_flight=SingleFlight(),
+            history_single_flight=SingleFlight(),
         )
 
     async def _prepare_store(self, settings: Settings) -> None:
@@ -272,7 +275,7 @@ class Agent:
             await self._prepare_store(new)
         self._settings = new
         self._forget_secrets_of(old)
-        return replace(diff, renamed=rename_text(old, new))
+        return diff._replace(renamed=rename_text(old, new))
 
     def _forget_secrets_of(self, old: Settings) -> None:
         """At the reload after the next one: until then, a check or a message that began before may show them."""

@@ -192,7 +192,7 @@ def _may_exist(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True
+        pass
     return True
 
 

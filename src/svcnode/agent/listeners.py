@@ -6,8 +6,7 @@ A change has two steps. `open` binds the new sockets and can fail; `listen` star
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.api.app import Mount
 from svcnode.core.errors import ListenError
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("svcnode")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoundSockets:
+class BoundSockets(NamedTuple):
     """The new sockets that some settings need: bound, but not listening yet."""
 
     settings: Settings

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import MAINTENANCE_CHANGES, Change, ChangeKind, Health, Status, Verdict
@@ -29,8 +28,7 @@ _FIXED_VERDICTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigDiff:
+class ConfigDiff(NamedTuple):
     """The ids of the services that a reload changed."""
 
     removed: tuple[str, ...] = ()

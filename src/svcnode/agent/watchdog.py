@@ -58,7 +58,9 @@ class Watchdog:
     def __init__(self, exit_process: Callable[[bytes], object] = exit_now, tick_s: float = TICK_S) -> None:
         self._exit = exit_process
         self._tick_s = tick_s
-        self._reserve = bytearray(RESERVE_BYTES)  # freed at the first MemoryError, for the code that ends the process
+        # Freed at the first MemoryError, for the code that ends the process. Until then only reserved: `bytes` gets its
+        # zeros from the kernel, a bytearray would write them.
+        self._reserve = bytes(RESERVE_BYTES)
         self._closed = threading.Event()
         self._has_answered = True
         self._stop_ticks: int | None = None  # until the node must have stopped
@@ -105,7 +107,7 @@ class Watchdog:
                 self._ping_loop()
             ticks = 1 if missed_ticks or self._stop_ticks is not None else QUIET_TICKS
             if missed_ticks >= LATE_TICKS:
-                bytearray(RESERVE_BYTES)
+                bytes(RESERVE_BYTES)
             if missed_ticks >= START_TICKS and self._is_loop_starting_thread():
                 self._exit(OUT_OF_MEMORY)
             if missed_ticks >= LOOP_TICKS:
@@ -136,7 +138,7 @@ class Watchdog:
     # ---- errors that nothing has handled
 
     def _on_memory_error(self) -> None:
-        self._reserve = bytearray()
+        self._reserve = b""
         self._exit(OUT_OF_MEMORY)
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

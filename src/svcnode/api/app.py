@@ -6,8 +6,7 @@ A connection parses the next request when the response to the current one is com
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import socket
@@ -48,8 +47,7 @@ class StreamWriter(Protocol):
         """Wait until most of the buffer is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamingResponse:
+class StreamingResponse(NamedTuple):
     """A response of unknown length. The connection closes when `write_body` returns."""
 
     head: Response
@@ -70,14 +68,20 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(slots=True)
 class Mount:
     """The application mounted on one listener. It can be replaced while the listener is open."""
 
-    app: App | None = None
-    keeps_body: bool = False  # the application reads the bodies of requests
-    admits: Callable[[socket.socket], bool] | None = None  # whether a client may connect; None: every client
-    open_streams: set[Closable] = field(default_factory=set, repr=False)
+    def __init__(
+        self,
+        app: App | None = None,
+        *,
+        keeps_body: bool = False,
+        admits: Callable[[socket.socket], bool] | None = None,
+    ) -> None:
+        self.app = app
+        self.keeps_body = keeps_body  # the application reads the bodies of requests
+        self.admits = admits  # whether a client may connect; None: every client
+        self.open_streams: set[Closable] = set()
 
     def set_app(self, app: App | None) -> None:
         """Replace the application and close the open streams: clients reconnect under the new access rules."""

@@ -6,8 +6,7 @@ The responses are public, so a page needs no credentials and a plain GET needs n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.errors import InvalidValueError
 
@@ -23,8 +22,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _MAX_PORT = 65_535
 
 
-@dataclass(frozen=True, slots=True)
-class CorsPolicy:
+class CorsPolicy(NamedTuple):
     origins: frozenset[str]
 
     def headers_for(self, origin: bytes) -> Headers:

@@ -8,10 +8,10 @@ Every server uses this module, so all of them send the same responses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from svcnode.core.errors import InvalidValueError
@@ -20,7 +20,7 @@ from svcnode.core.state_machine import service_health
 from svcnode.core.strict_json import compact_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from svcnode.core.model import Identity, Service, ServiceState, Status
 
@@ -44,8 +44,7 @@ class NodeView(Protocol):
     def __iter__(self) -> Iterator[tuple[Service, ServiceState]]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """The parts of a request that a response depends on. Path and query are raw.
 
     Header names are lowercase, repeated headers are joined with commas, and `host` is the authority of a target in
@@ -55,7 +54,7 @@ class Request:
     method: str
     path: bytes
     query: bytes = b""
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    headers: Mapping[bytes, bytes] = MappingProxyType({})
     body: bytes = b""  # empty if the application reads none
 
 
@@ -120,8 +119,7 @@ INTERNAL_ERROR = error_response(500, "Internal server error")
 # ---- the four endpoints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointParams:
+class EndpointParams(NamedTuple):
     service_id: str | None = None
     partial_status: int | None = None
 
@@ -155,8 +153,7 @@ def _health_response(health: Health, params: EndpointParams) -> Response:
     return HEALTH_RESPONSES[health]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     path: str
     endpoint: Callable[[NodeView, EndpointParams], Response]
     failure: Response  # the response if the endpoint raises
@@ -176,7 +173,11 @@ ROUTES = (
 
 # ---- from a request to a handler
 
-Handler = Callable[["NodeView"], Response]
+
+class Handler(Protocol):
+    """Equal handlers return equal responses, so a cache can share them."""
+
+    def __call__(self, view: NodeView, /) -> Response: ...
 
 
 def parse_prefixes(prefix: str | Sequence[str]) -> tuple[str, ...]:
@@ -228,8 +229,7 @@ def _route_endpoint(request: Request, matched_route: Route, service_id: str | No
     return EndpointHandler(matched_route, EndpointParams(service_id=service_id, partial_status=code))
 
 
-@dataclass(frozen=True, slots=True)
-class StaticResponse:
+class StaticResponse(NamedTuple):
     """A handler that always returns the same response."""
 
     response: Response
@@ -238,9 +238,8 @@ class StaticResponse:
         return self.response
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointHandler:
-    """A handler: one endpoint with its parameters. Equal handlers return equal responses, so a cache can share them."""
+class EndpointHandler(NamedTuple):
+    """A handler: one endpoint with its parameters."""
 
     route: Route
     params: EndpointParams
@@ -252,8 +251,7 @@ class EndpointHandler:
             return replace(self.route.failure, cause=exc)
 
 
-@dataclass(frozen=True, slots=True)
-class SlashedIdHandler:
+class SlashedIdHandler(NamedTuple):
     """The health of a service whose id has slashes that a proxy has decoded; 404 unless such a service exists.
 
     Such proxies also merge slashes and remove dot segments, so the id must be the only one that becomes this path.
@@ -285,8 +283,7 @@ def normalized_path(path: str) -> tuple[str, ...]:
     return tuple(segments)
 
 
-@dataclass(frozen=True, slots=True)
-class WithHeaders:
+class WithHeaders(NamedTuple):
     """A handler that adds headers to the response of another one."""
 
     handler: Handler

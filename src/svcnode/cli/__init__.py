@@ -74,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    arguments, unknown = build_parser().parse_known_args(argv)
+    command_line = sys.argv[1:] if argv is None else argv
+    arguments, unknown = build_parser(command_line).parse_known_args(command_line)
     if unknown:  # reported by the command's own parser, which has the exit code of the command
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     run_command: Callable[[argparse.Namespace], int] = arguments.run_command
@@ -85,7 +86,8 @@ def _run(argv: Sequence[str] | None) -> int:
         return int(getattr(exc, "exit_code", arguments.parser.usage_exit_code))
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(command_line: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Of the command that begins the command line only, or else of all commands: each takes time and memory."""
     parser = CommandParser(
         prog="svcnode",
         allow_abbrev=False,
@@ -95,7 +97,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=CommandParser, action=_LoadCommand
     )
-    for command in COMMANDS:
+    named = [command for command in COMMANDS if command.name == command_line[0]] if command_line else []
+    for command in named or COMMANDS:
         commands.add_parser(command.name, help=command.help, allow_abbrev=False)
     return parser
 

@@ -78,7 +78,7 @@ _FLAG_PATHS = {
     "log_format": ("log", "format"),
 }
 # An id may contain "=", so it ends at the first "=" that is followed by a URL.
-_SERVICE_PATTERN = re.compile(r"(?P<id>.+?)=(?P<url>(?:[A-Za-z][A-Za-z0-9+.-]*:|\$\{).*)", re.DOTALL)
+_SERVICE_PATTERN = r"(?P<id>.+?)=(?P<url>(?:[A-Za-z][A-Za-z0-9+.-]*:|\$\{).*)"
 
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +90,14 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("SVCNODE_CONFIG") or None,
         help="TOML file (default: SVCNODE_CONFIG, then svcnode.toml in this folder, then built-in defaults)",
     )
+
+
+def utf8_text(argument: str) -> str:
+    """The type of an argument that is sent to a node: always UTF-8, whatever the locale says."""
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError("not UTF-8 text") from None
 
 
 def add_control_options(parser: argparse.ArgumentParser) -> None:
@@ -172,7 +180,7 @@ def _services(arguments: argparse.Namespace) -> list[NamedProbe]:
 
     probes: dict[str, NamedProbe] = {}
     for text in getattr(arguments, "services", ()):
-        match = _SERVICE_PATTERN.fullmatch(text)
+        match = re.fullmatch(_SERVICE_PATTERN, text, re.DOTALL)
         if match is None:
             raise ConfigError("--service: must be ID=URL, such as db=postgresql://monitor@127.0.0.1/ledger")
         service_id, url = match.groups()

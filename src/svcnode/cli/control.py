@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import add_control_options, control_client
+from svcnode.cli._args import add_control_options, control_client, utf8_text
 from svcnode.cli.output import show
 from svcnode.control.client import STATUSES
 from svcnode.core.errors import InvalidValueError
@@ -44,17 +44,18 @@ def _configure_register(parser: CommandParser) -> None:
         "Register a service at the running node, or replace it. "
         "With --probe the node checks it; with --ttl the service sends heartbeats (svcnode beat)."
     )
-    parser.add_argument("id", metavar="ID", help="id of the service")
+    parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--probe", metavar="URL", help="such as postgresql://monitor@127.0.0.1/ledger")
+    source.add_argument("--probe", type=utf8_text, metavar="URL", help="such as postgresql://monitor@127.0.0.1/ledger")
     source.add_argument(
         "--ttl", metavar="DURATION", help='without a heartbeat for this time, it is Down, such as "15s"'
     )
-    parser.add_argument("--name", help="default: the id")
-    parser.add_argument("--description", help="what it is; it is public, as the name")
+    parser.add_argument("--name", type=utf8_text, help="default: the id")
+    parser.add_argument("--description", type=utf8_text, help="what it is; it is public, as the name")
     parser.add_argument("--impact", choices=("critical", "partial", "none"), help="on the node (default: partial)")
     parser.add_argument(
         "--set",
+        type=utf8_text,
         action="append",
         default=[],
         metavar="KEY=VALUE",
@@ -83,7 +84,7 @@ def _key_value(text: str) -> tuple[str, Any]:
 
 def _configure_deregister(parser: CommandParser) -> None:
     parser.description = "Remove a service that was registered by the control socket."
-    parser.add_argument("id", metavar="ID", help="id of the service")
+    parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     parser.set_defaults(action=_deregister)
 
 
@@ -94,9 +95,9 @@ def _deregister(client: Client, arguments: argparse.Namespace) -> str:
 
 def _configure_beat(parser: CommandParser) -> None:
     parser.description = "Send one heartbeat of a service with a ttl: its status, which is valid for the ttl."
-    parser.add_argument("id", metavar="ID", help="id of the service")
+    parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     parser.add_argument("status", nargs="?", default="up", choices=STATUSES, metavar="STATUS", help=_STATUS_HELP)
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
+    parser.add_argument("--reason", type=utf8_text, default="", metavar="TEXT", help="why, for people")
     parser.add_argument("--code", help="a reason code; codes of your own begin with x_")
     parser.set_defaults(action=_beat)
 
@@ -108,8 +109,8 @@ def _beat(client: Client, arguments: argparse.Namespace) -> str:
 
 def _configure_issue(parser: CommandParser) -> None:
     parser.description = "Set an issue of the node, or clear it. While there is one, node health is 503."
-    parser.add_argument("name", metavar="NAME", help="by which the issue is cleared")
-    parser.add_argument("reason", nargs="?", default="", metavar="REASON", help="why, for people")
+    parser.add_argument("name", type=utf8_text, metavar="NAME", help="by which the issue is cleared")
+    parser.add_argument("reason", type=utf8_text, nargs="?", default="", metavar="REASON", help="why, for people")
     parser.add_argument("--clear", action="store_true", help="clear the issue")
     parser.set_defaults(action=_issue)
 
@@ -125,7 +126,7 @@ def _issue(client: Client, arguments: argparse.Namespace) -> str:
 def _configure_drain(parser: CommandParser) -> None:
     parser.description = "Make node health 503, so that load balancers send no requests; --undo ends it."
     parser.add_argument("--undo", action="store_true", help="end it")
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
+    parser.add_argument("--reason", type=utf8_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_drain)
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from svcnode.cli._args import add_control_options, control_client, positive_duration_s
+from svcnode.cli._args import add_control_options, control_client, positive_duration_s, utf8_text
 from svcnode.core.errors import ControlError, ControlUnreachableError, SvcnodeError
 from svcnode.core.text import one_line, os_error_text
 
@@ -30,12 +30,12 @@ def configure(parser: CommandParser) -> None:
         "Signals are passed on. Exit code: that of the command."
     )
     add_control_options(parser)
-    parser.add_argument("--service", required=True, metavar="ID", help="id of the service")
+    parser.add_argument("--service", type=utf8_text, required=True, metavar="ID", help="id of the service")
     parser.add_argument(
         "--ttl", default="15s", metavar="DURATION", help="without a heartbeat for this time, it is Down (default: 15s)"
     )
-    parser.add_argument("--name", help="default: the id")
-    parser.add_argument("--description", default="", help="what it is; it is public, as the name")
+    parser.add_argument("--name", type=utf8_text, help="default: the id")
+    parser.add_argument("--description", type=utf8_text, default="", help="what it is; it is public, as the name")
     parser.add_argument(
         "--impact", choices=("critical", "partial", "none"), default="partial", help="on the node (default: partial)"
     )

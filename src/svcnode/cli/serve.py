@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 from typing import TYPE_CHECKING
@@ -31,8 +32,11 @@ def run_command(arguments: argparse.Namespace) -> int:
     # Until the agent installs its handlers, a SIGHUP would end the process; there is nothing to reload yet.
     is_under_nohup = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
 
-    from svcnode import agent, logs  # after the line above: loading them takes time
+    gc.disable()  # modules stay loaded: searching them for garbage, now or later, takes time for nothing
+    from svcnode import agent, logs  # after the signal: loading them takes time
 
+    gc.freeze()
+    gc.enable()
     read_settings = settings_reader(arguments.config, arguments)
     settings = read_settings()
     logs.configure(settings.log_level, settings.log_format)

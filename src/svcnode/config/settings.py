@@ -8,9 +8,8 @@ import socket
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from svcnode.api.cors import CorsPolicy, parse_origins
 from svcnode.api.spec import parse_prefixes
 from svcnode.config.schema import DURATION_KEYS, IMPACT_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
 from svcnode.core.address import Address, parse_address
@@ -38,6 +37,7 @@ from svcnode.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from svcnode.api.cors import CorsPolicy
     from svcnode.config.schema import (
         ControlTable,
         FileTable,
@@ -76,8 +76,7 @@ TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 _POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
+class ServiceSettings(NamedTuple):
     definition: Definition
     status: Status | None = None  # the fixed status of a service without a probe
 
@@ -86,8 +85,7 @@ class ServiceSettings:
         return self.definition.service.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings:
+class TlsSettings(NamedTuple):
     certificate: Path
     key: Path
 
@@ -101,8 +99,7 @@ class OperatorSettings:
     trusts_loopback: bool  # a request from loopback needs no token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistorySettings:
+class HistorySettings(NamedTuple):
     path: Path | None  # None: in memory only
     max_age_s: float
     max_bytes: int
@@ -110,8 +107,7 @@ class HistorySettings:
     has_folder: bool = True  # False: no path is set, and there is no folder for state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlSettings:
+class ControlSettings(NamedTuple):
     """The control socket. Who may connect to it is a matter of its file."""
 
     listen: Path
@@ -121,13 +117,14 @@ class ControlSettings:
     is_default: bool  # no path of the socket is set, so that the node also works without it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
+    """The configuration of a node."""
+
     node_name: str
     node_version: str
     listen: tuple[Address, ...]  # of the interface
     # All addresses to bind, each with the option, environment variable or key that sets it; None: the default.
-    addresses: Mapping[Address, str | None] = field(compare=False)
+    addresses: Mapping[Address, str | None]
     prefixes: tuple[str, ...]
     cors: CorsPolicy | None  # None: no page of another origin may read the responses
     drain_s: float | None  # None: the agent chooses
@@ -143,7 +140,7 @@ class Settings:
     services: tuple[ServiceSettings, ...]
     maintenance: tuple[MaintenanceSchedule, ...]
     uses_store: bool  # no services are configured, so the node probes its own store
-    secrets: SecretScope = field(compare=False, repr=False)  # of this configuration
+    secrets: SecretScope  # of this configuration
 
 
 def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Settings:
@@ -154,8 +151,7 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         store_path = _store_path(table, state_folder)
     with source.error_context("server", "prefix"):
         prefixes = parse_prefixes(_as_list(server.get("prefix", DEFAULT_PREFIX)))
-    with source.error_context("server", "cors"):
-        cors = parse_origins(_as_list(server["cors"])) if "cors" in server else None
+    cors = _cors(server["cors"], source) if "cors" in server else None
     drain_s = _duration_s(source, ("server", "drain"), server["drain"], at_most="1h") if "drain" in server else None
     with source.error_context("server", "listen"):
         listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
@@ -229,6 +225,13 @@ def _duration_s(source: Source, path: KeyPath, text: str, *, at_least: str = "0s
 def _as_list(value: str | list[str]) -> list[str]:
     """A list, one value, or several values separated by commas, as in an environment variable."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+def _cors(origins: str | list[str], source: Source) -> CorsPolicy:
+    from svcnode.api.cors import parse_origins  # few nodes are read by pages of another origin
+
+    with source.error_context("server", "cors"):
+        return parse_origins(_as_list(origins))
 
 
 def _addresses(listen: str | list[str], *, has_tls: bool) -> tuple[Address, ...]:

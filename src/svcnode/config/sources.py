@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints, is_typeddict
 
 from svcnode.config.schema import FileTable, KeyPath
 from svcnode.core.errors import ConfigError, OptionError, SvcnodeError
@@ -33,8 +32,7 @@ _KUBERNETES_SERVICE_VARIABLE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
+class Override(NamedTuple):
     """A value from outside the file; origin is its option or environment variable."""
 
     path: KeyPath
@@ -42,8 +40,7 @@ class Override:
     origin: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a value comes from: an option or environment variable, or a line of the file."""
 
     override: str = ""
@@ -56,8 +53,7 @@ class Origin:
         return f"{self.file}:{self.line}" if self.line else str(self.file)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedProbe:
+class NamedProbe(NamedTuple):
     """A service from --service."""
 
     id: str

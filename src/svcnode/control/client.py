@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 PATH_VARIABLE = "SVCNODE_CONTROL"
 STATUSES = ("up", "initializing", "down")
 DEFAULT_TIMEOUT_S = 10.0
+MAX_HEAD_BYTES = 64 * 1024
 MAX_RESPONSE_BYTES = 64 * 1024**2
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-class _Request(NamedTuple):
+class _ControlRequest(NamedTuple):
     method: str
     path: str
     value: Mapping[str, Any] | None = None
@@ -55,7 +56,7 @@ def _parse_head(head: bytes) -> _Head:
     body_bytes = int(headers.get("content-length", 0))
     if body_bytes > MAX_RESPONSE_BYTES:
         raise ValueError("the response is too large")
-    return _Head(int(status_line.split(" ")[1]), body_bytes, headers.get("connection", "").lower() != "close")
+    return _Head(int(status_line.partition(" ")[2][:3]), body_bytes, headers.get("connection", "").lower() != "close")
 
 
 def _result(status: int, body: bytes) -> dict[str, Any]:
@@ -71,18 +72,18 @@ def _service(service_id: str, child: str = "") -> str:
     return f"/v1/services/{quote(service_id, safe='')}{child}"
 
 
-def _beat(service_id: str, status: str, reason: str, code: str | None) -> _Request:
+def _beat(service_id: str, status: str, reason: str, code: str | None) -> _ControlRequest:
     value = {"status": status, "reason": reason, "code": code}
-    return _Request("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
+    return _ControlRequest("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
 
 
-def _issue(method: str, name: str, reason: str = "") -> _Request:
-    return _Request(method, f"/v1/issues/{quote(name, safe='')}", {"reason": reason} if reason else None)
+def _issue(method: str, name: str, reason: str = "") -> _ControlRequest:
+    return _ControlRequest(method, f"/v1/issues/{quote(name, safe='')}", {"reason": reason} if reason else None)
 
 
-def _maintenance(method: str, service_id: str | None, value: Mapping[str, str] | None = None) -> _Request:
+def _maintenance(method: str, service_id: str | None, value: Mapping[str, str] | None = None) -> _ControlRequest:
     path = "/v1/maintenance" if service_id is None else _service(service_id, "/maintenance")
-    return _Request(method, path, None if value is None else {key: text for key, text in value.items() if text})
+    return _ControlRequest(method, path, None if value is None else {key: text for key, text in value.items() if text})
 
 
 def _socket_path(path: str | Path | None) -> Path:
@@ -117,20 +118,20 @@ class Client:
 
     def node(self) -> dict[str, Any]:
         """Name, health, issues and number of services of the node."""
-        return self._send(_Request("GET", "/v1"))
+        return self._send(_ControlRequest("GET", "/v1"))
 
     def services(self) -> list[dict[str, Any]]:
-        return list(self._send(_Request("GET", "/v1/services"))["services"])
+        return list(self._send(_ControlRequest("GET", "/v1/services"))["services"])
 
     def service(self, service_id: str) -> dict[str, Any]:
-        return self._send(_Request("GET", _service(service_id)))
+        return self._send(_ControlRequest("GET", _service(service_id)))
 
     def register(self, service_id: str, *, revision: int | None = None, **options: Any) -> dict[str, Any]:  # noqa: ANN401
         """Register or replace a service, with a `probe` or a `ttl`. The options are those of a [[services]] table."""
-        return self._send(_Request("PUT", _service(service_id), options, revision))
+        return self._send(_ControlRequest("PUT", _service(service_id), options, revision))
 
     def deregister(self, service_id: str, *, revision: int | None = None) -> None:
-        self._send(_Request("DELETE", _service(service_id), revision=revision))
+        self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
 
     def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
         """Report a status ("up", "initializing" or "down"), which is valid for the `ttl` of the service."""
@@ -145,10 +146,10 @@ class Client:
 
     def drain(self, reason: str = "") -> None:
         """The health of the node is 503 until `undrain`."""
-        self._send(_Request("PUT", "/v1/drain", {"reason": reason} if reason else None))
+        self._send(_ControlRequest("PUT", "/v1/drain", {"reason": reason} if reason else None))
 
     def undrain(self) -> None:
-        self._send(_Request("DELETE", "/v1/drain"))
+        self._send(_ControlRequest("DELETE", "/v1/drain"))
 
     def maintain(self, service_id: str | None, duration: str, *, by: str = "", reason: str = "") -> dict[str, Any]:
         """From now on, for a duration such as "2h", hold the alerts of a service, or of the node (None)."""
@@ -159,9 +160,9 @@ class Client:
 
     def reload(self) -> str:
         """Read the configuration again; returns what has changed."""
-        return str(self._send(_Request("PUT", "/v1/reload"))["message"])
+        return str(self._send(_ControlRequest("PUT", "/v1/reload"))["message"])
 
-    def _send(self, request: _Request) -> dict[str, Any]:
+    def _send(self, request: _ControlRequest) -> dict[str, Any]:
         with self._lock:
             is_reused = self._socket is not None
             try:
@@ -184,6 +185,8 @@ class Client:
         self._socket.sendall(data)
         received = b""
         while _END_OF_HEAD not in received:
+            if len(received) > MAX_HEAD_BYTES:
+                raise ValueError("the head of the response is too large")
             received += self._receive()
         raw_head, _, body = received.partition(_END_OF_HEAD)
         head = _parse_head(raw_head)
@@ -222,19 +225,19 @@ class AsyncClient:
             self._streams = None
 
     async def node(self) -> dict[str, Any]:
-        return await self._send(_Request("GET", "/v1"))
+        return await self._send(_ControlRequest("GET", "/v1"))
 
     async def services(self) -> list[dict[str, Any]]:
-        return list((await self._send(_Request("GET", "/v1/services")))["services"])
+        return list((await self._send(_ControlRequest("GET", "/v1/services")))["services"])
 
     async def service(self, service_id: str) -> dict[str, Any]:
-        return await self._send(_Request("GET", _service(service_id)))
+        return await self._send(_ControlRequest("GET", _service(service_id)))
 
     async def register(self, service_id: str, *, revision: int | None = None, **options: Any) -> dict[str, Any]:  # noqa: ANN401
-        return await self._send(_Request("PUT", _service(service_id), options, revision))
+        return await self._send(_ControlRequest("PUT", _service(service_id), options, revision))
 
     async def deregister(self, service_id: str, *, revision: int | None = None) -> None:
-        await self._send(_Request("DELETE", _service(service_id), revision=revision))
+        await self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
 
     async def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
         await self._send(_beat(service_id, status, reason, code))
@@ -246,10 +249,10 @@ class AsyncClient:
         await self._send(_issue("DELETE", name))
 
     async def drain(self, reason: str = "") -> None:
-        await self._send(_Request("PUT", "/v1/drain", {"reason": reason} if reason else None))
+        await self._send(_ControlRequest("PUT", "/v1/drain", {"reason": reason} if reason else None))
 
     async def undrain(self) -> None:
-        await self._send(_Request("DELETE", "/v1/drain"))
+        await self._send(_ControlRequest("DELETE", "/v1/drain"))
 
     async def maintain(
         self, service_id: str | None, duration: str, *, by: str = "", reason: str = ""
@@ -260,9 +263,9 @@ class AsyncClient:
         await self._send(_maintenance("DELETE", service_id))
 
     async def reload(self) -> str:
-        return str((await self._send(_Request("PUT", "/v1/reload")))["message"])
+        return str((await self._send(_ControlRequest("PUT", "/v1/reload")))["message"])
 
-    async def _send(self, request: _Request) -> dict[str, Any]:
+    async def _send(self, request: _ControlRequest) -> dict[str, Any]:
         async with self._lock:
             is_reused = self._streams is not None
             try:

@@ -191,10 +191,9 @@ class Resources:
                 if _is_service(path):
                     self._registrations[_id_of(path)] = self._register_stored(_id_of(path), document.value["options"])
             self.apply_all()
-        if self._is_loaded:
             self._node.clear_issue(STORE_ISSUE)
-        else:
-            self._node.set_issue(STORE_ISSUE)
+            return
+        self._node.set_issue(STORE_ISSUE)
 
     def _set_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
@@ -369,10 +368,10 @@ class Resources:
     def _add_to(self, transaction: Transaction, change: ChangeRequest) -> Applied:
         """Check a change against the result of the ones before it, and add it."""
         path, old = change.path, transaction.get(change.path)
+        if _is_service(path) and _id_of(path) in self._configured:
+            raise ControlError(409, _CONFIGURED)
         change.precondition.check(old)
         if change.value is None:
-            if _is_service(path) and _id_of(path) in self._configured:
-                raise ControlError(409, _CONFIGURED)
             for gone in (path, *(f"{path}/{child}" for child in _CHILDREN)):
                 transaction.delete(gone)
             return Applied(None)
@@ -396,8 +395,6 @@ class Resources:
 
     def _checked_service(self, transaction: Transaction, path: str, options: dict[str, Any]) -> dict[str, Any]:
         service_id, old = _id_of(path), transaction.get(path)
-        if service_id in self._configured:
-            raise ControlError(409, _CONFIGURED)
         if old is None and len(self._registrations) + len(transaction.registrations) >= MAX_SERVICES:
             raise ControlError(409, f"{MAX_SERVICES} services are registered already")
         before = transaction.registrations.get(service_id) or self._registrations.get(service_id)
@@ -494,6 +491,8 @@ class Resources:
         outcome, at_s = OUTCOMES[value["status"]], value["at_s"]
         if outcome is Outcome.READY and (at_s is None or at_s > self._node.now_s()):
             return  # it is of the time before the machine was restarted
+        if at_s is not None:  # a service of the file is registered at every start
+            self._node.set_registered_at(service_id, at_s)
         verdict = Verdict(outcome, value.get("reason", ""), value.get("code", ReasonCode.REPORTED))
         self._node.record(service_id, verdict, at_s=at_s)
 

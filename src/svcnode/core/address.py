@@ -7,8 +7,8 @@ A node listens on `127.0.0.1:8420`, `https://[::1]:8443` or `unix:/run/svcnode.s
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from svcnode.core.errors import InvalidValueError
@@ -29,8 +29,7 @@ _EXAMPLES = '"127.0.0.1:8420", "[::1]:8420" or "unix:/run/svcnode.sock"'
 # ---- where a node listens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(NamedTuple):
     scheme: Literal["http", "https", "unix"]
     host: str = ""
     port: int = 0
@@ -87,8 +86,7 @@ def _hint(text: str) -> str:
 # ---- where a client finds a node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class NodeAddress:
+class NodeAddress(NamedTuple):
     url: Url  # its path is the one before the prefix
     prefix: str
     socket_path: str | None = None  # set for a Unix socket

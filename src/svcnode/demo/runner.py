@@ -7,7 +7,6 @@ import secrets
 import signal
 import time
 from contextlib import closing, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from svcnode.agent import Agent
@@ -104,14 +103,14 @@ def free_address(address: Address, *, tries: int) -> Address:
     *earlier, last = range(address.port, address.port + tries)
     for port in earlier:
         with suppress(ListenError):
-            return _bind_and_release(replace(address, port=port))
-    return _bind_and_release(replace(address, port=last))
+            return _bind_and_release(address._replace(port=port))
+    return _bind_and_release(address._replace(port=last))
 
 
 def _bind_and_release(address: Address) -> Address:
     """The address with its actual port; raises `ListenError` if it cannot be bound."""
     with closing(bind(address)) as sock:
-        return replace(address, port=sock.getsockname()[1])
+        return address._replace(port=sock.getsockname()[1])
 
 
 def settings_for(address: Address, token: str | None, ports: Mapping[str, int], speed: float) -> Settings:

@@ -12,7 +12,6 @@ time of maintenance, so availability leaves it out.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -43,19 +42,29 @@ class _Window:
         self.buckets: dict[str, Bucket] = {}  # of the closed accumulators
 
 
-@dataclass(slots=True)
 class _Accumulator:
     """One service in one window."""
 
-    window: _Window
-    since_s: float  # the seconds are counted up to here
-    status: Status | None = None  # None: the service is not registered
-    in_maintenance: bool = False  # its time counts for no status
-    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    checks: int = 0
-    failures: int = 0
-    latency_sum_s: float = 0.0
-    latency_max_s: float = 0.0
+    __slots__ = (
+        "checks",
+        "failures",
+        "in_maintenance",
+        "latency_max_s",
+        "latency_sum_s",
+        "seconds",
+        "since_s",
+        "status",
+        "window",
+    )
+
+    def __init__(self, window: _Window, status: Status | None, *, in_maintenance: bool) -> None:
+        self.window = window
+        self.since_s = window.begin_s  # the seconds are counted up to here
+        self.status = status  # None: the service is not registered
+        self.in_maintenance = in_maintenance  # its time counts for no status
+        self.seconds = [0.0, 0.0, 0.0]
+        self.checks = self.failures = 0
+        self.latency_sum_s = self.latency_max_s = 0.0
 
     def count_to(self, at_s: float) -> None:
         if self.status is not None and not self.in_maintenance:
@@ -185,6 +194,6 @@ class MinuteAggregator:
         return self._open(service_id, accumulator.status, in_maintenance=accumulator.in_maintenance)
 
     def _open(self, service_id: str, status: Status | None = None, *, in_maintenance: bool = False) -> _Accumulator:
-        accumulator = _Accumulator(self._window, self._window.begin_s, status, in_maintenance)
+        accumulator = _Accumulator(self._window, status, in_maintenance=in_maintenance)
         self._accumulators[service_id] = accumulator
         return accumulator

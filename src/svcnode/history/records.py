@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 # An upper bound for the error of adding many floating-point numbers.
@@ -76,8 +75,7 @@ class RetentionLimits(NamedTuple):
         return self.max_bytes - 2 * self.wal_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(NamedTuple):
     """The length of a bucket, the number of buckets per query, and how long buckets are stored at most."""
 
     name: str  # also the name of the SQL table

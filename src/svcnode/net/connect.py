@@ -14,8 +14,7 @@ import os
 import socket
 import struct
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.text import one_line, os_error_text, truncate
@@ -39,8 +38,7 @@ _NO_ROUTE_ERRNOS = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL} 
 _OWN_NETWORK_ERRNOS = {errno.ENETDOWN, errno.EAFNOSUPPORT}
 
 
-@dataclass(frozen=True, slots=True)
-class TcpEndpoint:
+class TcpEndpoint(NamedTuple):
     host: str
     port: int
     is_ip_address: bool  # then there is no name to resolve

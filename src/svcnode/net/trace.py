@@ -9,8 +9,7 @@ import time
 from asyncio import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 READ_FILES_STEP = "read files"  # of options, such as a certificate; not recorded
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     name: str  # "resolve", "connect", "handshake", "exchange"; "write" inside "exchange"
     detail: str
     duration_s: float

@@ -14,19 +14,17 @@ notifications; so it imports nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from svcnode.notify.engine import AlertEngine
 
 
-@dataclass(slots=True)
 class NotifyStatus:
     """What the operator endpoints show of notifications. Each message is counted once per target."""
 
-    sent: int = 0
-    failed: int = 0  # attempts
-    dropped: int = 0
-    queued: int = 0
+    sent = 0
+    failed = 0  # attempts
+    dropped = 0
+    queued = 0
     engine: AlertEngine | None = None  # None: no targets are configured

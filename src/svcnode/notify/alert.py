@@ -227,8 +227,10 @@ class Alert:
                 self._set_quiet()
             case AlertState.SETTLING:
                 self.due_at_s = self._since_s + SETTLED_AFTER_S
-            case AlertState.PENDING | AlertState.RESOLVING if not has_own_alert:
+            case AlertState.PENDING if not has_own_alert:
                 self.due_at_s = math.inf
+            case AlertState.RESOLVING if not has_own_alert and policy.is_reported(self.service):
+                self.due_at_s = math.inf  # the recovery of the node contains it
             case AlertState.PENDING | AlertState.FLAPPING:
                 self.due_at_s = group_end_s
             case AlertState.RESOLVING:

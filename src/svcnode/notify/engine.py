@@ -211,7 +211,9 @@ class AlertEngine:
         if alert.key in self._held:
             return
         alert.update_state(self._policy, now_s, is_other_due=self._node.due_at_s < math.inf)
-        if alert.is_settling or (alert.is_waiting and self._policy.is_reported(alert.service)):
+        # A problem that was notified is ended by a notification, also if the service no longer causes any.
+        is_reported = self._policy.is_reported(alert.service) or alert.state is AlertState.RESOLVING
+        if alert.is_settling or (alert.is_waiting and is_reported):
             self._waiting[alert.key] = alert
         else:
             self._waiting.pop(alert.key, None)

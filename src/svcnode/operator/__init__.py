@@ -93,7 +93,7 @@ class OperatorApp:
         except OverloadedError:
             response = OVERLOADED
         return (
-            replace(response, head=_with_same_origin_policy(response.head))
+            response._replace(head=_with_same_origin_policy(response.head))
             if isinstance(response, StreamingResponse)
             else _with_same_origin_policy(response)
         )

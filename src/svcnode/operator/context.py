@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.clock import monotonic_s, next_tick_s
-from svcnode.operator.single_flight import SingleFlight
+from svcnode.clock import next_tick_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from svcnode.node import Node
     from svcnode.notify import NotifyStatus
     from svcnode.operator.event_hub import EventHub
+    from svcnode.operator.single_flight import SingleFlight
     from svcnode.stats import CheckStats
 
 CLOCK_STEP_S = 2.0  # smaller differences between the clocks have other causes, such as a leap second
@@ -25,18 +24,19 @@ LAG_SAMPLE_INTERVAL_S = 1.0
 LAG_WINDOW_S = 60.0
 
 
-@dataclass(slots=True, kw_only=True)
 class ProcessStats:
     """Figures about the process; the agent keeps them up to date."""
 
-    started_at_s: float = field(default_factory=time)  # wall clock
-    started_monotonic_s: float = field(default_factory=monotonic_s)  # the same moment by the node's clock
     reloaded_at_s: float | None = None  # the last successful reload, wall clock
-    last_reload_ok: bool = True
-    reload_problem: str = ""
-    reloads_succeeded: int = 0
-    reloads_failed: int = 0
-    loop_lag_s: float = 0.0  # the longest delay of the event loop in the last one to two minutes
+    last_reload_ok = True
+    reload_problem = ""
+    reloads_succeeded = 0
+    reloads_failed = 0
+    loop_lag_s = 0.0  # the longest delay of the event loop in the last one to two minutes
+
+    def __init__(self, started_at_s: float, started_monotonic_s: float) -> None:
+        self.started_at_s = started_at_s  # wall clock
+        self.started_monotonic_s = started_monotonic_s  # the same moment by the node's clock
 
     def adjust_start_time(self, now_s: float, wall_s: float) -> None:
         """Correct `started_at_s` after the wall clock was set.
@@ -56,17 +56,16 @@ class ProcessStats:
             self.reloaded_at_s = time()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorContext:
+class OperatorContext(NamedTuple):
     node: Node
     check_stats: CheckStats
     history: History
     events: EventHub
     process_stats: ProcessStats
     notify_status: NotifyStatus
-    single_flight: SingleFlight = field(default_factory=SingleFlight)
+    single_flight: SingleFlight
     # Separate, so that requests that wait for a hanging disk do not use up the limit of the others.
-    history_single_flight: SingleFlight = field(default_factory=SingleFlight)
+    history_single_flight: SingleFlight
 
 
 class LoopLagMeter:

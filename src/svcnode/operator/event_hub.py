@@ -40,7 +40,7 @@ HEARTBEAT = b": heartbeat\n\n"
 GAP = b"event: gap\ndata: {}\n\n"
 
 
-class _Page(NamedTuple):
+class _EventPage(NamedTuple):
     data: bytes
     last_id: int
 
@@ -52,7 +52,7 @@ class EventHub:
         self._history = history
         self._recent: deque[tuple[int, bytes]] = deque()
         self._recent_after_id = history.last_id  # every event with a greater id is in _recent
-        self._pages: dict[int, _Page] = {}  # pages from history, by the id of the event before the page
+        self._pages: dict[int, _EventPage] = {}  # pages from history, by the id of the event before the page
         self._replay_lock = asyncio.Lock()
         self._replaying: set[StreamWriter] = set()
         self._live: dict[StreamWriter, asyncio.Future[None]] = {}
@@ -95,22 +95,22 @@ class EventHub:
         finally:
             self._replaying.discard(writer)
 
-    async def _next_page(self, after: int) -> _Page:
+    async def _next_page(self, after: int) -> _EventPage:
         async with self._replay_lock:
             await asyncio.sleep(0)  # let other callbacks run between two pages
             # History may have been pruned while this stream waited for the lock.
             if after < (pruned_to := min(self._history.pruned_to, self._recent_after_id)):
-                return _Page(GAP, pruned_to)
+                return _EventPage(GAP, pruned_to)
             if after >= self._recent_after_id:
                 return _make_page(event for event in self._recent if event[0] > after)
             return self._pages.get(after) or await self._page_from_history(after)
 
-    async def _page_from_history(self, after: int) -> _Page:
+    async def _page_from_history(self, after: int) -> _EventPage:
         transitions = await self._history.after(after, PAGE_EVENTS)
         # The newest ones may be stored but not yet published; sent from here, they would arrive twice.
         published = [transition for transition in transitions if transition.id <= self._recent_after_id]
         if not published:
-            return _Page(GAP, self._recent_after_id)
+            return _EventPage(GAP, self._recent_after_id)
         page = self._pages[after] = _make_page((transition.id, encode_event(transition)) for transition in published)
         if len(self._pages) > MAX_CACHED_PAGES:
             del self._pages[next(iter(self._pages))]
@@ -152,7 +152,7 @@ def encode_event(transition: Transition) -> bytes:
     return f"id: {transition.id}\nevent: transition\ndata: {data}\n\n".encode(errors="replace")
 
 
-def _make_page(events: Iterable[tuple[int, bytes]]) -> _Page:
+def _make_page(events: Iterable[tuple[int, bytes]]) -> _EventPage:
     """The first events that fit into a page, at least one."""
     data, last_id = bytearray(), 0
     for event_id, event in islice(events, PAGE_EVENTS):
@@ -160,4 +160,4 @@ def _make_page(events: Iterable[tuple[int, bytes]]) -> _Page:
         last_id = event_id
         if len(data) >= PAGE_BYTES:
             break
-    return _Page(bytes(data), last_id)
+    return _EventPage(bytes(data), last_id)

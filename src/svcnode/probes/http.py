@@ -10,8 +10,8 @@ unknown    no file descriptors or ports left on this machine, no route from it, 
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -255,7 +255,7 @@ class _ExchangeCheck(BatchCheck):
 
 def _unique_target(url: Url) -> str:
     """The target with a parameter that no request had before, so that no cache has its response."""
-    query = "&".join(filter(None, [url.query, f"_svcnode={secrets.token_hex(8)}"]))
+    query = "&".join(filter(None, [url.query, f"_svcnode={os.urandom(8).hex()}"]))
     return f"{url.path or '/'}?{query}"
 
 

@@ -16,7 +16,7 @@ of the size of a full class: the server first looks for memory, and then stores 
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -99,7 +99,7 @@ async def _check_memory(connection: Streams) -> None:
         raise CheckError("the statistics are incomplete", ReasonCode.UNEXPECTED_RESPONSE) from exc
     if size_bytes is None:
         return
-    key = f"svcnode_{secrets.token_hex(8)}".encode()
+    key = f"svcnode_{os.urandom(8).hex()}".encode()
     value = bytes(max(size_bytes - _ITEM_OVERHEAD_BYTES - len(key), 0))
     line = await _request(connection, b"replace %b 0 0 %d\r\n%b\r\n" % (key, len(value), value))
     if line != b"NOT_STORED\r\n":

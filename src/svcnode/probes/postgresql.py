@@ -17,7 +17,7 @@ import asyncio
 import math
 import re
 import ssl
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import parse_qsl
@@ -454,7 +454,7 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
         verdict = verdict_for_os_error(error, str(self.url))
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
-        return replace(verdict, reason=f"{libpq.lowercase_system_errors(text)}: {self.url}")
+        return verdict._replace(reason=f"{libpq.lowercase_system_errors(text)}: {self.url}")
 
 
 def _code_for_sqlstate(sqlstate: str) -> ReasonCode:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 import traceback
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode, known_code
@@ -93,7 +92,7 @@ def finalize_verdict(verdict: Verdict, duration_s: float, max_latency_s: float |
         return Verdict.not_ready(
             f"slow: the check took {duration_s:.3g} s, max_latency is {max_latency_s:g} s", code=ReasonCode.SLOW
         )
-    return replace(verdict, reason=bounded_reason(verdict.reason)) if verdict.reason else verdict
+    return verdict._replace(reason=bounded_reason(verdict.reason)) if verdict.reason else verdict
 
 
 _TIMEOUT_CODES = {

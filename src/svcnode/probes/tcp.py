@@ -115,10 +115,10 @@ class _ConnectCheck(BatchCheck):
         return READY
 
     def on_data(self, data: bytes) -> Never:
-        raise NotImplementedError
+        raise NotImplementedError  # `on_connected` has ended the check
 
     def on_closed(self) -> Never:
-        raise NotImplementedError
+        raise NotImplementedError  # `on_connected` has ended the check
 
     def on_error(self, exc: OSError) -> Verdict:
         return verdict_for_os_error(exc, str(TcpEndpoint.of(*self.address)))

@@ -16,7 +16,7 @@ of the event loop serves. The deadline of a check is another entry.
 from __future__ import annotations
 
 import asyncio
-import random
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -30,6 +30,8 @@ from svcnode.scheduler.record import Recorder
 from svcnode.scheduler.runner import ProbeRunner, RunnerContext
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from svcnode.core.model import ServiceState
     from svcnode.registry import ServiceRegistry
 
@@ -41,18 +43,23 @@ LATE_CHECKS_LOG_INTERVAL_S = 60.0
 _REGISTRATION_CHANGES = {ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED}
 
 
+def random_jitter() -> float:
+    """From -JITTER to JITTER. The module `random` takes as long to load as the whole scheduler."""
+    return JITTER * (int.from_bytes(os.urandom(4)) / 2**31 - 1)
+
+
 class ProbeScheduler:
     """Runs the checks of a node while its `async with` block runs."""
 
     def __init__(
         self,
         registry: ServiceRegistry,
-        rng: random.Random | None = None,
+        jitter: Callable[[], float] = random_jitter,
         *,
         max_concurrent_checks: int = MAX_CONCURRENT_CHECKS,
     ) -> None:
         self._registry = registry
-        self._rng = rng or random.Random()  # noqa: S311  not for security
+        self._jitter = jitter
         self._limiter = ConcurrencyLimiter(max_concurrent_checks)
         self._runners: dict[str, ProbeRunner] = {}
 
@@ -127,7 +134,7 @@ class ProbeScheduler:
         """After a check, with the state that it led to; None if it was not recorded."""
         is_pending = state is not None and is_change_pending(state)
         wait_s = runner.probe_config.schedule.wait_s(is_change_pending=is_pending)
-        wait_s *= 1 + self._rng.uniform(-JITTER, JITTER)
+        wait_s *= 1 + self._jitter()
         self._schedule(runner, max(runner.started_s + wait_s, self._loop.time()))
 
     def _expire_stale_periodically(self) -> None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Evidence, Outcome, Verdict
@@ -48,8 +47,7 @@ class SpeedClass(IntEnum):
     HUNG = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerContext:
+class RunnerContext(NamedTuple):
     """What all runners share."""
 
     loop: asyncio.AbstractEventLoop

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import httptools
 
@@ -42,8 +41,7 @@ _REQUEST_LINE = re.compile(_METHOD_CHAR.pattern.join((b"(", b"+)")) + rb" (\S+) 
 _SUPPORTED_VERSIONS = (b"1.1", b"1.0")
 
 
-@dataclass(slots=True)
-class ParsedRequest:
+class ParsedRequest(NamedTuple):
     """A complete request, or the line of a request with an unknown method, whose headers are not parsed."""
 
     request: Request
@@ -60,25 +58,26 @@ class _RequestError(Exception):
         self.response = response
 
 
-@dataclass(slots=True)
 class _IncomingRequest:
     """The request that is being received."""
 
-    method: bytes
-    target: bytes
-    version: bytes
-    headers: dict[bytes, bytes] = field(default_factory=dict)
-    head_bytes: int = 0
-    header_count: int = 0
-    host_count: int = 0
-    is_head_complete: bool = False
-    content_length: int = 0
-    is_chunked: bool = False
-    wants_continue: bool = False
-    body_bytes: int = 0  # without the sizes of chunks
-    body: bytes = b""  # if it is kept
-    received_bytes: int = 0  # in all
-    piece_count: int = 0
+    header_count = 0
+    host_count = 0
+    is_head_complete = False
+    content_length = 0
+    is_chunked = False
+    wants_continue = False
+    body_bytes = 0  # without the sizes of chunks
+    body = b""  # if it is kept
+    received_bytes = 0  # in all
+    piece_count = 0
+
+    def __init__(self, method: bytes, target: bytes, version: bytes, *, head_bytes: int = 0) -> None:
+        self.method = method
+        self.target = target
+        self.version = version
+        self.headers: dict[bytes, bytes] = {}
+        self.head_bytes = head_bytes
 
 
 _NO_REQUEST = _IncomingRequest(b"", b"", b"")
@@ -215,9 +214,8 @@ class RequestParser:
         error = self._feed_httptools(data[:allowed_bytes])
         if self._complete is not None:
             # What follows in the data is ignored: it is after chunks or an upgrade, where the connection closes.
-            if self._is_cacheable(self._complete):
-                self._complete.cacheable_bytes = data
-            return self._complete
+            complete = self._complete
+            return complete._replace(cacheable_bytes=data) if self._is_cacheable(complete) else complete
         if error is None and len(data) > allowed_bytes:
             return BODY_TOO_LARGE if self._incoming.is_head_complete else HEADERS_TOO_LARGE
         return error

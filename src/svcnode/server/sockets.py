@@ -7,7 +7,6 @@ import os
 import socket
 import ssl
 import struct
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,7 +147,7 @@ def bound_address(sock: socket.socket, address: Address) -> Address:
     if address.scheme == "unix":
         return address
     host, port = sock.getsockname()[:2]
-    return replace(address, host=host, port=port)
+    return address._replace(host=host, port=port)
 
 
 def bound_url(sock: socket.socket, address: Address, path: str) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.clock import monotonic_s, next_tick_s
 from svcnode.server.timeouts import TimeoutList
@@ -24,8 +23,7 @@ BACKLOG_BUDGET_S = 0.002  # for pipelined requests, per turn of the event loop
 BACKLOG_SLICE_S = 0.0002  # of it, per connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
+class ServerLimits(NamedTuple):
     receive_s: float = 10.0  # to receive a complete request; received bytes do not extend it
     idle_s: float = 75.0
     send_s: float = 30.0  # for a client that does not read its responses

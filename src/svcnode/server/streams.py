@@ -28,7 +28,10 @@ class EventStream:
         return self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
-        self._transport.write(data)
+        # A client may disconnect before the application knows of it. The transport of uvloop then raises, and the
+        # other streams of the same event would not get it.
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     async def drain(self) -> None:
         await asyncio.sleep(0)  # let other tasks run, and let the transport report a closed connection

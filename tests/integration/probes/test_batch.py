@@ -452,10 +452,10 @@ class BrokenCheck(BatchCheck):
     def on_data(self, data: bytes) -> None: ...
 
     def on_closed(self) -> Verdict:
-        raise NotImplementedError
+        raise NotImplementedError  # `on_connected` has ended the check
 
     def on_error(self, exc: OSError) -> Verdict:
-        raise NotImplementedError
+        raise NotImplementedError  # the error of `on_connected` is not one of the connection
 
 
 def test_an_error_in_a_check_is_unknown_and_does_not_end_the_others(

@@ -176,11 +176,11 @@ def test_a_memory_error_that_nothing_handles_ends_the_process(ended: Exit, fail:
 
 
 def test_the_watchdog_itself_without_memory_ends_the_process(ended: Exit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "bytearray", out_of_memory, raising=False)
+    monkeypatch.setattr(watchdog, "bytes", out_of_memory, raising=False)
     monkeypatch.setattr(Watchdog, "_on_memory_error", lambda self: self._exit(OUT_OF_MEMORY))
     with pytest.raises(MemoryError):
         Watchdog(ended, TICK_S)
-    monkeypatch.delattr(watchdog, "bytearray")
+    monkeypatch.delattr(watchdog, "bytes")
     started = Watchdog(ended, TICK_S)
     monkeypatch.setattr(started._closed, "wait", out_of_memory)
     with pytest.raises(SystemExit):

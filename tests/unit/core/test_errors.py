@@ -9,6 +9,7 @@ import pytest
 
 from svcnode.core import errors
 from svcnode.core.errors import (
+    ControlError,
     DuplicateServiceError,
     InvalidValueError,
     OptionError,
@@ -65,13 +66,20 @@ def test_an_option_error_has_the_option_and_the_text() -> None:
 ERROR_CLASSES = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, SvcnodeError)]
 
 
-@pytest.mark.parametrize("error_class", [one for one in ERROR_CLASSES if one is not OptionError])
+@pytest.mark.parametrize("error_class", [one for one in ERROR_CLASSES if one not in (OptionError, ControlError)])
 def test_no_error_contains_a_secret(error_class: type[SvcnodeError]) -> None:
     register_secret("hunter2")
     error = error_class("wrong: hunter2")
     assert "wrong: ***" in str(error)
     assert "hunter2" not in repr(error)
     assert "hunter2" not in repr(error.args)
+
+
+def test_no_refusal_of_the_control_socket_contains_a_secret() -> None:
+    register_secret("hunter2")
+    error = ControlError(400, "wrong: hunter2", pointer="/probe")
+    assert (error.status, error.pointer, str(error)) == (400, "/probe", "wrong: ***")
+    assert "hunter2" not in repr(error) + repr(error.args)
 
 
 def test_no_option_error_contains_a_secret() -> None:

@@ -642,7 +642,9 @@ def test_a_change_is_pending_exactly_when_opposite_results_are_counted(history: 
         if state.status is Status.DOWN:
             assert is_change_pending(state) == (state.ready_in_a_row > 0)
         else:
-            assert is_change_pending(state) == (state.failures_in_a_row > 0 or state.recent_failures.failure_count > 0)
+            recent = state.recent_failures
+            is_counted = state.failures_in_a_row > 0 or recent.failure_count > 0 or bool(recent.repeated_at_s)
+            assert is_change_pending(state) == is_counted
 
 
 @brief

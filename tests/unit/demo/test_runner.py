@@ -83,7 +83,7 @@ def test_beyond_loopback_the_introduction_has_the_token() -> None:
 
 def test_the_demo_writes_no_files_and_has_the_operator_page() -> None:
     settings = settings_for(LOOPBACK, None, PORTS, 1.0)
-    assert settings.history is None
+    assert settings.history.path is None
     assert not settings.uses_store
     assert settings.listen == (LOOPBACK,)
     assert settings.drain_s == 0.0

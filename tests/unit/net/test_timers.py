@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from svcnode.core.model import Status
 from svcnode.net.timers import TICK_S, TIMER_RESOLUTION_S, TimerQueue
 from svcnode.scheduler import FIRST_CHECKS_WITHIN_S, ProbeScheduler
-from tests.support.scheduling import HUNG_S, ScriptedProbe, make_node, make_scheduler
+from tests.support.scheduling import HUNG_S, ScriptedProbe, make_node, make_scheduler, seeded_jitter
 from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
 
@@ -46,7 +45,7 @@ def test_with_any_jitter_a_check_is_close_to_its_interval(seed: int, interval_ms
     async def run_scheduler() -> None:
         node = make_node()
         node.register("db-1", probe=probe, interval=interval_s)
-        async with ProbeScheduler(node, random.Random(seed)):
+        async with ProbeScheduler(node, seeded_jitter(seed)):
             await asyncio.sleep(50 * interval_s)
 
     run_in_virtual_time(run_scheduler())
@@ -77,7 +76,7 @@ def test_every_hung_check_is_cancelled_at_its_deadline(timeouts_s: list[float]) 
         node = make_node()
         for number, (probe, timeout_s) in enumerate(zip(probes, timeouts_s, strict=True)):
             node.register(f"svc-{number}", probe=probe, interval=3.0, timeout=timeout_s)
-        async with ProbeScheduler(node, random.Random(7)):
+        async with ProbeScheduler(node, seeded_jitter(7)):
             await asyncio.sleep(60.0)
             for probe, timeout_s in zip(probes, timeouts_s, strict=True):
                 durations_s = [

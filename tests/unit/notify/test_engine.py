@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Maintenance, Status
 from svcnode.core.state_machine import service_health
+from svcnode.definition import define
 from svcnode.notify.alert import SETTLED_AFTER_S, AlertPolicy, ChangeType
 from svcnode.notify.engine import MAX_LISTED_SERVICES, Notification
 from tests.unit.notify.harness import (
@@ -184,6 +185,22 @@ def test_a_service_with_impact_none_is_not_listed_by_default() -> None:
     harness.down("extra", "db")
     harness.wait(60)
     assert set(change_types(harness.last)) == {None, "db"}
+
+
+def test_a_notified_problem_ends_with_a_notification_also_if_the_service_is_no_longer_counted() -> None:
+    harness = Harness()
+    harness.add("db", "api")
+    harness.down("db")
+    harness.wait(GROUP_WAIT_S)
+    harness.node.replace(define("db", name="db", impact="none"))
+    harness.wait(RESOLVE_DELAY_S + GROUP_WAIT_S)
+    assert change_types(harness.last) == {None: ChangeType.RECOVERED}
+    harness.up("db")
+    harness.wait(RESOLVE_DELAY_S + GROUP_WAIT_S)
+    assert change_types(harness.last) == {"db": ChangeType.RECOVERED}
+    harness.down("db")
+    harness.wait(RESOLVE_DELAY_S + GROUP_WAIT_S)
+    assert change_types(harness.last) == {"db": ChangeType.RECOVERED}, "no further notification"
 
 
 def test_a_notification_lists_unchanged_services_that_are_not_up() -> None:

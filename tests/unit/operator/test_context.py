@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def measured_lag() -> AsyncIterator[ProcessStats]:
-    stats = ProcessStats()
+    stats = ProcessStats(0.0, 0.0)
     with LoopLagMeter(stats, _loop().clock).running():
         yield stats
 

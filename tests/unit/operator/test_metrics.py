@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from svcnode.notify import NotifyStatus
 from svcnode.operator import metrics
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.metrics import NodeCollector, build_registry
+from svcnode.operator.single_flight import SingleFlight
 from svcnode.stats import MAX_CUSTOM_CODES, CheckStats
 from svcnode.version import __version__
 from tests.support.virtual_time import VirtualClock
@@ -43,8 +45,10 @@ class MetricsHarness:
         self.parts: Any = SimpleNamespace(
             history=SimpleNamespace(is_healthy=True),
             events=SimpleNamespace(stream_count=0),
-            process_stats=ProcessStats(),
+            process_stats=ProcessStats(time.time(), time.monotonic()),
             notify_status=NotifyStatus(),
+            single_flight=SingleFlight(),
+            history_single_flight=SingleFlight(),
         )
         self.context = OperatorContext(node=self.node, check_stats=CheckStats(self.node), **vars(self.parts))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +79,7 @@ class PageHarness(OperatorHarness):
     @property
     def page(self) -> str:
         """Rendered for every call, without the shared result."""
-        self.context = replace(self.context, single_flight=SingleFlight())
+        self.context = self.context._replace(single_flight=SingleFlight())
         return self.request(page.page).body.decode()
 
     def parse(self) -> ParsedPage:

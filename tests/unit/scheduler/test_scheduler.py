@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -34,22 +33,12 @@ from tests.support.scheduling import (
     raise_cleanup_error,
     register_many,
     running_checks,
+    seeded_jitter,
 )
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-
-class ExtremeRandom(random.Random):
-    """Every draw is one end of the range: 0 for the lower, 1 for the upper."""
-
-    def __init__(self, end: int) -> None:
-        super().__init__()
-        self._end = end
-
-    def uniform(self, a: float, b: float) -> float:
-        return (a, b)[self._end]
 
 
 # ---- intervals
@@ -122,7 +111,7 @@ async def test_the_first_checks_of_any_number_of_services_are_spread_evenly(coun
 async def test_jitter_spreads_checks_around_the_interval() -> None:
     node, probe = make_node(), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s")
-    async with ProbeScheduler(node, random.Random(7)):
+    async with ProbeScheduler(node, seeded_jitter(7)):
         await asyncio.sleep(2000.0)
     assert len(set(probe.intervals_s)) > 100
     assert all(10.0 * (1 - JITTER) <= gap_s <= 10.0 * (1 + JITTER) + 1e-6 for gap_s in probe.intervals_s)
@@ -130,11 +119,14 @@ async def test_jitter_spreads_checks_around_the_interval() -> None:
 
 @pytest.mark.parametrize(("end", "share"), [(0, 1 - 0.05), (1, 1 + 0.05)])
 @in_virtual_time
-async def test_jitter_is_at_most_a_twentieth_of_the_wait(end: int, share: float) -> None:
+async def test_jitter_is_at_most_a_twentieth_of_the_wait(
+    end: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.urandom", lambda count: (b"\x00", b"\xff")[end] * count)
     node, stable, pending = make_node(), ScriptedProbe(), ScriptedProbe(FAILED)
     node.register("stable", probe=stable, interval="10s")
     node.register("pending", probe=pending, interval="10s", start_period="1h")
-    async with ProbeScheduler(node, ExtremeRandom(end)):
+    async with ProbeScheduler(node):
         await asyncio.sleep(100.0)
     assert stable.intervals_s == pytest.approx([10.0 * share] * len(stable.intervals_s))
     assert pending.intervals_s == pytest.approx([2.0 * share] * len(pending.intervals_s))
@@ -142,7 +134,7 @@ async def test_jitter_is_at_most_a_twentieth_of_the_wait(end: int, share: float)
 
 
 @in_virtual_time
-async def test_the_scheduler_has_a_random_generator_by_default() -> None:
+async def test_the_scheduler_has_a_random_jitter_by_default() -> None:
     node, probe = make_node(), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s")
     async with ProbeScheduler(node):

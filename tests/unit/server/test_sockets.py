@@ -1,20 +1,30 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import ssl
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError, ListenError
-from svcnode.server.sockets import bind, bound_url, remove_unix_socket, tls_context
+from svcnode.server.sockets import (
+    bind,
+    bind_private,
+    bound_url,
+    is_peer_allowed,
+    remove_unix_socket,
+    tls_context,
+)
 from tests.support.certificates import make_certificate
 from tests.support.processes import has_ipv6
 from tests.support.servers.base import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -220,3 +230,88 @@ def test_a_missing_certificate_file_is_an_error(tmp_path: Path) -> None:
 def test_an_encrypted_key_is_an_error_and_does_not_prompt(tmp_path: Path) -> None:
     made = make_certificate(tmp_path, passphrase=b"secret")
     assert invalid_setting(made.certificate, made.key) == "server.tls.key"
+
+
+# ---- the private socket
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    old = os.umask(request.param)
+    yield request.param
+    os.umask(old)
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_private_socket_is_for_its_user_only(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "new" / "c.sock"
+    with bind_private(path) as sock:
+        assert mode_of(path) == 0o600
+        assert mode_of(path.parent) == 0o700
+        remove_unix_socket(sock)
+    assert not path.exists()
+
+
+def test_the_socket_of_a_group_is_for_its_members_too(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "c.sock"
+    with bind_private(path, os.getegid()):
+        assert (mode_of(path), path.stat().st_gid) == (0o660, os.getegid())
+
+
+def test_a_group_that_cannot_be_set_leaves_no_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chown(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", chown)
+    with pytest.raises(PermissionError):
+        bind_private(tmp_path / "c.sock", 5)
+    assert not (tmp_path / "c.sock").exists()
+
+
+def test_a_private_socket_in_use_is_not_replaced(tmp_path: Path) -> None:
+    with bind_private(tmp_path / "c.sock") as sock:
+        sock.listen()
+        with pytest.raises(OSError, match="in use") as raised:
+            bind_private(tmp_path / "c.sock")
+    assert raised.value.errno == errno.EADDRINUSE
+
+
+class PeerSocket:
+    """A socket whose peer has these credentials."""
+
+    def __init__(self, user_id: int, group_id: int, *groups: int) -> None:
+        self._credentials = struct.pack("3i", 1, user_id, group_id)
+        self._groups = struct.pack(f"{len(groups)}I", *groups)
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        assert size <= 1024, "Python refuses more"
+        data = self._credentials if option == socket.SO_PEERCRED else self._groups
+        if len(data) > size:
+            raise OSError(errno.ERANGE, "Numerical result out of range")
+        return data
+
+
+@pytest.mark.parametrize(
+    ("peer", "group_id", "is_allowed"),
+    [
+        (PeerSocket(0, 0), None, True),
+        (PeerSocket(os.geteuid(), 7), None, True),
+        (PeerSocket(65_500, os.getegid(), os.getegid()), None, False),
+        (PeerSocket(65_500, 7), 7, True),
+        (PeerSocket(65_500, 8, 6, 7), 7, True),
+        (PeerSocket(65_500, 8, 6, 9), 7, False),
+        (PeerSocket(65_500, 8), 7, False),
+        (PeerSocket(65_500, 8, *range(300)), 7, False),  # more groups than can be read
+    ],
+)
+def test_a_peer_is_allowed_by_its_user_or_its_groups(peer: PeerSocket, group_id: int | None, is_allowed: bool) -> None:
+    assert is_peer_allowed(cast("socket.socket", peer), group_id) == is_allowed
+
+
+def test_this_process_is_allowed() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        assert is_peer_allowed(one)

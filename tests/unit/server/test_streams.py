@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING, cast
+
+import uvloop
 
 from svcnode.api.app import Mount, StreamingResponse
 from svcnode.api.spec import Response
@@ -54,3 +57,19 @@ async def test_an_error_ends_the_stream_and_is_logged(caplog: pytest.LogCaptureF
     await make_stream().run(StreamingResponse(Response(200), write_body), mount)
     (record,) = (vars(record) for record in caplog.records)
     assert (record["event"], mount.open_streams) == ("internal_error", set())
+
+
+def test_writing_after_the_client_has_disconnected_is_no_error() -> None:
+    async def scenario() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+        stream = EventStream(transport, transport.close)
+        theirs.close()
+        transport.abort()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        stream.write(b"data")  # uvloop's transport raises RuntimeError
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())

@@ -1,0 +1,124 @@
+"""What a program may register through the control socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.config import ControlSettings, load
+from svcnode.config.registration import FILE_OPTIONS, LOCAL_KINDS, PATH, define_registered
+from svcnode.core.errors import ConfigError
+from svcnode.core.model import Impact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from svcnode.config import Settings
+    from svcnode.definition import Definition
+
+ENVIRON = {"SECRET": "hunter2hunter2"}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    file = tmp_path / "svcnode.toml"
+    file.write_text('[defaults]\ninterval = "7s"\nimpact = "critical"\n[[services]]\nid = "a"\nprobe = "tcp://a:1"\n')
+    return load(file, {"HOME": "/nowhere"})
+
+
+def with_exec(settings: Settings) -> Settings:
+    assert isinstance(settings.control, ControlSettings)
+    return settings._replace(control=settings.control._replace(allows_exec=True))
+
+
+def register(settings: Settings, **options: Any) -> Definition:
+    return define_registered("indexer", options, settings, ENVIRON)
+
+
+def error_of(settings: Settings, **options: Any) -> tuple[tuple[str | int, ...], str]:
+    """The path of the key that is refused, and the text."""
+    with pytest.raises(ConfigError) as caught:
+        register(settings, **options)
+    assert caught.value.path[: len(PATH)] == PATH
+    return caught.value.path[len(PATH) :], str(caught.value)
+
+
+def test_a_service_with_a_ttl_sends_heartbeats(settings: Settings) -> None:
+    definition = register(settings, ttl="5s", name="Indexer", description="of blocks")
+    assert (definition.service.id, definition.service.name, definition.service.policy.ttl_s) == (
+        "indexer",
+        "Indexer",
+        5.0,
+    )
+    assert definition.probe_config is None
+
+
+def test_a_service_with_a_probe_has_the_defaults_of_the_file(settings: Settings) -> None:
+    definition = register(settings, probe="tcp://127.0.0.1:1")
+    assert definition.probe_config is not None
+    assert (definition.probe_config.schedule.interval_s, definition.service.impact) == (7.0, Impact.CRITICAL)
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({}, ()),
+        ({"ttl": "5s", "probe": "tcp://127.0.0.1:1"}, ()),
+        ({"ttl": "5s", "id": "other"}, ("id",)),
+        ({"ttl": "5s", "id": "indexer"}, ("id",)),
+        ({"ttl": "5s", "status": "Up"}, ("status",)),
+        ({"ttl": 5}, ("ttl",)),
+        ({"ttl": "0s"}, ("ttl",)),
+        ({"ttl": "5s?rise=2"}, ("ttl",)),
+        ({"ttl": "5s", "rise": 2}, ("rise",)),
+        ({"ttl": "5s", "name": "\n"}, ("name",)),
+        ({"probe": "gopher://127.0.0.1"}, ("probe",)),
+        ({"probe": {"url": "http://127.0.0.1", "expcet": 5}}, ("probe", "expcet")),
+        ({"probe": {}}, ("probe",)),
+        ({"probe": "tcp://127.0.0.1:1", "timeout": "-9s"}, ("timeout",)),
+        ({"probe": "tcp://127.0.0.1:1", "timeout": "9s"}, ()),  # longer than the interval of the defaults
+    ],
+)
+def test_an_error_has_the_path_of_the_key(settings: Settings, options: Any, path: tuple[str, ...]) -> None:
+    assert error_of(settings, **options)[0] == path
+
+
+@pytest.mark.parametrize("kind", sorted(LOCAL_KINDS))
+def test_a_probe_of_this_machine_is_refused(settings: Settings, kind: str) -> None:
+    for probe in (f"{kind}:/bin/true", f"{kind.upper()}:/bin/true", {"url": f"{kind}:/bin/true"}):
+        path, text = error_of(settings, probe=probe)
+        assert path == ("probe",)
+        assert "allow_exec" in text
+
+
+@pytest.mark.parametrize("option", sorted(FILE_OPTIONS))
+def test_an_option_that_reads_a_file_is_refused(settings: Settings, option: str) -> None:
+    path, text = error_of(settings, probe={"url": "https://127.0.0.1", option: "/etc/hostname"})
+    assert path == ("probe", option)
+    assert "allow_exec" in text
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        "redis://:${SECRET}@127.0.0.1",
+        {"url": "http://127.0.0.1", "headers": {"Authorization": "${SECRET}"}},
+        {"url": "redis://127.0.0.1", "password": {"file": "/etc/hostname"}},
+    ],
+)
+def test_a_secret_of_the_node_is_refused(settings: Settings, probe: Any) -> None:
+    path, text = error_of(settings, probe=probe)
+    assert path == ("probe",)
+    assert "allow_exec" in text
+
+
+def test_allow_exec_allows_programs_files_and_secrets(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("hunter2hunter2")
+    for probe in (
+        "exec:/bin/true",
+        f"file:{tmp_path}/password",
+        "redis://:${SECRET}@127.0.0.1",
+        {"url": "redis://127.0.0.1", "password": {"file": f"{tmp_path}/password"}},
+    ):
+        assert register(with_exec(settings), probe=probe).probe_config is not None

@@ -1,0 +1,59 @@
+"""Bodies of requests: kept where the application reads them, otherwise only counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from svcnode.api.spec import Response
+from svcnode.server.parser import ParsedRequest, RequestParser
+from svcnode.server.state import ServerLimits
+
+HEAD = b"PUT /v1/services/a HTTP/1.1\r\nHost: a\r\n"
+WHOLE = HEAD + b"Content-Length: 11\r\n\r\nhello world"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"
+
+
+def parse(data: bytes, *, keeps_body: bool = True, step: int | None = None) -> list[ParsedRequest | Response]:
+    """All requests in the data, which arrives in parts of `step` bytes."""
+    parser = RequestParser(ServerLimits(body_bytes=100), keeps_body=keeps_body)
+    found = []
+    for start in range(0, len(data), step or len(data)):
+        parser.add(data[start : start + (step or len(data))])
+        while (parsed := parser.next_request()) is not None:
+            found.append(parsed)
+            if isinstance(parsed, Response):
+                return found
+    return found
+
+
+def bodies(found: list[ParsedRequest | Response]) -> list[bytes]:
+    return [one.request.body for one in found if isinstance(one, ParsedRequest)]
+
+
+@pytest.mark.parametrize("step", [None, 1, 7])
+@pytest.mark.parametrize("data", [WHOLE, CHUNKED], ids=["whole", "chunked"])
+def test_a_body_is_kept_however_it_arrives(data: bytes, step: int | None) -> None:
+    assert bodies(parse(data, step=step)) == [b"hello world"]
+
+
+def test_a_body_is_not_kept_if_nothing_reads_it() -> None:
+    assert bodies(parse(WHOLE, keeps_body=False)) == [b""]
+
+
+def test_the_body_of_one_request_is_not_part_of_the_next() -> None:
+    without = HEAD + b"Content-Length: 0\r\n\r\n"
+    assert bodies(parse(WHOLE + without + CHUNKED)) == [b"hello world", b"", b"hello world"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEAD + b"Content-Length: 101\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101 + b"\r\n0\r\n\r\n",
+    ],
+    ids=["whole", "chunked"],
+)
+def test_a_body_that_is_too_large_is_refused(data: bytes) -> None:
+    [refused] = parse(data)
+    assert isinstance(refused, Response)
+    assert refused.code == 413
