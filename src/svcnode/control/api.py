@@ -86,7 +86,7 @@ class ControlApp:
         return make_response(200, _openapi())
 
     async def get_drain(self, request: Request, _: str) -> Response:
-        return _document(200, self._found(DRAIN))
+        return self._document(200, self._found(DRAIN))
 
     async def put_drain(self, request: Request, _: str) -> Response:
         return await self._put(request, DRAIN, _fields(request, _REASON))
@@ -95,7 +95,7 @@ class ControlApp:
         return await self._delete(request, DRAIN)
 
     async def get_maintenance(self, request: Request, _: str) -> Response:
-        return _document(200, self._found(MAINTENANCE))
+        return self._document(200, self._found(MAINTENANCE))
 
     async def put_maintenance(self, request: Request, _: str) -> Response:
         return await self._put(request, MAINTENANCE, _maintenance(request))
@@ -133,7 +133,7 @@ class ControlApp:
         return await self._delete(request, service_path(name))
 
     async def get_status(self, request: Request, name: str) -> Response:
-        return _document(200, self._found(status_path(name)))
+        return self._document(200, self._found(status_path(name)))
 
     async def put_status(self, request: Request, name: str) -> Response:
         fields = _fields(request, _STATUS)
@@ -147,7 +147,7 @@ class ControlApp:
         return make_response(204)
 
     async def get_service_maintenance(self, request: Request, name: str) -> Response:
-        return _document(200, self._found(maintenance_path(name)))
+        return self._document(200, self._found(maintenance_path(name)))
 
     async def put_service_maintenance(self, request: Request, name: str) -> Response:
         return await self._put(request, maintenance_path(_service_id(name)), _maintenance(request))
@@ -158,11 +158,12 @@ class ControlApp:
     # ---- issues
 
     async def get_issues(self, request: Request, _: str) -> Response:
-        issues = self.resources.issues()
-        return _json(200, {"issues": [{"name": name, **_public(document)} for name, document in issues.items()]})
+        fields = self.resources.public_fields
+        issues = [{"name": name, **fields(document)} for name, document in self.resources.issues().items()]
+        return _json(200, {"issues": issues})
 
     async def get_issue(self, request: Request, name: str) -> Response:
-        return _document(200, self._found(issue_path(name)))
+        return self._document(200, self._found(issue_path(name)))
 
     async def put_issue(self, request: Request, name: str) -> Response:
         if len(name) > MAX_ISSUE_NAME_CHARS:
@@ -178,11 +179,14 @@ class ControlApp:
     async def _put(self, request: Request, path: str, value: dict[str, Any]) -> Response:
         applied = await self.resources.change(ChangeRequest(path, value, _precondition(request)))
         assert applied.document is not None
-        return _document(201 if applied.is_new else 200, applied.document)
+        return self._document(201 if applied.is_new else 200, applied.document)
 
     async def _delete(self, request: Request, path: str) -> Response:
         await self.resources.change(ChangeRequest(path, None, _precondition(request)))
         return make_response(204)
+
+    def _document(self, code: int, document: Document) -> Response:
+        return _json(code, self.resources.public_fields(document), ("ETag", f'"{document.revision}"'))
 
     def _found(self, path: str) -> Document:
         document = self.resources.get(path)
@@ -342,15 +346,6 @@ def _json(code: int, value: Any, *headers: tuple[str, str]) -> Response:  # noqa
 
 def _service(code: int, service: Mapping[str, Any]) -> Response:
     return _json(code, service, *([("ETag", f'"{service["revision"]}"')] if "revision" in service else []))
-
-
-def _document(code: int, document: Document) -> Response:
-    return _json(code, _public(document), ("ETag", f'"{document.revision}"'))
-
-
-def _public(document: Document) -> dict[str, Any]:
-    fields = {key: value for key, value in document.value.items() if not key.endswith("_s")}
-    return {**fields, "revision": document.revision}
 
 
 def _error(exc: ControlError, *headers: tuple[str, str]) -> Response:

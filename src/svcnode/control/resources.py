@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -239,7 +240,19 @@ class Resources:
     # ---- reading
 
     def get(self, path: str) -> Document | None:
-        return self._documents.get(path)
+        document = self._documents.get(path)
+        return None if document is None or self._has_ended(document) else document
+
+    def _has_ended(self, document: Document) -> bool:
+        """A maintenance that has ended is deleted soon after."""
+        return document.value.get("ends_at_s", math.inf) <= self._node.now_s()
+
+    def public_fields(self, document: Document) -> dict[str, Any]:
+        """Without times of the monotonic clock. The end of maintenance is given as the wall clock is now."""
+        fields = {key: value for key, value in document.value.items() if not key.endswith("_s")}
+        if "ends_at_s" in document.value:
+            fields["until"] = self._iso(document.value["ends_at_s"])
+        return {**fields, "revision": document.revision}
 
     def services(self) -> list[dict[str, Any]]:
         return [self._service_fields(service.id) for service, _ in self._node]
@@ -256,8 +269,11 @@ class Resources:
         maintenance = self._node.maintenance(service_id)
         if maintenance is None:
             return None
-        until = iso_time(self._node.wall_time_s(maintenance.ends_at_s))
+        until = self._iso(maintenance.ends_at_s)
         return {"until": until, "by": maintenance.by, "reason": maintenance.reason, "source": maintenance.source}
+
+    def _iso(self, at_s: float) -> str:
+        return iso_time(self._node.wall_time_s(at_s))
 
     def _service_fields(self, service_id: str, document: Document | None = None) -> dict[str, Any]:
         found = self._node.find(service_id)
@@ -411,9 +427,9 @@ class Resources:
     def _checked_maintenance(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
         if path != MAINTENANCE and not self._has_service(transaction, _id_of(path)):
             raise ControlError(404, "Service not found")
-        now_s = self._node.now_s()
-        until_s = self._node.wall_time_s(now_s) + parse_duration_s(value["duration"])
-        return {**value, "until": iso_time(until_s), "until_s": until_s, "at_s": now_s}
+        ends_at_s = self._node.now_s() + parse_duration_s(value["duration"])
+        # After a restart of the machine, only the time of the wall clock is left.
+        return {**value, "ends_at_s": ends_at_s, "until_s": self._node.wall_time_s(ends_at_s)}
 
     def _has_expired(self, transaction: Transaction, service_id: str) -> bool:
         found = self._node.find(service_id)
@@ -497,17 +513,13 @@ class Resources:
         self._node.record(service_id, verdict, at_s=at_s)
 
     def _apply_maintenance(self, path: str, document: Document | None) -> None:
-        """It ends by the wall clock, which a restart of the machine does not stop, and after its duration at most."""
         service_id = None if path == MAINTENANCE else _id_of(path)
         self._maintenance.discard(path)
         if document is None:
             self._node.end_maintenance(service_id, source="control")
             return
         value, now_s = document.value, self._node.now_s()
-        ends_at_s = min(
-            value["at_s"] + parse_duration_s(value["duration"]),
-            now_s + value["until_s"] - self._node.wall_time_s(now_s),
-        )
+        ends_at_s = value["ends_at_s"]
         self._maintenance.add(path)
         if ends_at_s > now_s:
             maintenance = Maintenance("control", ends_at_s, value.get("by", ""), value.get("reason", ""))
@@ -567,7 +579,9 @@ class Resources:
             if _is_child(path, "status"):
                 value = {**value, "at_s": None}
             elif _is_maintenance(path):
-                value = {**value, "at_s": self._node.now_s()}
+                now_s = self._node.now_s()
+                left_s = min(value["until_s"] - self._node.wall_time_s(now_s), parse_duration_s(value["duration"]))
+                value = {**value, "ends_at_s": now_s + left_s}
             elif _is_service(path):
                 value = {**value, "registered_at_s": self._node.now_s()}
             documents[path] = document._replace(value=value)

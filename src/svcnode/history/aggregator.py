@@ -5,8 +5,8 @@ steps of a few hundred, and adds the minute to the backlog. An accumulator that 
 first, so every change counts in its own minute.
 
 Time counts only while this process runs. `tick` is called about once per second; if the calls stop for longer (the
-process was stopped, the machine slept) or the clock was set, the time in between counts for no status. Neither does the
-time of maintenance, so availability leaves it out.
+process was stopped, the machine slept) or the clock was set, the time in between counts for no status. Time in
+maintenance is counted on its own, so availability leaves it out.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class _Accumulator:
         "in_maintenance",
         "latency_max_s",
         "latency_sum_s",
+        "maintenance_s",
         "seconds",
         "since_s",
         "status",
@@ -61,20 +62,25 @@ class _Accumulator:
         self.window = window
         self.since_s = window.begin_s  # the seconds are counted up to here
         self.status = status  # None: the service is not registered
-        self.in_maintenance = in_maintenance  # its time counts for no status
+        self.in_maintenance = in_maintenance
         self.seconds = [0.0, 0.0, 0.0]
+        self.maintenance_s = 0.0
         self.checks = self.failures = 0
         self.latency_sum_s = self.latency_max_s = 0.0
 
     def count_to(self, at_s: float) -> None:
-        if self.status is not None and not self.in_maintenance:
-            self.seconds[_STATUS_INDEX[self.status]] += at_s - self.since_s
+        if self.status is not None:
+            if self.in_maintenance:
+                self.maintenance_s += at_s - self.since_s
+            else:
+                self.seconds[_STATUS_INDEX[self.status]] += at_s - self.since_s
         self.since_s = at_s
 
     @property
     def bucket(self) -> Bucket:
         times = (self.window.minute_s, *self.seconds)
-        return Bucket._make((*times, self.checks, self.failures, self.latency_sum_s, self.latency_max_s))
+        checks = (self.checks, self.failures, self.latency_sum_s, self.latency_max_s)
+        return Bucket._make((*times, *checks, self.maintenance_s))
 
 
 class MinuteAggregator:
@@ -186,7 +192,7 @@ class MinuteAggregator:
             return accumulator
         previous = accumulator.window
         accumulator.count_to(previous.end_s)
-        if (bucket := accumulator.bucket).known_s or bucket.checks:
+        if (bucket := accumulator.bucket).observed_s or bucket.checks:
             previous.buckets[service_id] = bucket
         if accumulator.status is None:
             del self._accumulators[service_id]

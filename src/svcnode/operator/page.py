@@ -239,19 +239,18 @@ def _latency(service: ServiceDetails) -> str:
     return f'<data value="{duration_ms}">{format_latency(duration_ms)}</data>'
 
 
-def _availability(buckets: Iterable[Bucket]) -> str:
-    share = availability(buckets)
-    if share is None:
-        return f'<data value="">{EMPTY_CELL}</data>'
-    return f'<data value="{share:.6f}">{format_percent(share)}</data>'
+def _availability(buckets: Sequence[Bucket]) -> str:
+    share, maintenance_s = availability(buckets), sum(bucket.maintenance_s for bucket in buckets)
+    value = "" if share is None else f"{share:.6f}"
+    maintenance = f' data-maintenance="{int(maintenance_s)}"' if maintenance_s >= 1 else ""
+    return f'<data value="{value}"{maintenance}>{format_availability(share, maintenance_s)}</data>'
 
 
-def availability(buckets: Iterable[Bucket]) -> float | None:
+def availability(buckets: Sequence[Bucket]) -> float | None:
     """The share of the known time in which the service was Up.
 
     Time without a running node is not known, and time in maintenance is left out.
     """
-    buckets = list(buckets)
     up_s = sum(bucket.up_s for bucket in buckets)
     known_s = sum(bucket.known_s for bucket in buckets)
     return up_s / known_s if known_s > 0 else None
@@ -278,6 +277,12 @@ def read_static(name: str) -> bytes:
 
 def format_age(seconds: float | None) -> str:
     return EMPTY_CELL if seconds is None else f"{format_coarse_duration(seconds)} ago"
+
+
+def format_availability(share: float | None, maintenance_s: float) -> str:
+    """Time in maintenance is left out of the share."""
+    text = EMPTY_CELL if share is None else format_percent(share)
+    return text if maintenance_s < 1 else f"{text} without {format_coarse_duration(maintenance_s)} of maintenance"
 
 
 def format_percent(share: float) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -307,6 +308,10 @@ def maintain(agent: ControlAgent, service_id: str | None = "indexer", **fields: 
     return agent.send("PUT", path, {"duration": "2h", **fields})
 
 
+def until_s(response: Response) -> float:
+    return datetime.fromisoformat(body_of(response)["until"]).timestamp()
+
+
 @pytest.mark.parametrize("service_id", ["indexer", None])
 def test_maintenance_survives_a_restart_and_is_not_extended_by_it(agent: ControlAgent, service_id: str | None) -> None:
     register(agent)
@@ -323,27 +328,51 @@ def test_maintenance_survives_a_restart_and_is_not_extended_by_it(agent: Control
     assert agent.node.maintenance(service_id) is None
 
 
-def test_maintenance_ends_by_the_wall_clock_across_a_restart(
+@pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
+def test_setting_the_wall_clock_moves_the_shown_end_of_maintenance_and_not_its_length(
+    agent: ControlAgent, step_s: float
+) -> None:
+    register(agent)
+    before = until_s(maintain(agent))
+    agent.wall_offset_s += step_s
+    agent.now_s += 600
+    for is_restarted in (False, True):
+        if is_restarted:
+            agent.restart()  # of the node; the machine goes on, and its monotonic clock with it
+        maintenance = agent.node.maintenance("indexer")
+        assert maintenance is not None
+        assert maintenance.ends_at_s == 1000.0 + 7200
+        assert until_s(agent.send("GET", "/v1/services/indexer/maintenance")) == before + step_s
+        listed = body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"]
+        assert listed["until"] == body_of(agent.send("GET", "/v1/services/indexer/maintenance"))["until"]
+    agent.now_s = 1000.0 + 7200
+    assert agent.node.maintenance("indexer") is None
+
+
+def test_after_a_restart_of_the_machine_maintenance_ends_by_the_wall_clock(
     agent: ControlAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(agent)
     maintain(agent)
-    monkeypatch.setattr(store_module, "_boot_id", lambda: "another")
-    agent.now_s, agent.wall_offset_s = 5.0, 995.0 + 600  # ten minutes later
-    agent.restart()
-    maintenance = agent.node.maintenance("indexer")
-    assert maintenance is not None
-    assert maintenance.ends_at_s == pytest.approx(5.0 + 6600)
-    agent.wall_offset_s += 3000.0
-    agent.restart()
-    maintenance = agent.node.maintenance("indexer")
-    assert maintenance is not None
-    assert maintenance.ends_at_s == pytest.approx(5.0 + 3600)
-    agent.wall_offset_s = -86_400.0  # a clock that is set back does not make it longer
-    agent.restart()
-    maintenance = agent.node.maintenance("indexer")
-    assert maintenance is not None
-    assert maintenance.ends_at_s <= 5.0 + 7200
+
+    def left_s_after_boot(wall_offset_s: float) -> float:
+        monkeypatch.setattr(store_module, "_boot_id", lambda: f"of {wall_offset_s}")
+        agent.now_s, agent.wall_offset_s = 5.0, wall_offset_s
+        agent.restart()
+        maintenance = agent.node.maintenance("indexer")
+        return 0.0 if maintenance is None else maintenance.ends_at_s - agent.now_s
+
+    began_s = 1e9 + 1000.0 - 5.0
+    assert left_s_after_boot(began_s + 600) == pytest.approx(6600)
+    assert left_s_after_boot(began_s + 3600) == pytest.approx(3600)
+    assert left_s_after_boot(began_s - 86_400) == pytest.approx(7200)  # a wrong clock does not make it longer
+    assert left_s_after_boot(began_s + 7200) == 0.0
+
+
+def test_a_maintenance_that_has_ended_is_not_found_before_it_is_deleted(agent: ControlAgent) -> None:
+    maintain(agent, None)
+    agent.now_s += 7200
+    assert agent.send("GET", "/v1/maintenance").code == 404
 
 
 def test_the_document_of_a_maintenance_is_deleted_at_its_end(agent: ControlAgent) -> None:

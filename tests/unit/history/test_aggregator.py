@@ -335,7 +335,7 @@ def test_a_registered_service_has_a_status_for_all_the_time(steps: list[tuple[An
     assert known_s == pytest.approx(harness.now_s - NOON, abs=1e-4)
 
 
-def test_time_in_maintenance_counts_for_no_status_and_its_checks_are_counted() -> None:
+def test_time_in_maintenance_is_counted_apart_from_the_statuses_and_its_checks_are_counted() -> None:
     backlog = Backlog()
     aggregator = MinuteAggregator(0.0, backlog)
     aggregator.set_status("db", Status.UP, 0.0, 0.0)
@@ -351,7 +351,8 @@ def test_time_in_maintenance_counts_for_no_status_and_its_checks_are_counted() -
         if second == 130:
             aggregator.set_status("db", Status.DOWN, 130.0, 130.0)
     buckets = aggregator.unwritten_buckets(["db"])["db"]
-    assert [(bucket.begin_s, bucket.up_s, bucket.down_s, bucket.checks) for bucket in buckets] == [
-        (0, 30.0, 0.0, 1),
-        (120, 0.0, 20.0, 0),
+    assert [(one.begin_s, one.up_s, one.down_s, one.maintenance_s, one.checks) for one in buckets] == [
+        (0, 30.0, 0.0, 30.0, 1),
+        (60, 0.0, 0.0, 60.0, 0),
+        (120, 0.0, 20.0, 10.0, 0),
     ]
