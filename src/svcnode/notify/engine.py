@@ -44,8 +44,9 @@ class Notification:
 class AlertEngine:
     """Begins with the state of a node; a service that is Down counts as not notified.
 
-    During maintenance, an alert is held: it sees no changes. At the end, it sees the state of then, so what is still
-    wrong is notified. The alert of the node is held if its health comes only from services in maintenance.
+    During maintenance, an alert is held: it sees no changes. At the end, it sees the state of then: what is still wrong
+    is notified, and the end of a problem that was notified before. The alert of the node is also held while only
+    services in maintenance keep it from being healthy, or make it better than notified.
     """
 
     def __init__(self, policy: AlertPolicy, node: Node, now_s: float) -> None:
@@ -165,7 +166,6 @@ class AlertEngine:
                 self._not_up_in_maintenance.add(alert.service.id)
             self._hold(alert)
             return
-        self._held.discard(alert.service.id)
         # Without evidence, no check has finished since the registration or the new probe.
         was_starting = alert.observed.is_starting or state.last_evidence_at_s is None
         alert.observe(
@@ -178,6 +178,7 @@ class AlertEngine:
                 is_starting=was_starting and state.status is Status.INITIALIZING,
             )
         )
+        self._end_hold(alert)
         self._track_not_up(alert.service.id, alert if is_counted else None)
         self._schedule(alert, now_s)
 
@@ -197,15 +198,26 @@ class AlertEngine:
         self._waiting.pop(alert.key, None)
         alert.due_at_s = math.inf
 
+    def _end_hold(self, alert: Alert) -> None:
+        if alert.key in self._held:
+            self._held.discard(alert.key)
+            alert.end_hold()
+
     def _update_node(self, health: Health, now_s: float) -> None:
         self._health = health
-        is_by_maintenance = bool(self._not_up_in_maintenance) and not (self._not_up or self._issues)
-        if self._registry.maintenance() is not None or (health is not Health.HEALTHY and is_by_maintenance):
+        if self._registry.maintenance() is not None or self._is_by_maintenance(health):
             self._hold(self._node)
             return
-        self._held.discard(None)
         self._node.observe(Observation(health, now_s, is_starting=not (self._failing or self._issues)))
+        self._end_hold(self._node)
         self._schedule(self._node, now_s)
+
+    def _is_by_maintenance(self, health: Health) -> bool:
+        if health < self._node.notified_health:
+            held = (self._alerts[key] for key in self._held if key is not None)
+            return any(alert.notified_health is not Health.HEALTHY for alert in held)
+        is_only_cause = bool(self._not_up_in_maintenance) and not (self._not_up or self._issues)
+        return health is not Health.HEALTHY and is_only_cause
 
     def _schedule(self, alert: Alert, now_s: float) -> None:
         if alert.key in self._held:

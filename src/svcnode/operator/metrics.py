@@ -92,7 +92,7 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         services = [*self._context.node]
-        yield from self._node_metrics()
+        yield from self._node_metrics(services)
         yield from _service_counts(services)
         yield from self._service_metrics(services[:MAX_SERVICES])
         yield self._failures_by_code()
@@ -100,7 +100,7 @@ class NodeCollector(Collector):
         yield from self._agent_metrics()
         yield from self._notification_metrics()
 
-    def _node_metrics(self) -> Iterator[Metric]:
+    def _node_metrics(self, services: Sequence[tuple[Service, ServiceState]]) -> Iterator[Metric]:
         node = self._context.node
         identity, condition, health = node.identity, node.condition, node.health
         names = {"name": identity.node_name, "version": identity.node_version, "spec_version": identity.spec_version}
@@ -113,6 +113,11 @@ class NodeCollector(Collector):
         yield _gauge("svcnode_node_starting", "1 until the node has started.", condition.starting)
         yield _gauge("svcnode_node_draining", "1 while the node drains before it stops.", condition.draining)
         yield _gauge("svcnode_node_issues", "Issues that the program has reported.", len(condition.issues))
+        yield _gauge(
+            "svcnode_node_maintenance",
+            "1 while the node is in maintenance, or only services in maintenance keep it from being healthy.",
+            _is_held(node, services),
+        )
         yield _counter(
             "svcnode_node_transitions", "Changes of the health of the node.", self._context.check_stats.node_transitions
         )
@@ -236,6 +241,17 @@ def _service_statuses(services: Iterable[ServiceSample]) -> Metric:
         for status in Status:
             family.add_metric([service.id, status.value], status is state.status)
     return family
+
+
+def _is_held(node: Node, services: Iterable[tuple[Service, ServiceState]]) -> bool:
+    """Whether alerts about the node are held, as those of `AlertEngine` are."""
+    if node.maintenance() is not None:
+        return True
+    not_up = [
+        service.id for service, state in services if service.impact is not Impact.NONE and state.status is not Status.UP
+    ]
+    has_other_cause = node.condition.draining or node.condition.issues
+    return bool(not_up) and not has_other_cause and all(node.maintenance(service_id) for service_id in not_up)
 
 
 def _service_maintenance(services: Iterable[ServiceSample], node: Node) -> Metric:

@@ -24,6 +24,7 @@ from svcnode.node import Node
 from tests.support.control_agent import (
     CONFIGURED,
     ISSUES,
+    MAINTENANCE,
     MATCHES,
     OPTIONS,
     REASONS,
@@ -468,8 +469,16 @@ OPERATIONS = st.one_of(
     ),
     st.builds(
         Operation,
+        st.just("PUT"),
+        st.sampled_from(["maintenance", "node_maintenance"]),
+        st.sampled_from(SERVICE_IDS),
+        st.sampled_from(MAINTENANCE),
+        st.sampled_from(MATCHES),
+    ),
+    st.builds(
+        Operation,
         st.just("DELETE"),
-        st.just("service"),
+        st.sampled_from(["service", "maintenance", "node_maintenance"]),
         st.sampled_from(SERVICE_IDS),
         st.none(),
         st.sampled_from(MATCHES),

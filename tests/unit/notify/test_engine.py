@@ -580,17 +580,74 @@ def test_what_is_right_again_at_the_end_of_maintenance_is_not_notified() -> None
     assert not harness.notifications
 
 
-def test_a_problem_from_before_is_resolved_after_the_maintenance() -> None:
+def test_a_recovery_during_maintenance_is_notified_at_its_end_with_the_time_of_the_recovery() -> None:
     harness = Harness(AlertPolicy(repeat_interval_s=600.0))
     harness.add("db", "queue")
     harness.down("db")
     harness.wait(60)
     maintain(harness, "db", 3600)
     harness.wait(3000)
-    assert len(harness.notifications) == 1  # no reminders
     harness.up("db")
+    harness.wait(599)
+    assert len(harness.notifications) == 1  # neither reminders nor the recovery
     harness.wait(7200)
-    assert [one for one in harness.notifications[1:] if "db" in change_types(one)][-1].health is Health.HEALTHY
+    assert len(harness.notifications) == 2
+    assert change_types(harness.last) == {None: ChangeType.RECOVERED, "db": ChangeType.RECOVERED}
+    assert change_of(harness.last, "db").duration_s == 3060.0
+
+
+@pytest.mark.parametrize("service_id", ["db", None])
+def test_a_problem_that_waits_when_maintenance_begins_is_notified_at_the_end_only_if_it_lasts(
+    service_id: str | None,
+) -> None:
+    for is_over in (True, False):
+        harness = Harness()
+        harness.add("db")
+        harness.down("db")
+        maintain(harness, service_id, 3600)
+        harness.wait(60)
+        if is_over:
+            harness.up("db")
+        harness.wait(7200)
+        expected = [] if is_over else [{None: ChangeType.WORSE, "db": ChangeType.WORSE}]
+        assert list(map(change_types, harness.notifications)) == expected
+
+
+def test_a_node_whose_health_recovers_only_because_maintenance_lowers_an_impact_has_not_recovered() -> None:
+    harness = Harness()
+    harness.add("queue")
+    harness.node.add(define("db", impact="critical", maintenance_impact="none"))
+    harness.down("db")
+    harness.wait(60)
+    maintain(harness, "db", 3600)
+    assert harness.node.health is Health.HEALTHY
+    harness.wait(7200)
+    assert len(harness.notifications) == 1
+    harness.down("queue")
+    harness.wait(60)
+    assert change_types(harness.last) == {"queue": ChangeType.WORSE}
+
+
+def test_a_node_that_gets_worse_is_notified_while_a_problem_from_before_is_held() -> None:
+    harness = Harness()
+    harness.add("db", "cache", impact="partial")
+    harness.add("queue")
+    harness.down("db")
+    harness.wait(60)
+    maintain(harness, "db", 3600)
+    harness.up("db")
+    harness.down("queue")
+    harness.wait(60)
+    assert change_types(harness.last) == {None: ChangeType.WORSE, "queue": ChangeType.WORSE}
+
+
+def test_flapping_from_before_maintenance_is_not_notified_after_it() -> None:
+    harness = Harness(AlertPolicy(services="all", group_wait_s=100.0))
+    harness.add("db")
+    flap(harness, times=3, every_s=10.0)
+    maintain(harness, None, 3600)
+    harness.wait(7200)
+    assert not harness.notifications
 
 
 def test_other_services_are_notified_with_the_health_of_the_node() -> None:
