@@ -245,7 +245,8 @@ class Resources:
 
     def _has_ended(self, document: Document) -> bool:
         """A maintenance that has ended is deleted soon after."""
-        return document.value.get("ends_at_s", math.inf) <= self._node.now_s()
+        ends_at_s: float = document.value.get("ends_at_s", math.inf)
+        return ends_at_s <= self._node.now_s()
 
     def public_fields(self, document: Document) -> dict[str, Any]:
         """Without times of the monotonic clock. The end of maintenance is given as the wall clock is now."""
