@@ -119,6 +119,7 @@ class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
+    push_token: str | dict[str, Any]
 
 
 class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):
