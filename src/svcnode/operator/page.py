@@ -240,10 +240,10 @@ def _latency(service: ServiceDetails) -> str:
 
 
 def _availability(buckets: Sequence[Bucket]) -> str:
-    share, maintenance_s = availability(buckets), sum(bucket.maintenance_s for bucket in buckets)
+    share, has_maintenance = availability(buckets), any(bucket.maintenance_s for bucket in buckets)
     value = "" if share is None else f"{share:.6f}"
-    maintenance = f' data-maintenance="{int(maintenance_s)}"' if maintenance_s >= 1 else ""
-    return f'<data value="{value}"{maintenance}>{format_availability(share, maintenance_s)}</data>'
+    maintenance = " data-maintenance" if has_maintenance else ""
+    return f'<data value="{value}"{maintenance}>{format_availability(share, has_maintenance=has_maintenance)}</data>'
 
 
 def availability(buckets: Sequence[Bucket]) -> float | None:
@@ -279,10 +279,11 @@ def format_age(seconds: float | None) -> str:
     return EMPTY_CELL if seconds is None else f"{format_coarse_duration(seconds)} ago"
 
 
-def format_availability(share: float | None, maintenance_s: float) -> str:
+def format_availability(share: float | None, *, has_maintenance: bool) -> str:
     """Time in maintenance is left out of the share."""
-    text = EMPTY_CELL if share is None else format_percent(share)
-    return text if maintenance_s < 1 else f"{text} without {format_coarse_duration(maintenance_s)} of maintenance"
+    if share is None:
+        return "only maintenance" if has_maintenance else EMPTY_CELL
+    return format_percent(share) + (" without maintenance" if has_maintenance else "")
 
 
 def format_percent(share: float) -> str:

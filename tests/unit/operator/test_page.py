@@ -350,7 +350,7 @@ def test_maintenance_is_left_out_of_availability_and_stated() -> None:
     worked_on = [Bucket(0, up_s=30.0, down_s=10.0, maintenance_s=3560.0), Bucket(3600, maintenance_s=3600.0)]
     assert page.availability(worked_on) == 0.75
     assert page.availability(worked_on[1:]) is None
-    assert page.format_availability(0.75, 7200.0) == "75.00 % without 2 h of maintenance"
-    assert page.format_availability(None, 3600.0) == f"{page.EMPTY_CELL} without 1 h of maintenance"
-    assert page.format_availability(0.75, 0.9) == "75.00 %"
+    assert page.format_availability(0.75, has_maintenance=True) == "75.00 % without maintenance"
+    assert page.format_availability(None, has_maintenance=True) == "only maintenance"
+    assert page.format_availability(None, has_maintenance=False) == page.EMPTY_CELL
     assert page.availability([]) is None

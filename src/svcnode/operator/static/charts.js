@@ -20,7 +20,7 @@ export function availability(buckets) {
   return known > 0 ? buckets.reduce((sum, bucket) => sum + bucket[1], 0) / known : null;
 }
 
-export const maintenanceSeconds = (buckets) => buckets.reduce((sum, bucket) => sum + bucket[8], 0);
+export const hasMaintenance = (buckets) => buckets.some((bucket) => bucket[8] > 0);
 
 // ---- drawing
 

@@ -27,9 +27,9 @@ export function percent(share) {
 }
 
 // Time in maintenance is left out of the share.
-export function availabilityText({ availability, maintenanceSeconds }) {
-  const share = availability === null ? EMPTY_CELL : percent(availability);
-  return maintenanceSeconds < 1 ? share : `${share} without ${duration(maintenanceSeconds)} of maintenance`;
+export function availabilityText({ availability, hasMaintenance }) {
+  if (availability === null) return hasMaintenance ? "only maintenance" : EMPTY_CELL;
+  return percent(availability) + (hasMaintenance ? " without maintenance" : "");
 }
 
 // Invisible and direction-changing characters are shown as escape sequences, as in the log.

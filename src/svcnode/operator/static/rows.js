@@ -3,7 +3,7 @@
 // Rows are grouped in chunks. The browser observes chunks instead of rows: observing 2,000 rows makes scrolling slow,
 // observing 100 chunks does not.
 
-import { availability, drawBars, drawLine, maintenanceSeconds, meanLatency, newBars, newLine, setSliderValue } from "./charts.js";
+import { availability, drawBars, drawLine, hasMaintenance, meanLatency, newBars, newLine, setSliderValue } from "./charts.js";
 import { EMPTY_CELL, SHARED, age, availabilityText, duration, latency } from "./format.js";
 import { RESOLUTIONS, byId, connection, element, main, now, scheduleOnce, services, setText, view, visibleServices } from "./state.js";
 
@@ -69,15 +69,16 @@ function readRow(row) {
     id, order: Number(order), row, link, name: link.textContent, isFixed: "fixed" in row.dataset,
     status, since: time(sinceCell), reason: reasonCell.textContent, code,
     checkedAt: time(checkCell), latency: number(latencyCell), checks: null, drawnChecks: null,
-    availability: number(availabilityCell), maintenanceSeconds: Number(availabilityCell.firstChild.dataset.maintenance ?? 0), buckets: NO_BUCKETS, drawnBuckets: NO_BUCKETS, historyVersion: "",
+    availability: number(availabilityCell), hasMaintenance: "maintenance" in availabilityCell.firstChild.dataset,
+    buckets: NO_BUCKETS, drawnBuckets: NO_BUCKETS, historyVersion: "",
     panel: null, details: null, transitions: null,
   };
 }
 
 // A fixed status is not measured, so it has no availability.
 function availabilityOf({ isFixed }, buckets) {
-  if (isFixed) return { availability: null, maintenanceSeconds: 0 };
-  return { availability: availability(buckets), maintenanceSeconds: maintenanceSeconds(buckets) };
+  if (isFixed) return { availability: null, hasMaintenance: false };
+  return { availability: availability(buckets), hasMaintenance: hasMaintenance(buckets) };
 }
 
 // Data that the rendered table does not contain; it stays valid when the table is replaced.
