@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
 from svcnode.api.raw_path import path_below
 from svcnode.api.spec import Request, Response, parse_prefixes
 from svcnode.core.model import DEFAULT_PREFIX
+from svcnode.core.text import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,27 +30,38 @@ log = logging.getLogger("svcnode.api")
 
 
 def asgi(
-    node: Node, *, prefix: str | Sequence[str] = DEFAULT_PREFIX, fallback: AsgiApplication | None = None
+    node: Node,
+    *,
+    prefix: str | Sequence[str] = DEFAULT_PREFIX,
+    fallback: AsgiApplication | None = None,
+    start: bool = True,
 ) -> AsgiApplication:
     """Return an ASGI application that serves the node's interface.
 
     With `fallback`, requests outside the prefix are passed to that application.
-    As the main application it starts and stops probing with the server. Mounted inside another application it does
-    not; use that application's lifespan: `FastAPI(lifespan=node.lifespan)`.
+    As the main application it starts and stops probing with the server. Mounted inside another application it gets no
+    lifespan; use that of the application: `FastAPI(lifespan=node.lifespan)`. If no lifespan starts probing, the first
+    request does. With `start=False` only the program starts it.
     """
-    return _AsgiApp(node, parse_prefixes(prefix), fallback)
+    return _AsgiApp(node, parse_prefixes(prefix), fallback, start=start)
 
 
 class _AsgiApp:
-    def __init__(self, node: Node, prefixes: tuple[str, ...], fallback: AsgiApplication | None) -> None:
+    def __init__(self, node: Node, prefixes: tuple[str, ...], fallback: AsgiApplication | None, *, start: bool) -> None:
         self._node = node
         self._prefixes = prefixes
         self._fallback = fallback
+        self._should_start = start
+        self._serving_loop: object = self  # no request yet
+        self._probing_task: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._run_lifespan(scope, receive, send)
             return
+        if self._serving_loop is not (loop := _running_loop()):
+            self._serving_loop = loop
+            self._on_first_request(loop)
         path = path_below(scope.get("root_path", ""), scope["path"], scope.get("raw_path"), self._prefixes)
         if self._fallback is not None and not routing.is_under_prefix(path, self._prefixes):
             await self._fallback(scope, receive, send)
@@ -56,6 +70,25 @@ class _AsgiApp:
             await _send_response(routing.respond(self._node, request, self._prefixes), request, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
+
+    def _on_first_request(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """In each event loop: a test client may have one per request."""
+        if not self._should_start or self._node.is_probing:
+            self._node.warn_if_not_probing()
+        elif loop is None:
+            self._node.start_or_warn()
+        else:
+            # Not in the context of the request, which may hold its user or its trace.
+            self._probing_task = loop.create_task(self._probe(), name="svcnode probing", context=Context())
+
+    async def _probe(self) -> None:
+        """Until the event loop cancels its tasks at its end."""
+        try:
+            async with self._node.probing():
+                await asyncio.get_running_loop().create_future()
+        except Exception as exc:
+            log.exception("probing stopped", extra={"event": "probing_stopped"})
+            self._node.warn_if_not_probing(f"checks do not run: {error_text(exc)}")
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Probe during the lifespan of the fallback application; without one, answer the lifespan messages here."""
@@ -80,6 +113,14 @@ class _AsgiApp:
             await send({"type": "lifespan.startup.complete"})
             await receive()  # "lifespan.shutdown"
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """None if the server does not run on asyncio, as Hypercorn with trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _send_response(response: Response, request: Request, send: Send) -> None:

@@ -42,10 +42,12 @@ class _WsgiApp:
         self._prefixes = prefixes
         self._fallback = fallback
         self._should_start = start
-        self._started_in_pid = 0
+        self._serving_pid = 0
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        self._start_once_per_process()
+        if self._serving_pid != os.getpid():
+            self._serving_pid = os.getpid()
+            self._on_first_request()
         path = _raw_path_below_mount(environ, self._prefixes)
         if self._fallback is not None and not routing.is_under_prefix(path, self._prefixes):
             return self._fallback(environ, start_response)
@@ -54,10 +56,12 @@ class _WsgiApp:
         start_response(_status_line(response), list(response.headers))
         return [response.body] if response.body and request.method != "HEAD" else []
 
-    def _start_once_per_process(self) -> None:
-        if self._should_start and self._started_in_pid != os.getpid():
-            self._started_in_pid = os.getpid()
-            self._node.start()
+    def _on_first_request(self) -> None:
+        """In each process: a fork copies this object, but not the thread that runs the checks."""
+        if self._should_start:
+            self._node.start_or_warn()
+        else:
+            self._node.warn_if_not_probing()
 
 
 def _raw_path_below_mount(environ: Environ, prefixes: tuple[str, ...]) -> bytes:
