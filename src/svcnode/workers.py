@@ -248,7 +248,7 @@ class Workers:
         """A worker that cannot read or write the states does not know those of the others: its health is 503."""
         try:
             yield
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, TypeError, ValueError) as exc:  # or another version of svcnode has written a state
             problem = f"cannot share states with other workers in {self._folder}: {exc}"
             if problem != self._problem:
                 log.warning("%s", problem, extra={"event": "workers_failed"})
