@@ -28,7 +28,7 @@ from svcnode.core.model import ChangeKind, Evidence, Outcome, RecentFailures, Se
 from svcnode.core.text import os_error_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from svcnode.core.model import Change
@@ -288,6 +288,13 @@ class ElectedScheduler:
 
     def next_check_in_s(self, service_id: str) -> float | None:
         return self._scheduler.next_check_in_s(service_id) if self._is_elected else None
+
+    def ping(self, answer: Callable[[], object]) -> None:
+        """As that of the scheduler; while another worker runs the checks, at once."""
+        if self._is_elected:
+            self._scheduler.ping(answer)
+        else:
+            answer()
 
     async def _run(self) -> None:
         try:
