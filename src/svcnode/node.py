@@ -52,6 +52,14 @@ class Node(ServiceRegistry):
         scheduler = self._running_scheduler
         return None if scheduler is None else scheduler.next_check_in_s(service_id)
 
+    def ping_scheduler(self, answer: Callable[[], object]) -> None:
+        """Call `answer` from the scheduler, at once if no services are checked. On the event loop of the scheduler."""
+        scheduler = self._running_scheduler
+        if scheduler is None:
+            answer()
+        else:
+            scheduler.ping(answer)
+
     @asynccontextmanager
     async def probing(self, *, max_concurrent_checks: int | None = None) -> AsyncIterator[Node]:
         """Check the services that have a probe while the block runs. A nested block does nothing."""
