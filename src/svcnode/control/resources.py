@@ -32,6 +32,7 @@ from svcnode.definition import define
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
+from svcnode.probes import is_loaded, load_kinds, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -192,11 +193,16 @@ class Resources:
         except (StoreError, ThreadStartError) as exc:
             self._set_problem(str(exc))
         else:
+            services = {
+                _id_of(path): document.value["options"]
+                for path, document in stored.documents.items()
+                if _is_service(path)
+            }
+            await self._load_kinds(services.values())
             self._is_loaded = True
             self._documents, self._revision = stored.documents, stored.revision
-            for path, document in self._documents.items():
-                if _is_service(path):
-                    self._registrations[_id_of(path)] = self._register_stored(_id_of(path), document.value["options"])
+            for service_id, options in services.items():
+                self._registrations[service_id] = self._register_stored(service_id, options)
             self.apply_all()
             self._node.clear_issue(STORE_ISSUE)
             return
@@ -335,6 +341,7 @@ class Resources:
         if not self._is_loaded:
             self._refuse([future for _, future in waiting])
             return
+        await self._load_kinds(change.value for change, _ in waiting if change.value and _is_service(change.path))
         transaction = Transaction(self._documents, self._revision)
         accepted = self._checked_changes(transaction, waiting)
         try:
@@ -393,6 +400,11 @@ class Resources:
         path, old = change.path, transaction.get(change.path)
         if _is_service(path) and _id_of(path) in self._configured:
             raise ControlError(409, _CONFIGURED)
+        # Before the precondition: without their service, a report and maintenance are 404 and not 412.
+        if _is_child(path, *_EVIDENCE):
+            self._check_reports(transaction, _id_of(path))
+        elif _is_child(path, "maintenance") and change.value is not None:
+            self._check_service(transaction, _id_of(path))
         change.precondition.check(old)
         if change.value is None:
             transaction.delete(path)
@@ -406,15 +418,15 @@ class Resources:
     def _checked(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
         """The document to store. Raises `ControlError` if the change is not allowed."""
         if _is_child(path, "status"):
-            self._check_reports(transaction, _id_of(path))
             transaction.delete(run_path(_id_of(path)))  # a report is the end of a run
             return {**value, "at_s": self._node.now_s()}
         if _is_child(path, "run"):
-            self._check_reports(transaction, _id_of(path))
             run = transaction.get(path)
             return {"at_s": self._node.now_s()} if run is None else run.value
         if _is_maintenance(path):
-            return self._checked_maintenance(transaction, path, value)
+            ends_at_s = self._node.now_s() + parse_duration_s(value["duration"])
+            # After a restart of the machine, only the time of the wall clock is left.
+            return {**value, "ends_at_s": ends_at_s, "until_s": self._node.wall_time_s(ends_at_s)}
         if _is_service(path):
             return self._checked_service(transaction, path, value)
         if path != DRAIN and transaction.get(path) is None and self._issue_count(transaction) >= MAX_ISSUES:
@@ -441,13 +453,6 @@ class Resources:
         for child in children:
             transaction.delete(f"{path}/{child}")
 
-    def _checked_maintenance(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
-        if path != MAINTENANCE and not self._has_service(transaction, _id_of(path)):
-            raise ControlError(404, "Service not found")
-        ends_at_s = self._node.now_s() + parse_duration_s(value["duration"])
-        # After a restart of the machine, only the time of the wall clock is left.
-        return {**value, "ends_at_s": ends_at_s, "until_s": self._node.wall_time_s(ends_at_s)}
-
     def _has_expired(self, transaction: Transaction, service_id: str) -> bool:
         found = self._node.find(service_id)
         is_expired = found is not None and found[1].code == ReasonCode.TTL_EXPIRED
@@ -457,15 +462,15 @@ class Resources:
         new = sum(path.startswith("issues/") and path not in self._documents for path in transaction.changes)
         return len(self._issues) + new
 
-    def _has_service(self, transaction: Transaction, service_id: str) -> bool:
-        return service_id in self._configured or transaction.get(service_path(service_id)) is not None
+    def _check_service(self, transaction: Transaction, service_id: str) -> None:
+        if service_id not in self._configured and transaction.get(service_path(service_id)) is None:
+            raise ControlError(404, "Service not found")
 
     def _check_reports(self, transaction: Transaction, service_id: str) -> None:
         """A service reports its status if it has neither a probe nor a fixed status."""
+        self._check_service(transaction, service_id)
         if service_id in self._configured:
             reports = self._configured[service_id]
-        elif transaction.get(service_path(service_id)) is None:
-            raise ControlError(404, "Service not found")
         else:
             reports = (transaction.registrations.get(service_id) or self._registrations[service_id]).reports
         if not reports:
@@ -479,7 +484,7 @@ class Resources:
             return not self._node.condition.draining
         if _is_maintenance(path):
             return path not in self._maintenance
-        if _is_child(path):
+        if _is_child(path, *_EVIDENCE):
             found = self._node.find(_id_of(path))
             if _is_child(path, "run"):
                 return found is not None and found[1].job_started_at_s is None
@@ -494,7 +499,7 @@ class Resources:
             self._apply_drain(document)
         elif _is_maintenance(path):
             self._apply_maintenance(path, document)
-        elif _is_child(path):
+        elif _is_child(path, *_EVIDENCE):
             if document is not None and self._reports(_id_of(path)):
                 apply = self._apply_status if _is_child(path, "status") else self._apply_run
                 apply(_id_of(path), document.value)
@@ -574,6 +579,14 @@ class Resources:
     def _reports(self, service_id: str) -> bool:
         return self._is_registered(service_id) and self._node.probe_config(service_id) is None
 
+    async def _load_kinds(self, services: Iterable[Mapping[str, Any]]) -> None:
+        """Import the kinds of their probes in a thread: a driver may take a second."""
+        schemes = {scheme_of(options["probe"]) for options in services if "probe" in options}
+        missing = [scheme for scheme in schemes if not is_loaded(scheme)]
+        if missing:
+            with suppress(ThreadStartError):  # then they are imported when the probes are made
+                await self._thread.call_in_turn(partial(load_kinds, missing))
+
     def _register(self, service_id: str, options: Mapping[str, Any]) -> Registration:
         with SecretScope() as secrets:
             return Registration(self._define(service_id, options), secrets)
@@ -606,7 +619,7 @@ class Resources:
                 now_s = self._node.now_s()
                 left_s = min(value["until_s"] - self._node.wall_time_s(now_s), parse_duration_s(value["duration"]))
                 value = {**value, "ends_at_s": now_s + left_s}
-            elif _is_child(path):
+            elif _is_child(path, "run"):
                 value = {"at_s": self._node.now_s()}
             elif _is_service(path):
                 value = {**value, "registered_at_s": self._node.now_s()}
@@ -618,9 +631,9 @@ def _is_service(path: str) -> bool:
     return path.startswith("services/") and path.count("/") == 1
 
 
-def _is_child(path: str, name: str | None = None) -> bool:
-    """Whether it is a document of a service, with this name. An issue or a service may have any name."""
-    return path.startswith("services/") and path.count("/") == 2 and (name is None or path.endswith(f"/{name}"))
+def _is_child(path: str, *names: str) -> bool:
+    """Whether it is a document of a service with one of these names. An issue or a service may have any name."""
+    return path.startswith("services/") and path.count("/") == 2 and path.rpartition("/")[2] in names
 
 
 def _is_maintenance(path: str) -> bool:
