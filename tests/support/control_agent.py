@@ -270,12 +270,8 @@ class Model:
         key = operation.key
         if not operation.has_accepted_body:
             return 400
-        if operation.kind == "service" and operation.name in CONFIGURED:
-            return 409
-        if operation.kind == "status" and (refusal := self._refusal(operation.name)):
+        if refusal := self._refusal(operation):
             return refusal
-        if operation.kind == "maintenance" and operation.body and operation.name not in (*self.services, *CONFIGURED):
-            return 404
         if not self._matches(operation, self._revision_of(operation), revision_before):
             return 412
         if operation.kind == "status":
@@ -345,8 +341,15 @@ class Model:
         self.services[operation.name].revision = self.documents["service", operation.name][1]
         return code
 
-    def _refusal(self, name: str) -> int | None:
-        """Of every report for this service."""
+    def _refusal(self, operation: Operation) -> int | None:
+        """Whatever the revision."""
+        if operation.kind == "service":
+            return 409 if operation.name in CONFIGURED else None
+        if operation.kind == "maintenance":
+            return 404 if operation.body and operation.name not in (*self.services, *CONFIGURED) else None
+        return self._refusal_of_report(operation.name) if operation.kind == "status" else None
+
+    def _refusal_of_report(self, name: str) -> int | None:
         if name == "file":
             return None
         if name == "fixed":
