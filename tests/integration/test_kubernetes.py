@@ -54,10 +54,10 @@ import kubernetes_validate
 
 def error(manifest, version):
     try:
-        kubernetes_validate.validate(manifest, version, strict=True)
+        used = kubernetes_validate.validate(manifest, version, strict=True)
     except Exception as exc:
         return [f"{manifest['kind']} {version}: {exc.message}"]
-    return []
+    return [] if used == version else [f"no schemas of {version}"]
 
 manifests = json.load(sys.stdin)
 print(json.dumps([text for version in sys.argv[1:] for each in manifests for text in error(each, version)]))
