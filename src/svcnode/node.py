@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from contextlib import asynccontextmanager
@@ -16,7 +17,6 @@ from svcnode.core.model import SPEC_VERSION, Identity
 from svcnode.registry import ServiceRegistry
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import AsyncIterator, Callable
 
     from svcnode.core.model import ServiceState
@@ -124,6 +124,8 @@ class Node(ServiceRegistry):
         """
         from svcnode.scheduler.thread import SchedulerThread, threads_problem
 
+        if self._pid != os.getpid():  # uWSGI forks without telling Python
+            self._after_fork()
         with self._scheduler_thread_lock:
             if problem := threads_problem():
                 self.warn_if_not_probing(f"checks do not run: {problem}")
