@@ -82,8 +82,7 @@ def test_the_manifests_are_valid_for_three_versions_of_kubernetes() -> None:
 def test_the_validation_notices_mistakes() -> None:
     misspelled = json.loads(json.dumps(MANIFESTS["deployment"]).replace("livenessProbe", "livelinessProbe"))
     wrong_type = {**MANIFESTS["service"], "spec": {"ports": [{"port": "8420"}]}}
-    errors = schema_errors([misspelled, wrong_type], *VERSIONS)
-    assert len(errors) == 2 * len(VERSIONS)
+    assert len(schema_errors([misspelled, wrong_type], VERSIONS[0])) == 2
 
 
 def test_the_kustomization_has_all_manifests_of_a_node_of_its_own() -> None:
