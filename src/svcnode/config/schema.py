@@ -6,6 +6,7 @@ from typing import Any, Literal, TypedDict
 
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
+IMPACT_KEYS = ("impact", "maintenance_impact")
 THRESHOLD_KEYS, WINDOW_KEYS = ("rise", "fall"), ("window", "max_failures", "recovery_failures")
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
 # With the unit that an error message suggests for a number without one.
@@ -16,6 +17,7 @@ OTHER_DURATION_KEYS = {
     "resolve_delay": "m",
     "repeat_interval": "h",
     "lease": "s",
+    "duration": "h",
 }
 
 
@@ -93,6 +95,17 @@ class SharingTable(TypedDict, total=False):
     url: str
 
 
+class MaintenanceTimesTable(TypedDict):
+    start: str
+    duration: str
+
+
+class MaintenanceTable(MaintenanceTimesTable, total=False):
+    services: list[str]
+    timezone: str
+    reason: str
+
+
 class DefaultsTable(TypedDict, total=False):
     """Defaults for all services."""
 
@@ -117,6 +130,7 @@ class ServiceIdTable(TypedDict):
 class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     name: str
     description: str
+    maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
     observers: int
@@ -129,6 +143,7 @@ class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):
 
     name: str
     description: str
+    maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     ttl: str
     observers: int
@@ -147,3 +162,4 @@ class FileTable(TypedDict, total=False):
     sharing: SharingTable
     defaults: DefaultsTable
     services: list[ServiceTable]
+    maintenance: list[MaintenanceTable]
