@@ -61,7 +61,11 @@ class Backends:
     def url(self, service_id: str) -> str:
         return f"http://{self.host}:{self.port}/{service_id}"
 
-    def check(self, service_id: str) -> bytes:
+    def checked_after(self, at_s: float, service_id: str) -> list[float]:
+        return [checked_s for checked_s in [*self.checks_s[service_id]] if checked_s > at_s]
+
+    def receive_check(self, service_id: str) -> bytes:
+        """The response."""
         now_s = time.monotonic()
         checks_s = self.checks_s[service_id]
         checks_s.append(now_s)
@@ -86,7 +90,7 @@ class _Connection(asyncio.Protocol):
         if b"\r\n\r\n" in self._received:
             path = self._received.split(b" ", 2)[1].decode()
             self._received = b""
-            self._transport.write(self._backends.check(path.removeprefix("/")))
+            self._transport.write(self._backends.receive_check(path.removeprefix("/")))
             self._transport.close()
 
 
@@ -155,13 +159,20 @@ class Replica(Agent):
         self.name, self.registry, self.settings = name, registry, settings
         self.services = dict(services)
         self.folder = folder
-        self._arguments = {"environ": environ, "prefix": prefix}
+        self._environ, self._prefix = environ, prefix
         super().__init__(folder, config=self.config(), environ=environ, prefix=prefix)
 
     def started_again(self) -> Replica:
         """A new process, after the end of this one."""
-        registry, settings, services = self.registry, self.settings, self.services
-        return Replica(self.folder, self.name, registry, settings=settings, services=services, **self._arguments)
+        return Replica(
+            self.folder,
+            self.name,
+            self.registry,
+            settings=self.settings,
+            services=self.services,
+            environ=self._environ,
+            prefix=self._prefix,
+        )
 
     def config(self) -> str:
         lines = [
@@ -191,6 +202,9 @@ class Replica(Agent):
     def statuses(self) -> dict[str, str]:
         return {service_id: service["status"] for service_id, service in self.shown().items()}
 
+    def wait_for(self, statuses: Mapping[str, str]) -> None:
+        self.wait_until(lambda: self.statuses() == statuses)
+
     def health(self) -> int:
         return self.ask(HEALTH).code
 
@@ -209,14 +223,14 @@ class Replicas:
     def __init__(
         self,
         folder: Path,
-        registries: Sequence[str],
+        registry: str,
         files: Sequence[Mapping[str, Options]],
         settings: str,
         *,
         environs: Sequence[Mapping[str, str]] = (),
         prefixes: Sequence[Sequence[str]] = (),
     ) -> None:
-        """One registry for all, or one for each; `settings` is the end of [sharing], and what follows it."""
+        """`settings` is the end of [sharing], and what follows it in the files."""
         self._stack = ExitStack()
         self.all: list[Replica] = []
         for index, services in enumerate(files):
@@ -224,7 +238,7 @@ class Replicas:
             replica = Replica(
                 folder / name,
                 name,
-                registries[index % len(registries)],
+                registry,
                 settings=settings,
                 services=services,
                 environ=environs[index] if environs else None,
@@ -258,13 +272,16 @@ class Replicas:
         return all(replica.statuses() == statuses for replica in self.all)
 
     def wait_for(self, statuses: Mapping[str, str], timeout_s: float = 60.0) -> None:
-        wait_until(self._are_started, "the start of the replicas")
+        self.wait_until_started()
         try:
             wait_until(lambda: self.have(statuses), "the statuses", timeout_s)
         except AssertionError:
             differences = {replica.name: _difference(replica.statuses(), statuses) for replica in self.all}
-            logs = "\n".join(line for replica in self.all for line in replica.lines if '"service_status"' not in line)
-            raise AssertionError(f"{differences}\n{logs[-6000:]}") from None
+            logs = "\n".join(line for replica in self.all for line in replica.lines if "svcnode.sharing" in line)
+            raise AssertionError(f"{differences}\n{logs[-3000:]}") from None
+
+    def wait_until_started(self) -> None:
+        wait_until(self._are_started, "the start of the replicas")
 
     def _are_started(self) -> bool:
         for replica in self.all:
