@@ -330,7 +330,9 @@ class Model:
                 assert state.status is expected, f"{where}{process.name}: {service.id} is not {expected}; {state}"
         for service_id, document in registered.items():
             checking = [process.name for process in processes if service_id in process.checked()]
-            assert len(checking) == (document.observers if document.is_checked else 0), f"{where}{service_id} {checking}"
+            assert len(checking) == (document.observers if document.is_checked else 0), (
+                f"{where}{service_id} {checking}"
+            )
 
     def expected_status(self, service_id: str, document: Any) -> Status:
         if service_id in REPORTED_IDS:

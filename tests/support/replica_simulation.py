@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from svcnode.core.address import RegistryAddress
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Status, Verdict
+from svcnode.core.url import Url  # noqa: TC001  the options of a probe are parsed by the types of its fields
 from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.probes import KINDS, make_probe
@@ -31,7 +32,6 @@ from tests.support.etcd_simulation import EventQueue, SimulatedClient, Simulated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from svcnode.core.url import Url
     from svcnode.definition import Definition
 
 Options = dict[str, Any]
@@ -289,6 +289,7 @@ class SimulatedProbe(Probe):
     """`sim://backend`: the check of a backend by the process in whose event loop it runs."""
 
     url: Url = field(kw_only=False)
+    password: str = ""
 
     async def check(self) -> Verdict:
         loop = asyncio.get_running_loop()
