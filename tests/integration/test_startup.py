@@ -244,6 +244,13 @@ def test_the_lines_of_the_file_are_counted_only_for_an_error(configured: Path) -
     assert "svcnode.config.toml_lines" not in modules_after(SERVE, configured)
 
 
+@pytest.mark.parametrize("command", [["status", "127.0.0.1:1"], ["beat", "a", "--socket", "c"], ["check-config"]])
+def test_the_registry_is_loaded_only_if_a_command_uses_it(command: list[str], tmp_path: Path) -> None:
+    modules = modules_after(COMMAND.format(arguments=command), tmp_path)
+    assert not {module for module in modules if module.startswith("svcnode.sharing")}
+    assert "svcnode.cli._registry_args" not in modules
+
+
 def test_check_config_loads_no_server(configured: Path) -> None:
     modules = modules_after('from svcnode.cli import main; main(["check-config", "/dev/null"])', configured)
     assert not modules & {"uvloop", "httptools", "svcnode.agent", "svcnode.server.server"}
@@ -268,7 +275,7 @@ def test_every_command_module_is_in_the_table() -> None:
         module = import_module(command.module)
         assert callable(module.configure)
         assert callable(module.run_command)
-    shared = {"__init__", "_args", "_node_args", "operator_url", "output"}
+    shared = {"__init__", "_args", "_node_args", "_registry_args", "operator_url", "output"}
     files = {file.stem for file in Path(cli.__path__[0]).glob("*.py")}
     assert {command.module.removeprefix("svcnode.cli.") for command in COMMANDS} == files - shared
 
