@@ -13,7 +13,6 @@ import argparse
 import os
 import random
 import signal
-import statistics
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from svcnode.core.units import parse_duration_s
 from tests.support.network_namespace import run_in_namespace
 from tests.support.replica_network import HOST, ReplicaNetwork
 from tests.support.replicas import PREFIX, SERVICES, Backends, RegistryKeys, Replicas, Sampler
@@ -109,7 +109,7 @@ class Stage:
         wait_until(is_lost, "states of others are lost")
 
 
-def settings(lease_s: float, *, interval_s: float = 1, valid_s: float = VALID_S) -> str:
+def make_settings(lease_s: float, *, interval_s: float = 1, valid_s: float = VALID_S) -> str:
     return (
         f'lease = "{lease_s}s"\n'
         f'[defaults]\ninterval = "{interval_s}s"\ntimeout = "{interval_s * 900:g}ms"\nstale_after = "{valid_s}s"\n'
@@ -135,15 +135,19 @@ def started(
     backends: Backends,
     etcd: EtcdServer,
     files: Sequence[Mapping[str, Options]],
-    options: str,
+    settings: str,
     *,
     registry: str = "",
     **processes: Any,
 ) -> Iterator[Stage]:
     """The end of the block adds what the sampler has found."""
     up = statuses_of(files)
-    valid_s = dict.fromkeys(up, VALID_S)
-    with Replicas(run.folder, registry or etcd.url, files, options, **processes) as replicas:
+    valid_s = {
+        service_id: parse_duration_s(options.get("stale_after", VALID_S))
+        for services in files
+        for service_id, options in services.items()
+    }
+    with Replicas(run.folder, registry or etcd.url, files, settings, **processes) as replicas:
         replicas.wait_for(up)
         with Sampler(replicas, backends, valid_s) as sampler:
             yield Stage(run.report, backends, etcd, RegistryKeys(etcd), replicas, sampler, up)
@@ -157,7 +161,7 @@ def on_one_etcd(run: Run, count: int, lease_s: float, **processes: Any) -> Itera
     """`count` services on an etcd of one member."""
     with Backends() as backends, EtcdServer(run.folder / "etcd", flags=LARGE) as etcd:
         files = make_files(backends, count)
-        with started(run, backends, etcd, files, settings(lease_s), **processes) as stage:
+        with started(run, backends, etcd, files, make_settings(lease_s), **processes) as stage:
             yield stage
 
 
@@ -210,15 +214,13 @@ class RandomChanges:
         for replica in stage.replicas:
             for service_id in replica.services:
                 self.model.put(service_id, replica.name, "")
-        self.kinds: Counter[str] = Counter()
-        self.delays_s: list[float] = []
+        self.delays_s: list[tuple[float, str]] = []  # with the kind
 
     def make(self) -> None:
         self._number += 1
         kind = self._rng.choices([*self.KINDS], [*self.KINDS.values()])[0]
-        self.kinds[kind] += 1
         change: Change = getattr(self, f"_{kind}")()
-        self.delays_s.append(self._wait(change))
+        self.delays_s.append((self._wait(change), kind))
 
     def _wait(self, change: Change) -> float:
         """How long it took. A change of a backend counts from the first replica that shows it."""
@@ -298,8 +300,8 @@ def change(run: Run) -> None:
     """`size` random changes of 300 services: all three lists are equal soon after each, and identical at the end."""
     report = run.report
     with Backends() as backends, EtcdServer(run.folder / "etcd", flags=LARGE) as etcd:
-        files = make_files(backends, 300, stale_after=f"{VALID_S}s")
-        with started(run, backends, etcd, files, settings(4, interval_s=3)) as stage:
+        files = make_files(backends, 300, stale_after="12s")
+        with started(run, backends, etcd, files, make_settings(4, interval_s=3)) as stage:
             changes = RandomChanges(stage, run.rng)
             for _ in range(run.size):
                 changes.make()
@@ -310,10 +312,10 @@ def change(run: Run) -> None:
             expected = {id_: changes.model.expected(id_) for id_ in changes.model.owners}
             report.expect(shown == expected, "services are lost, or are ghosts")
     delays_s = sorted(changes.delays_s)
-    late = sum(delay_s > CHANGE_S for delay_s in delays_s)
-    report.expect(run.is_short or not late, f"{late} changes took longer than {CHANGE_S:g} s")
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(changes.kinds.items()))
-    median_ms, longest_ms = statistics.median(delays_s) * 1000, delays_s[-1] * 1000
+    late = [f"{kind} {delay_s:.1f} s" for delay_s, kind in delays_s if delay_s > CHANGE_S]
+    report.expect(run.is_short or not late, f"changes took longer than {CHANGE_S:g} s: {late}")
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(kind for _, kind in delays_s).items()))
+    median_ms, longest_ms = delays_s[len(delays_s) // 2][0] * 1000, delays_s[-1][0] * 1000
     times = f"equal after {median_ms:.0f} ms (median), {longest_ms:.0f} ms (longest)"
     report.figures = f"{run.size} changes ({kinds}); {times}{report.figures}"
 
@@ -333,7 +335,7 @@ def kill(run: Run) -> None:
         for services in files:
             for options in [*services.values()][::2]:
                 options["stale_after"] = f"{LONG_VALID_S}s"
-        with started(run, backends, etcd, files, settings(lease_s)) as stage:
+        with started(run, backends, etcd, files, make_settings(lease_s)) as stage:
             for number in range(run.size):
                 takeovers_s += kill_one(stage, number % len(NAMES))
     longest_s = max(takeovers_s)
@@ -350,7 +352,7 @@ def kill_one(stage: Stage, index: int) -> list[float]:
     ids = sorted(stage.keys.states(victim.name))
     failing = set(ids[::4])
     expected = {**stage.up, **dict.fromkeys(failing, DOWN)}
-    starts = [len(other.lines) for other in others]
+    starts = dict(zip(NAMES, stage.replicas.log_lengths(), strict=True))
     with stage.sampler.without(victim):
         backends.failing |= failing
         victim.process.kill()
@@ -361,7 +363,7 @@ def kill_one(stage: Stage, index: int) -> list[float]:
             other.wait_for(expected)
         stage.replicas.start_again(index)
         stage.replicas.wait_for(expected)
-    changes = [each for other, start in zip(others, starts, strict=True) for each in other.status_changes(start)]
+    changes = [each for other in others for each in other.status_changes(starts[other.name])]
     healthy = [each for each in changes if each.service not in failing]
     long_ids = {id_ for replica in stage.replicas for id_, options in replica.services.items() if len(options) > 1}
     stage.report.expect_no_flaps([each for each in healthy if each.service in long_ids], may_be_lost=False)
@@ -437,7 +439,7 @@ def lose_members(run: Run) -> None:
         registry = "etcd://" + ",".join(f"{member.host}:{member.port}" for member in cluster.members)
         files = make_files(backends, 60)
         files[0]["ghost-file"] = {"probe": backends.url("ghost-file")}
-        with started(run, backends, cluster.members[0], files, settings(4), registry=registry) as stage:
+        with started(run, backends, cluster.members[0], files, make_settings(4), registry=registry) as stage:
             with stage.replicas[1].control() as client:
                 client.register("ghost-control", probe=backends.url("ghost-control"))
             stage.replicas.wait_for({**stage.up, "ghost-control": UP})
@@ -504,7 +506,7 @@ def fail_etcd(run: Run) -> None:
     """Compaction during a watch, a full and a slow etcd, `size` times: right answers, no restart is needed."""
     with Backends() as backends, EtcdServer(run.folder / "etcd") as etcd:
         files = make_files(backends, 30)
-        with started(run, backends, etcd, files, settings(4)) as stage:
+        with started(run, backends, etcd, files, make_settings(4)) as stage:
             for number in range(run.size):
                 starts = stage.replicas.log_lengths()
                 compact(stage)
@@ -549,7 +551,7 @@ def refuse(run: Run) -> None:
         etcd.set_password("another")
         files = make_files(backends, 30)
         up = statuses_of(files)
-        with Replicas(run.folder, etcd.url, files, settings(3)) as replicas:
+        with Replicas(run.folder, etcd.url, files, make_settings(3)) as replicas:
             replicas.wait_until_started()
             for replica in replicas:
                 replica.wait_for_log("registry: .*invalid user ID or password")
@@ -596,7 +598,9 @@ def in_networks(
     with (
         Backends(HOST) as backends,
         etcd,
-        started(run, backends, etcd, files(backends), settings(lease_s), registry=registry, prefixes=prefixes) as stage,
+        started(
+            run, backends, etcd, files(backends), make_settings(lease_s), registry=registry, prefixes=prefixes
+        ) as stage,
     ):
         yield stage
 
@@ -628,7 +632,7 @@ def cut_from_etcd(run: Run, network: ReplicaNetwork) -> None:
                 for other in others:
                     other.wait_for({**stage.up, failing: DOWN})
                 codes = [each.health() for each in stage.replicas]
-                run.report.expect(codes == [503, 503, 503], f"a service is Down, and health is {codes}")
+                run.report.expect(codes == [206, 206, 206], f"a service is Down, and health is {codes}")
                 run.report.expect(replica.name not in stage.keys.replicas(), "the lease of the replica is not over")
                 replica.wait_for_log("registry: .*no response", times=number + 1)
             stage.backends.failing.clear()
@@ -686,14 +690,14 @@ class Scenario:
 
 SCENARIOS = {
     "changes": Scenario(change, 1000, 40),
-    "kills": Scenario(kill, 6, 1),
-    "SIGSTOP": Scenario(stop, 6, 1),
-    "clocks": Scenario(set_clocks, 6, 1),
+    "kills": Scenario(kill, 3, 1),
+    "SIGSTOP": Scenario(stop, 3, 1),
+    "clocks": Scenario(set_clocks, 3, 1),
     "etcd members": Scenario(lose_members, 60, 7),
     "etcd faults": Scenario(fail_etcd, 3, 1),
     "etcd users": Scenario(refuse, 3, 1),
-    "cut from etcd": Scenario(cut_from_etcd, 6, 1),
-    "cut from backends": Scenario(cut_from_backends, 6, 1),
+    "cut from etcd": Scenario(cut_from_etcd, 3, 1),
+    "cut from backends": Scenario(cut_from_backends, 3, 1),
 }
 
 
