@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from svcnode.clock import monotonic_s
 from svcnode.core.model import SPEC_VERSION, Identity
@@ -14,9 +15,19 @@ from svcnode.registry import ServiceRegistry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from svcnode.scheduler import ProbeScheduler
     from svcnode.scheduler.thread import SchedulerThread
+
+
+_EMBED = "svcnode.embed"  # a layer above this one: loaded by its name, on first use
+
+
+class Companion(Protocol):
+    """Runs as long as the checks of a node: its history and notifications inside another program."""
+
+    def running(self) -> AbstractAsyncContextManager[None]: ...
 
 
 class Node(ServiceRegistry):
@@ -38,6 +49,23 @@ class Node(ServiceRegistry):
         self._probing_pid: int | None = None
         self._scheduler_thread: SchedulerThread | None = None
         self._scheduler_thread_lock = threading.Lock()
+        self.companion: Companion | None = None
+
+    def record_history(self, path: str | os.PathLike[str], **limits: str) -> None:
+        """Record every change in a SQLite file while the checks run; the operator page shows it.
+
+        `limits` are `max_age` and `max_size`, as in [history] of the configuration. Call it before the checks start.
+        Raises `ConfigError`.
+        """
+        import_module(_EMBED).record_history(self, {"path": os.fspath(path), **limits})
+
+    def notify(self, **options: Any) -> None:  # noqa: ANN401  they are validated
+        """Send a message when the health of the node or of a critical service changes, while the checks run.
+
+        The options are the keys of [notify] in the configuration, such as `webhook="https://…"`. Call it before the
+        checks start. Raises `ConfigError`.
+        """
+        import_module(_EMBED).notify(self, options)
 
     def next_check_in_s(self, service_id: str) -> float | None:
         """Seconds until the next check of a service, 0 during a check; None if it is not being checked."""
@@ -53,10 +81,12 @@ class Node(ServiceRegistry):
             yield self
             return
         self._probing_pid = os.getpid()
+        scheduler = ProbeScheduler(self, max_concurrent_checks=max_concurrent_checks or MAX_CONCURRENT_CHECKS)
         try:
-            async with ProbeScheduler(
-                self, max_concurrent_checks=max_concurrent_checks or MAX_CONCURRENT_CHECKS
-            ) as self._scheduler:
+            async with AsyncExitStack() as stack:
+                if self.companion is not None:
+                    await stack.enter_async_context(self.companion.running())
+                self._scheduler = await stack.enter_async_context(scheduler)
                 yield self
         finally:
             self._probing_pid = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
+from svcnode.api.embedded import Peer, load_operator_app, retained_headers, slash_redirect
 from svcnode.api.raw_path import path_below
 from svcnode.api.spec import Request, Response, parse_prefixes
 from svcnode.core.model import DEFAULT_PREFIX
@@ -14,6 +16,7 @@ from svcnode.core.model import DEFAULT_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from svcnode.api.embedded import EmbeddedApp, EmbeddedStream, OperatorOptions
     from svcnode.node import Node
 
 # Defined at run time: Litestar evaluates the annotations of an application that it mounts.
@@ -27,33 +30,50 @@ log = logging.getLogger("svcnode.api")
 
 
 def asgi(
-    node: Node, *, prefix: str | Sequence[str] = DEFAULT_PREFIX, fallback: AsgiApplication | None = None
+    node: Node,
+    *,
+    prefix: str | Sequence[str] = DEFAULT_PREFIX,
+    fallback: AsgiApplication | None = None,
+    operator: bool | OperatorOptions = False,
 ) -> AsgiApplication:
     """Return an ASGI application that serves the node's interface.
 
     With `fallback`, requests outside the prefix are passed to that application.
+    With `operator`, it also serves the page, metrics, details, events, history and badges of the node; `True` is for
+    clients on this machine only.
     As the main application it starts and stops probing with the server. Mounted inside another application it does
     not; use that application's lifespan: `FastAPI(lifespan=node.lifespan)`.
     """
-    return _AsgiApp(node, parse_prefixes(prefix), fallback)
+    prefixes = parse_prefixes(prefix)
+    operator_app = load_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
+    return _AsgiApp(node, prefixes, fallback, operator_app)
 
 
 class _AsgiApp:
-    def __init__(self, node: Node, prefixes: tuple[str, ...], fallback: AsgiApplication | None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        prefixes: tuple[str, ...],
+        fallback: AsgiApplication | None,
+        operator_app: EmbeddedApp | None,
+    ) -> None:
         self._node = node
         self._prefixes = prefixes
         self._fallback = fallback
+        self._operator_app = operator_app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._run_lifespan(scope, receive, send)
             return
         path = path_below(scope.get("root_path", ""), scope["path"], scope.get("raw_path"), self._prefixes)
-        if self._fallback is not None and not routing.is_under_prefix(path, self._prefixes):
+        if scope["type"] == "http" and self._operator_app is not None and self._operator_app.matches(path):
+            await _respond_from_operator(self._operator_app, path, scope, receive, send)
+        elif self._fallback is not None and not routing.is_under_prefix(path, self._prefixes):
             await self._fallback(scope, receive, send)
         elif scope["type"] == "http":
             request = Request(scope["method"], path, scope.get("query_string", b""))
-            await _send_response(routing.respond(self._node, request, self._prefixes), request, send)
+            await _send_response(routing.respond(self._node, request, self._prefixes), request.method, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
@@ -82,8 +102,49 @@ class _AsgiApp:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _send_response(response: Response, request: Request, send: Send) -> None:
+async def _respond_from_operator(app: EmbeddedApp, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    headers = retained_headers(scope["headers"])
+    request = Request(scope["method"], path, scope.get("query_string", b""), headers)
+    response: Response | EmbeddedStream | None
+    if path == app.root:
+        response = slash_redirect(scope["path"])
+    else:
+        response = app.rejection(request, _peer(scope)) or await app.handle(request)
+    if isinstance(response, Response):
+        await _send_response(response, request.method, send)
+    else:
+        await _send_stream(response, request.method, receive, send)
+
+
+def _peer(scope: Scope) -> Peer:
+    """A server may not know the addresses, as with a Unix socket."""
+    client, server = scope.get("client") or ("", 0), scope.get("server") or ("", 0)
+    return Peer(client[0] or "", scope.get("scheme") == "https", server[1] or 0)
+
+
+async def _send_response(response: Response, method: str, send: Send) -> None:
+    await send(_start_message(response))
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else response.body})
+
+
+async def _send_stream(stream: EmbeddedStream, method: str, receive: Receive, send: Send) -> None:
+    disconnected = asyncio.create_task(_wait_for_disconnect(receive))
+    disconnected.add_done_callback(lambda _: stream.close())
+    try:
+        await send(_start_message(stream.head))
+        if method != "HEAD":
+            async for chunk in stream.chunks():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body"})
+    finally:
+        disconnected.cancel()
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _start_message(response: Response) -> Message:
     headers = [(name.lower().encode(), value.encode()) for name, value in response.headers]
-    body = b"" if request.method == "HEAD" else response.body
-    await send({"type": "http.response.start", "status": response.code, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return {"type": "http.response.start", "status": response.code, "headers": headers}

@@ -11,7 +11,7 @@ toml_lines.py  finds the line of a key, for error messages
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from svcnode.config.settings import (
     ControlSettings,
@@ -21,7 +21,9 @@ from svcnode.config.settings import (
     Settings,
     TlsSettings,
     control_from,
+    history_from,
     notify_from,
+    notify_settings,
     settings_from,
 )
 from svcnode.config.sources import NamedProbe, Override, Source
@@ -43,6 +45,8 @@ __all__ = [
     "ServiceSettings",
     "Settings",
     "TlsSettings",
+    "embedded_history",
+    "embedded_notify",
     "find_file",
     "load",
     "load_control",
@@ -92,3 +96,15 @@ def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity
     """Only [node] and [notify]: other tables may be invalid, and secrets of services missing."""
     source = Source(file, environ, ())
     return notify_from(validate_keys(source, {"node": None, "notify": None}), source)
+
+
+def embedded_history(options: Mapping[str, Any]) -> HistorySettings:
+    """The keys of [history], given by an embedding program. Raises `ConfigError`."""
+    source = Source.of_data({"history": dict(options)}, {})
+    return history_from(validate_keys(source, {"history": None}), source)
+
+
+def embedded_notify(options: Mapping[str, Any], environ: Mapping[str, str]) -> NotifySettings:
+    """The keys of [notify], given by an embedding program. Raises `ConfigError`."""
+    source = Source.of_data({"notify": dict(options)}, environ)
+    return notify_settings(validate_keys(source, {"notify": None})["notify"], source)

@@ -6,7 +6,7 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from svcnode.history import MAX_AGE_S, MAX_BYTES, History
+from svcnode.history import History
 from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
@@ -33,9 +33,7 @@ class OperatorSurface:
         self.context: OperatorContext  # while `recording`
 
     @asynccontextmanager
-    async def recording(
-        self, path: Path | None, *, max_age_s: float = MAX_AGE_S, max_bytes: int = MAX_BYTES
-    ) -> AsyncIterator[OperatorContext]:
+    async def recording(self, path: Path | None, *, max_age_s: float, max_bytes: int) -> AsyncIterator[OperatorContext]:
         """Record the history, without a path in memory only."""
         async with History(self._node, path, max_age_s=max_age_s, max_bytes=max_bytes) as history:
             self.context = OperatorContext(

@@ -67,6 +67,8 @@ class FakeHistory:
 
 
 class FakeWriter:
+    max_live_s: float | None = None
+
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.buffered_bytes = 0
