@@ -96,6 +96,8 @@ def define(  # noqa: PLR0913  each is a key of the table
     probe = None if probe is None else _probe(probe)
     if probe is None or probe.ttl_s is not None:  # a heartbeat is not a check: the service reports by itself
         probe_config, policy = None, _reported_policy(ttl if probe is None else probe.ttl_s, timing)
+        if probe is not None and probe.grace_s is not None:
+            policy = replace(policy, grace_s=probe.grace_s)
     else:
         probe_config, policy = _checked(probe, **timing)
     service = Service(

@@ -88,14 +88,14 @@ class Handle:
 
 
 class _Entry:
-    """A registered service and its state. `is_queued`: the expiry heap holds it, maybe for an earlier time."""
+    """A registered service and its state. `queued_at_s`: its time in the expiry heap, maybe an earlier one."""
 
-    __slots__ = ("expires_at_s", "is_queued", "probe_config", "service", "state")
+    __slots__ = ("expires_at_s", "probe_config", "queued_at_s", "service", "state")
 
     def __init__(self, definition: Definition, state: ServiceState) -> None:
         self.service = definition.service
         self.probe_config = definition.probe_config
-        self.is_queued = False
+        self.queued_at_s = math.inf
         self.set_state(state)
 
     def set_state(self, state: ServiceState) -> None:
@@ -241,6 +241,15 @@ class ServiceRegistry:
         self._feed.deliver()
         return state
 
+    def record_start(self, service_id: str, *, at_s: float) -> None:
+        """Record that a job has started, now or before this process did; the next report is the end of its run."""
+        self.set_registered_at(service_id, at_s)
+        with self._change() as now_s:
+            entry = self._entry(service_id)
+            self._set_state(entry, state_machine.after_start(self._as_of(entry, now_s), min(at_s, now_s)), now_s)
+            self._compact_expiry_heap()
+            self.revision += 1  # the status may expire earlier than readers have seen in `next_expiry_at_s`
+
     def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Record the evidence of checks, by service id; returns the new states of the services that are registered."""
         states: dict[str, ServiceState] = {}
@@ -320,10 +329,10 @@ class ServiceRegistry:
             return
         with self._change() as now_s:
             while self._expiry_heap and self._expiry_heap[0][0] <= now_s:
-                entry = heapq.heappop(self._expiry_heap)[2]
-                entry.is_queued = False
-                if self._is_registered(entry):
-                    self._set_state(entry, entry.state, now_s)
+                item = heapq.heappop(self._expiry_heap)
+                if self._is_current(item):
+                    item[2].queued_at_s = math.inf
+                    self._set_state(item[2], item[2].state, now_s)
             self._update_next_expiry()
 
     @property
@@ -405,7 +414,7 @@ class ServiceRegistry:
         if now_s >= entry.expires_at_s:  # late evidence may have expired already
             state = self._as_of(entry, now_s)
             entry.set_state(state)
-        if not entry.is_queued:
+        if entry.expires_at_s < entry.queued_at_s:
             self._queue_expiry(entry)
         if state.status is not before.status:
             impact = entry.service.impact
@@ -417,19 +426,21 @@ class ServiceRegistry:
     def _queue_expiry(self, entry: _Entry) -> None:
         if entry.expires_at_s < math.inf:
             heapq.heappush(self._expiry_heap, (entry.expires_at_s, next(self._tiebreaker), entry))
-            entry.is_queued = True
+            entry.queued_at_s = entry.expires_at_s
             self._update_next_expiry()
 
     def _update_next_expiry(self) -> None:
         self.next_expiry_at_s = self._expiry_heap[0][0] if self._expiry_heap else math.inf
 
-    def _is_registered(self, entry: _Entry) -> bool:
-        return self._entries.get(entry.service.id) is entry
+    def _is_current(self, item: tuple[float, int, _Entry]) -> bool:
+        """Whether an item of the heap is of a registered service, and not replaced by an earlier one."""
+        at_s, _, entry = item
+        return self._entries.get(entry.service.id) is entry and at_s == entry.queued_at_s
 
     def _compact_expiry_heap(self) -> None:
-        """Drop entries of removed services, which would otherwise stay until their time comes, up to a week."""
+        """Drop items that are not current, which would otherwise stay until their time comes, up to a week."""
         if len(self._expiry_heap) > 2 * len(self._entries) + 64:
-            self._expiry_heap = [item for item in self._expiry_heap if self._is_registered(item[2])]
+            self._expiry_heap = [item for item in self._expiry_heap if self._is_current(item)]
             heapq.heapify(self._expiry_heap)
             self._update_next_expiry()
 
@@ -446,7 +457,7 @@ class ServiceRegistry:
         self._tally, self._expiry_heap = Tally(), []
         for entry in self._entries.values():
             entry.set_state(entry.state)
-            entry.is_queued = False
+            entry.queued_at_s = math.inf
             self._queue_expiry(entry)
             self._update_tally(Tally(), entry.tally)
         self._update_next_expiry()

@@ -54,10 +54,14 @@ class ControlAgent:
         self.resources.set_configured(self.configured)
         for service_id, reports in self.configured.items():
             if reports:
-                self.node.register(service_id, ttl=FILE_TTL_S)
+                self.register_configured(service_id)
             else:
                 self.node.register(service_id)
         self.loop.run_until_complete(self.resources.start())
+
+    def register_configured(self, service_id: str) -> None:
+        """A service of the file that sends heartbeats."""
+        self.node.register(service_id, ttl=FILE_TTL_S)
 
     async def _reload(self) -> str:
         return "no service changed"

@@ -955,6 +955,29 @@ def test_services_that_are_redefined_do_not_grow_the_expiry_heap(node: Node, clo
     assert node.status("db-1") is Status.DOWN
 
 
+def test_a_job_that_starts_and_ends_again_and_again_expires_in_time_and_does_not_grow_the_expiry_heap(
+    node: Node, clock: VirtualClock
+) -> None:
+    node.register("job", probe={"url": "heartbeat:", "period": "7d", "grace": "1s"})
+    for _ in range(2000):
+        node.beat("job")
+        node.record_start("job", at_s=clock())
+        clock.advance(0.9)
+        assert node.status("job") is Status.UP
+    assert len(node._expiry_heap) <= 2 + 64 + 1
+    clock.advance(0.1)
+    assert node.status("job") is Status.DOWN
+
+
+def test_a_start_is_a_new_revision_for_readers(node: Node, clock: VirtualClock) -> None:
+    node.register("job", probe={"url": "heartbeat:", "period": "1h", "grace": "0.5s"})
+    node.beat("job")
+    revision = node.revision
+    node.record_start("job", at_s=clock())
+    assert node.revision > revision
+    assert node.next_expiry_at_s == clock() + 0.5
+
+
 def test_services_expire_in_time_after_many_others_were_removed(node: Node, clock: VirtualClock) -> None:
     ttls_s = [7 * number % 199 + 1 for number in range(199)]  # every number from 1 to 199, shuffled
     for ttl_s in ttls_s:

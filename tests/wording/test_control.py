@@ -98,8 +98,9 @@ async def started(folder: Path, config: str = CONFIG) -> ControlSocket:
     file = folder / "svcnode.toml"
     file.write_text(config)
     node = a_node()
-    control = ControlSocket(node, HttpServer(node, ("/svc",)), refused_reload)
-    await control.start(load(file, {"STATE_DIRECTORY": str(folder), "SVCNODE_NODE_NAME": "validator-7"}))
+    settings = load(file, {"STATE_DIRECTORY": str(folder), "SVCNODE_NODE_NAME": "validator-7"})
+    control = ControlSocket(node, HttpServer(node, ("/svc",)), settings, refused_reload)
+    await control.start()
     return control
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+JOB = {"url": "heartbeat:", "period": "1h", "grace": "1m"}
+
+
 def services() -> Iterator[tuple[str, ServiceScenario]]:
     slow = Verdict.not_ready("slow: the check took 0.41 s, max_latency is 0.3 s", code=ReasonCode.SLOW)
     syncing = [Verdict.not_ready(f"syncing: block {n} of 100", code=ReasonCode.SYNCING) for n in range(5)]
@@ -55,6 +58,8 @@ def services() -> Iterator[tuple[str, ServiceScenario]]:
     yield "report with a ttl", ServiceScenario(probe=None, ttl="30s").record(READY, interval_s=6)
     yield "report expired", ServiceScenario(probe=None, ttl="30s").record(READY, READY).wait(60)
     yield "no heartbeat", ServiceScenario(probe="heartbeat:3s").wait(4)
+    yield "job", ServiceScenario(probe=JOB).record(READY, interval_s=6)
+    yield "job without a success", ServiceScenario(probe=JOB).record(READY).wait(4000)
     yield "fixed", ServiceScenario(probe=None).record(fixed)
     yield "message waits", resolving(impact="critical")
     yield "message waits for another one", resolving()

@@ -1,6 +1,6 @@
 """The agent behind `svcnode serve`: the only package that connects all others.
 
-control.py    the control socket
+control.py    the control socket and pushes
 listeners.py  binds the addresses and mounts the operator surface
 services.py   applies the configured services to the node and logs changes
 signals.py    stop and reload signals
@@ -118,7 +118,7 @@ class Agent:
         )
         self._listeners = Listeners(self._server)
         self._services = ConfiguredServices(self._node)
-        self._control = ControlSocket(self._node, self._server, self._reload)
+        self._control = ControlSocket(self._node, self._server, settings, self._reload)
         with self._signals.installed():
             try:
                 bound = self._listeners.open(settings)
@@ -127,9 +127,9 @@ class Agent:
                 log_history_location(settings.history)
                 async with self._surface.recording(**history_options(settings)) as context:
                     context.history.set_has_folder(settings.history.has_folder)
-                    await self._listeners.listen(bound, context)
+                    await self._listeners.listen(bound, context, self._control.push_app(settings))
                     await self._prepare_store(settings)
-                    await self._control.start(settings)
+                    await self._control.start()
                     return await self._probe_and_serve()
             except asyncio.CancelledError:
                 if self._signals.forced_by is None:
@@ -218,7 +218,7 @@ class Agent:
         check_history_move(old, new)
         self._control.before_reload(new)
         bound = self._listeners.open(new)
-        await self._listeners.listen(bound, self._surface.context)
+        await self._listeners.listen(bound, self._surface.context, self._control.push_app(new))
         if (new.prefixes, new.cors) != (old.prefixes, old.cors):
             self._server.set_routing(new.prefixes, new.cors)
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):

@@ -1,4 +1,4 @@
-"""The control socket of the agent. The API and the store are loaded when there is something stored, or a request."""
+"""The control socket and pushes. The API and the store are loaded when there is something stored, or a request."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Request, Response
     from svcnode.config import ControlSettings, Settings
     from svcnode.control.api import ControlApp
+    from svcnode.control.push import PushApp
+    from svcnode.control.resources import ChangeRequest
     from svcnode.definition import Definition
     from svcnode.node import Node
     from svcnode.server.server import HttpServer
@@ -30,26 +32,28 @@ log = logging.getLogger("svcnode")
 class ControlSocket:
     """`reload` reads the configuration again and returns what has changed."""
 
-    def __init__(self, node: Node, server: HttpServer, reload: Callable[[], Coroutine[None, None, str]]) -> None:
+    def __init__(
+        self, node: Node, server: HttpServer, settings: Settings, reload: Callable[[], Coroutine[None, None, str]]
+    ) -> None:
         self._node = node
         self._server = server
         self._reload = reload
-        self._settings: Settings | None = None
+        self._settings = settings
         self._socket: socket.socket | None = None
         self._next_socket: socket.socket | None = None  # of the settings that are being applied
         self._is_listening = False
         self._is_stopping = False
-        self._mount = Mount(self, keeps_body=True, admits=self._admits)
+        self._mount = Mount(self, kept_body_bytes=server.state.limits.body_bytes, admits=self._admits)
         self._app: ControlApp | None = None
         self._loading = asyncio.Lock()
 
-    async def start(self, settings: Settings) -> None:
+    async def start(self) -> None:
         """After the services of the file are applied: bind the socket, and apply what is stored."""
-        self._settings = settings
-        if settings.control is None:
+        control = self._settings.control
+        if control is None:
             return
-        self._socket = self._bind(settings.control)
-        await self._load_stored(settings.control)
+        self._socket = self._bind(control)
+        await self._load_stored(control)
 
     async def listen(self) -> None:
         """When the node has started: a request may reload it."""
@@ -62,7 +66,7 @@ class ControlSocket:
 
     def before_reload(self, new: Settings) -> None:
         """Before anything of the new settings is applied. Raises `ConfigError` or `ListenError`."""
-        old = None if self._settings is None else self._settings.control
+        old = self._settings.control
         if self._app is not None and new.control is None:
             raise ConfigError("to turn off the control socket, which is in use, restart the node")
         if self._app is not None and new.control is not None and old is not None and new.control.path != old.path:
@@ -82,7 +86,6 @@ class ControlSocket:
     async def apply(self, new: Settings) -> None:
         """After the services of the new settings are applied."""
         old, self._settings = self._settings, new
-        assert old is not None
         if self._app is not None:
             self._app.resources.apply_all()
             if _definition_settings(new) != _definition_settings(old):
@@ -115,6 +118,20 @@ class ControlSocket:
         if self._app is not None:
             await self._app.resources.close()
 
+    # ---- pushes
+
+    def push_app(self, settings: Settings) -> PushApp | None:
+        """The application that receives the pushes of the services of the file; None if none has a token."""
+        tokens = {service.id: service.push_token for service in settings.services if service.push_token is not None}
+        if not tokens:
+            return None
+        from svcnode.control.push import PushApp
+
+        return PushApp(self._node, tokens, self._change)
+
+    async def _change(self, change: ChangeRequest) -> None:
+        await (await self._load()).resources.change(change)
+
     # ---- the application on the socket
 
     def matches(self, path: bytes) -> bool:
@@ -127,7 +144,7 @@ class ControlSocket:
         return await (await self._load()).handle(request)
 
     def _admits(self, sock: socket.socket) -> bool:
-        control = None if self._settings is None else self._settings.control
+        control = self._settings.control
         return control is not None and is_peer_allowed(sock, control.group_id)
 
     async def _load_stored(self, control: ControlSettings) -> None:
@@ -146,7 +163,6 @@ class ControlSocket:
         from svcnode.control.resources import Resources
         from svcnode.control.store import ControlStore
 
-        assert self._settings is not None
         assert self._settings.control is not None
         resources = Resources(self._node, ControlStore(self._settings.control.path), self._define)
         resources.set_configured(_configured(self._settings))
@@ -163,7 +179,6 @@ class ControlSocket:
         from svcnode.config.registration import PATH, define_registered
         from svcnode.control.api import json_pointer
 
-        assert self._settings is not None
         try:
             return define_registered(service_id, options, self._settings, os.environ)
         except ConfigError as exc:

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable, Mapping
 
+    from svcnode.api.app import App
     from svcnode.config import Settings
     from svcnode.core.address import Address
     from svcnode.operator.context import OperatorContext
     from svcnode.server.server import HttpServer
 
 log = logging.getLogger("svcnode")
+
+MAX_PUSH_BYTES = 10 * 1024  # of the body; the rest is not kept
 
 
 class BoundSockets(NamedTuple):
@@ -63,7 +66,7 @@ class Listeners:
             raise
         return BoundSockets(settings=settings, tls=tls, sockets=sockets)
 
-    async def listen(self, bound: BoundSockets, context: OperatorContext) -> None:
+    async def listen(self, bound: BoundSockets, context: OperatorContext, push: App | None) -> None:
         """Listen on exactly the addresses of the settings; open connections stay open."""
         addresses = bound.settings.addresses
         self._stop([address for address in self._sockets if address in bound.sockets or address not in addresses])
@@ -75,6 +78,7 @@ class Listeners:
             urls = [bound_url(sock, address, f"{prefix}/node") for prefix in bound.settings.prefixes]
             log.info("listening on %s", " and ".join(urls), extra={"event": "listening", "url": urls[0]})
         for address, mount in self._mounts.items():
+            _set_push(mount, push if address in bound.settings.listen else None)
             self._update_mount(address, mount, bound.settings, context)
 
     def close(self) -> None:
@@ -100,3 +104,7 @@ class Listeners:
             mount.set_app(OperatorApp(context, auth))
             url = bound_url(self._sockets[address], address, "/")
             log.info("operator page: %s%s", url, auth.log_suffix, extra={"event": "operator_page", "url": url})
+
+
+def _set_push(mount: Mount, push: App | None) -> None:
+    mount.push, mount.kept_body_bytes = push, 0 if push is None else MAX_PUSH_BYTES

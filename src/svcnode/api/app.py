@@ -98,13 +98,20 @@ class Mount:
         self,
         app: App | None = None,
         *,
-        keeps_body: bool = False,
+        push: App | None = None,
+        kept_body_bytes: int = 0,
         admits: Callable[[socket.socket], bool] | None = None,
     ) -> None:
         self.app = app
-        self.keeps_body = keeps_body  # the application reads the bodies of requests
+        self.push = push  # receives POST requests to its paths
+        self.kept_body_bytes = kept_body_bytes  # how much of the body of a request an application gets
         self.admits = admits  # whether a client may connect; None: every client
         self.open_streams: set[Closable] = set()
+
+    def app_for(self, request: Request) -> App | None:
+        if self.push is not None and request.method == "POST" and self.push.matches(request.path):
+            return self.push
+        return self.app if self.app is not None and self.app.matches(request.path) else None
 
     def set_app(self, app: App | None) -> None:
         """Replace the application and close the open streams: clients reconnect under the new access rules."""

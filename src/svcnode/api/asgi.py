@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
-from svcnode.api.embedded import Peer, load_operator_app, retained_headers, slash_redirect
+from svcnode.api.embedded import ConnectionInfo, load_operator_app, retained_headers, slash_redirect
 from svcnode.api.raw_path import path_below
 from svcnode.api.spec import Request, Response, parse_prefixes
 from svcnode.core.model import DEFAULT_PREFIX
@@ -109,17 +109,17 @@ async def _respond_from_operator(app: EmbeddedApp, path: bytes, scope: Scope, re
     if path == app.root:
         response = slash_redirect(scope["path"])
     else:
-        response = app.rejection(request, _peer(scope)) or await app.handle(request)
+        response = app.rejection(request, _connection_info(scope)) or await app.handle(request)
     if isinstance(response, Response):
         await _send_response(response, request.method, send)
     else:
         await _send_stream(response, request.method, receive, send)
 
 
-def _peer(scope: Scope) -> Peer:
+def _connection_info(scope: Scope) -> ConnectionInfo:
     """A server may not know the addresses, as with a Unix socket."""
     client, server = scope.get("client") or ("", 0), scope.get("server") or ("", 0)
-    return Peer(client[0] or "", scope.get("scheme") == "https", server[1] or 0)
+    return ConnectionInfo(client[0] or "", scope.get("scheme") == "https", server[1] or 0)
 
 
 async def _send_response(response: Response, method: str, send: Send) -> None:

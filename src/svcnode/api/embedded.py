@@ -79,7 +79,7 @@ def _check_token(token: str) -> None:
     register_secret(token)
 
 
-class Peer(NamedTuple):
+class ConnectionInfo(NamedTuple):
     """Both ends of a connection, as the server of the program states them."""
 
     client_host: str  # empty if it is not known, as with a Unix socket
@@ -107,7 +107,7 @@ class EmbeddedApp(Protocol):
 
     def matches(self, path: bytes) -> bool: ...
 
-    def rejection(self, request: Request, peer: Peer) -> Response | None:
+    def rejection(self, request: Request, connection: ConnectionInfo) -> Response | None:
         """The response to a request that is not allowed; None if it is allowed."""
 
     async def handle(self, request: Request) -> Response | EmbeddedStream: ...

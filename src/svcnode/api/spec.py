@@ -55,7 +55,7 @@ class Request(NamedTuple):
     path: bytes
     query: bytes = b""
     headers: Mapping[bytes, bytes] = MappingProxyType({})
-    body: bytes = b""  # empty if the application reads none
+    body: bytes = b""  # as much of it as the application gets
 
 
 Headers = tuple[tuple[str, str], ...]

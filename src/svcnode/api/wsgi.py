@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
-from svcnode.api.embedded import Peer, load_operator_app, retained_headers, slash_redirect
+from svcnode.api.embedded import ConnectionInfo, load_operator_app, retained_headers, slash_redirect
 from svcnode.api.raw_path import path_below
 from svcnode.api.spec import Request, Response, parse_prefixes
 from svcnode.core.model import DEFAULT_PREFIX
@@ -86,7 +86,9 @@ def _respond_from_operator(
         response = slash_redirect(_full_path(environ))
     else:
         is_multithread = bool(environ.get("wsgi.multithread"))
-        response = app.rejection(request, _peer(environ)) or app.handle_blocking(request, is_multithread=is_multithread)
+        response = app.rejection(request, _connection_info(environ)) or app.handle_blocking(
+            request, is_multithread=is_multithread
+        )
     if isinstance(response, Response):
         return _send_response(response, method, start_response)
     start_response(_status_line(response.head), list(response.head.headers))
@@ -118,10 +120,10 @@ def _headers(environ: Environ) -> dict[bytes, bytes]:
     )
 
 
-def _peer(environ: Environ) -> Peer:
+def _connection_info(environ: Environ) -> ConnectionInfo:
     """A server may not know the address of the client, as with a Unix socket."""
     port = str(environ.get("SERVER_PORT", ""))
-    return Peer(
+    return ConnectionInfo(
         environ.get("REMOTE_ADDR", "") or "",
         environ.get("wsgi.url_scheme") == "https",
         int(port) if port.isascii() and port.isdigit() else 0,

@@ -88,7 +88,8 @@ def _service_line(settings: ServiceSettings) -> str:
     if settings.status is not None:
         source = f"fixed status {settings.status.value}"
     elif probe_config is None:
-        source = f"heartbeat at least every {service.policy.ttl_s:g} s"
+        expected = "heartbeat" if service.policy.grace_s is None else "success"
+        source = f"{expected} at least every {service.policy.ttl_s:g} s"
     else:
         source = f"checked every {probe_config.schedule.interval_s:g} s"
     return f"  {service.id}: {service.name} ({source}, impact {service.impact.value})"

@@ -99,6 +99,7 @@ class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     description: str
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
+    push_token: str | dict[str, Any]
 
 
 class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):

@@ -62,6 +62,7 @@ DEFAULT_HISTORY_AGE = "400d"
 DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
 # The first path segments of the operator surface; a prefix must not use them.
 RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge")
+PUSH_SEGMENT = "push"  # a prefix must not use it if pushes are received
 DEFAULT_GROUP_WAIT, DEFAULT_RESOLVE_DELAY = "5s", "5m"
 DEFAULT_REPEAT_INTERVAL, MIN_REPEAT_INTERVAL_S, MAX_REPEAT_INTERVAL_S = "0s", 60.0, 30 * 86_400.0  # 0s: no reminders
 # Lower case: two such names are two folders also where the file system ignores case.
@@ -73,9 +74,11 @@ MAX_SOCKET_PATH_BYTES = 107  # of the operating system
 _POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
 
 
-class ServiceSettings(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
     definition: Definition
     status: Status | None = None  # the fixed status of a service without a probe
+    push_token: str | None = field(default=None, repr=False)  # None: pushes are not received
 
     @property
     def id(self) -> str:
@@ -160,6 +163,8 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
     defaults = _policy_options(table.get("defaults", {}), ("defaults",), source)
     make = partial(make_probe, environ=source.environ, allowed=_allowed_features(table))
     services = tuple(_services(table, defaults, make, source))
+    control = _control(table.get("control", {}), source, state_folder, identity.node_name)
+    _check_push(services, control, prefixes, source)
     return Settings(
         node_name=identity.node_name,
         node_version=identity.node_version,
@@ -175,7 +180,7 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         operator=operator,
         store_path=store_path,
         history=_history(table.get("history", {}), source, state_folder, identity.node_name),
-        control=_control(table.get("control", {}), source, state_folder, identity.node_name),
+        control=control,
         notify=notify_settings(table["notify"], source) if "notify" in table else None,
         defaults=defaults,
         log_level=log.get("level", "info"),
@@ -453,7 +458,28 @@ def service_from(
         options = cast("ServiceOptions", {key: value for key, value in options.items() if key not in _POLICY_KEYS})
     with source.error_context(*path):
         definition = define(service["id"], **options)
-    return ServiceSettings(definition=definition, status=Status(service["status"]) if "status" in service else None)
+    with source.error_context(*path, "push_token"):
+        if "push_token" in service and ("status" in service or definition.probe_config is not None):
+            raise InvalidValueError('is only for a service with the probe "heartbeat:"; remove this key')
+        push_token = _token(service.get("push_token"), source.environ)
+    status = Status(service["status"]) if "status" in service else None
+    return ServiceSettings(definition=definition, status=status, push_token=push_token)
+
+
+def _check_push(
+    services: Sequence[ServiceSettings], control: ControlSettings | None, prefixes: tuple[str, ...], source: Source
+) -> None:
+    for index, service in enumerate(services):
+        if service.push_token is None:
+            continue
+        if control is None:
+            raise source.error(
+                ("services", index, "push_token"),
+                "pushes are stored in the control store; set listen and path in [control], without enabled = false",
+            )
+        with source.error_context("server", "prefix"):
+            if prefix := next((prefix for prefix in prefixes if prefix.split("/")[1:2] == [PUSH_SEGMENT]), None):
+                raise InvalidValueError(f'"{prefix}" is the path of pushes; choose another, or remove push_token')
 
 
 def _text_options(service: ServiceTable, path: KeyPath, source: Source) -> ServiceOptions:

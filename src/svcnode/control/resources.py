@@ -2,10 +2,10 @@
 
     request ─► check ─► store ─► apply to the node ─► response
 
-A resource is a document at a path: `services/{id}`, `services/{id}/status`, `issues/{name}`, `drain`. A request is
-checked against the documents. All requests that wait share one transaction of the store. After it is on the disk,
-`_apply` makes the node equal to the documents, as it does at the start. So a change is never half applied, and a
-restart leads to the same node.
+A resource is a document at a path: `services/{id}`, `services/{id}/status`, `services/{id}/run` (a job has started and
+not ended), `issues/{name}`, `drain`. A request is checked against the documents. All requests that wait share one
+transaction of the store. After it is on the disk, `_apply` makes the node equal to the documents, as it does at the
+start. So a change is never half applied, and a restart leads to the same node.
 
 A service of the configuration file takes precedence over a document with the same id, which then waits until the file
 no longer has it. The heartbeats of a service of the file are documents too.
@@ -48,7 +48,7 @@ STORE_ISSUE = "the control store cannot be read"
 STORE_TIMEOUT_S = 5.0  # to open and to close it: its mount may hang
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
-_CHILDREN = ("status",)  # of a service; they are deleted with it
+_CHILDREN = ("status", "run")  # of a service; they are deleted with it
 _CONFIGURED = "this service is in the configuration file; change it there and reload"
 
 
@@ -98,6 +98,10 @@ def service_path(service_id: str) -> str:
 
 def status_path(service_id: str) -> str:
     return f"{service_path(service_id)}/status"
+
+
+def run_path(service_id: str) -> str:
+    return f"{service_path(service_id)}/run"
 
 
 def issue_path(name: str) -> str:
@@ -353,8 +357,8 @@ class Resources:
             raise ControlError(409, _CONFIGURED)
         change.precondition.check(old)
         if change.value is None:
-            for gone in (path, *(f"{path}/{child}" for child in _CHILDREN)):
-                transaction.delete(gone)
+            transaction.delete(path)
+            self._delete_children(transaction, path)
             return Applied(None)
         value = self._checked(transaction, path, change.value)
         if old is not None and old.value == value:
@@ -363,9 +367,14 @@ class Resources:
 
     def _checked(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
         """The document to store. Raises `ControlError` if the change is not allowed."""
-        if path.endswith("/status"):
+        if _is_child(path, "status"):
             self._check_reports(transaction, _id_of(path))
+            transaction.delete(run_path(_id_of(path)))  # a report is the end of a run
             return {**value, "at_s": self._node.now_s()}
+        if _is_child(path, "run"):
+            self._check_reports(transaction, _id_of(path))
+            run = transaction.get(path)
+            return {"at_s": self._node.now_s()} if run is None else run.value
         if _is_service(path):
             return self._checked_service(transaction, path, value)
         if path != DRAIN and transaction.get(path) is None and self._issue_count(transaction) >= MAX_ISSUES:
@@ -381,11 +390,16 @@ class Resources:
         transaction.register(service_id, registration)
         if old is not None and before is not None and before.reports == registration.reports:
             if options != old.value["options"] and self._has_expired(transaction, service_id):
-                transaction.delete(status_path(service_id))  # with a longer ttl, it would be valid after a restart
+                # With a longer ttl, they would be valid after a restart.
+                self._delete_children(transaction, path)
             return {"options": options, "registered_at_s": old.value["registered_at_s"]}
         # It starts without evidence: an earlier report is not one of this service.
-        transaction.delete(status_path(service_id))
+        self._delete_children(transaction, path)
         return {"options": options, "registered_at_s": self._node.now_s()}
+
+    def _delete_children(self, transaction: Transaction, path: str) -> None:
+        for child in _CHILDREN:
+            transaction.delete(f"{path}/{child}")
 
     def _has_expired(self, transaction: Transaction, service_id: str) -> bool:
         found = self._node.find(service_id)
@@ -413,8 +427,10 @@ class Resources:
         """Whether the node does not have a document yet. A report that it has is not recorded again."""
         if path == DRAIN:
             return not self._node.condition.draining
-        if path.endswith("/status"):
+        if _is_child(path):
             found = self._node.find(_id_of(path))
+            if _is_child(path, "run"):
+                return found is not None and found[1].job_started_at_s is None
             return found is not None and found[1].last_evidence_at_s is None
         if _is_service(path):
             return not self._is_registered(_id_of(path))
@@ -424,9 +440,10 @@ class Resources:
         document = self._documents.get(path)
         if path == DRAIN:
             self._apply_drain(document)
-        elif path.endswith("/status"):
-            if document is not None:
-                self._apply_status(_id_of(path), document.value)
+        elif _is_child(path):
+            if document is not None and self._reports(_id_of(path)):
+                apply = self._apply_status if _is_child(path, "status") else self._apply_run
+                apply(_id_of(path), document.value)
         elif _is_service(path):
             self._apply_service(_id_of(path), document)
         else:
@@ -451,8 +468,6 @@ class Resources:
             self._node.add(definition, registered_at_s=document.value["registered_at_s"])
 
     def _apply_status(self, service_id: str, value: Mapping[str, Any]) -> None:
-        if not self._is_registered(service_id) or self._node.probe_config(service_id) is not None:
-            return
         outcome, at_s = OUTCOMES[value["status"]], value["at_s"]
         if outcome is Outcome.READY and (at_s is None or at_s > self._node.now_s()):
             return  # it is of the time before the machine was restarted
@@ -460,6 +475,9 @@ class Resources:
             self._node.set_registered_at(service_id, at_s)
         verdict = Verdict(outcome, value.get("reason", ""), value.get("code", ReasonCode.REPORTED))
         self._node.record(service_id, verdict, at_s=at_s)
+
+    def _apply_run(self, service_id: str, value: Mapping[str, Any]) -> None:
+        self._node.record_start(service_id, at_s=value["at_s"])
 
     def _apply_issue(self, name: str, document: Document | None) -> None:
         """The new text is set before the old one is cleared, so that the node is not healthy in between."""
@@ -475,6 +493,9 @@ class Resources:
 
     def _is_registered(self, service_id: str) -> bool:
         return self._node.find(service_id) is not None
+
+    def _reports(self, service_id: str) -> bool:
+        return self._is_registered(service_id) and self._node.probe_config(service_id) is None
 
     def _register(self, service_id: str, options: Mapping[str, Any]) -> Registration:
         with SecretScope() as secrets:
@@ -502,8 +523,10 @@ class Resources:
         documents = {}
         for path, document in stored.documents.items():
             value = document.value
-            if path.endswith("/status"):
+            if _is_child(path, "status"):
                 value = {**value, "at_s": None}
+            elif _is_child(path):
+                value = {"at_s": self._node.now_s()}
             elif _is_service(path):
                 value = {**value, "registered_at_s": self._node.now_s()}
             documents[path] = document._replace(value=value)
@@ -512,6 +535,11 @@ class Resources:
 
 def _is_service(path: str) -> bool:
     return path.startswith("services/") and path.count("/") == 1
+
+
+def _is_child(path: str, name: str | None = None) -> bool:
+    """Whether it is a document of a service, with this name. An issue or a service may have any name."""
+    return path.startswith("services/") and path.count("/") == 2 and (name is None or path.endswith(f"/{name}"))
 
 
 def _id_of(path: str) -> str:

@@ -17,7 +17,7 @@ class ReasonCode(StrEnum):
     # Nothing is known about the service, or not enough.
     NO_EVIDENCE = "no_evidence"  # no check has given a result yet
     STALE = "stale"  # the last evidence is older than stale_after
-    TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl
+    TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl, or no success of a job within its period and grace
     FIXED = "fixed"  # the configuration sets the status
     REPORTED = "reported"  # the program reported the status and gave no code
     UNRELIABLE = "unreliable"  # too many of the last checks failed, although not enough in a row, or too many outages
@@ -110,7 +110,7 @@ class ReasonCode(StrEnum):
     REPLACED = "replaced"  # another file is at the path since the last check
 
     # Programs and functions.
-    EXIT_STATUS = "exit_status"  # of the program of an exec: probe; not 0
+    EXIT_STATUS = "exit_status"  # of the program of an exec: probe, or of a job; not 0
     CHECK_FAILED = "check_failed"  # a check function raised or returned False
 
     # The node itself, in its history.

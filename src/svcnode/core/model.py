@@ -146,6 +146,8 @@ class Policy:
     # within `ttl_s` makes it Down. If neither is set, a report is valid until the next one.
     stale_after_s: float | None = None
     ttl_s: float | None = None
+    # Of a job, whose `ttl_s` is its period and this: only a success counts, and a run must end within `grace_s`.
+    grace_s: float | None = None
 
     def __post_init__(self) -> None:
         validate_threshold("rise", self.rise)
@@ -255,6 +257,7 @@ class ServiceState(NamedTuple):
     first_failure_at_s: float | None = None  # when the first of the failures in a row, or of this Down, was known
     recent_failures: RecentFailures = NO_FAILURES
     failures_before_run: RecentFailures = NO_FAILURES  # `recent_failures` before the failures in a row began
+    job_started_at_s: float | None = None  # the first start of a job since the last evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

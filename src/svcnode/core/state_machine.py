@@ -146,6 +146,11 @@ def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_
     )
 
 
+def after_start(state: ServiceState, at_s: float) -> ServiceState:
+    """A job has started. The status stays; the next evidence ends the run. Further starts do not extend its time."""
+    return state if state.job_started_at_s is not None else state._replace(job_started_at_s=at_s)
+
+
 def _is_in_start_period(state: ServiceState, now_s: float, policy: Policy) -> bool:
     is_starting = state.status is Status.INITIALIZING and not state.recent_failures.is_unreliable
     return is_starting and now_s - state.registered_at_s < policy.start_period_s
@@ -223,7 +228,7 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
     if now_s < expiry_s:
         return state
     if policy.ttl_s is not None:
-        status, code, reason = Status.DOWN, ReasonCode.TTL_EXPIRED, f"no heartbeat within the ttl of {policy.ttl_s:g} s"
+        status, code, reason = Status.DOWN, ReasonCode.TTL_EXPIRED, _overdue_reason(state, expiry_s, policy)
     else:
         missing = "success" if state.status is Status.UP else "evidence"
         status, code = Status.INITIALIZING, ReasonCode.STALE
@@ -234,13 +239,28 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
 def expires_at_s(state: ServiceState, policy: Policy) -> float:
     """The time from which the status changes without new evidence; infinity if it never does."""
     if policy.ttl_s is not None:
-        return math.inf if state.status is Status.DOWN else _last_seen_at_s(state) + policy.ttl_s
+        return math.inf if state.status is Status.DOWN else _overdue_at_s(state, policy.ttl_s, policy.grace_s)
     # An Initializing service stays Initializing.
     if policy.stale_after_s is None or state.status is Status.INITIALIZING:
         return math.inf
     valid_from_s = state.last_ready_at_s if state.status is Status.UP else state.last_evidence_at_s
     assert valid_from_s is not None, "a service is Up only after a success, and Down only after a failure"
     return valid_from_s + policy.stale_after_s
+
+
+def _overdue_at_s(state: ServiceState, ttl_s: float, grace_s: float | None) -> float:
+    if grace_s is None:
+        return _last_seen_at_s(state) + ttl_s
+    success_due_s = (state.registered_at_s if state.last_ready_at_s is None else state.last_ready_at_s) + ttl_s
+    return success_due_s if state.job_started_at_s is None else min(success_due_s, state.job_started_at_s + grace_s)
+
+
+def _overdue_reason(state: ServiceState, expiry_s: float, policy: Policy) -> str:
+    if policy.grace_s is None:
+        return f"no heartbeat within the ttl of {policy.ttl_s:g} s"
+    if state.job_started_at_s is not None and expiry_s == state.job_started_at_s + policy.grace_s:
+        return f"started, and not ended within the grace of {policy.grace_s:g} s"
+    return f"no success within the period and grace of {policy.ttl_s:g} s"
 
 
 def _last_seen_at_s(state: ServiceState) -> float:

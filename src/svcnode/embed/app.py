@@ -24,10 +24,9 @@ from svcnode.operator.auth import OperatorAuth
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from svcnode.api.embedded import OperatorOptions, Peer
+    from svcnode.api.embedded import ConnectionInfo, OperatorOptions
     from svcnode.api.spec import Request, Response
-    from svcnode.embed import Embedding
-    from svcnode.node import Node
+    from svcnode.embed.embedding import Embedding
     from svcnode.operator.context import OperatorContext
 
 NOT_RUNNING = error_response(
@@ -36,7 +35,7 @@ NOT_RUNNING = error_response(
     "lifespan of the node or with node.start()",
     ("Retry-After", "5"),
 )
-START_TIMEOUT_S = 5.0  # the first request may start the checks
+START_TIMEOUT_S = 2.0  # the first request may start the checks
 START_POLL_S = 0.02
 # A server waits for open responses when it stops, and does not tell the application. So a stream ends by itself after
 # this time, and the client connects again.
@@ -45,8 +44,7 @@ LOOP_TIMEOUT_S = HANDLER_TIMEOUT_S + 5.0  # beyond it, the loop of the checks is
 
 
 class EmbeddedOperatorApp:
-    def __init__(self, node: Node, embedding: Embedding, options: OperatorOptions, prefixes: tuple[str, ...]) -> None:
-        self._node = node
+    def __init__(self, embedding: Embedding, options: OperatorOptions, prefixes: tuple[str, ...]) -> None:
         self._embedding = embedding
         self._options = options
         self.root = options.prefix.encode()
@@ -61,12 +59,12 @@ class EmbeddedOperatorApp:
     def _path_below(self, path: bytes) -> bytes:
         return path[len(self.root) :]
 
-    def rejection(self, request: Request, peer: Peer) -> Response | None:
-        return self._guard.rejection(request, None if self._options.unrestricted else self._auth(peer))
+    def rejection(self, request: Request, connection: ConnectionInfo) -> Response | None:
+        return self._guard.rejection(request, None if self._options.unrestricted else self._auth(connection))
 
-    def _auth(self, peer: Peer) -> OperatorAuth:
+    def _auth(self, connection: ConnectionInfo) -> OperatorAuth:
         return OperatorAuth(
-            Address("https" if peer.uses_tls else "http", peer.client_host, peer.server_port),
+            Address("https" if connection.uses_tls else "http", connection.client_host, connection.server_port),
             self._options.token,
             trusts_loopback=self._options.trusts_loopback,
             is_embedded=True,
@@ -74,8 +72,8 @@ class EmbeddedOperatorApp:
 
     async def handle(self, request: Request) -> Response | LoopStream:
         deadline_s = time.monotonic() + START_TIMEOUT_S
-        while self._is_starting and time.monotonic() < deadline_s:  # noqa: ASYNC110  see below
-            await asyncio.sleep(START_POLL_S)  # the other loop knows no event of this one
+        while self._embedding.runtime is None and time.monotonic() < deadline_s:  # noqa: ASYNC110  of another loop
+            await asyncio.sleep(START_POLL_S)
         try:
             async with asyncio.timeout(LOOP_TIMEOUT_S):
                 return await result_of(self._start_handler(request))
@@ -86,7 +84,7 @@ class EmbeddedOperatorApp:
 
     def handle_blocking(self, request: Request, *, is_multithread: bool) -> Response | LoopStream:
         deadline_s = time.monotonic() + START_TIMEOUT_S
-        while self._is_starting and time.monotonic() < deadline_s:
+        while self._embedding.runtime is None and time.monotonic() < deadline_s:
             time.sleep(START_POLL_S)
         try:
             return self._start_handler(request, in_thread=True, can_wait=is_multithread).result(LOOP_TIMEOUT_S)
@@ -94,10 +92,6 @@ class EmbeddedOperatorApp:
             return NOT_RUNNING
         except TimeoutError:
             return HANDLER_TIMED_OUT
-
-    @property
-    def _is_starting(self) -> bool:
-        return self._embedding.runtime is None and self._node.is_probing
 
     def _start_handler(
         self, request: Request, *, in_thread: bool = False, can_wait: bool = True

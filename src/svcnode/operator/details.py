@@ -265,6 +265,7 @@ def _policy(policy: Policy) -> Json:
         "start_period_s": policy.start_period_s,
         "stale_after_s": policy.stale_after_s,
         "ttl_s": policy.ttl_s,
+        "grace_s": policy.grace_s,
     }
 
 

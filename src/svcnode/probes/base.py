@@ -85,6 +85,11 @@ class Probe(ABC):
         return None
 
     @property
+    def grace_s(self) -> float | None:
+        """For a heartbeat of a job, the part of `ttl_s` within which a run must end. Otherwise None."""
+        return None
+
+    @property
     def loop_blocked_s(self) -> float:
         """How long the last check blocked the event loop."""
         return 0.0

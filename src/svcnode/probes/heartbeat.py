@@ -1,8 +1,8 @@
-"""`heartbeat:30s`: the service sends heartbeats, by the control socket or `Node.beat(id)`; it is not checked.
+"""`heartbeat:30s`: the service reports, by the control socket, a push or `Node.beat(id)`; it is not checked.
 
-ready      a heartbeat within `ttl`
-not ready  before the first heartbeat, for at most `ttl`
-failed     no heartbeat within `ttl`
+ready      a heartbeat within `ttl`; of a job, a success within `period` and `grace`
+not ready  before the first one, for at most the same time
+failed     none within that time, or a run of a job that has started and not ended within `grace`
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import InvalidValueError, ProbeError
+from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.units import parse_duration_s
 from svcnode.probes.base import UrlProbe
@@ -20,21 +20,38 @@ from svcnode.probes.options import Seconds
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HeartbeatProbe(UrlProbe):
     ttl: Seconds | None = None  # or in the URL
+    # Of a job that runs from time to time, instead of the ttl:
+    period: Seconds | None = None  # from one success to the next
+    grace: Seconds | None = None  # how much later the success may be, and how long a run may take
 
     def __post_init__(self) -> None:
-        if bool(self.url.path) == (self.ttl is not None):
-            raise ProbeError('set the ttl once: "heartbeat:30s", or "heartbeat:" with ttl = "30s"')
+        if bool(self.url.path) + (self.ttl is not None) + (self.period is not None) != 1:
+            raise ProbeError(
+                'set the ttl once: "heartbeat:30s", or "heartbeat:" with ttl = "30s"; '
+                'for a job, "heartbeat:" with period and grace'
+            )
+        if (self.period is None) != (self.grace is None):
+            raise OptionError("grace", "needs period" if self.period is None else "is required with period")
         if not self.ttl_s > 0:
             raise ProbeError("the ttl must be more than 0 s")
+        for name, duration_s in (("period", self.period), ("grace", self.grace)):
+            if duration_s is not None and not duration_s > 0:
+                raise OptionError(name, "must be more than 0 s")
 
     @property
     def ttl_s(self) -> float:
         if self.ttl is not None:
             return self.ttl
+        if self.period is not None and self.grace is not None:
+            return self.period + self.grace
         try:
             return parse_duration_s(self.url.path)
         except InvalidValueError as exc:
             raise ProbeError(str(exc)) from exc
+
+    @property
+    def grace_s(self) -> float | None:
+        return self.grace
 
     async def check(self) -> Verdict:
         return Verdict.unknown("a heartbeat cannot be checked; a running node receives it", code=ReasonCode.NO_EVIDENCE)

@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
         self._mount = mount
         self._transport: asyncio.Transport
         self._fd: int | None = None  # of a connection without TLS
-        self._parser = RequestParser(state.limits, keeps_body=mount.keeps_body)
+        self._parser = RequestParser(state.limits, mount.kept_body_bytes)
         self._task: asyncio.Task[None] | None = None  # the TLS handshake, or the handler of the application
         self._stream: EventStream | None = None
         # Not phases: the transport reports both in several phases, which go on.
@@ -279,8 +279,8 @@ class Connection(asyncio.Protocol):
         return True
 
     def _respond(self, parsed: ParsedRequest) -> None:
-        app, cache = self._mount.app, self._cache
-        if app is not None and app.matches(parsed.request.path):
+        app, cache = self._mount.app_for(parsed.request), self._cache
+        if app is not None:
             self._respond_from_app(app, parsed)
             return
         target = cache.resolve(parsed.request)

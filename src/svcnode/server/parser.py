@@ -68,7 +68,7 @@ class _IncomingRequest:
     is_chunked = False
     wants_continue = False
     body_bytes = 0  # without the sizes of chunks
-    body = b""  # if it is kept
+    body = b""  # what is kept of it
     received_bytes = 0  # in all
     piece_count = 0
 
@@ -90,16 +90,16 @@ class RequestParser:
         "_complete",
         "_data",
         "_incoming",
-        "_keeps_body",
+        "_kept_body_bytes",
         "_limits",
         "_parsed_to",
         "_parser",
         "is_between_requests",
     )
 
-    def __init__(self, limits: ServerLimits, *, keeps_body: bool = False) -> None:
+    def __init__(self, limits: ServerLimits, kept_body_bytes: int = 0) -> None:
         self._limits = limits
-        self._keeps_body = keeps_body
+        self._kept_body_bytes = kept_body_bytes
         self._parser: httptools.HttpRequestParser | None = None  # many connections only send requests that are cached
         self._data = b""  # received; from `_parsed_to` on not yet parsed
         self._parsed_to = 0
@@ -284,8 +284,8 @@ class RequestParser:
         self._incoming.body_bytes += len(part)
         if self._incoming.body_bytes > self._limits.body_bytes:
             raise _RequestError(BODY_TOO_LARGE)
-        if self._keeps_body:
-            self._incoming.body += part
+        if len(self._incoming.body) < self._kept_body_bytes:
+            self._incoming.body = (self._incoming.body + part)[: self._kept_body_bytes]
 
     def on_message_complete(self) -> None:
         parser, incoming = self._parser, self._incoming

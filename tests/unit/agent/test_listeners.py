@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from svcnode.agent.listeners import Listeners
+from svcnode.agent.listeners import MAX_PUSH_BYTES, Listeners
 from svcnode.config import Override, Settings, load
 from svcnode.core.errors import ListenError
 from tests.support.certificates import make_certificate
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from svcnode.api.app import Mount
+    from svcnode.api.app import App, Mount
     from svcnode.operator.context import OperatorContext
 
 CONTEXT = cast("OperatorContext", None)  # passed on, not used
@@ -48,8 +48,8 @@ class Setup:
         self.server = FakeServer()
         self.listeners = Listeners(cast("Any", self.server))
 
-    def listen(self, settings: Settings) -> None:
-        asyncio.run(self.listeners.listen(self.listeners.open(settings), CONTEXT))
+    def listen(self, settings: Settings, push: App | None = None) -> None:
+        asyncio.run(self.listeners.listen(self.listeners.open(settings), CONTEXT, push))
 
 
 @pytest.fixture
@@ -127,6 +127,16 @@ def test_an_address_that_is_no_longer_configured_is_closed_and_unmounted(setup: 
 def test_with_operator_listen_only_that_address_has_the_operator_surface(setup: Setup) -> None:
     setup.listen(listening_on(TCP, operator_listen="127.0.0.2:0"))
     assert [mount.app is None for _, mount in setup.server.listening.values()] == [True, False]
+
+
+def test_only_the_addresses_of_the_interface_receive_pushes(setup: Setup) -> None:
+    push = cast("App", object())
+    settings = listening_on(TCP, operator_listen="127.0.0.2:0")
+    setup.listen(settings, push)
+    mounts = [mount for _, mount in setup.server.listening.values()]
+    assert [(mount.push, mount.kept_body_bytes) for mount in mounts] == [(push, MAX_PUSH_BYTES), (None, 0)]
+    setup.listen(settings)
+    assert [(mount.push, mount.kept_body_bytes) for mount in mounts] == [(None, 0), (None, 0)]
 
 
 def test_each_address_is_logged_once(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:

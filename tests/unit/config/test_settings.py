@@ -541,6 +541,19 @@ def test_the_token_may_come_from_a_variable_or_file_and_is_never_shown(
     assert redacted(f"it is {TOKEN}") == "it is ***"
 
 
+@pytest.mark.parametrize("value", [f'"{TOKEN}"', '"${PUSH}"', '{ file = "token.txt" }'])
+def test_a_push_token_may_come_from_a_variable_or_file_and_is_never_shown(
+    value: str, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    Path("token.txt").write_text(f"{TOKEN}\n")
+    text = f'{HTTP}probe = "heartbeat:30s"\npush_token = {value}\n'
+    service = the_service(file, text, {"PUSH": TOKEN, "HOME": "/home/me"})
+    assert service.push_token == TOKEN
+    assert TOKEN not in repr(service)
+    assert redacted(f"it is {TOKEN}") == "it is ***"
+
+
 @pytest.mark.parametrize(
     "token", ["", "short", "x" * 15, "x" * 15 + " ", "x" * 15 + "ä", "x" * 15 + ":", "x" * 20 + "\n"]
 )

@@ -132,8 +132,14 @@ def test_a_service_of_the_file_cannot_be_changed_or_removed_but_may_report(tmp_p
     agent.now_s += TTL_S - 1
     agent.restart()
     assert agent.statuses() == {"indexer": UP, "db": INITIALIZING}
-    agent.now_s += 2
+    agent.now_s += 1
     assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
+    agent.restart()
+    assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
+    beat(agent, status="down", reason="stopped")
+    agent.now_s += 10 * TTL_S
+    agent.restart()
+    assert agent.node.state("indexer").reason == "stopped"
     agent.close()
 
 

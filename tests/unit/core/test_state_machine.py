@@ -26,6 +26,7 @@ from svcnode.core.model import (
 )
 from svcnode.core.state_machine import (
     add_tallies,
+    after_start,
     as_of,
     expires_at_s,
     initial_state,
@@ -40,6 +41,7 @@ from svcnode.core.state_machine import (
 
 POLICY = Policy(rise=2, fall=3, start_period_s=30.0, stale_after_s=33.0)
 HEARTBEAT = Policy(rise=1, fall=1, start_period_s=0.0, ttl_s=10.0)
+JOB = Policy(rise=1, fall=1, start_period_s=0.0, ttl_s=110.0, grace_s=10.0)
 
 READY = Verdict.ready("answered")
 LOADING = Verdict.not_ready("loading", code=ReasonCode.STARTING)
@@ -227,6 +229,29 @@ def test_the_ttl_also_applies_to_a_heartbeat_service_that_is_not_ready() -> None
 
 def test_one_heartbeat_brings_a_heartbeat_service_up_again() -> None:
     assert state_after(*UP, (50.0, READY), policy=HEARTBEAT).status is Status.UP
+
+
+def test_a_job_without_a_success_within_its_period_and_grace_is_down_whatever_else_it_reports() -> None:
+    state = state_after((0.0, READY), (105.0, LOADING), policy=JOB)
+    assert as_of(state, 109.9, JOB).status is Status.INITIALIZING
+    overdue = as_of(state, 110.0, JOB)
+    assert (overdue.status, overdue.code, overdue.since_s) == (Status.DOWN, ReasonCode.TTL_EXPIRED, 110.0)
+    assert "110 s" in overdue.reason
+
+
+def test_a_run_of_a_job_that_does_not_end_within_grace_is_down() -> None:
+    state = after_start(after_start(state_after((0.0, READY), policy=JOB), 50.0), 55.0)
+    assert as_of(state, 59.9, JOB).status is Status.UP
+    overdue = as_of(state, 60.0, JOB)
+    assert (overdue.status, overdue.code, overdue.since_s) == (Status.DOWN, ReasonCode.TTL_EXPIRED, 60.0)
+    assert "10 s" in overdue.reason
+
+
+@pytest.mark.parametrize(("end", "status"), [(READY, Status.UP), (FAILED, Status.DOWN)])
+def test_a_report_ends_the_run_of_a_job(end: Verdict, status: Status) -> None:
+    started = after_start(initial_state(0.0), 50.0)
+    ended = next_state(started, Evidence(verdict=end, at_s=55.0), JOB)
+    assert as_of(ended, 100.0, JOB).status is status
 
 
 def test_evidence_older_than_the_last_evidence_is_ignored() -> None:

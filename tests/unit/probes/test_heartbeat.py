@@ -51,6 +51,29 @@ def test_the_ttl_is_a_duration(text: str, ttl_s: float) -> None:
     assert define("worker", probe=f"heartbeat:{text}").service.policy.ttl_s == ttl_s
 
 
+def test_a_job_has_a_period_and_a_grace() -> None:
+    policy = define("job", probe={"url": "heartbeat:", "period": "1h", "grace": "1m"}).service.policy
+    assert (policy.ttl_s, policy.grace_s) == (3660.0, 60.0)
+    assert define("worker", probe="heartbeat:30s").service.policy.grace_s is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"url": "heartbeat:30s", "period": "1h", "grace": "1m"},
+        {"url": "heartbeat:", "ttl": "30s", "period": "1h", "grace": "1m"},
+        {"url": "heartbeat:", "period": "1h"},
+        {"url": "heartbeat:", "grace": "1m"},
+        {"url": "heartbeat:30s", "grace": "1m"},
+        {"url": "heartbeat:", "period": "0s", "grace": "1m"},
+        {"url": "heartbeat:", "period": "1h", "grace": "0s"},
+    ],
+)
+def test_period_and_grace_are_set_together_and_instead_of_the_ttl(config: Config) -> None:
+    with pytest.raises(ProbeError):
+        make_probe(config)
+
+
 @pytest.mark.parametrize(
     "config", ["heartbeat:", "heartbeat://30s", {"url": "heartbeat:30s", "ttl": "30s"}, {"url": "heartbeat:"}]
 )

@@ -102,10 +102,10 @@ class FakeApp:
 
 
 class PhaseSetup:
-    def __init__(self) -> None:
+    def __init__(self, mount: Mount | None = None) -> None:
         self.app = FakeApp()
         self.server = HttpServer(Node("node", version="v1"), ("/svc",))
-        self.connection = Connection(self.server.state, Mount(self.app))
+        self.connection = Connection(self.server.state, mount or Mount(self.app))
         self.transport = FakeTransport(self.connection, client_reads_at_once=True)
         self.connection.connection_made(cast("asyncio.Transport", self.transport))
 
@@ -165,6 +165,32 @@ async def test_a_request_to_the_application_is_handled_and_then_the_next_one_is_
     setup.app.release.set()
     assert await setup.settled_phase() is Phase.IDLE
     assert setup.is_reading()
+
+
+class PushedApp(FakeApp):
+    """Records the bodies of the requests that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies: list[bytes] = []
+
+    async def handle(self, request: Request) -> Response:
+        self.bodies.append(request.body)
+        return make_response(204)
+
+
+@pytest.mark.usefixtures("no_ticks")
+@in_virtual_time
+async def test_a_push_is_never_cached_and_gets_as_much_of_its_body_as_is_kept() -> None:
+    push = PushedApp()
+    setup = PhaseSetup(Mount(push=push, kept_body_bytes=4))
+    empty = b"POST /own HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+    for data in (OWN, empty, empty, empty, empty.replace(b" 0", b" 6") + b"abcdef", OWN):
+        setup.connection.data_received(data)
+        assert await setup.settled_phase() is Phase.IDLE
+    assert push.bodies == [b"", b"", b"", b"abcd"]
+    assert setup.transport.buffer.count(b"HTTP/1.1 204") == 4
+    assert setup.transport.buffer.count(b"HTTP/1.1 404") == 2
 
 
 @pytest.mark.usefixtures("no_ticks")

@@ -15,7 +15,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r
 
 def parse(data: bytes, *, keeps_body: bool = True, step: int | None = None) -> list[ParsedRequest | Response]:
     """All requests in the data, which arrives in parts of `step` bytes."""
-    parser = RequestParser(ServerLimits(body_bytes=100), keeps_body=keeps_body)
+    parser = RequestParser(ServerLimits(body_bytes=100), 100 if keeps_body else 0)
     found = []
     for start in range(0, len(data), step or len(data)):
         parser.add(data[start : start + (step or len(data))])

@@ -97,7 +97,7 @@ function facts(service) {
     ["Up after", schedule && `${count(policy.rise, "success", "successes")} in a row; now ${successes}`],
     ["Unreliable", schedule && policy.window > 0 && unreliableRule(service)],
     ["Stale after", policy.stale_after_s && `${seconds(policy.stale_after_s)} without evidence${timeLeft(service)}`],
-    ["Down after", policy.ttl_s && `${seconds(policy.ttl_s)} without a heartbeat${timeLeft(service)}`],
+    ["Down after", policy.ttl_s && `${seconds(policy.ttl_s)} without a ${policy.grace_s ? "success" : "heartbeat"}${timeLeft(service)}`],
     ["Last success", !isFixed(service) && (service.last_ready ? age(service.last_ready.age_s) : "none yet")],
     ["Totals", `${outcomeTotals(service)}${count(service.transitions, "status change")}`],
     ["Registered", age(service.registered_s)],

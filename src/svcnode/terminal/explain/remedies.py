@@ -25,7 +25,7 @@ class Remedy(NamedTuple):
 
 _NO_REPORT = (
     'Check that the program that reports for "{id}" is running and uses this id. To svcnode serve it reports through '
-    "the control socket, whose path is in the log."
+    "the control socket, whose path is in the log, or with a push and its token."
 )
 _HTTP_LOGIN = "check the user name and the password in the URL of the probe, or its option bearer or headers"
 _SLOW_CAUSES = "it may be frozen, overloaded, or waiting for a disk, a lock or another service"
@@ -45,7 +45,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "No check has finished in time: the node's machine may be overloaded, or was suspended. See the log of the "
         "node.",
     ),
-    ReasonCode.TTL_EXPIRED: Remedy("no heartbeat or report arrived within ttl", _NO_REPORT),
+    ReasonCode.TTL_EXPIRED: Remedy("no heartbeat, report or success of a job arrived in time", _NO_REPORT),
     ReasonCode.FIXED: Remedy(
         "the configuration sets the status; the service is not checked",
         "Change or remove status in the configuration, then reload it (SIGHUP).",

@@ -42,14 +42,25 @@ def rule_texts(details: ParsedDetails) -> Iterator[str]:
 
 
 def _report_rule(details: ParsedDetails) -> str:
+    if details.code == ReasonCode.TTL_EXPIRED and details.grace_s is not None:
+        return f"{_job_rule(details)} It did not."
     if details.code == ReasonCode.TTL_EXPIRED:
         missing = "no other report" if details.recent_checks else "no report"
         return f"A report is valid for {_setting_text('ttl', details.ttl_s)}, and {missing} arrived within that time."
     if details.code == ReasonCode.NO_EVIDENCE:
         return "The service has no probe: a program reports its status, and has not reported yet."
+    if details.grace_s is not None:
+        return f"The service has no probe: a job reports its results. {_job_rule(details)}"
     until = "until the next report" if details.ttl_s is None else f"for {_setting_text('ttl', details.ttl_s)}"
     return (
         f"The service has no probe: a program reports its status. A report takes effect at once, and is valid {until}."
+    )
+
+
+def _job_rule(details: ParsedDetails) -> str:
+    return (
+        f"The job must succeed within period and grace ({details.ttl_s:g} s), and end within grace "
+        f"({details.grace_s:g} s) after its start."
     )
 
 
@@ -156,7 +167,12 @@ def outlook_texts(details: ParsedDetails) -> Iterator[str]:
 
 def _report_outlook(details: ParsedDetails) -> Iterator[str]:
     yield "A report of another status." if details.status is Status.UP else "A report that the service is Up."
-    if details.expires_in_s is not None:
+    if details.expires_in_s is not None and details.grace_s is not None:
+        yield (
+            f"Without a success, the status changes to Down in {format_duration(details.expires_in_s)}. "
+            f"{_job_rule(details)}"
+        )
+    elif details.expires_in_s is not None:
         yield (
             f"Without a report, the status changes to Down in {format_duration(details.expires_in_s)}: a report is "
             f"valid for {_setting_text('ttl', details.ttl_s)}."

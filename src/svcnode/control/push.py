@@ -1,0 +1,126 @@
+"""Pushes: reports over TCP, for jobs and programs on other machines.
+
+    POST /push/{id}         Up
+    POST /push/{id}/start   a run has started
+    POST /push/{id}/fail    Down
+    POST /push/{id}/{n}     the exit status of the run: 0 is Up, 1 to 255 are Down
+
+The body is the reason. Each service has its own token. Without it, every request gets the response of a path that does
+not exist, so that a client cannot find out which services there are. A push is stored before its response is sent, as
+a report through the control socket is.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
+
+from svcnode.api.spec import NOT_FOUND, Response, error_response, make_response, split_path
+from svcnode.control.resources import ChangeRequest, run_path, status_path
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import ControlError
+from svcnode.core.text import MAX_REASON_CHARS, excerpt, truncate
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from svcnode.api.spec import Request
+    from svcnode.node import Node
+
+PATH = b"/push/"
+RATE_PER_S, BURST = 10.0, 20.0  # per service
+ACCEPTED = make_response(204)
+TOO_MANY = error_response(429, "Too many pushes for this service; retry in 1 second", ("Retry-After", "1"))
+NOT_STORED = error_response(503, "The push could not be stored; retry in 10 seconds", ("Retry-After", "10"))
+MAX_EXIT_STATUS = 255
+_EXIT_STATUS = re.compile("[1-9][0-9]{0,2}")
+
+
+class PushApp:
+    """`change` stores and applies a change of a resource; it raises `ControlError`."""
+
+    def __init__(
+        self, node: Node, tokens: Mapping[str, str], change: Callable[[ChangeRequest], Awaitable[None]]
+    ) -> None:
+        self._node = node
+        self._change = change
+        self._digests = {service_id: _digest(token.encode()) for service_id, token in tokens.items()}
+        self._no_digest = secrets.token_bytes(sha256().digest_size)  # of the services that do not exist
+        self._limits = {service_id: RateLimit(node.now_s()) for service_id in tokens}
+
+    def matches(self, path: bytes) -> bool:
+        return path.startswith(PATH)
+
+    def rejection(self, request: Request) -> Response | None:
+        return None
+
+    async def handle(self, request: Request) -> Response:
+        service_id, *signals = split_path(request.path.removeprefix(PATH))
+        if not self._is_allowed(service_id or "", request) or service_id is None:
+            return NOT_FOUND
+        change = self._change_for(service_id, signals, excerpt(request.body, MAX_REASON_CHARS))
+        if change is None:
+            return NOT_FOUND
+        if not self._limits[service_id].take(self._node.now_s()):
+            return TOO_MANY
+        try:
+            await self._change(change)
+        except ControlError as exc:  # below 500: a reload has just changed the service
+            return NOT_STORED if exc.status >= 500 else NOT_FOUND
+        return ACCEPTED
+
+    def _is_allowed(self, service_id: str, request: Request) -> bool:
+        """Takes the same steps for every request, whether the service exists or not."""
+        return hmac.compare_digest(_digest(_token(request)), self._digests.get(service_id, self._no_digest))
+
+    def _change_for(self, service_id: str, signals: list[str | None], text: str) -> ChangeRequest | None:
+        match signals:
+            case ["start"]:
+                return ChangeRequest(run_path(service_id), {})
+            case [] | ["0"]:
+                value = _report("up", text)
+            case ["fail"]:
+                value = _report("down", text or "the job has failed")
+            case [str(status)] if _EXIT_STATUS.fullmatch(status) and int(status) <= MAX_EXIT_STATUS:
+                reason = f"exit status {status}: {text}" if text else f"exit status {status}"
+                value = _report("down", reason, ReasonCode.EXIT_STATUS)
+            case _:
+                return None
+        return ChangeRequest(status_path(service_id), value)
+
+
+class RateLimit:
+    def __init__(self, now_s: float) -> None:
+        self._allowed, self._at_s = BURST, now_s
+
+    def take(self, now_s: float) -> bool:
+        self._allowed = min(BURST, self._allowed + (now_s - self._at_s) * RATE_PER_S)
+        self._at_s = now_s
+        if self._allowed < 1:
+            return False
+        self._allowed -= 1
+        return True
+
+
+def _report(status: str, reason: str, code: str = ReasonCode.REPORTED) -> dict[str, Any]:
+    return {"status": status, "reason": truncate(reason, MAX_REASON_CHARS), "code": str(code)}
+
+
+def _digest(token: bytes) -> bytes:
+    return sha256(token).digest()
+
+
+def _token(request: Request) -> bytes:
+    """Of the header `Authorization: Bearer`, or of `?token=`, where a plus sign is not a space."""
+    scheme, _, credentials = request.headers.get(b"authorization", b"").strip().partition(b" ")
+    if scheme.lower() == b"bearer":
+        return credentials.strip()
+    for parameter in request.query.split(b"&"):
+        name, _, value = parameter.partition(b"=")
+        if name == b"token":
+            return unquote_to_bytes(value)
+    return b""

@@ -1,0 +1,309 @@
+"""Pushes, on a clock that the test sets: what they mean, who may send them, and that no restart makes a job Up."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.api.app import Mount
+from svcnode.api.spec import NOT_FOUND, Request
+from svcnode.control import store as store_module
+from svcnode.control.push import BURST, NOT_STORED, RATE_PER_S, PushApp
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import StoreError
+from tests.support.control_agent import ControlAgent
+from tests.unit.control.test_resources import DOWN, INITIALIZING, UP, beat, register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from svcnode.api.spec import Response
+    from svcnode.control.resources import ChangeRequest
+
+TOKEN = "0123456789abcdef"
+PERIOD_S, GRACE_S = 3600.0, 60.0
+JOB = {"url": "heartbeat:", "period": "1h", "grace": "1m"}
+
+
+class PushAgent(ControlAgent):
+    """A node whose file has the services `job`, with a period, and `worker`, with a ttl. Both have a token."""
+
+    def start(self) -> None:
+        self.configured = {"job": True, "worker": True}
+        super().start()
+        self.push_app = PushApp(self.node, {"job": TOKEN, "worker": TOKEN}, self._change)
+
+    def register_configured(self, service_id: str) -> None:
+        if service_id == "job":
+            self.node.register("job", probe=JOB)
+        else:
+            super().register_configured(service_id)
+
+    async def _change(self, change: ChangeRequest) -> None:
+        await self.resources.change(change)
+
+    def push(self, path: str = "", body: bytes = b"", service_id: str = "job", token: str = TOKEN) -> int:
+        return self.respond(f"/push/{service_id}{path}", body, token).code
+
+    def respond(self, path: str, body: bytes = b"", token: str = TOKEN) -> Response:
+        headers = {b"authorization": f"Bearer {token}".encode()}
+        return self.loop.run_until_complete(self.push_app.handle(Request("POST", path.encode(), b"", headers, body)))
+
+    @property
+    def job(self) -> tuple[str, str, str]:
+        state = self.node.state("job")
+        return state.status.value, state.code, state.reason
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[PushAgent]:
+    agent = PushAgent(tmp_path)
+    yield agent
+    agent.close()
+
+
+# ---- jobs
+
+
+def test_a_job_is_up_for_its_period_and_grace_after_a_success(agent: PushAgent) -> None:
+    assert agent.push(body=b"12 GB") == 204
+    agent.now_s += PERIOD_S + GRACE_S - 1
+    assert agent.job == (UP, "reported", "12 GB")
+    agent.now_s += 1
+    assert agent.job == (DOWN, "ttl_expired", "no success within the period and grace of 3660 s")
+
+
+def test_a_job_without_any_push_is_initializing_and_then_down(agent: PushAgent) -> None:
+    agent.now_s += PERIOD_S + GRACE_S - 1
+    assert agent.statuses()["job"] == INITIALIZING
+    agent.now_s += 1
+    assert agent.statuses()["job"] == DOWN
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_a_run_that_does_not_end_within_grace_is_down(agent: PushAgent, *, is_up: bool) -> None:
+    if is_up:
+        agent.push()
+    assert agent.push("/start") == 204
+    agent.now_s += GRACE_S - 1
+    agent.push("/start")  # does not extend the time
+    assert agent.statuses()["job"] == (UP if is_up else INITIALIZING)
+    agent.now_s += 1
+    assert agent.job == (DOWN, "ttl_expired", "started, and not ended within the grace of 60 s")
+    agent.push("/start")
+    assert agent.statuses()["job"] == DOWN
+    agent.push("/0")
+    agent.now_s += GRACE_S + 1
+    assert agent.statuses()["job"] == UP
+
+
+def test_a_start_does_not_extend_the_time_for_a_success(agent: PushAgent) -> None:
+    agent.push()
+    agent.now_s += PERIOD_S + GRACE_S - 1
+    agent.push("/start")
+    agent.now_s += 1
+    assert agent.job[2] == "no success within the period and grace of 3660 s"
+
+
+def test_a_failed_job_stays_down_until_it_succeeds(agent: PushAgent) -> None:
+    agent.push()
+    agent.push("/start")
+    agent.push("/1", b"tar: disk full")
+    agent.push("/start")
+    agent.now_s += 10 * PERIOD_S
+    assert agent.job == (DOWN, "exit_status", "exit status 1: tar: disk full")
+    agent.push()
+    assert agent.statuses()["job"] == UP
+
+
+def test_a_report_through_the_control_socket_ends_a_run_too(agent: PushAgent) -> None:
+    agent.push("/start")
+    beat(agent, "job")
+    agent.now_s += GRACE_S
+    assert agent.statuses()["job"] == UP
+
+
+def test_initializing_is_no_success_of_a_job(agent: PushAgent) -> None:
+    agent.push()
+    agent.now_s += PERIOD_S
+    beat(agent, "job", "initializing")
+    agent.now_s += GRACE_S
+    assert agent.statuses()["job"] == DOWN
+
+
+def test_a_start_changes_nothing_for_a_service_with_a_ttl(agent: PushAgent) -> None:
+    agent.push(service_id="worker")
+    agent.now_s += 10
+    assert agent.push("/start", service_id="worker") == 204
+    agent.now_s += 4.9
+    assert agent.statuses()["worker"] == UP
+    agent.now_s += 0.2
+    assert agent.statuses()["worker"] == DOWN
+
+
+# ---- restarts
+
+
+def test_a_restart_changes_neither_the_status_nor_the_deadline(agent: PushAgent) -> None:
+    agent.push(body=b"12 GB")
+    agent.now_s += PERIOD_S
+    agent.restart()
+    assert agent.job == (UP, "reported", "12 GB")
+    agent.now_s += GRACE_S
+    assert agent.statuses()["job"] == DOWN
+    agent.restart()
+    assert agent.statuses()["job"] == DOWN
+
+
+def test_a_failure_survives_a_restart(agent: PushAgent) -> None:
+    agent.push("/fail", b"disk full")
+    agent.now_s += 100 * PERIOD_S
+    agent.restart()
+    assert agent.job == (DOWN, "reported", "disk full")
+
+
+def test_a_run_goes_on_over_a_restart(agent: PushAgent) -> None:
+    agent.push()
+    agent.now_s += 10
+    agent.push("/start")
+    agent.now_s += GRACE_S - 1
+    agent.restart()
+    assert agent.statuses()["job"] == UP
+    agent.now_s += 1
+    assert agent.statuses()["job"] == DOWN
+    agent.restart()
+    assert agent.job[2] == "started, and not ended within the grace of 60 s"
+    agent.push()
+    agent.restart()
+    assert agent.statuses()["job"] == UP
+
+
+def test_after_a_restart_of_the_machine_a_success_does_not_count_and_a_run_must_still_end(
+    agent: PushAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.push()
+    agent.push("/start")
+    agent.now_s = 5.0  # the clock starts with the machine
+    monkeypatch.setattr(store_module, "_boot_id", lambda: "another")
+    agent.restart()
+    assert agent.statuses()["job"] == INITIALIZING
+    agent.now_s += GRACE_S
+    assert agent.statuses()["job"] == DOWN
+
+
+# ---- who may push
+
+
+def test_every_wrong_request_is_compared_once_and_gets_the_same_response(
+    agent: PushAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[int, int]] = []
+
+    def compare(left: bytes, right: bytes) -> bool:
+        compared.append((len(left), len(right)))
+        return left == right
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    for path, token in (
+        ("/push/job", "wrong"),
+        ("/push/job", ""),
+        ("/push/job", "x" * 10_000),
+        ("/push/unknown", TOKEN),
+        ("/push/", TOKEN),
+        ("/push/%ff", TOKEN),
+        ("/push/job/stop", TOKEN),
+        ("/push/job/256", TOKEN),
+        ("/push/job/0/", TOKEN),
+    ):
+        compared.clear()
+        assert agent.respond(path, token=token) is NOT_FOUND
+        assert compared == [(32, 32)]
+    assert agent.statuses()["job"] == INITIALIZING
+
+
+@pytest.mark.parametrize(
+    "query", ["token=a%2Bb%2F0123456789abc", "x=1&token=a+b/0123456789abc", "token=a+b/0123456789abc&y"]
+)
+def test_the_token_may_be_in_the_query(agent: PushAgent, query: str) -> None:
+    app = PushApp(agent.node, {"job": "a+b/0123456789abc"}, agent._change)
+    request = Request("POST", b"/push/job", query.encode())
+    assert agent.loop.run_until_complete(app.handle(request)).code == 204
+
+
+def test_the_rate_is_limited_per_service(agent: PushAgent) -> None:
+    codes = [agent.push() for _ in range(int(BURST) + 5)]
+    assert codes == [204] * int(BURST) + [429] * 5
+    assert agent.push(token="wrong") == 404
+    assert agent.push(service_id="worker") == 204
+    agent.now_s += 1 / RATE_PER_S
+    assert [agent.push(), agent.push()] == [204, 429]
+
+
+def test_only_post_reaches_pushes_and_other_paths_do_not(agent: PushAgent) -> None:
+    mount = Mount(push=agent.push_app)
+    assert mount.app_for(Request("POST", b"/push/job")) is agent.push_app
+    for method, path in (("GET", b"/push/job"), ("PUT", b"/push/job"), ("POST", b"/push"), ("POST", b"/svc/node")):
+        assert mount.app_for(Request(method, path)) is None
+    assert Mount().app_for(Request("POST", b"/push/job")) is None
+
+
+# ---- never a false Up
+
+
+def test_a_service_with_a_probe_cannot_be_pushed(agent: PushAgent) -> None:
+    """The configuration refuses it; a reload may have changed the service just now."""
+    register(agent, "db", probe="tcp://127.0.0.1:9")
+    app = PushApp(agent.node, {"db": TOKEN, "gone": TOKEN}, agent._change)
+    for path in (b"/push/db", b"/push/db/start", b"/push/gone"):
+        request = Request("POST", path, b"token=" + TOKEN.encode())
+        assert agent.loop.run_until_complete(app.handle(request)) is NOT_FOUND
+    assert agent.statuses()["db"] == INITIALIZING
+
+
+@pytest.mark.parametrize("error", [StoreError("the disk is full"), RuntimeError("a disk error")])
+def test_a_push_that_cannot_be_stored_changes_nothing(
+    agent: PushAgent, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(agent.resources._store, "write", fail)
+    response = agent.respond("/push/job")
+    assert response is NOT_STORED
+    assert b"disk" not in response.body
+    assert agent.statuses()["job"] == INITIALIZING
+
+
+# ---- documents
+
+
+@pytest.mark.parametrize("name", ["status", "run"])
+def test_services_and_issues_may_be_called_like_the_documents_of_a_service(agent: PushAgent, name: str) -> None:
+    assert register(agent, name).code == 201
+    assert beat(agent, name).code == 204
+    assert agent.send("PUT", f"/v1/issues/{name}", {"reason": "x"}).code == 201
+    agent.restart()
+    assert agent.statuses()[name] == UP
+    assert agent.node.condition.issues == (f"{name}: x",)
+
+
+def test_a_job_that_is_registered_through_the_control_socket_has_a_period_too(agent: PushAgent) -> None:
+    assert register(agent, "remote", probe=JOB).code == 201
+    beat(agent, "remote")
+    agent.now_s += PERIOD_S
+    agent.restart()
+    assert agent.statuses()["remote"] == UP
+    agent.now_s += GRACE_S
+    assert agent.node.state("remote").code == ReasonCode.TTL_EXPIRED
+
+
+def test_the_documents_of_a_service_are_deleted_with_it(agent: PushAgent) -> None:
+    register(agent, "remote", probe=JOB)
+    app = PushApp(agent.node, {"remote": TOKEN}, agent._change)
+    agent.loop.run_until_complete(app.handle(Request("POST", b"/push/remote/start", b"token=" + TOKEN.encode())))
+    assert agent.resources.get("services/remote/run") is not None
+    agent.send("DELETE", "/v1/services/remote")
+    assert agent.resources.get("services/remote/run") is None
