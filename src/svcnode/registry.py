@@ -342,7 +342,7 @@ class ServiceRegistry:
 
     def state(self, service_id: str) -> ServiceState:
         self.expire_stale()
-        return self._entry(service_id).state
+        return self._read_state(self._entry(service_id))
 
     def status(self, service_id: str) -> Status | None:
         """The published status; None if the service is not registered."""
@@ -354,13 +354,17 @@ class ServiceRegistry:
         """A service and its state; None if it is not registered."""
         self.expire_stale()
         entry = self._entries.get(service_id)
-        return None if entry is None else (entry.service, entry.state)
+        return None if entry is None else (entry.service, self._read_state(entry))
 
     def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
         """Services and their states in the order of registration, all as of the same time."""
         self.expire_stale()
         with self._lock:
-            return iter([(entry.service, entry.state) for entry in self._entries.values()])
+            return iter([(entry.service, self._read_state(entry)) for entry in self._entries.values()])
+
+    def _read_state(self, entry: _Entry) -> ServiceState:
+        """The state as readers see it. A node adds to the reason if it runs no checks."""
+        return entry.state
 
     def __len__(self) -> int:
         return len(self._entries)

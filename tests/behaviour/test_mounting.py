@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
+from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode import Node, Status, asgi, wsgi
+from svcnode import Node, ReasonCode, Status, Verdict, asgi, wsgi
+from svcnode.net.threads import ThreadRefusedError
+from svcnode.node import NOT_PROBING_REASON
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.node_cases import worked_example
 from tests.support.transports import NOT_FOUND, AsgiTransport, Fetch, WsgiTransport
+from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +31,7 @@ def _asgi_mounted(path: str, node: Node, **options: Any) -> Fetch:
 
 
 def _wsgi_mounted(path: str, node: Node, **options: Any) -> Fetch:
-    return WsgiTransport(wsgi(node, start=False, **options), script_name=path)
+    return WsgiTransport(wsgi(node, **{"start": False, **options}), script_name=path)
 
 
 def _raw_wsgi_mounted(path: str, node: Node, **options: Any) -> Fetch:
@@ -252,6 +258,164 @@ def test_a_websocket_under_the_prefix_is_closed_and_another_goes_to_the_fallback
 
     assert asyncio.run(messages_for("/svc/node")) == ["websocket.close"]
     assert asyncio.run(messages_for("/chat")) == ["websocket.accept"]
+
+
+# ---- without a lifespan
+
+
+async def request_here(app: Any) -> int:
+    """In the running event loop."""
+    codes: list[int] = []
+
+    async def send(message: Any) -> None:
+        codes.extend([message["status"]] if "status" in message else [])
+
+    path = "/svc/node/health"
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+    await app(scope, None, send)
+    return codes[0]
+
+
+def test_without_a_lifespan_the_first_request_starts_probing_in_its_event_loop() -> None:
+    async def run() -> CheckedNode:
+        checked = CheckedNode()
+        app = asgi(checked.node)
+        assert await request_here(app) == 206
+        assert await checked.is_checked()
+        assert await request_here(app) == 200
+        return checked
+
+    assert not asyncio.run(run()).node.is_probing, "the end of the event loop ends it"
+
+
+def test_concurrent_first_requests_start_probing_once() -> None:
+    async def run() -> None:
+        checked = CheckedNode()
+        app = asgi(checked.node)
+        await asyncio.gather(*(request_here(app) for _ in range(9)))
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        assert names.count("svcnode probing") == 1
+
+    asyncio.run(run())
+
+
+def test_checks_that_a_request_started_do_not_run_in_its_context() -> None:
+    user: ContextVar[str] = ContextVar("user", default="nobody")
+    node, seen = Node("validator-7", version="v1.4.2"), list[str]()
+    checked = asyncio.Event()
+
+    @node.check("cache", interval="1s")
+    async def check() -> None:
+        seen.append(user.get())
+        checked.set()
+
+    async def run() -> None:
+        user.set("alice")
+        await request_here(asgi(node))
+        await asyncio.wait_for(checked.wait(), WAIT_TIMEOUT_S)
+
+    asyncio.run(run())
+    assert seen == ["nobody"]
+
+
+def test_a_request_in_another_event_loop_starts_probing_there() -> None:
+    checked = CheckedNode()
+    app = asgi(checked.node)
+    first = asyncio.new_event_loop()
+    first.run_until_complete(request_here(app))
+    first.run_until_complete(asyncio.sleep(0))
+    assert not checked.node.is_probing, "its loop does not run, and nothing has cancelled the task"
+
+    async def run() -> None:
+        await request_here(app)
+        assert await checked.is_checked()
+
+    asyncio.run(run())
+    for task in asyncio.all_tasks(first):
+        task.cancel()
+        first.run_until_complete(asyncio.wait([task]))
+    first.close()
+
+
+def test_a_request_does_not_start_what_the_lifespan_has_started() -> None:
+    async def run() -> None:
+        checked = CheckedNode()
+        app = asgi(checked.node)
+        async with LifespanRunner(app):
+            await request_here(app)
+            await asyncio.sleep(0)
+            assert "svcnode probing" not in [task.get_name() for task in asyncio.all_tasks()]
+        assert not checked.is_probing()
+
+    asyncio.run(run())
+
+
+def not_probing_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if vars(record).get("event") == "not_probing"]
+
+
+@pytest.mark.parametrize("mounted", [_asgi_mounted, _wsgi_mounted])
+def test_if_the_program_does_not_start_probing_the_log_and_the_reason_say_so(
+    mounted: Mount, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node("validator-7", version="v1.4.2")
+    node.check("cache", interval="1s", stale_after="2s")(lambda: None)
+    node.register("indexer").up()
+    fetch = mounted("", node, start=False)
+    assert [fetch("GET", "/svc/node/health").code for _ in range(3)] == [206] * 3
+    cache = node.state("cache")
+    assert cache.code == ReasonCode.NOT_STARTED
+    assert not_probing_warnings(caplog) == [cache.reason], "once"
+    assert node.state("indexer").code == ReasonCode.REPORTED
+
+
+def test_a_node_without_checks_needs_no_start(caplog: pytest.LogCaptureFixture) -> None:
+    fetch = _wsgi_mounted("", worked_example())
+    assert fetch("GET", "/svc/node/health").code == 206
+    assert not_probing_warnings(caplog) == []
+
+
+def test_without_threads_the_node_says_that_checks_do_not_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=0))
+    node = Node("validator-7", version="v1.4.2")
+    node.check("cache", interval="1s")(lambda: None)
+    fetch = WsgiTransport(wsgi(node))
+    assert fetch("GET", "/svc/node/health").code == 206
+    assert not node.is_probing
+    assert node.state("cache").code == ReasonCode.NOT_STARTED
+    assert "--enable-threads" in node.state("cache").reason
+    assert not_probing_warnings(caplog) == [node.state("cache").reason]
+
+
+def test_a_thread_that_is_refused_stops_neither_the_request_nor_the_application(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(thread: object) -> None:
+        raise ThreadRefusedError
+
+    monkeypatch.setattr("svcnode.scheduler.thread.start_thread", refuse)
+    node = Node("validator-7", version="v1.4.2")
+    node.check("cache", interval="1s")(lambda: None)
+    fetch = WsgiTransport(wsgi(node, fallback=_wsgi_fallback))
+    assert fetch("GET", "/login").code == 418
+    assert fetch("GET", "/svc/node/health").code == 206
+    assert not_probing_warnings(caplog) == [node.state("cache").reason]
+
+
+def test_the_reason_of_stale_evidence_says_that_checks_do_not_run() -> None:
+    clock = VirtualClock()
+    node = Node("validator-7", version="v1.4.2", clock=clock)
+    node.check("cache", interval="1s", stale_after="2s")(lambda: None)
+    node.record("cache", Verdict.ready())
+    fetch = _wsgi_mounted("", node)
+    assert fetch("GET", "/svc/node/health").code == 200
+    clock.advance(3.0)
+    assert fetch("GET", "/svc/node/health").code == 206
+    state = node.state("cache")
+    assert state.code == ReasonCode.STALE
+    assert state.reason.endswith(NOT_PROBING_REASON)
 
 
 # ---- probing under WSGI

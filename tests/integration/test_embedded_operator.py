@@ -220,11 +220,13 @@ def test_the_history_is_on_disk_and_in_the_next_process(server: type[EmbeddingPr
     file.parent.mkdir()
     program = server(tmp_path, environ={"HISTORY": str(file)})
     with program:
+        program.request_page("/details")  # waits for the start
         program.request("/report/down")
         wait_until(lambda: "down" in changes(program), "the change is in the history")
         assert program.process is not None
         program.process.send_signal(signal.SIGTERM)
         program.process.wait(30)
+        program.kill()
         with closing(sqlite3.connect(file)) as database:
             (last,) = database.execute("SELECT kind FROM transitions ORDER BY id DESC LIMIT 1").fetchone()
         assert last == "stopped"

@@ -14,6 +14,7 @@ from svcnode.core import state_machine
 from svcnode.core.model import Health, Status, Tally
 from svcnode.node import Node
 from svcnode.scheduler import thread as scheduler_thread
+from tests.support.servers.base import wait_until
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -211,3 +212,36 @@ def test_a_fork_while_no_thread_changes_the_node_changes_nothing(clock: VirtualC
     node = Node("validator-7", version="v1", clock=clock)
     node.register("db").up()
     assert child_output(lambda: node.revision) == str(node.revision)
+
+
+def test_a_child_does_not_take_the_scheduler_of_its_parent_for_its_own() -> None:
+    node = Node("validator-7", version="v1")
+    node.check("cache", interval="1s")(lambda: None)
+
+    def in_child() -> list[object]:
+        before = node.is_probing, node.next_check_in_s("cache")
+        node.start()
+        is_probing = node.is_probing
+        node.stop()
+        return [*before, is_probing]
+
+    node.start()
+    try:
+        wait_until(lambda: node.next_check_in_s("cache") is not None, "probing")
+        assert child_output(in_child) == "[False, None, True]"
+        assert node.is_probing
+    finally:
+        node.stop()
+
+
+def test_a_fork_that_python_does_not_notice_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of uWSGI: `Thread.is_alive` is true in the child."""
+    node = Node("validator-7", version="v1")
+    node.start()
+    try:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        assert not node.is_probing
+        monkeypatch.undo()
+        assert node.is_probing
+    finally:
+        node.stop()

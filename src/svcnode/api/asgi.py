@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
 from svcnode.api.embedded import ConnectionInfo, load_operator_app, retained_headers, slash_redirect
 from svcnode.api.raw_path import path_below
-from svcnode.api.spec import Request, Response, parse_prefixes
+from svcnode.api.spec import Request, Response, error_response, parse_prefixes
 from svcnode.core.model import DEFAULT_PREFIX
+from svcnode.core.text import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +28,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+NEEDS_ASYNCIO = error_response(503, "The operator surface needs a server that runs on asyncio")
+
 log = logging.getLogger("svcnode.api")
 
 
@@ -34,6 +38,7 @@ def asgi(
     *,
     prefix: str | Sequence[str] = DEFAULT_PREFIX,
     fallback: AsgiApplication | None = None,
+    start: bool = True,
     operator: bool | OperatorOptions = False,
 ) -> AsgiApplication:
     """Return an ASGI application that serves the node's interface.
@@ -41,12 +46,13 @@ def asgi(
     With `fallback`, requests outside the prefix are passed to that application.
     With `operator`, it also serves the page, metrics, details, events, history and badges of the node; `True` is for
     clients on this machine only.
-    As the main application it starts and stops probing with the server. Mounted inside another application it does
-    not; use that application's lifespan: `FastAPI(lifespan=node.lifespan)`.
+    As the main application it starts and stops probing with the server. Mounted inside another application it gets no
+    lifespan; use that of the application: `FastAPI(lifespan=node.lifespan)`. If no lifespan starts probing, the first
+    request does. With `start=False` only the program starts it.
     """
     prefixes = parse_prefixes(prefix)
     operator_app = load_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
-    return _AsgiApp(node, prefixes, fallback, operator_app)
+    return _AsgiApp(node, prefixes, fallback, operator_app, start=start)
 
 
 class _AsgiApp:
@@ -56,16 +62,24 @@ class _AsgiApp:
         prefixes: tuple[str, ...],
         fallback: AsgiApplication | None,
         operator_app: EmbeddedApp | None,
+        *,
+        start: bool,
     ) -> None:
         self._node = node
         self._prefixes = prefixes
         self._fallback = fallback
         self._operator_app = operator_app
+        self._should_start = start
+        self._serving_loop: object = self  # no request yet
+        self._probing_task: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._run_lifespan(scope, receive, send)
             return
+        if self._serving_loop is not (loop := _running_loop()):
+            self._serving_loop = loop
+            self._on_first_request(loop)
         path = path_below(scope.get("root_path", ""), scope["path"], scope.get("raw_path"), self._prefixes)
         if scope["type"] == "http" and self._operator_app is not None and self._operator_app.matches(path):
             await _respond_from_operator(self._operator_app, path, scope, receive, send)
@@ -76,6 +90,25 @@ class _AsgiApp:
             await _send_response(routing.respond(self._node, request, self._prefixes), request.method, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
+
+    def _on_first_request(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """In each event loop: a test client may have one per request."""
+        if not self._should_start or self._node.is_probing:
+            self._node.warn_if_not_probing()
+        elif loop is None:
+            self._node.start_or_warn()
+        else:
+            # Not in the context of the request, which may hold its user or its trace.
+            self._probing_task = loop.create_task(self._probe(), name="svcnode probing", context=Context())
+
+    async def _probe(self) -> None:
+        """Until the event loop cancels its tasks at its end."""
+        try:
+            async with self._node.probing():
+                await asyncio.get_running_loop().create_future()
+        except Exception as exc:
+            log.exception("probing stopped", extra={"event": "probing_stopped"})
+            self._node.warn_if_not_probing(f"checks do not run: {error_text(exc)}")
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Probe during the lifespan of the fallback application; without one, answer the lifespan messages here."""
@@ -109,7 +142,9 @@ async def _respond_from_operator(app: EmbeddedApp, path: bytes, scope: Scope, re
     if path == app.root:
         response = slash_redirect(scope["path"])
     else:
-        response = app.rejection(request, _connection_info(scope)) or await app.handle(request)
+        response = app.rejection(request, _connection_info(scope))
+        if response is None:
+            response = NEEDS_ASYNCIO if _running_loop() is None else await app.handle(request)
     if isinstance(response, Response):
         await _send_response(response, request.method, send)
     else:
@@ -143,6 +178,14 @@ async def _send_stream(stream: EmbeddedStream, method: str, receive: Receive, se
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """None if the server does not run on asyncio, as Hypercorn with trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _start_message(response: Response) -> Message:

@@ -58,10 +58,12 @@ class _WsgiApp:
         self._fallback = fallback
         self._operator_app = operator_app
         self._should_start = start
-        self._started_in_pid = 0
+        self._serving_pid = 0
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        self._start_once_per_process()
+        if self._serving_pid != os.getpid():
+            self._serving_pid = os.getpid()
+            self._on_first_request()
         path = _raw_path_below_mount(environ, self._prefixes)
         if self._operator_app is not None and self._operator_app.matches(path):
             return _respond_from_operator(self._operator_app, path, environ, start_response)
@@ -70,10 +72,12 @@ class _WsgiApp:
         request = Request(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", "").encode("latin-1"))
         return _send_response(routing.respond(self._node, request, self._prefixes), request.method, start_response)
 
-    def _start_once_per_process(self) -> None:
-        if self._should_start and self._started_in_pid != os.getpid():
-            self._started_in_pid = os.getpid()
-            self._node.start()
+    def _on_first_request(self) -> None:
+        """In each process: a fork copies this object, but not the thread that runs the checks."""
+        if self._should_start:
+            self._node.start_or_warn()
+        else:
+            self._node.warn_if_not_probing()
 
 
 def _respond_from_operator(

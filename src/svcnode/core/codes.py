@@ -16,6 +16,7 @@ class ReasonCode(StrEnum):
 
     # Nothing is known about the service, or not enough.
     NO_EVIDENCE = "no_evidence"  # no check has given a result yet
+    NOT_STARTED = "not_started"  # no check has given a result yet, and the node runs no checks
     STALE = "stale"  # the last evidence is older than stale_after
     TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl, or no success of a job within its period and grace
     FIXED = "fixed"  # the configuration sets the status

@@ -50,7 +50,8 @@ class Embedding:
     def runtime(self) -> Runtime | None:
         """None while the checks do not run in this process."""
         runtime = self._runtime  # another thread may set it to None
-        return runtime if runtime is not None and runtime.pid == os.getpid() else None
+        is_running = runtime is not None and runtime.pid == os.getpid() and runtime.loop.is_running()
+        return runtime if is_running else None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -59,11 +60,12 @@ class Embedding:
             self.surface.recording(history.path, max_age_s=history.max_age_s, max_bytes=history.max_bytes) as context,
             self.surface.notifying(self._notify),
         ):
-            self._runtime = Runtime(os.getpid(), asyncio.get_running_loop(), context)
+            self._runtime = runtime = Runtime(os.getpid(), asyncio.get_running_loop(), context)
             try:
                 yield
             finally:
-                self._runtime = None
+                if self._runtime is runtime:  # not of a later start, if the event loop ended without this one
+                    self._runtime = None
                 for stream in tuple(self.open_streams):
                     stream.close()
 

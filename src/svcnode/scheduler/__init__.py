@@ -62,6 +62,7 @@ class ProbeScheduler:
         self._jitter = jitter
         self._limiter = ConcurrencyLimiter(max_concurrent_checks)
         self._runners: dict[str, ProbeRunner] = {}
+        self._pid = os.getpid()
 
     async def __aenter__(self) -> Self:
         self._loop = loop = asyncio.get_running_loop()
@@ -103,6 +104,11 @@ class ProbeScheduler:
             for task in pending:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def is_running(self) -> bool:
+        """False after a fork, which copies this object but not the thread, and if the event loop ended without it."""
+        return self._is_running and self._pid == os.getpid() and self._loop.is_running()
 
     def next_check_in_s(self, service_id: str) -> float | None:
         runner = self._runners.get(service_id)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -20,17 +22,34 @@ JOIN_TIMEOUT_S = 5.0
 log = logging.getLogger("svcnode.scheduler")
 
 
+def threads_problem() -> str | None:
+    """Why a thread would not run in this process, and what to do; None if it runs.
+
+    uWSGI without --enable-threads runs a thread only while it handles a request.
+    """
+    uwsgi = sys.modules.get("uwsgi")  # only in a process of uWSGI
+    if uwsgi is None or getattr(uwsgi, "has_threads", True):
+        return None
+    return "uWSGI runs without threads; start it with --enable-threads"
+
+
 class SchedulerThread:
     def __init__(self, probing: Callable[[], AbstractAsyncContextManager[object]]) -> None:
         """`probing` returns the context manager that checks the services."""
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._stop_requested = asyncio.Event()
         self._thread = threading.Thread(target=self._run, args=(probing,), name="svcnode scheduler", daemon=True)
-        start_thread(self._thread)
+        try:
+            start_thread(self._thread)
+        except BaseException:
+            self._loop.close()
+            raise
 
     @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive()
+        # After a fork, the thread does not run in the child. If a C program forks, `Thread` does not notice it.
+        return self._pid == os.getpid() and self._thread.is_alive()
 
     def stop(self) -> None:
         if self.is_alive:

@@ -40,6 +40,10 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "Wait for the first check.",
         {"reported": _NO_REPORT, "heartbeat": _NO_REPORT},
     ),
+    ReasonCode.NOT_STARTED: Remedy(
+        "the program that embeds the node has not started its checks",
+        "Call node.start() in the program, or use node.lifespan in its framework. The reason may say more.",
+    ),
     ReasonCode.STALE: Remedy(
         "the last result is older than stale_after",
         "No check has finished in time: the node's machine may be overloaded, or was suspended. See the log of the "

@@ -77,7 +77,7 @@ def _up_rule(details: ParsedDetails) -> Iterator[str]:
 
 
 def _initializing_rule(details: ParsedDetails) -> str:
-    if details.code == ReasonCode.NO_EVIDENCE:
+    if details.code in (ReasonCode.NO_EVIDENCE, ReasonCode.NOT_STARTED):
         return "A service is Initializing until its first check has a result."
     if details.code == ReasonCode.STALE:
         return (
