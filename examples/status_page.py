@@ -7,7 +7,6 @@
 #     svcnode explain ledger --url http://localhost:8000/status
 #     curl localhost:8000/metrics                         # of the application and of the node
 
-import asyncio
 import os
 import sqlite3
 from contextlib import closing
@@ -30,14 +29,7 @@ if "WEBHOOK" in os.environ:
     node.notify(webhook="${WEBHOOK}", services="all")
 
 node.register("ledger", name="Ledger", probe=f"sqlite:{LEDGER}", impact="critical", interval="500ms", fall=2)
-
-
-@node.check("indexer/main", name="Indexer", description="Follows the chain", interval="500ms", fall=2)
-async def indexer_accepts() -> None:
-    _, writer = await asyncio.open_connection("127.0.0.1", INDEXER_PORT)
-    writer.close()
-    await writer.wait_closed()
-
+node.register("indexer/main", name="Indexer", probe=f"tcp://127.0.0.1:{INDEXER_PORT}", interval="500ms", fall=2)
 
 app = FastAPI(lifespan=node.lifespan)  # checks, records and notifies while the application runs
 app.mount("/status", asgi(node, operator=OperatorOptions(token=os.environ.get("OPERATOR_TOKEN"))))

@@ -77,8 +77,8 @@ def test_without_the_slash_the_page_redirects_to_it(program: EmbeddingProgram) -
 
 
 def test_the_interface_and_the_program_are_beside_it(program: EmbeddingProgram) -> None:
-    assert program.request_page("/svc/node/health")[0] in (200, 206, 503)
-    assert program.request_page("/livez")[0] == 200
+    assert program.request_interface("/svc/node/health")[0] in (200, 206, 503)
+    assert program.request_interface("/livez")[0] == 200
     assert program.request("/report/up") == (200, "up")
 
 
@@ -156,7 +156,7 @@ def test_without_a_token_only_this_machine_has_access(server: type[EmbeddingProg
         assert program.request_page("/details", host=address, Host="localhost")[0] == 403
         assert program.request_page("/details", X_Forwarded_For="127.0.0.1")[0] == 403
         assert program.request_page("/details", Host="node.example")[0] == 403
-        assert program.request_page("/svc/node", host=address)[0] == 200, "the interface is open"
+        assert program.request_interface("/svc/node", host=address)[0] == 200, "the interface is open"
 
 
 @pytest.mark.parametrize("server", PROGRAMS)
@@ -166,7 +166,7 @@ def test_a_client_without_an_address_has_no_access_without_a_token(
     """A server on a Unix socket is behind a proxy, whose clients are anywhere."""
     with server(tmp_path, on_unix_socket=True) as program:
         assert program.request_page("/details", Host="localhost")[0] == 403
-        assert program.request_page("/svc/node", Host="localhost")[0] == 200
+        assert program.request_interface("/svc/node", Host="localhost")[0] == 200
 
 
 @pytest.mark.parametrize("server", PROGRAMS)
@@ -191,9 +191,9 @@ def test_a_program_may_restrict_access_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("server", PROGRAMS)
 def test_explain_and_status_take_the_path_of_the_mount(server: type[EmbeddingProgram], tmp_path: Path) -> None:
     with server(tmp_path, token=TOKEN) as program:
-        wait_until(lambda: "Down" in program.request_page("/svc/node/services")[1], "the dead service is Down")
+        wait_until(lambda: "Down" in program.request_interface("/svc/node/services")[1], "the dead service is Down")
         command = [sys.executable, "-m", "svcnode"]
-        explain = [*command, "explain", "--url", program.url]
+        explain = [*command, "explain", "--url", program.page_url]
         assert run_command([*explain, "dead"], tmp_path).returncode == 3, "without the token"
         completed = run_command([*explain, "--token", TOKEN, "dead"], tmp_path)
         assert (completed.returncode, "connection_refused" in completed.stdout) == (2, True)

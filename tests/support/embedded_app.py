@@ -66,9 +66,10 @@ def make_wsgi() -> Any:
 
 
 class EmbeddingProgram(RealServer):
-    """Below `mount`; on a Unix socket if it has a `socket_path`."""
+    """On a Unix socket if it has a `socket_path`."""
 
-    mount: str
+    mount: str  # of the page
+    interface_mount: str
     socket_path: Path | None = None
 
     def __init__(
@@ -89,6 +90,10 @@ class EmbeddingProgram(RealServer):
 
     @property
     def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{self.interface_mount}"
+
+    @property
+    def page_url(self) -> str:
         return f"http://127.0.0.1:{self.port}{self.mount}"
 
     def environ(self) -> Mapping[str, str]:
@@ -99,7 +104,7 @@ class EmbeddingProgram(RealServer):
         return self.log_file.read_text()
 
     def is_ready(self) -> bool:
-        return self.request(f"{self.mount}/svc/node")[0] == 200
+        return self.request_interface("/svc/node")[0] == 200
 
     def request(self, path: str, *, host: str = "127.0.0.1", method: str = "GET", **headers: str) -> tuple[int, str]:
         """Code and body."""
@@ -109,15 +114,18 @@ class EmbeddingProgram(RealServer):
     def request_page(self, path: str = "/", **headers: str) -> tuple[int, str]:
         return self.request(f"{self.mount}{path}", **headers)
 
+    def request_interface(self, path: str, **headers: str) -> tuple[int, str]:
+        return self.request(f"{self.interface_mount}{path}", **headers)
+
     @contextmanager
     def open(
         self, path: str, *, host: str = "127.0.0.1", method: str = "GET", **headers: str
     ) -> Iterator[http.client.HTTPResponse]:
         connection = http.client.HTTPConnection(host, self.port, timeout=READ_TIMEOUT_S)
-        if self.socket_path is not None:
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.connect(str(self.socket_path))
         with closing(connection):
+            if self.socket_path is not None:
+                connection.sock = socket.socket(socket.AF_UNIX)
+                connection.sock.connect(str(self.socket_path))
             connection.request(method, path, headers={name.replace("_", "-"): text for name, text in headers.items()})
             with closing(connection.getresponse()) as response:
                 yield response
@@ -143,7 +151,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, str]]:
 
 
 class UvicornProgram(EmbeddingProgram):
-    mount = "/ops/status"
+    mount = interface_mount = "/ops/status"
 
     def command(self) -> Sequence[str]:
         host, _, port = self._bind.rpartition(":")
@@ -152,7 +160,7 @@ class UvicornProgram(EmbeddingProgram):
 
 
 class GunicornProgram(EmbeddingProgram):
-    mount = "/status"
+    mount, interface_mount = "/status", ""
     worker_options: tuple[str, ...] = ("--threads", "4")
 
     def command(self) -> Sequence[str]:
