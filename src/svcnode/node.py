@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -18,6 +17,7 @@ from svcnode.core.model import SPEC_VERSION, Identity
 from svcnode.registry import ServiceRegistry
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
@@ -85,6 +85,8 @@ class Node(ServiceRegistry):
     @asynccontextmanager
     async def probing(self, *, max_concurrent_checks: int | None = None) -> AsyncIterator[Node]:
         """Check the services that have a probe while the block runs. A nested block does nothing."""
+        from asyncio import get_running_loop
+
         from svcnode.scheduler import MAX_CONCURRENT_CHECKS, ProbeScheduler
 
         if self._running_scheduler is not None or self._is_starting:
@@ -94,7 +96,7 @@ class Node(ServiceRegistry):
         try:
             async with AsyncExitStack() as stack:
                 if self.companion is not None:
-                    self._starting_loop = asyncio.get_running_loop()
+                    self._starting_loop = get_running_loop()
                     await stack.enter_async_context(self.companion.running())
                 self._scheduler = await stack.enter_async_context(scheduler)
                 self._starting_loop = None

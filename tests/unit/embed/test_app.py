@@ -6,11 +6,11 @@ import asyncio
 import json
 import threading
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from svcnode import Node, OperatorOptions, Verdict
+from svcnode import Node, OperatorOptions, Verdict, asgi
 from svcnode.api.embedded import ConnectionInfo
 from svcnode.api.spec import Request, Response
 from svcnode.embed import app as app_module
@@ -278,3 +278,17 @@ def test_a_stream_ends_when_the_checks_stop(node: Node) -> None:
         return [chunk async for chunk in stream.chunks()]
 
     assert asyncio.run(run())[0].startswith(b"retry:")
+
+
+def test_a_server_that_does_not_run_on_asyncio_is_told_so(node: Node) -> None:
+    """As Hypercorn with trio. The coroutine is run by hand, without an event loop."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    application = asgi(node, operator=OperatorOptions(unrestricted=True), start=False)
+    scope = {"type": "http", "method": "GET", "path": "/details", "headers": []}
+    with pytest.raises(StopIteration):
+        cast("Any", application(scope, cast("Any", None), send)).send(None)
+    assert sent[0]["status"] == 503
