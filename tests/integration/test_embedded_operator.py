@@ -21,8 +21,10 @@ from tests.support.embedded_app import (
     SyncGunicornProgram,
     UvicornProgram,
 )
+from tests.support.nginx_proxy import nginx_with
 from tests.support.processes import run_command
 from tests.support.servers.base import wait_until
+from tests.support.servers.http_request import http_request
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
@@ -167,6 +169,27 @@ def test_a_client_without_an_address_has_no_access_without_a_token(
     with server(tmp_path, on_unix_socket=True) as program:
         assert program.request_page("/details", Host="localhost")[0] == 403
         assert program.request_interface("/svc/node", Host="localhost")[0] == 200
+
+
+@pytest.mark.parametrize("server", PROGRAMS)
+@pytest.mark.parametrize(
+    "directives",
+    [
+        "",
+        "proxy_http_version 1.1; proxy_set_header X-Real-IP $remote_addr;",
+        "proxy_http_version 1.1; proxy_set_header Host $host;",
+    ],
+)
+def test_clients_of_nginx_have_no_access_without_a_token(
+    server: type[EmbeddingProgram], directives: str, tmp_path: Path
+) -> None:
+    with (
+        server(tmp_path / "program") as program,
+        nginx_with(tmp_path, f"location / {{ proxy_pass http://127.0.0.1:{program.port}; {directives} }}") as port,
+    ):
+        headers = {"Host": "node.example"}
+        assert http_request(port, f"{program.mount}/details", headers=headers)[0] == 403
+        assert http_request(port, f"{program.interface_mount}/svc/node", headers=headers)[0] == 200
 
 
 @pytest.mark.parametrize("server", PROGRAMS)

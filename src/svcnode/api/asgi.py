@@ -154,7 +154,12 @@ async def _respond_from_operator(app: EmbeddedApp, path: bytes, scope: Scope, re
 def _connection_info(scope: Scope) -> ConnectionInfo:
     """A server may not know the addresses, as with a Unix socket."""
     client, server = scope.get("client") or ("", 0), scope.get("server") or ("", 0)
-    return ConnectionInfo(client[0] or "", scope.get("scheme") == "https", server[1] or 0)
+    return ConnectionInfo(
+        client_host=client[0] or "",
+        uses_tls=scope.get("scheme") == "https",
+        server_port=server[1] or 0,
+        http_version=scope.get("http_version", ""),
+    )
 
 
 async def _send_response(response: Response, method: str, send: Send) -> None:

@@ -85,6 +85,7 @@ class ConnectionInfo(NamedTuple):
     client_host: str  # empty if it is not known, as with a Unix socket
     uses_tls: bool
     server_port: int  # 0 if it is not known
+    http_version: str  # of the request, such as "1.1"
 
 
 class EmbeddedStream(Protocol):

@@ -128,9 +128,10 @@ def _connection_info(environ: Environ) -> ConnectionInfo:
     """A server may not know the address of the client, as with a Unix socket."""
     port = str(environ.get("SERVER_PORT", ""))
     return ConnectionInfo(
-        environ.get("REMOTE_ADDR", "") or "",
-        environ.get("wsgi.url_scheme") == "https",
-        int(port) if port.isascii() and port.isdigit() else 0,
+        client_host=environ.get("REMOTE_ADDR", "") or "",
+        uses_tls=environ.get("wsgi.url_scheme") == "https",
+        server_port=int(port) if port.isascii() and port.isdigit() else 0,
+        http_version=environ.get("SERVER_PROTOCOL", "").removeprefix("HTTP/"),
     )
 
 

@@ -40,6 +40,9 @@ START_POLL_S = 0.02
 # A server waits for open responses when it stops, and does not tell the application. So a stream ends by itself after
 # this time, and the client connects again.
 MAX_LIVE_S = 10.0
+# Clients on this machine, such as browsers and curl, send 1.1 or later. nginx sends 1.0 to the server behind it, with a
+# local Host and no other sign of itself, unless it is configured otherwise.
+PROXY_HTTP_VERSION = "1.0"
 LOOP_TIMEOUT_S = HANDLER_TIMEOUT_S + 5.0  # beyond it, the loop of the checks is blocked
 
 
@@ -66,7 +69,7 @@ class EmbeddedOperatorApp:
         return OperatorAuth(
             Address("https" if connection.uses_tls else "http", connection.client_host, connection.server_port),
             self._options.token,
-            trusts_loopback=self._options.trusts_loopback,
+            trusts_loopback=self._options.trusts_loopback and connection.http_version != PROXY_HTTP_VERSION,
             is_embedded=True,
         )
 

@@ -46,9 +46,10 @@ def request(path: str = "/details", method: str = "GET", **headers: str) -> Requ
     return Request(method, path.encode(), query.encode(), encoded)
 
 
-def code(app: EmbeddedOperatorApp, client_host: str, **headers: str) -> int:
+def code(app: EmbeddedOperatorApp, client_host: str, *, http_version: str = "1.1", **headers: str) -> int:
     """Of the rejection; 200 if the request is allowed."""
-    rejection = app.rejection(request(**headers), ConnectionInfo(client_host, uses_tls=False, server_port=8000))
+    connection = ConnectionInfo(client_host, uses_tls=False, server_port=8000, http_version=http_version)
+    rejection = app.rejection(request(**headers), connection)
     return 200 if rejection is None else rejection.code
 
 
@@ -79,6 +80,12 @@ def test_without_a_token_other_and_unknown_clients_are_rejected(node: Node, host
 def test_a_request_through_a_proxy_or_from_another_site_is_not_local(node: Node, headers: dict[str, str]) -> None:
     assert code(app_of(node), LOOPBACK, **headers) == 403
     assert code(app_of(node, token=TOKEN, trust_loopback=True), LOOPBACK, **headers) == 401
+
+
+def test_a_request_of_the_http_version_of_nginx_is_not_local(node: Node) -> None:
+    assert [code(app_of(node), LOOPBACK, http_version=version) for version in ("1.0", "1.1", "2")] == [403, 200, 200]
+    app = app_of(node, token=TOKEN)
+    assert code(app, LOOPBACK, http_version="1.0", authorization=f"Bearer {TOKEN}") == 200
 
 
 @pytest.mark.parametrize("host", [LOOPBACK, ELSEWHERE, UNKNOWN])
