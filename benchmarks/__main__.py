@@ -8,13 +8,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import cores, idle, probing, provision, report, responsiveness, serving
+from benchmarks import beats, cores, idle, probing, provision, report, responsiveness, serving
 from benchmarks.comparison import run_benchmark
 
 if TYPE_CHECKING:
     from benchmarks.provision import Python
 
-BENCHMARKS = {**serving.BENCHMARKS, **probing.BENCHMARKS, **responsiveness.BENCHMARKS, **idle.BENCHMARKS}
+BENCHMARKS = {
+    **serving.BENCHMARKS,
+    **probing.BENCHMARKS,
+    **beats.BENCHMARKS,
+    **responsiveness.BENCHMARKS,
+    **idle.BENCHMARKS,
+}
 
 
 def main() -> int:

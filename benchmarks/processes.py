@@ -88,7 +88,7 @@ def running(command: Command, *, path: str = HEALTH, core: int = SERVER_CORE) ->
             _wait_for_response(process, server, path, folder / "errors")
             yield server
         finally:
-            _stop(process)
+            stop(process)
 
 
 def start(command: list[str | Path], errors: Path, core: int = SERVER_CORE) -> subprocess.Popen[bytes]:
@@ -111,7 +111,7 @@ def _wait_for_response(process: subprocess.Popen[bytes], server: Server, path: s
     raise RuntimeError(f"no response from {process.args!r}:\n{errors.read_text(errors='replace')}")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)

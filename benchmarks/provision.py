@@ -20,6 +20,7 @@ DEBIAN_PACKAGES = {
     "prometheus-blackbox-exporter": "prometheus-blackbox-exporter",
     "prometheus": "prometheus",
     "monit": "monit",
+    "redis-server": "redis-server",
 }
 COMPARED_VERSION = "3.13"  # thresholds exist for it, so it is measured if installed
 

@@ -121,8 +121,10 @@ def _tools() -> str:
     blackbox = output_of([tool("prometheus-blackbox-exporter"), "--version"]).split()[2]
     prometheus = output_of([tool("prometheus"), "--version"]).split()[2]
     monit = output_of([tool("monit"), "--version"]).split()[4]
+    redis = output_of([tool("redis-server"), "--version"]).split()[2].removeprefix("v=")
     return (
-        f"{nginx}, wrk {wrk}, haproxy {haproxy}, blackbox exporter {blackbox}, prometheus {prometheus}, monit {monit}"
+        f"{nginx}, wrk {wrk}, haproxy {haproxy}, blackbox exporter {blackbox}, prometheus {prometheus}, monit {monit}, "
+        f"redis {redis}"
     )
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from svcnode.clock import monotonic_s
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from svcnode.registry import _Entry
     from svcnode.scheduler import ProbeScheduler
     from svcnode.scheduler.thread import SchedulerThread
+    from svcnode.workers import ElectedScheduler, Workers
 
 NOT_PROBING_REASON = "checks are not running; call node.start(), or use node.lifespan in the application"
 
@@ -54,7 +56,9 @@ class Node(ServiceRegistry):
         """With `starting`, the health is at best 206 until `started()` is called."""
         identity = Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
         super().__init__(identity, starting=starting, clock=clock, wall_clock=wall_clock)
-        self._scheduler: ProbeScheduler | None = None
+        self._scheduler: ProbeScheduler | ElectedScheduler | None = None
+        self._workers_folder: Path | None = None
+        self._workers: Workers | None = None
         self._scheduler_thread: SchedulerThread | None = None
         self._scheduler_thread_lock = threading.Lock()
         self._not_probing_reason = ""
@@ -82,17 +86,33 @@ class Node(ServiceRegistry):
         scheduler = self._running_scheduler
         return None if scheduler is None else scheduler.next_check_in_s(service_id)
 
+    def share_states(self, folder: str | os.PathLike[str]) -> None:
+        """Share the states of the services with the other worker processes of the program, through a folder.
+
+        One of the workers runs the checks, and all of them give the same answers. They start to share when probing
+        starts. Only the user of the program may write to the folder, which is created if it is missing.
+        """
+        self._workers_folder = Path(folder)
+
+    def ping_scheduler(self, answer: Callable[[], object]) -> None:
+        """Call `answer` from the scheduler, at once if no services are checked. On the event loop of the scheduler."""
+        scheduler = self._running_scheduler
+        if scheduler is None:
+            answer()
+        else:
+            scheduler.ping(answer)
+
     @asynccontextmanager
     async def probing(self, *, max_concurrent_checks: int | None = None) -> AsyncIterator[Node]:
         """Check the services that have a probe while the block runs. A nested block does nothing."""
         from asyncio import get_running_loop
 
-        from svcnode.scheduler import MAX_CONCURRENT_CHECKS, ProbeScheduler
+        from svcnode.scheduler import MAX_CONCURRENT_CHECKS
 
         if self._running_scheduler is not None or self._is_starting:
             yield self
             return
-        scheduler = ProbeScheduler(self, max_concurrent_checks=max_concurrent_checks or MAX_CONCURRENT_CHECKS)
+        scheduler = self._make_scheduler(max_concurrent_checks or MAX_CONCURRENT_CHECKS)
         try:
             async with AsyncExitStack() as stack:
                 if self.companion is not None:
@@ -105,6 +125,27 @@ class Node(ServiceRegistry):
             self._starting_loop = None
             if self._scheduler is scheduler:
                 self._scheduler = None
+
+    def _make_scheduler(self, max_concurrent_checks: int) -> ProbeScheduler | ElectedScheduler:
+        from svcnode.scheduler import ProbeScheduler
+
+        scheduler = ProbeScheduler(self, max_concurrent_checks=max_concurrent_checks)
+        workers = self._join_workers()
+        if workers is None:
+            return scheduler
+        from svcnode.workers import ElectedScheduler
+
+        return ElectedScheduler(self, workers, scheduler)
+
+    def _join_workers(self) -> Workers | None:
+        if self._workers_folder is None:
+            return None
+        if self._workers is None:
+            from svcnode.workers import Workers
+
+            self._workers = self._shared = Workers(self, self._workers_folder)
+        self._workers.join()
+        return self._workers
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
@@ -123,6 +164,7 @@ class Node(ServiceRegistry):
             if problem := threads_problem():
                 self.warn_if_not_probing(f"checks do not run: {problem}")
             elif self._scheduler_thread is None or not self._scheduler_thread.is_alive:
+                self._join_workers()  # before the thread does it: so the first answer is that of the others
                 self._scheduler_thread = SchedulerThread(self.probing)
 
     def start_or_warn(self) -> None:
@@ -157,7 +199,7 @@ class Node(ServiceRegistry):
         return loop is not None and loop.is_running()
 
     @property
-    def _running_scheduler(self) -> ProbeScheduler | None:
+    def _running_scheduler(self) -> ProbeScheduler | ElectedScheduler | None:
         scheduler = self._scheduler  # another thread may set it to None
         return scheduler if scheduler is not None and scheduler.is_running else None
 
@@ -175,3 +217,5 @@ class Node(ServiceRegistry):
         super()._after_fork()
         self._scheduler_thread_lock = threading.Lock()
         self._starting_loop = None
+        if self._workers is not None:
+            self._workers.after_fork()

@@ -15,10 +15,11 @@ import heapq
 import math
 import os
 import threading
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 from weakref import WeakSet
 
 from svcnode.clock import WallTimes
@@ -107,6 +108,18 @@ class _Entry:
         return state_machine.service_tally(self.service.impact, self.state.status)
 
 
+class SharedStates(Protocol):
+    """The states that this process shares with others."""
+
+    def sync(self) -> None:
+        """Take over what the others have recorded; calls `adopt`."""
+
+    def publish(self, states: Mapping[str, ServiceState], checks: Mapping[str, Evidence]) -> None:
+        """New states, and the evidence that led to them."""
+
+    def set_issue(self, issue: str, *, is_set: bool) -> None: ...
+
+
 class ServiceRegistry:
     """The identity of a node, its backing services and their states. `Node` adds the checks."""
 
@@ -127,6 +140,8 @@ class ServiceRegistry:
         self.next_expiry_at_s = math.inf  # no state expires before this time
         self._tiebreaker = count()  # keeps the heap from comparing entries
         self._feed = ChangeFeed()
+        self._shared: SharedStates | None = None
+        self._adopted: deque[tuple[str, Evidence, ServiceState]] = deque()  # evidence that is not yet delivered
         _instances.add(self)
 
     # ---- registration
@@ -232,13 +247,13 @@ class ServiceRegistry:
         """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state."""
         if len(verdict.reason) > MAX_REASON_CHARS:
             verdict = verdict._replace(reason=bounded_reason(verdict.reason))
+        self._sync()
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()
             evidence = Evidence(verdict, now_s if at_s is None else min(at_s, now_s), duration_s)
             state = self._apply_evidence(entry, evidence, now_s)
-        self._feed.publish_evidence(service_id, evidence, state)
-        self._feed.deliver()
+        self._publish_evidence({service_id: state}, {service_id: evidence})
         return state
 
     def record_start(self, service_id: str, *, at_s: float) -> None:
@@ -253,16 +268,22 @@ class ServiceRegistry:
     def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Record the evidence of checks, by service id; returns the new states of the services that are registered."""
         states: dict[str, ServiceState] = {}
+        self._sync()
         with self._lock:
             now_s = self._clock()
             for service_id, evidence in checks.items():
                 entry = self._entries.get(service_id)
                 if entry is not None:
                     states[service_id] = self._apply_evidence(entry, evidence, now_s)
+        self._publish_evidence(states, checks)
+        return states
+
+    def _publish_evidence(self, states: Mapping[str, ServiceState], checks: Mapping[str, Evidence]) -> None:
+        if self._shared is not None:
+            self._shared.publish(states, checks)
         for service_id, state in states.items():
             self._feed.publish_evidence(service_id, checks[service_id], state)
         self._feed.deliver()
-        return states
 
     def beat(self, service_id: str) -> None:
         """Record a heartbeat of a service registered with a `ttl`."""
@@ -270,15 +291,21 @@ class ServiceRegistry:
 
     def set_issue(self, issue: str) -> None:
         """The health is 503 until this issue is cleared."""
+        if self._shared is not None:
+            self._shared.set_issue(issue, is_set=True)
         with self._change() as now_s:
             if issue not in self._condition.issues:
                 self._set_condition(now_s, issues=(*self._condition.issues, issue))
 
     def clear_issue(self, issue: str | None = None) -> None:
         """Clear one issue, or all of them."""
+        self._sync()
+        cleared = self._condition.issues if issue is None else (issue,)
+        if self._shared is not None:
+            for one in cleared:
+                self._shared.set_issue(one, is_set=False)
         with self._change() as now_s:
-            remaining = () if issue is None else tuple(other for other in self._condition.issues if other != issue)
-            self._set_condition(now_s, issues=remaining)
+            self._set_condition(now_s, issues=tuple(other for other in self._condition.issues if other not in cleared))
 
     def started(self) -> None:
         with self._change() as now_s:
@@ -297,6 +324,36 @@ class ServiceRegistry:
         with self._change() as now_s:
             self._identity = replace(self._identity, node_name=name, node_version=version)
             self._publish(ChangeKind.NODE, now_s)
+
+    # ---- states of other processes
+
+    def _sync(self) -> None:
+        if self._shared is not None:
+            self._shared.sync()
+
+    def adopt(self, states: Mapping[str, tuple[ServiceState, Evidence]], issues: tuple[str, ...]) -> None:
+        """Take over states with the evidence that led to them, unless there is newer evidence here, and all issues.
+
+        Then call `deliver_changes`, without any lock.
+        """
+        adopted: list[tuple[str, Evidence, ServiceState]] = []
+        with self._lock:
+            now_s = self._clock()
+            for service_id, (state, evidence) in states.items():
+                entry = self._entries.get(service_id)
+                if entry is not None and _last_evidence_s(state) >= _last_evidence_s(entry.state):
+                    expired_at_s = entry.expires_at_s
+                    self._set_state(entry, state, now_s)
+                    if entry.expires_at_s < expired_at_s:
+                        self._queue_expiry(entry)
+                    adopted.append((service_id, evidence, entry.state))
+            self._set_condition(now_s, issues=issues)
+        self._adopted.extend(adopted)
+
+    def deliver_changes(self) -> None:
+        while self._adopted:
+            self._feed.publish_evidence(*self._adopted.popleft())
+        self._feed.deliver()
 
     @contextmanager
     def _change(self) -> Iterator[float]:
@@ -325,6 +382,7 @@ class ServiceRegistry:
 
     def expire_stale(self) -> None:
         """Expire every state whose evidence is too old. Every read does this; the scheduler does it once a second."""
+        self._sync()
         if self._clock() < self.next_expiry_at_s:
             return
         with self._change() as now_s:
@@ -498,6 +556,10 @@ class ServiceRegistry:
                 health=self._health,
             )
             self._feed.append(change)
+
+
+def _last_evidence_s(state: ServiceState) -> float:
+    return -math.inf if state.last_evidence_at_s is None else state.last_evidence_at_s
 
 
 def _evidence_source(definition: Definition | _Entry) -> tuple[Probe | None, bool]:

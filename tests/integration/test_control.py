@@ -22,6 +22,7 @@ from svcnode.control import AsyncClient, Client
 from svcnode.core.errors import ControlError, ControlUnreachableError
 from tests.support.disks import MemoryDisk
 from tests.support.processes import DEADLINE_S, Agent, run_command
+from tests.support.servers.base import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -341,7 +342,6 @@ def test_the_commands_change_the_node(agent: Agent, tmp_path: Path) -> None:
         (["beat", "unknown"], 1),
         (["beat", "worker", "green"], 2),
         (["beat", "worker", "--socket", "/nowhere/c.sock"], 1),
-        (["run", "--service", "fixed", "--", "true"], 1),
         (["run", "--service", "a", "--ttl", "never", "--", "true"], 2),
     ],
 )
@@ -368,6 +368,53 @@ def test_run_reports_the_life_of_a_command(agent: Agent, tmp_path: Path) -> None
         assert client.service("job")["reason"] == "ended with exit status 127"
         assert svcnode(tmp_path, "run", "--service", "job", "--remove", "--", "true").returncode == 0
     assert "job" not in agent.statuses()
+
+
+def test_run_reports_a_service_of_the_file_without_registering_it(agent: Agent, tmp_path: Path) -> None:
+    ended = svcnode(tmp_path, "run", "--service", "worker", "--", "sh", "-c", "exit 3")
+    assert (ended.returncode, ended.stderr) == (3, "")
+    assert agent.statuses() == {"fixed": UP, "worker": DOWN}
+
+
+def test_run_runs_the_command_although_the_node_refuses_its_service(agent: Agent, tmp_path: Path) -> None:
+    ended = svcnode(tmp_path, "run", "--service", "fixed", "--", "sh", "-c", "echo done; exit 3")
+    assert (ended.returncode, ended.stdout) == (3, "done\n")
+    assert "fixed status" in ended.stderr
+    assert agent.statuses() == {"fixed": UP, "worker": INITIALIZING}
+
+
+def test_run_starts_the_command_while_the_node_is_away_and_reports_when_it_is_there(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "svcnode", "run", "--socket", str(tmp_path / "c.sock"), "--service", "job"]
+    started, script = tmp_path / "started", 'touch "$0"; exec sleep 60'
+    arguments = [*command, "--ttl", "1h", "--", "sh", "-c", script, str(started)]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "no node listens there" in process.stderr.readline()
+        wait_until(started.exists, "the command has started")
+        with control_agent(tmp_path) as agent:
+            agent.wait_until(lambda: agent.statuses().get("job") == UP)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
+            with Client(tmp_path / "c.sock") as client:
+                assert client.service("job")["reason"] == "ended by SIGTERM"
+
+
+def test_run_without_any_node_exits_with_the_code_of_the_command(tmp_path: Path) -> None:
+    ended = svcnode(tmp_path, "run", "--service", "job", "--", "sh", "-c", "exit 3")
+    assert ended.returncode == 3
+    assert "the end is not reported" in ended.stderr
+
+
+def test_run_registers_the_service_again_if_it_was_deregistered(agent: Agent, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "svcnode", "run", "--socket", str(tmp_path / "c.sock"), "--service", "job"]
+    with (
+        subprocess.Popen([*command, "--ttl", "1s", "--", "sleep", "60"]) as process,
+        Client(tmp_path / "c.sock") as client,
+    ):
+        agent.wait_until(lambda: agent.statuses().get("job") == UP)
+        client.deregister("job")
+        agent.wait_until(lambda: agent.statuses().get("job") == UP)
+        process.terminate()
 
 
 def test_a_killed_run_is_down_after_its_ttl(agent: Agent, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ ALL_PAGES = (
     *PAGES,
     *(ROOT / name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
 )
-MAX_USER_DOCS = 151_200  # bytes in docs/ without docs/internals/; 7,500 of them for the control socket and pushes
+MAX_USER_DOCS = 153_700  # bytes in docs/ without docs/internals/; 7,500 of them for the control socket and pushes
 # The shortest valid URL of kinds without a host.
 URLS = {
     "disk": "disk:/var/lib",
@@ -311,7 +311,25 @@ def test_every_command_in_the_text_has_known_options(command_line: list[str]) ->
 
 
 # Commands of other programs, which the tests do not run.
-OTHER_PROGRAMS = {"curl", "echo", "export", "git", "jq", "nats", "pip", "promtool", "python3", "rm", "ssh"}
+OTHER_PROGRAMS = {
+    *(
+        "cp",
+        "curl",
+        "echo",
+        "export",
+        "git",
+        "jq",
+        "kubectl",
+        "mkdir",
+        "nats",
+        "pip",
+        "promtool",
+        "python3",
+        "rm",
+        "ssh",
+    ),
+    *("systemctl", "useradd"),
+}
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -243,5 +244,27 @@ def test_a_fork_that_python_does_not_notice_leaves_no_thread_behind(monkeypatch:
         assert not node.is_probing
         monkeypatch.undo()
         assert node.is_probing
+    finally:
+        node.stop()
+
+
+def test_a_child_does_not_hold_the_lock_of_an_elected_worker_and_is_a_worker_of_its_own(tmp_path: Path) -> None:
+    node = Node("validator-7", version="v1")
+    node.share_states(tmp_path / "workers")
+    indexer = node.register("indexer")
+
+    def in_child() -> list[object]:
+        own_descriptors = [path for path in Path("/proc/self/fd").iterdir() if "workers" in str(path.resolve())]
+        has_lock = any(path.resolve().suffix == ".lock" for path in own_descriptors)
+        node.start()
+        indexer.down("in the child")
+        node.stop()
+        return [has_lock, node.is_probing]
+
+    node.start()
+    try:
+        wait_until(lambda: node.is_probing, "probing")
+        assert child_output(in_child) == "[False, False]"
+        assert node.state("indexer").reason == "in the child"
     finally:
         node.stop()

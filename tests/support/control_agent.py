@@ -234,6 +234,8 @@ class Model:
             return 400
         if operation.kind == "service" and operation.name in CONFIGURED:
             return 409
+        if operation.kind == "status" and (refusal := self._refusal(operation.name)):
+            return refusal
         if not self._matches(operation, self._revision_of(operation), revision_before):
             return 412
         if operation.kind == "status":
@@ -296,14 +298,16 @@ class Model:
         self.services[operation.name].revision = self.documents["service", operation.name][1]
         return code
 
+    def _refusal(self, name: str) -> int | None:
+        """Of every report for this service."""
+        if name == "file":
+            return None
+        if name == "fixed":
+            return 409
+        return 404 if name not in self.services else 409 if self.services[name].ttl_s is None else None
+
     def _report(self, operation: Operation) -> int:
-        service = self.file if operation.name == "file" else self.services.get(operation.name)
-        if operation.name == "fixed":
-            return 409
-        if service is None:
-            return 404
-        if service.ttl_s is None:
-            return 409
+        service = self.file if operation.name == "file" else self.services[operation.name]
         assert isinstance(operation.body, dict)
         service.report, service.reported_s, service.has_expired = operation.body["status"], self.now_s, False
         self._put(("status", operation.name), {**operation.body, "at_s": self.now_s})

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 DEADLINE_S = 60.0
 RELOAD_DONE = r"\breload(ed| failed)\b"
 _COMMAND = (sys.executable, "-W", "error", "-m", "svcnode")
-
+# Replaces itself by a command that gets the socket as systemd passes it.
+_PASS_SOCKET = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+environ = {**os.environ, "LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": "svcnode.socket"}
+os.execvpe(sys.argv[2], sys.argv[2:], environ)
+"""
 
 T = TypeVar("T")
 
@@ -73,10 +79,11 @@ class Agent:
         terminal: str | None = None,
         under_nohup: bool = False,
         prefix: Sequence[str] = (),
+        passed: socket.socket | None = None,
     ) -> None:
         """`on_terminal`: its stderr is a terminal. `terminal`: the device of its controlling terminal.
 
-        `prefix`: a command that runs it, such as prlimit.
+        `prefix`: a command that runs it, such as prlimit. `passed`: a listening socket, passed as systemd does.
         """
         self.config_file = folder / "svcnode.toml"
         if config is not None:
@@ -88,13 +95,14 @@ class Agent:
         self._may_read.set()
         self._stderr, child_stderr = pty.openpty() if on_terminal else os.pipe()
         self.process = subprocess.Popen(
-            [*_shell_prefix(terminal, under_nohup), *prefix, *_COMMAND, "serve", *arguments],
+            [*_shell_prefix(terminal, under_nohup), *_passing(passed), *prefix, *_COMMAND, "serve", *arguments],
             start_new_session=terminal is not None,
             cwd=folder,
             env={"PATH": os.environ["PATH"], "HOME": str(folder), **(environ or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=child_stderr,
+            pass_fds=() if passed is None else (passed.fileno(),),
         )
         os.close(child_stderr)
         self._log_thread = threading.Thread(target=self._read_log, daemon=True)
@@ -231,6 +239,10 @@ def _shell_prefix(terminal: str | None, under_nohup: bool) -> list[str]:
     opened = "" if terminal is None else f"<{terminal}"
     ignoring = "trap '' HUP; " if under_nohup else ""
     return ["/bin/sh", "-c", f'{ignoring}exec "$@" {opened}', "sh"] if opened or ignoring else []
+
+
+def _passing(sock: socket.socket | None) -> list[str]:
+    return [] if sock is None else [sys.executable, "-c", _PASS_SOCKET, str(sock.fileno())]
 
 
 def _read(descriptor: int) -> bytes:

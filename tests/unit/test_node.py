@@ -38,6 +38,21 @@ def test_a_node_probes_from_start_to_stop(node: Node) -> None:
     assert not node.is_probing
 
 
+def test_a_ping_is_answered_by_the_scheduler_or_at_once_without_it(node: Node) -> None:
+    async def ping() -> list[bool]:
+        answered = asyncio.Event()
+        node.ping_scheduler(answered.set)
+        is_answered = [answered.is_set()]
+        async with node.probing():
+            answered.clear()
+            node.ping_scheduler(answered.set)
+            is_answered.append(answered.is_set())
+            await answered.wait()
+        return is_answered
+
+    assert asyncio.run(ping()) == [True, False]
+
+
 class FakeCompanion:
     def __init__(self, node: Node) -> None:
         self.may_start = asyncio.Event()

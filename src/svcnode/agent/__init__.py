@@ -4,8 +4,9 @@ control.py    the control socket and pushes
 listeners.py  binds the addresses and mounts the operator surface
 services.py   applies the configured services to the node and logs changes
 signals.py    stop and reload signals
+systemd.py    notifications to systemd, and the sockets that it passes
 files.py      the files of history and store
-watchdog.py   ends a process that hangs or is out of memory
+watchdog.py   ends a process that hangs or is out of memory; feeds the watchdog of systemd
 
 `Agent.serve` starts everything and waits for a stop signal, `_apply` applies a new configuration, `_shutdown` stops.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -31,7 +33,8 @@ from svcnode.agent.files import (
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.services import ConfiguredServices
 from svcnode.agent.signals import Signals
-from svcnode.agent.watchdog import Watchdog
+from svcnode.agent.systemd import PassedSockets, ServiceManager
+from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
 from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.net.fd_limit import raise_fd_limit
@@ -100,9 +103,12 @@ class Agent:
         self._settings = settings
         self._read_settings = read_settings
         self._signals = Signals(ignore_hangup=ignore_hangup)
-        self._watchdog = Watchdog()
+        self._manager = ServiceManager(os.environ)
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
         self._surface = OperatorSurface(self._node)
+        self._watchdog = Watchdog(
+            self._node.ping_scheduler, on_alive=self._manager.alive, alive_within_s=self._manager.watchdog_s
+        )
         self._has_store = False
         self._reader = DaemonCall("configuration")
         self._reloading = asyncio.Lock()
@@ -116,7 +122,7 @@ class Agent:
         self._server = HttpServer(
             self._node, settings.prefixes, ServerLimits(connections=connections), cors=settings.cors
         )
-        self._listeners = Listeners(self._server)
+        self._listeners = Listeners(self._server, PassedSockets(os.environ))
         self._services = ConfiguredServices(self._node)
         self._control = ControlSocket(self._node, self._server, settings, self._reload)
         with self._signals.installed():
@@ -139,6 +145,7 @@ class Agent:
             finally:
                 self._control.stop_listening()
                 self._listeners.close()
+                self._manager.close()
 
     async def _prepare_store(self, settings: Settings) -> None:
         """A store that cannot be opened does not stop the node: the check of its service fails."""
@@ -168,9 +175,11 @@ class Agent:
             await self._control.listen()
             reload_task = asyncio.create_task(self._reload_on_request(), name="reload")
             reload_task.add_done_callback(log_failure)
-            await self._signals.stop_requested.wait()
-            reload_task.cancel()
-            return await self._shutdown()
+            self._manager.ready()
+            with self._manager.showing_status(self._node, self._surface.process_stats, asyncio.get_running_loop()):
+                await self._signals.stop_requested.wait()
+                reload_task.cancel()
+                return await self._shutdown()
 
     def _log_started(self) -> None:
         name, count = self._settings.node_name, len(self._node)
@@ -189,6 +198,7 @@ class Agent:
     async def _reload(self) -> str:
         """Read and apply the configuration; returns what has changed. Raises `SvcnodeError`."""
         async with self._reloading:
+            self._manager.reloading()
             try:
                 # In a thread: loading the driver of a new probe may take a second.
                 diff = await self._apply(await self._reader.call_in_turn(self._read_settings))
@@ -205,6 +215,8 @@ class Agent:
                     extra={"event": "reload_failed", "error": type(exc).__name__},
                 )
                 raise SvcnodeError("reload failed with an internal error, which is in the log") from exc
+            finally:
+                self._manager.ready()
             self._surface.process_stats.record_reload()
             log.info("reloaded: %s", diff, extra={"event": "reloaded", **diff.counts})
             return str(diff)
@@ -251,6 +263,7 @@ class Agent:
         """Drain, finish the requests in flight, stop. A second signal stops the node immediately."""
         drain_s = self._drain_s()
         self._watchdog.expect_stop(drain_s)
+        self._manager.stopping(drain_s + STOP_TIMEOUT_S)
         self._surface.flush_notifications()
         self._control.stop()
         self._node.drain()

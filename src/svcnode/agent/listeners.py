@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable, Mapping
 
+    from svcnode.agent.systemd import PassedSockets
     from svcnode.api.app import App
     from svcnode.config import Settings
     from svcnode.core.address import Address
@@ -39,32 +40,38 @@ class BoundSockets(NamedTuple):
 
 
 class Listeners:
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, passed: PassedSockets) -> None:
+        """`passed`: the sockets that systemd has bound."""
         self._server = server
+        self._passed = passed
         self._sockets: dict[Address, socket.socket] = {}
         self._mounts: dict[Address, Mount] = {}
 
     def open(self, settings: Settings) -> BoundSockets:
-        """Bind all new addresses, or none.
+        """Bind all new addresses, or none. A socket that systemd passes is already bound.
 
         An address that this process already listens on with another scheme reuses the bound socket. So does an address
         with TLS, because a listener keeps the certificate that it started with.
         """
         tls = None if settings.tls is None else tls_context(settings.tls.certificate, settings.tls.key)
         addresses = settings.addresses
+        self._passed.require_configured(addresses)
         reusable = {address.bind_key: sock for address, sock in self._sockets.items() if address not in addresses}
         sockets: dict[Address, socket.socket] = {}
         try:
             for address in addresses:
                 if address not in self._sockets or address.scheme == "https":
                     bound = self._sockets.get(address, reusable.get(address.bind_key))
-                    sockets[address] = bind(address, addresses[address]) if bound is None else bound.dup()
+                    sockets[address] = self._bind(address, addresses[address]) if bound is None else bound.dup()
         except ListenError:
             for sock in sockets.values():
                 sock.close()
                 remove_unix_socket(sock)
             raise
         return BoundSockets(settings=settings, tls=tls, sockets=sockets)
+
+    def _bind(self, address: Address, set_by: str | None) -> socket.socket:
+        return self._passed.get(address) or bind(address, set_by)
 
     async def listen(self, bound: BoundSockets, context: OperatorContext, push: App | None) -> None:
         """Listen on exactly the addresses of the settings; open connections stay open."""
@@ -83,6 +90,7 @@ class Listeners:
 
     def close(self) -> None:
         self._stop(list(self._sockets))
+        self._passed.close()
 
     def _stop(self, addresses: Iterable[Address]) -> None:
         for address in addresses:

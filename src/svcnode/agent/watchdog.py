@@ -2,7 +2,8 @@
 
 A process without memory fails anywhere: callbacks of the event loop are lost, threads die before their first step, and
 the code that waits for them, or that handles SIGTERM, never runs. So the first MemoryError that is not handled, or that
-is logged, ends the process, and so does an event loop that does not run. Everything here was allocated at the start.
+is logged, ends the process, and so does an event loop or a scheduler that does not run: a ping passes through both. Its
+answer is also what feeds the watchdog of systemd. Everything here was allocated at the start.
 
 Without memory the interpreter itself may loop endlessly or crash. Against the first there is a limit of processor time
 that needs no interpreter: the kernel sends SIGPROF, whose default action is to end the process. In both cases
@@ -34,13 +35,14 @@ LOOP_TICKS = 30
 LATE_TICKS = 2  # from then on the watchdog tests whether there is memory
 START_TICKS = 5  # how long the loop may wait for a new thread to start
 STOP_TICKS = 30  # in addition to the drain
+STOP_TIMEOUT_S = STOP_TICKS * TICK_S
 LOOP_CPU_S = 30.0  # processor time of all threads without an answer of the loop
 RESERVE_BYTES = 1024**2
 
 STDERR = 2
 EXIT_CODE = 1
 OUT_OF_MEMORY = b"svcnode: out of memory; exit code 1\n"
-LOOP_HANGS = b"svcnode: the event loop has not run for 30 s; exit code 1\n"
+LOOP_HANGS = b"svcnode: the event loop or the scheduler has not run for 30 s; exit code 1\n"
 STOP_HANGS = b"svcnode: the node did not stop within 30 s; exit code 1\n"
 
 
@@ -53,11 +55,27 @@ def exit_now(line: bytes) -> NoReturn:
 
 
 class Watchdog:
-    """Watches the event loop from `start` to `close`."""
+    """Watches the event loop and the scheduler from `start` to `close`."""
 
-    def __init__(self, exit_process: Callable[[bytes], object] = exit_now, tick_s: float = TICK_S) -> None:
+    def __init__(
+        self,
+        ping_scheduler: Callable[[Callable[[], object]], object],
+        *,
+        on_alive: Callable[[], object] = lambda: None,
+        alive_within_s: float | None = None,
+        exit_process: Callable[[bytes], object] = exit_now,
+        tick_s: float = TICK_S,
+    ) -> None:
+        """`ping_scheduler` calls its argument from the scheduler. `on_alive` is called for every answer: at least twice
+        in `alive_within_s`, if that is 2 ticks or more.
+        """
+        self._ping_scheduler = ping_scheduler
+        self._on_alive = on_alive
         self._exit = exit_process
         self._tick_s = tick_s
+        self._quiet_ticks = QUIET_TICKS
+        if alive_within_s is not None:
+            self._quiet_ticks = max(1, min(QUIET_TICKS, int(alive_within_s / 2 / tick_s)))
         # Freed at the first MemoryError, for the code that ends the process. Until then only reserved: `bytes` gets its
         # zeros from the kernel, a bytearray would write them.
         self._reserve = bytes(RESERVE_BYTES)
@@ -100,12 +118,12 @@ class Watchdog:
             self._on_memory_error()
 
     def _watch(self) -> None:
-        missed_ticks, ticks = 0, QUIET_TICKS
+        missed_ticks, ticks = 0, self._quiet_ticks
         while not self._closed.wait(ticks * self._tick_s):
             missed_ticks = 0 if self._has_answered else missed_ticks + ticks
             if self._has_answered:
                 self._ping_loop()
-            ticks = 1 if missed_ticks or self._stop_ticks is not None else QUIET_TICKS
+            ticks = 1 if missed_ticks or self._stop_ticks is not None else self._quiet_ticks
             if missed_ticks >= LATE_TICKS:
                 bytes(RESERVE_BYTES)
             if missed_ticks >= START_TICKS and self._is_loop_starting_thread():
@@ -127,13 +145,14 @@ class Watchdog:
     def _ping_loop(self) -> None:
         self._has_answered = False
         with suppress(RuntimeError):  # the loop is closed: the process ends, or the watchdog ends it
-            self._loop.call_soon_threadsafe(self._answer_ping)
+            self._loop.call_soon_threadsafe(self._ping_scheduler, self._answer_ping)
 
     # ---- the event loop
 
     def _answer_ping(self) -> None:
         self._has_answered = True
         signal.setitimer(signal.ITIMER_PROF, LOOP_CPU_S)
+        self._on_alive()
 
     # ---- errors that nothing has handled
 

@@ -1,4 +1,7 @@
-"""`svcnode run`: run a command, send heartbeats of its service while it runs, and report how it ended."""
+"""`svcnode run`: run a command, send heartbeats of its service while it runs, and report how it ended.
+
+The command does not wait for the node. If the node is away, the command runs, and heartbeats begin when it is there.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,32 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from svcnode.cli._args import add_control_options, control_client, positive_duration_s, utf8_text
-from svcnode.core.errors import ControlError, ControlUnreachableError, SvcnodeError
+from svcnode.core.errors import ControlError, SvcnodeError
 from svcnode.core.text import one_line, os_error_text
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from svcnode.cli._args import CommandParser
     from svcnode.control.client import Client
 
 BEATS_PER_TTL = 3
+RETRY_S = 1.0  # after a heartbeat that failed
 _PASSED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = 127, 126  # as a shell
+NOT_FOUND, CONFLICT = 404, 409
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
         "Register a service, run a command, and send heartbeats while the command runs. "
         "When the command ends, the service is Down with its exit status. "
+        "If the node is away, the command runs, and heartbeats begin as soon as the node is there. "
         "Signals are passed on. Exit code: that of the command."
     )
     add_control_options(parser)
@@ -45,30 +53,90 @@ def configure(parser: CommandParser) -> None:
 
 def run_command(arguments: argparse.Namespace) -> int:
     interval_s = positive_duration_s("--ttl", arguments.ttl) / BEATS_PER_TTL
-    with control_client(arguments) as client:
-        client.register(
-            arguments.service,
-            ttl=arguments.ttl,
-            name=arguments.name or arguments.service,
-            description=arguments.description,
-            impact=arguments.impact,
-        )
-        code = _run(client, arguments.service, interval_s, arguments.command)
-        _report_end(client, arguments.service, code, removes=arguments.remove and code == 0)
+    options = {
+        "ttl": arguments.ttl,
+        "name": arguments.name or arguments.service,
+        "description": arguments.description,
+        "impact": arguments.impact,
+    }
+    with _passed_signals() as signals, control_client(arguments) as client:
+        reporter = Reporter(client, arguments.service, options)
+        code = _run(arguments.command, signals, reporter, interval_s)
+        if arguments.remove and code == 0:
+            reporter.deregister()
+        else:
+            reporter.report_end(code)
     return code if code >= 0 else 128 - code
 
 
-def _run(client: Client, service_id: str, interval_s: float, command: list[str]) -> int:
+class Reporter:
+    """Reports the service, and prints why if it cannot."""
+
+    def __init__(self, client: Client, service_id: str, options: dict[str, Any]) -> None:
+        self._client = client
+        self._service_id = service_id
+        self._options = options
+        self._is_registered = False
+        self._problem = ""  # of the last heartbeat; it is printed once
+
+    def beat(self) -> bool:
+        try:
+            self._report("up")
+        except SvcnodeError as exc:
+            if str(exc) != self._problem:
+                _print(f"no heartbeat: {exc}; the command runs, and heartbeats are repeated")
+            self._problem = str(exc)
+            return False
+        if self._problem:
+            _print("the node receives the heartbeats now")
+        self._problem = ""
+        return True
+
+    def report_end(self, code: int) -> None:
+        text = f"ended with exit status {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
+        try:
+            self._report("down", text)
+        except SvcnodeError as exc:
+            _print(f"the end is not reported: {exc}")
+
+    def deregister(self) -> None:
+        try:
+            self._client.deregister(self._service_id)
+        except SvcnodeError as exc:
+            _print(f"the service is not deregistered: {exc}")
+
+    def _report(self, status: str, reason: str = "") -> None:
+        refusal = None if self._is_registered else self._register()
+        try:
+            self._client.beat(self._service_id, status, reason)
+        except ControlError as exc:
+            self._is_registered = False  # another program may have deregistered it
+            if refusal is not None and exc.status == NOT_FOUND:
+                raise refusal from None
+            raise
+        self._is_registered = True
+
+    def _register(self) -> ControlError | None:
+        """A service of the file cannot be registered, but may be reported."""
+        try:
+            self._client.register(self._service_id, **self._options)
+        except ControlError as exc:
+            if exc.status == CONFLICT:
+                return exc
+            raise
+        return None
+
+
+def _run(command: list[str], signals: PassedSignals, reporter: Reporter, interval_s: float) -> int:
     """The exit status of the command; the negative number of the signal that ended it."""
     try:
         process = subprocess.Popen(command)  # noqa: S603  the user gave it
     except OSError as exc:
-        print(f"svcnode: cannot run {command[0]}: {os_error_text(exc)}", file=sys.stderr)  # noqa: T201
+        _print(f"cannot run {command[0]}: {os_error_text(exc)}")
         return EXIT_NOT_FOUND if isinstance(exc, FileNotFoundError) else EXIT_NOT_EXECUTABLE
-    for number in _PASSED_SIGNALS:
-        signal.signal(number, lambda received, _: _pass_on(process, received))
+    signals.pass_to(process)
     has_ended = threading.Event()
-    beats = threading.Thread(target=_beat, args=(client, service_id, interval_s, has_ended), daemon=True)
+    beats = threading.Thread(target=_beat, args=(reporter, interval_s, has_ended), daemon=True)
     beats.start()
     code = process.wait()
     has_ended.set()
@@ -76,36 +144,45 @@ def _run(client: Client, service_id: str, interval_s: float, command: list[str])
     return code
 
 
-def _pass_on(process: subprocess.Popen[bytes], received: int) -> None:
-    # With a terminal, Ctrl-C reaches the command too; a second signal does no harm.
-    if process.poll() is None:
-        process.send_signal(received)
+class PassedSignals:
+    """Passes signals to a process, also those that arrive before it has started."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+
+    def receive(self, number: int, _: object = None) -> None:
+        if self._process is None:
+            self._waiting.append(number)
+        else:  # with a terminal, Ctrl-C reaches the command too; a second signal does no harm
+            self._process.send_signal(number)
+
+    def pass_to(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        for number in self._waiting:
+            self.receive(number)
 
 
-def _beat(client: Client, service_id: str, interval_s: float, has_ended: threading.Event) -> None:
-    """The node may be restarted meanwhile: a heartbeat that fails is repeated at the next interval."""
-    is_reached = True
-    while True:
-        try:
-            client.beat(service_id)
-            is_reached = True
-        except SvcnodeError as exc:
-            if is_reached:
-                print(f"svcnode: no heartbeat: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201
-            is_reached = False
-        if has_ended.wait(interval_s):
-            return
-
-
-def _report_end(client: Client, service_id: str, code: int, *, removes: bool) -> None:
+@contextmanager
+def _passed_signals() -> Iterator[PassedSignals]:
+    """A signal that is ignored, as SIGHUP with nohup, stays ignored: the command inherits it."""
+    signals = PassedSignals()
+    replaced = {number: signal.getsignal(number) for number in _PASSED_SIGNALS}
+    replaced = {number: handler for number, handler in replaced.items() if handler is not signal.SIG_IGN}
+    for number in replaced:
+        signal.signal(number, signals.receive)
     try:
-        if removes:
-            client.deregister(service_id)
-        else:
-            client.beat(service_id, "down", _end_text(code))
-    except (ControlError, ControlUnreachableError) as exc:
-        print(f"svcnode: the end is not reported: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201
+        yield signals
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
 
 
-def _end_text(code: int) -> str:
-    return f"ended with exit status {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
+def _beat(reporter: Reporter, interval_s: float, has_ended: threading.Event) -> None:
+    is_reported = reporter.beat()
+    while not has_ended.wait(interval_s if is_reported else min(interval_s, RETRY_S)):
+        is_reported = reporter.beat()
+
+
+def _print(text: str) -> None:
+    print(f"svcnode: {one_line(text)}", file=sys.stderr, flush=True)  # noqa: T201

@@ -15,7 +15,7 @@ from svcnode.config.sources import Source
 from svcnode.config.validate import validate_value
 from svcnode.core.errors import ConfigError, InvalidValueError, OptionError
 from svcnode.core.model import validate_service_id
-from svcnode.probes import make_probe
+from svcnode.probes import make_probe, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,8 +62,7 @@ def _probe(service: RegisteredServiceTable, settings: Settings, source: Source) 
 
 def _refuse_local_access(probe: str | dict[str, Any]) -> None:
     hint = "; to allow it, set allow_exec = true in [control]"
-    url, options = (probe.get("url"), probe.keys()) if isinstance(probe, dict) else (probe, ())
-    scheme = url.partition(":")[0].lower() if isinstance(url, str) else ""
+    scheme, options = scheme_of(probe), probe.keys() if isinstance(probe, dict) else ()
     if scheme in LOCAL_KINDS:
         access = "runs a program" if scheme == "exec" else "reads this machine"
         raise InvalidValueError(f"{scheme}: {access} with the permissions of the node{hint}")

@@ -29,9 +29,10 @@ from svcnode.definition import define
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
+from svcnode.probes import is_loaded, load_kinds, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from svcnode.control.store import ControlStore, StoredDocuments
     from svcnode.definition import Definition
@@ -182,11 +183,16 @@ class Resources:
         except (StoreError, ThreadStartError) as exc:
             self._set_problem(str(exc))
         else:
+            services = {
+                _id_of(path): document.value["options"]
+                for path, document in stored.documents.items()
+                if _is_service(path)
+            }
+            await self._load_kinds(services.values())
             self._is_loaded = True
             self._documents, self._revision = stored.documents, stored.revision
-            for path, document in self._documents.items():
-                if _is_service(path):
-                    self._registrations[_id_of(path)] = self._register_stored(_id_of(path), document.value["options"])
+            for service_id, options in services.items():
+                self._registrations[service_id] = self._register_stored(service_id, options)
             self.apply_all()
             self._node.clear_issue(STORE_ISSUE)
             return
@@ -297,6 +303,7 @@ class Resources:
         if not self._is_loaded:
             self._refuse([future for _, future in waiting])
             return
+        await self._load_kinds(change.value for change, _ in waiting if change.value and _is_service(change.path))
         transaction = Transaction(self._documents, self._revision)
         accepted = self._checked_changes(transaction, waiting)
         try:
@@ -355,6 +362,8 @@ class Resources:
         path, old = change.path, transaction.get(change.path)
         if _is_service(path) and _id_of(path) in self._configured:
             raise ControlError(409, _CONFIGURED)
+        if _is_child(path):  # before the precondition: without its service, a report is 404 and not 412
+            self._check_reports(transaction, _id_of(path))
         change.precondition.check(old)
         if change.value is None:
             transaction.delete(path)
@@ -368,11 +377,9 @@ class Resources:
     def _checked(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
         """The document to store. Raises `ControlError` if the change is not allowed."""
         if _is_child(path, "status"):
-            self._check_reports(transaction, _id_of(path))
             transaction.delete(run_path(_id_of(path)))  # a report is the end of a run
             return {**value, "at_s": self._node.now_s()}
         if _is_child(path, "run"):
-            self._check_reports(transaction, _id_of(path))
             run = transaction.get(path)
             return {"at_s": self._node.now_s()} if run is None else run.value
         if _is_service(path):
@@ -496,6 +503,14 @@ class Resources:
 
     def _reports(self, service_id: str) -> bool:
         return self._is_registered(service_id) and self._node.probe_config(service_id) is None
+
+    async def _load_kinds(self, services: Iterable[Mapping[str, Any]]) -> None:
+        """Import the kinds of their probes in a thread: a driver may take a second."""
+        schemes = {scheme_of(options["probe"]) for options in services if "probe" in options}
+        missing = [scheme for scheme in schemes if not is_loaded(scheme)]
+        if missing:
+            with suppress(ThreadStartError):  # then they are imported when the probes are made
+                await self._thread.call_in_turn(partial(load_kinds, missing))
 
     def _register(self, service_id: str, options: Mapping[str, Any]) -> Registration:
         with SecretScope() as secrets:

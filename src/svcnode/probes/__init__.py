@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from contextlib import suppress
 from dataclasses import is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -18,7 +20,7 @@ from svcnode.core.text import suggestion
 from svcnode.probes.base import Probe
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from svcnode.core.url import Url
 
@@ -95,6 +97,24 @@ def make_probe(
     kind = _load_kind(url.scheme)
     _check_permission(kind, url.scheme, allowed)
     return kind(url, **_parse_options(kind, given, environ))
+
+
+def scheme_of(config: object) -> str:
+    """The scheme of a probe as it is written; empty if there is none."""
+    url = config.get("url") if isinstance(config, dict) else config
+    return url.partition(":")[0].lower() if isinstance(url, str) else ""
+
+
+def is_loaded(scheme: str) -> bool:
+    """Whether the module of a kind of this package is imported. Of another package: False."""
+    return KINDS.get(scheme, "").partition(":")[0] in sys.modules
+
+
+def load_kinds(schemes: Iterable[str]) -> None:
+    """Import them; `make_probe` raises the errors."""
+    for scheme in schemes:
+        with suppress(ProbeError):
+            _load_kind(scheme)
 
 
 def _parse_options(kind: Any, given: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:  # noqa: ANN401

@@ -105,6 +105,10 @@ class ProbeScheduler:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def ping(self, answer: Callable[[], object]) -> None:
+        """Call `answer` in the way in which checks are started: it shows that the scheduler runs. On its event loop."""
+        self._timers.add(self._loop.time(), answer)
+
     @property
     def is_running(self) -> bool:
         """False after a fork, which copies this object but not the thread, and if the event loop ended without it."""

@@ -61,6 +61,7 @@ class HttpServer:
         state = self.state
         for sock in list(self._listeners):
             self.stop_listening(sock)
+        await state.wait_new_connections()
         state.is_closing = True
         for connection in state.connections():
             connection.shutdown()

@@ -9,7 +9,7 @@ import ssl
 import struct
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from svcnode.core.errors import ConfigError, ListenError
 from svcnode.core.text import os_error_text
@@ -32,11 +32,26 @@ def bind(address: Address, set_by: str | None = None) -> socket.socket:
         raise ListenError(f'cannot listen on {address}: invalid host name "{address.host}"') from exc
 
 
-def _bind_tcp(address: Address) -> socket.socket:
+def is_bound_to(sock: socket.socket, address: Address) -> bool:
+    """Whether `bind` would bind a socket to the same address."""
+    if address.scheme == "unix":
+        return sock.family == socket.AF_UNIX and sock.getsockname() == address.path
+    try:
+        return (sock.family, sock.getsockname()) == _resolve(address)
+    except (OSError, ValueError):  # `bind` reports it
+        return False
+
+
+def _resolve(address: Address) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
     # Bytes, because a str makes Python import the IDNA codec.
     host = address.host.encode() if address.host.isascii() else address.host
     candidates = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, socket_address = candidates[0]
+    return family, socket_address
+
+
+def _bind_tcp(address: Address) -> socket.socket:
+    family, socket_address = _resolve(address)
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

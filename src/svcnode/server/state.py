@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0  # between two checks of the time limits
 SILENT_GRACE_S = 1.0
+NEW_CONNECTION_POLL_S = 0.02
 BACKLOG_BUDGET_S = 0.002  # for pipelined requests, per turn of the event loop
 BACKLOG_SLICE_S = 0.0002  # of it, per connection
 
@@ -167,6 +168,17 @@ class ServerState:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    async def wait_new_connections(self) -> None:
+        """Wait until each client that has just connected has sent its request."""
+        deadline_s = monotonic_s() + SILENT_GRACE_S
+        await asyncio.sleep(0)  # connections that the listener has accepted, but not reported
+        while monotonic_s() < deadline_s and self._has_new_connection():  # noqa: ASYNC110  no event costs less
+            await asyncio.sleep(NEW_CONNECTION_POLL_S)
+
+    def _has_new_connection(self) -> bool:
+        new_since_s = monotonic_s() - SILENT_GRACE_S
+        return any(connection.active_at_s > new_since_s for connection in self.silent.connections())
 
     async def wait_all_closed(self) -> None:
         while self.connection_count:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode.agent.listeners import MAX_PUSH_BYTES, Listeners
+from svcnode.agent.systemd import PassedSockets
 from svcnode.config import Override, Settings, load
 from svcnode.core.errors import ListenError
 from tests.support.certificates import make_certificate
@@ -46,7 +47,7 @@ class FakeServer:
 class Setup:
     def __init__(self) -> None:
         self.server = FakeServer()
-        self.listeners = Listeners(cast("Any", self.server))
+        self.listeners = Listeners(cast("Any", self.server), PassedSockets({}))
 
     def listen(self, settings: Settings, push: App | None = None) -> None:
         asyncio.run(self.listeners.listen(self.listeners.open(settings), CONTEXT, push))

@@ -12,7 +12,7 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -62,9 +62,17 @@ def _no_crash_output(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(faulthandler, name, lambda *_, **__: None)
 
 
+def answer_at_once(answer: Callable[[], object]) -> None:
+    answer()
+
+
+def make_watchdog(ended: Exit, **options: Any) -> Watchdog:
+    return Watchdog(**{"ping_scheduler": answer_at_once, "exit_process": ended, "tick_s": TICK_S, **options})
+
+
 @contextmanager
-def watched(ended: Exit) -> Iterator[Watchdog]:
-    started = Watchdog(ended, TICK_S)
+def watched(ended: Exit, **options: Any) -> Iterator[Watchdog]:
+    started = make_watchdog(ended, **options)
     started.start()
     try:
         yield started
@@ -94,7 +102,7 @@ def test_a_loop_that_runs_is_left_alone(ended: Exit) -> None:
 
 def test_a_loop_that_answers_is_rarely_asked(ended: Exit, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    started = Watchdog(ended, TICK_S)
+    started = make_watchdog(ended)
 
     def wait(duration_s: float) -> bool:
         waits.append(duration_s)
@@ -113,6 +121,39 @@ def test_a_loop_that_answers_is_rarely_asked(ended: Exit, monkeypatch: pytest.Mo
 
 def test_a_loop_that_hangs_ends_the_process(ended: Exit) -> None:
     assert run_watched(ended, lambda _: ended.wait()) == [LOOP_HANGS]
+
+
+def test_a_scheduler_that_hangs_ends_the_process_and_is_not_alive(ended: Exit) -> None:
+    alive: list[bool] = []
+
+    async def scenario() -> None:
+        with watched(ended, ping_scheduler=lambda _: None, on_alive=lambda: alive.append(True)):
+            alive.clear()  # of the start
+            async with asyncio.timeout(DEADLINE_S):
+                while not ended.lines:  # noqa: ASYNC110  another thread sets it
+                    await asyncio.sleep(TICK_S)
+
+    asyncio.run(scenario())
+    assert (ended.lines, alive) == ([LOOP_HANGS], [])
+
+
+def test_every_answer_shows_that_the_process_is_alive(ended: Exit) -> None:
+    answers = asyncio.Queue[None]()
+
+    async def scenario() -> None:
+        with watched(ended, on_alive=lambda: answers.put_nowait(None)):
+            for _ in range(3):
+                await asyncio.wait_for(answers.get(), DEADLINE_S)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("within_ticks", "quiet_ticks"), [(None, 5), (60, 5), (10, 5), (6, 3), (2, 1), (1, 1)])
+def test_the_process_shows_twice_in_the_given_time_that_it_is_alive(
+    ended: Exit, within_ticks: int | None, quiet_ticks: int
+) -> None:
+    within_s = None if within_ticks is None else within_ticks * TICK_S
+    assert make_watchdog(ended, alive_within_s=within_s)._quiet_ticks == quiet_ticks
 
 
 def test_a_loop_that_waits_for_a_thread_that_died_ends_the_process(
@@ -179,9 +220,9 @@ def test_the_watchdog_itself_without_memory_ends_the_process(ended: Exit, monkey
     monkeypatch.setattr(watchdog, "bytes", out_of_memory, raising=False)
     monkeypatch.setattr(Watchdog, "_on_memory_error", lambda self: self._exit(OUT_OF_MEMORY))
     with pytest.raises(MemoryError):
-        Watchdog(ended, TICK_S)
+        make_watchdog(ended)
     monkeypatch.delattr(watchdog, "bytes")
-    started = Watchdog(ended, TICK_S)
+    started = make_watchdog(ended)
     monkeypatch.setattr(started._closed, "wait", out_of_memory)
     with pytest.raises(SystemExit):
         started._run()
@@ -256,7 +297,7 @@ from svcnode.agent import watchdog
 
 async def spin():
     watchdog.LOOP_CPU_S = 0.2
-    watchdog.Watchdog(tick_s=3600.0).start()
+    watchdog.Watchdog(lambda answer: answer(), tick_s=3600.0).start()
     while True:
         pass
 

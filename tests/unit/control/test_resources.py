@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from svcnode.control.store import ControlStore
 from svcnode.core.errors import StoreError
 from svcnode.core.model import Health
 from svcnode.node import Node
+from svcnode.probes import KINDS
 from tests.support.control_agent import (
     CONFIGURED,
     ISSUES,
@@ -165,6 +168,39 @@ def test_a_change_with_if_match_is_made_only_at_that_revision(agent: ControlAgen
     assert agent.send("PUT", path, options, if_none_match="*").code == 412
     assert agent.send("DELETE", path, if_match="*").code == 204
     assert agent.send("DELETE", path, if_match="*").code == 412
+
+
+@pytest.mark.parametrize("headers", [{}, {"if_match": '"1"'}, {"if_match": "*"}, {"if_none_match": "*"}])
+def test_a_report_that_no_revision_could_allow_is_refused_for_that_reason(
+    agent: ControlAgent, headers: dict[str, str]
+) -> None:
+    register(agent, "db", probe="tcp://127.0.0.1:9")
+    assert agent.send("PUT", "/v1/services/unknown/status", {"status": "up"}, **headers).code == 404
+    assert agent.send("PUT", "/v1/services/db/status", {"status": "up"}, **headers).code == 409
+
+
+# ---- drivers
+
+KIND = """
+import threading
+from svcnode.probes.tcp import TcpProbe
+
+class SlowProbe(TcpProbe):
+    thread = threading.current_thread()
+"""
+
+
+def test_a_new_kind_of_probe_is_imported_in_a_thread(
+    agent: ControlAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_kind.py").write_text(KIND)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(KINDS, "slow", "slow_kind:SlowProbe")
+    for step in (lambda: register(agent, "db", probe={"url": "slow://127.0.0.1:9"}), agent.restart):
+        monkeypatch.delitem(sys.modules, "slow_kind", raising=False)
+        step()
+        assert "db" in agent.statuses()
+        assert sys.modules["slow_kind"].SlowProbe.thread is not threading.main_thread()
 
 
 # ---- the node

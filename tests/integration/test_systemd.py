@@ -1,0 +1,468 @@
+"""A node under systemd: what it reports, the sockets that it gets, and the files in deploy/systemd."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from svcnode.probes import KINDS
+from tests.support import unit_sandbox
+from tests.support.certificates import make_certificate
+from tests.support.processes import DEADLINE_S, Agent, run_command
+from tests.support.servers.base import free_port
+from tests.support.servers.postgresql import PostgresServer
+from tests.support.servers.provision import program, skip_or_fail
+from tests.support.servers.redis import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT = Path(__file__).parents[2]
+UNITS = ROOT / "deploy" / "systemd"
+SERVICE = (UNITS / "svcnode.service").read_text()
+KEYS = unit_sandbox.parse_unit(SERVICE)
+INSTALLED = "/opt/svcnode/bin/svcnode"
+COMMAND = f"{Path(sys.executable).parent}/svcnode"
+CONFIG_FILE = "/etc/svcnode/svcnode.toml"
+SANDBOX = (sys.executable, str(ROOT / "tests" / "support" / "unit_sandbox.py"))
+CONFIG = """
+[node]
+name = "validator-7"
+[server]
+listen = "127.0.0.1:{port}"
+drain = "0s"
+[[services]]
+id = "ledger"
+status = "Up"
+[[services]]
+id = "chain"
+status = "{chain}"
+"""
+
+
+class NotifySocket:
+    """Receives what a service sends to systemd."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "notify"
+        self.messages: list[list[str]] = []
+        self._changed = threading.Condition()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(self.path))
+        self._thread = threading.Thread(target=self._receive, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"", str(self.path))
+        self._thread.join()
+        self._socket.close()
+
+    def _receive(self) -> None:
+        while message := self._socket.recv(4096):
+            with self._changed:
+                self.messages.append(message.decode().split("\n"))
+                self._changed.notify_all()
+
+    def wait_for(self, line: str, *, after: int = 0) -> int:
+        """Wait for a message with this line, as a pattern; returns the number of messages up to it."""
+
+        def found() -> int:
+            matches = (any(re.fullmatch(line, each) for each in message) for message in self.messages[after:])
+            return next((after + index for index, match in enumerate(matches, 1) if match), 0)
+
+        with self._changed:
+            assert self._changed.wait_for(found, DEADLINE_S), f"no {line} in {self.messages[after:]}"
+            return found()
+
+    def states(self) -> list[str]:
+        return [message[0] for message in self.messages if message[0].partition("=")[0] not in ("STATUS", "WATCHDOG")]
+
+
+@pytest.fixture
+def notified(tmp_path: Path) -> Iterator[NotifySocket]:
+    with NotifySocket(tmp_path) as receiver:
+        yield receiver
+
+
+# ---- notifications
+
+
+def test_a_node_reports_start_status_reload_and_stop(tmp_path: Path, notified: NotifySocket) -> None:
+    config = CONFIG.format(port=0, chain="Down")
+    with Agent(tmp_path, config=config, environ={"NOTIFY_SOCKET": str(notified.path)}) as agent:
+        seen = notified.wait_for("READY=1")
+        assert agent.request("/livez").code == 200
+        seen = notified.wait_for("STATUS=node health is 206: 1 Up, 0 Initializing, 1 Down", after=seen)
+        agent.reload(CONFIG.format(port=0, chain="Up"))
+        seen = notified.wait_for(r"MONOTONIC_USEC=\d+", after=seen)
+        seen = notified.wait_for("STATUS=node health is 200: 2 Up, 0 Initializing, 0 Down", after=seen)
+        agent.reload("listen = ")
+        notified.wait_for("STATUS=.*; the last reload failed", after=seen)
+        assert agent.stop() == 0
+        notified.wait_for(r"EXTEND_TIMEOUT_USEC=\d+", after=seen)
+    assert notified.states() == ["READY=1", "RELOADING=1", "READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
+
+
+def test_a_node_that_cannot_start_is_never_ready(tmp_path: Path, notified: NotifySocket) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        config = CONFIG.format(port=other.getsockname()[1], chain="Up")
+        with Agent(tmp_path, config=config, environ={"NOTIFY_SOCKET": str(notified.path)}) as agent:
+            assert agent.wait_for_exit() == 1
+    assert notified.states() == []
+
+
+def test_a_long_drain_extends_the_time_to_stop(tmp_path: Path, notified: NotifySocket) -> None:
+    config = CONFIG.format(port=0, chain="Up").replace("0s", "50m")
+    with Agent(tmp_path, config=config, environ={"NOTIFY_SOCKET": str(notified.path)}) as agent:
+        notified.wait_for("READY=1")
+        agent.signal(signal.SIGTERM)
+        notified.wait_for(r"EXTEND_TIMEOUT_USEC=30\d{8}")
+        notified.wait_for("STATUS=node health is 503: .*; draining")
+
+
+# Loaded by the interpreter at its start: SIGUSR1 stops the scheduler, and nothing else.
+STOP_SCHEDULER = """
+import signal
+
+def stop_scheduler(*_):
+    from svcnode.net.timers import TimerQueue
+    TimerQueue._run_due = lambda self: None
+
+signal.signal(signal.SIGUSR1, stop_scheduler)
+"""
+
+
+def test_only_a_node_whose_scheduler_runs_feeds_the_watchdog(tmp_path: Path, notified: NotifySocket) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STOP_SCHEDULER)
+    watchdog_s = 2.0
+    environ = {
+        "NOTIFY_SOCKET": str(notified.path),
+        "WATCHDOG_USEC": str(int(watchdog_s * 1_000_000)),
+        "PYTHONPATH": str(tmp_path),
+    }
+    with Agent(tmp_path, config=CONFIG.format(port=0, chain="Up"), environ=environ) as agent:
+        seen = notified.wait_for("READY=1")
+        for _ in range(2):
+            seen = notified.wait_for("WATCHDOG=1", after=seen)
+        agent.signal(signal.SIGUSR1)
+        time.sleep(watchdog_s / 2)  # for a ping that was on its way
+        seen = len(notified.messages)
+        time.sleep(watchdog_s)
+        assert agent.request("/livez").code == 200, "the event loop runs"
+        assert ["WATCHDOG=1"] not in notified.messages[seen:]
+
+
+# ---- socket activation
+
+
+class Clients:
+    """Send requests on new connections, all the time, and count those without a complete response."""
+
+    def __init__(self, port: int, count: int = 4) -> None:
+        self._port = port
+        self.answered = 0
+        self.dropped: list[str] = []
+        self._is_ending = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(count)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._is_ending.is_set():
+            try:
+                with socket.create_connection(("127.0.0.1", self._port), DEADLINE_S) as sock:
+                    sock.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    answer = b"".join(iter(lambda: sock.recv(4096), b""))
+                    assert answer.startswith(b"HTTP/1.1 200 "), answer
+                    self.answered += 1
+            except (OSError, AssertionError) as exc:
+                self.dropped.append(repr(exc))
+
+
+def test_a_restart_drops_no_connection(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        port = listener.getsockname()[1]
+        config = CONFIG.format(port=port, chain="Up")
+        with Clients(port) as clients:
+            for _ in range(3):
+                with Agent(tmp_path, config=config, passed=listener) as agent:
+                    agent.wait_for_event("started")
+                    before = clients.answered
+                    agent.wait_until(lambda before=before: clients.answered > before + 50)  # type: ignore[misc]
+                    assert agent.stop() == 0
+            with Agent(tmp_path, config=config, passed=listener) as agent:  # for those that wait
+                agent.wait_for_event("started")
+                clients.__exit__()
+        assert clients.dropped == []
+
+
+def test_a_socket_of_systemd_is_used(tmp_path: Path) -> None:
+    """With systemd's own tool, which starts the node for the first connection."""
+    port = free_port()
+    activate = (program("systemd-socket-activate", "systemd"), "--listen", f"127.0.0.1:{port}")
+    with Agent(tmp_path, config=CONFIG.format(port=port, chain="Up"), prefix=activate) as agent:
+        agent.wait_for_log("Listening on")
+        assert agent.request("/svc/node/health", port).code == 200
+        agent.wait_for_log("started: node")
+
+
+def test_a_socket_that_is_not_configured_is_a_clear_error(tmp_path: Path) -> None:
+    config = CONFIG.format(port=0, chain="Up")
+    with socket.create_server(("127.0.0.1", 0)) as listener, Agent(tmp_path, config=config, passed=listener) as agent:
+        assert agent.wait_for_exit() == 1
+        agent.wait_for_event("listen_failed")
+
+
+def test_a_reload_without_the_address_of_a_passed_socket_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = CONFIG.format(port=listener.getsockname()[1], chain="Up")
+        with Agent(tmp_path, config=config, passed=listener) as agent:
+            agent.reload(CONFIG.format(port=0, chain="Up"))
+            agent.wait_for_event("reload_failed")
+            agent.reload(config)
+            agent.wait_for_event("reloaded")
+            assert agent.health() == 200
+
+
+# ---- the unit: its text
+
+
+def unit_file(folder: Path, text: str) -> str:
+    file = folder / "svcnode.service"
+    file.write_text(text.replace(INSTALLED, COMMAND))
+    return str(file)
+
+
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [program("systemd-analyze", "systemd"), "--no-pager", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+def problems(folder: Path, text: str = SERVICE) -> list[str]:
+    """Of the service and of the socket, not of other units on this machine."""
+    (folder / "svcnode.socket").write_text((UNITS / "svcnode.socket").read_text())
+    ended = analyze("verify", "--man=no", unit_file(folder, text), str(folder / "svcnode.socket"))
+    return [line for line in ended.stderr.splitlines() if "svcnode" in line]
+
+
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    assert problems(tmp_path) == []
+
+
+def test_systemd_accepts_the_unit_with_a_credential(tmp_path: Path) -> None:
+    with_credential = SERVICE.replace("#LoadCredential=", "LoadCredential=")
+    assert with_credential != SERVICE
+    assert problems(tmp_path, with_credential) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "broken"),
+    [
+        ("Type=notify", "Type=notified"),
+        ("ExecStart=", "ExecStart=/nowhere"),
+        ("ProtectProc=invisible", "ProtectProc=hidden"),
+        ("ProtectClock=yes", "ProtectTheClock=yes"),
+    ],
+)
+def test_the_check_of_the_units_notices_a_mistake(line: str, broken: str, tmp_path: Path) -> None:
+    assert line in SERVICE
+    assert problems(tmp_path, SERVICE.replace(line, broken)) != []
+
+
+def exposure(folder: Path, text: str = SERVICE) -> float:
+    printed = analyze("security", "--offline=true", unit_file(folder, text)).stdout
+    found = re.search(r"exposure level for svcnode\.service: (\d+\.\d)", printed)
+    assert found, printed
+    return float(found[1])
+
+
+def test_the_unit_is_hardened(tmp_path: Path) -> None:
+    assert exposure(tmp_path) <= 1.5
+    assert exposure(tmp_path, SERVICE.replace("CapabilityBoundingSet=\n", "")) > 1.5
+
+
+def test_the_unit_can_be_enabled() -> None:
+    assert "\n[Install]\nWantedBy=multi-user.target\n" in SERVICE
+    assert "\n[Install]\nWantedBy=sockets.target\n" in (UNITS / "svcnode.socket").read_text()
+
+
+# ---- the unit: its commands
+
+
+def arguments_of(key: str, config_file: Path) -> list[str]:
+    (command,) = KEYS[key]
+    program_name, *arguments = command.replace(CONFIG_FILE, str(config_file)).split()
+    assert program_name == INSTALLED
+    return arguments
+
+
+@pytest.fixture
+def under_unit(tmp_path: Path) -> Callable[..., Agent]:
+    """Starts the node with the command of the unit, in the folders that systemd makes, and in the unit's sandbox."""
+    if os.geteuid() != 0:
+        skip_or_fail("needs root")
+    program("systemd-analyze", "systemd")
+    for folder in ("run", "state", "credentials"):
+        (tmp_path / folder).mkdir()
+
+    def start(config: str) -> Agent:
+        subcommand, *arguments = arguments_of("ExecStart", tmp_path / "svcnode.toml")
+        assert subcommand == "serve"
+        prefix = (*SANDBOX, str(UNITS / "svcnode.service"))
+        return Agent(tmp_path, *arguments, config=config, prefix=prefix, environ=unit_environ(tmp_path))
+
+    return start
+
+
+def unit_environ(folder: Path) -> dict[str, str]:
+    folders = {"RUNTIME_DIRECTORY": "run", "STATE_DIRECTORY": "state", "CREDENTIALS_DIRECTORY": "credentials"}
+    return {name: str(folder / path) for name, path in folders.items()}
+
+
+def test_the_reload_of_the_unit_fails_if_the_node_refuses_it(under_unit: Callable[..., Agent], tmp_path: Path) -> None:
+    def reload() -> int:
+        command = [*_sandboxed(), COMMAND, *arguments_of("ExecReload", tmp_path / "svcnode.toml")]
+        return run_command(command, tmp_path, **unit_environ(tmp_path)).returncode
+
+    with under_unit(CONFIG.format(port=0, chain="Up")) as agent:
+        agent.wait_for_event("started")
+        agent.config_file.write_text(CONFIG.format(port=0, chain="Down"))
+        assert reload() == 0
+        assert agent.statuses()["chain"] == "Down"
+        agent.config_file.write_text(CONFIG.format(port=0, chain="Green"))
+        assert reload() != 0
+        assert agent.statuses()["chain"] == "Down"
+        assert agent.stop() == 0
+        assert (tmp_path / "state" / "nodes" / "validator-7" / "history.db").exists()
+
+
+def test_a_node_with_an_invalid_configuration_is_not_restarted(tmp_path: Path) -> None:
+    with Agent(tmp_path, "--config", "svcnode.toml", config="[server]\nlisten = 5") as agent:
+        assert [str(agent.wait_for_exit())] == KEYS["RestartPreventExitStatus"]
+
+
+def test_a_credential_is_a_secret_of_the_configuration(under_unit: Callable[..., Agent], tmp_path: Path) -> None:
+    (reference,) = re.findall(r"\{ file = \"\$\{CREDENTIALS_DIRECTORY\}/ledger\" \}", SERVICE)
+    (tmp_path / "credentials" / "ledger").write_text("a-token-of-the-operator\n")
+    config = CONFIG.format(port=0, chain="Up") + f"[security]\noperator_token = {reference}\n"
+    with under_unit(config) as agent:
+        assert agent.request("/details").code == 401
+        authorized = {"Authorization": "Bearer a-token-of-the-operator"}
+        assert get(agent.port, "/details", authorized) == 200
+        assert not any("a-token-of-the-operator" in line for line in agent.lines)
+
+
+def get(port: int, path: str, headers: dict[str, str]) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    connection.request("GET", path, headers=headers)
+    code = connection.getresponse().status
+    connection.close()
+    return code
+
+
+# ---- the unit: probes in its sandbox
+
+# Prints the verdict of each probe, given as JSON.
+CHECK_ALL = """
+import asyncio, json, sys
+from svcnode.probes import make_probe
+from svcnode.probes.run import run_check
+
+async def check(config):
+    verdict, _ = await run_check(make_probe(config), 10.0)
+    return verdict.outcome.value, str(verdict.code)
+
+async def main():
+    print(json.dumps(await asyncio.gather(*map(check, json.loads(sys.argv[1])))))
+
+asyncio.run(main())
+"""
+NOT_CHECKED = {"exec", "heartbeat"}
+HOST_KINDS = {"disk", "file", "sqlite"}
+
+
+def _sandboxed(unit: Path = UNITS / "svcnode.service") -> list[str]:
+    return [*SANDBOX, str(unit)]
+
+
+def verdicts(probes: Sequence[Any], folder: Path, prefix: Sequence[str] = ()) -> list[list[str]]:
+    ended = run_command([*prefix, sys.executable, "-c", CHECK_ALL, json.dumps(probes)], folder)
+    assert ended.returncode == 0, ended.stderr
+    checked: list[list[str]] = json.loads(ended.stdout)
+    return checked
+
+
+def unreachable_probes() -> list[dict[str, str]]:
+    """One for each kind that connects: to a port without a server, by name."""
+    logins = dict.fromkeys(("mysql", "mariadb", "amqp", "amqps"), "me:password@")
+    paths = {"redis+sentinel": "/mymaster"}
+    schemes = [scheme for scheme in KINDS if scheme not in NOT_CHECKED | HOST_KINDS]
+    urls = {scheme: f"{scheme}://{logins.get(scheme, '')}localhost:1{paths.get(scheme, '')}" for scheme in schemes}
+    method = {"method": "eth_chainId"}
+    return [{"url": url, **(method if scheme.startswith("jsonrpc") else {})} for scheme, url in urls.items()]
+
+
+def host_probes(folder: Path) -> list[Any]:
+    database = folder / "app.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE blocks (number INTEGER)")
+    connection.close()
+    return [f"file:{ROOT}/README.md", "disk:/", {"url": f"disk:{folder}", "write": True}, f"sqlite:{database}"]
+
+
+def test_every_kind_of_probe_but_exec_works_in_the_sandbox(under_unit: object, tmp_path: Path) -> None:
+    """PostgreSQL's driver loads a library, rediss has TLS; the other kinds get as far as they do outside of it."""
+    certificate = make_certificate(tmp_path)
+    with ExitStack() as stack:
+        postgresql = stack.enter_context(PostgresServer(tmp_path / "postgresql"))
+        redis = stack.enter_context(RedisServer(tmp_path / "redis", certificate=certificate))
+        working = [*host_probes(tmp_path), postgresql.url, {"url": redis.url, "ca": str(certificate.certificate)}]
+        probes = [*working, *unreachable_probes()]
+        outside, inside = verdicts(probes, tmp_path), verdicts(probes, tmp_path, _sandboxed())
+    assert inside == outside
+    assert [outcome for outcome, _ in outside[: len(working)]] == ["ready"] * len(working)
+    assert len(set(map(tuple, outside[len(working) :]))) == 1, "all are refused"
+
+
+@pytest.mark.parametrize(
+    ("line", "tightened", "probe"),
+    [
+        ("ProtectSystem=full", "ProtectSystem=strict", "disk:/"),
+        ("AF_UNIX AF_INET AF_INET6", "AF_UNIX", "tcp://127.0.0.1:1"),
+        ("SystemCallFilter=~@privileged", "SystemCallFilter=~connect @privileged", "tcp://127.0.0.1:1"),
+    ],
+)
+def test_the_stand_in_for_the_sandbox_restricts(
+    under_unit: object, line: str, tightened: str, probe: str, tmp_path: Path
+) -> None:
+    """Otherwise the test before would prove nothing."""
+    assert line in SERVICE
+    tightened_unit = tmp_path / "tightened.service"
+    tightened_unit.write_text(SERVICE.replace(line, tightened))
+    assert verdicts([probe], tmp_path, _sandboxed(tightened_unit)) != verdicts([probe], tmp_path)
