@@ -160,6 +160,8 @@ class Node(ServiceRegistry):
         """
         from svcnode.scheduler.thread import SchedulerThread, threads_problem
 
+        if self._pid != os.getpid():  # uWSGI forks without telling Python
+            self._after_fork()
         with self._scheduler_thread_lock:
             if problem := threads_problem():
                 self.warn_if_not_probing(f"checks do not run: {problem}")
@@ -190,7 +192,7 @@ class Node(ServiceRegistry):
         """When the node is served: if no checks run, say so in the log and in the reason of each checked service."""
         if reason != self._not_probing_reason and not self.is_probing:
             self._not_probing_reason = reason
-            if any(self.probe_config(service.id) for service, _ in self):
+            if any(entry.probe_config for entry in tuple(self._entries.values())):
                 log.warning("%s", reason, extra={"event": "not_probing"})
 
     @property

@@ -140,6 +140,7 @@ class ServiceRegistry:
         self.next_expiry_at_s = math.inf  # no state expires before this time
         self._tiebreaker = count()  # keeps the heap from comparing entries
         self._feed = ChangeFeed()
+        self._pid = os.getpid()
         self._shared: SharedStates | None = None
         self._adopted: deque[tuple[str, Evidence, ServiceState]] = deque()  # evidence that is not yet delivered
         _instances.add(self)
@@ -508,6 +509,7 @@ class ServiceRegistry:
 
     def _after_fork(self) -> None:
         """Replace the locks: in the child, the threads that held them do not exist."""
+        self._pid = os.getpid()
         was_changing = self._lock.locked()
         self._lock = threading.Lock()  # in any case: a thread may have locked it without having returned from `acquire`
         self._feed.after_fork()

@@ -14,6 +14,7 @@ import asyncio
 import fcntl
 import json
 import logging
+import math
 import os
 import sqlite3
 import threading
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 ELECTION_INTERVAL_S = 0.5
 JOIN_TIMEOUT_S = 1.0
 BUSY_TIMEOUT_S = 0.2  # a worker may have been stopped while it wrote
+RETRY_AFTER_S = 1.0  # not at each read: an attempt may take the busy timeout
 STATES_FILE = "states.db"
 
 _SCHEMA = """
@@ -81,6 +83,7 @@ class Workers:
         self._unwritten: dict[str, tuple[ServiceState, Evidence]] = {}
         self._unwritten_issues: dict[str, bool] = {}
         self._problem = ""
+        self._retry_at_s = -math.inf
 
     def after_fork(self) -> None:
         """The child is another worker. While it has the descriptors of its parent, it would keep the parent's locks."""
@@ -186,7 +189,7 @@ class Workers:
         if self._pid != os.getpid():  # a fork; this process has not joined yet
             return
         with self._lock, self._problems_reported():
-            if self._database is None or not self._adopt_news(self._database):
+            if self._database is None or self._is_waiting or not self._adopt_news(self._database):
                 return
         self._registry.deliver_changes()
 
@@ -216,8 +219,13 @@ class Workers:
                 self._unwritten_issues[issue] = is_set
                 self._flush()
 
+    @property
+    def _is_waiting(self) -> bool:
+        """For the next attempt after a failure."""
+        return self._registry.now_s() < self._retry_at_s
+
     def _flush(self) -> None:
-        if self._database is None or not (self._unwritten or self._unwritten_issues):
+        if self._database is None or self._is_waiting or not (self._unwritten or self._unwritten_issues):
             return
         with _transaction(self._database) as database:
             database.execute("UPDATE counter SET version = version + 1")
@@ -254,9 +262,10 @@ class Workers:
                 log.warning("%s", problem, extra={"event": "workers_failed"})
             issues = tuple(issue for issue in self._registry.condition.issues if issue != self._problem)
             self._problem, self._data_version = problem, -1  # read everything again when it works
+            self._retry_at_s = self._registry.now_s() + RETRY_AFTER_S
             self._registry.adopt({}, (*issues, problem))
         else:
-            if self._problem:
+            if self._problem and not self._is_waiting:
                 log.info("states are shared with other workers again", extra={"event": "workers_recovered"})
                 self._problem, self._data_version = "", -1
 

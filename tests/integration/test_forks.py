@@ -235,17 +235,26 @@ def test_a_child_does_not_take_the_scheduler_of_its_parent_for_its_own() -> None
         node.stop()
 
 
-def test_a_fork_that_python_does_not_notice_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As that of uWSGI: `Thread.is_alive` is true in the child."""
+def test_a_fork_that_python_does_not_notice_leaves_neither_a_thread_nor_a_lock_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As that of uWSGI: `Thread.is_alive` is true in the child, and no lock is replaced."""
     node = Node("validator-7", version="v1")
     node.start()
+    thread_of_the_parent = node._scheduler_thread
+    assert thread_of_the_parent is not None
     try:
-        monkeypatch.setattr(os, "getpid", lambda: -1)
-        assert not node.is_probing
-        monkeypatch.undo()
-        assert node.is_probing
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            is_probing = [node.is_probing]
+            node._lock.acquire()  # by a thread that does not exist in the child
+            node.start()
+            is_probing.append(node.is_probing)
+            assert is_probing == [False, True]
+            assert node.register("db").state.status is Status.INITIALIZING
+            node.stop()
     finally:
-        node.stop()
+        thread_of_the_parent.stop()
 
 
 def test_a_child_does_not_hold_the_lock_of_an_elected_worker_and_is_a_worker_of_its_own(tmp_path: Path) -> None:

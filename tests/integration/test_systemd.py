@@ -394,12 +394,13 @@ import asyncio, json, sys
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
 
-async def check(config):
-    verdict, _ = await run_check(make_probe(config), 10.0)
+async def check(probe):
+    verdict, _ = await run_check(probe, 30.0)
     return verdict.outcome.value, str(verdict.code)
 
 async def main():
-    print(json.dumps(await asyncio.gather(*map(check, json.loads(sys.argv[1])))))
+    probes = [make_probe(config) for config in json.loads(sys.argv[1])]  # loads the drivers
+    print(json.dumps(await asyncio.gather(*map(check, probes))))
 
 asyncio.run(main())
 """

@@ -13,7 +13,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
 from svcnode.core.model import ChangeKind, Outcome, Status, Verdict
 from svcnode.node import Node
-from svcnode.workers import ELECTION_INTERVAL_S, STATES_FILE, Workers
+from svcnode.workers import ELECTION_INTERVAL_S, RETRY_AFTER_S, STATES_FILE, Workers
 from tests.support.scheduling import FAILED, READY, ScriptedProbe
 from tests.support.virtual_time import VirtualClock, in_virtual_time
 
@@ -276,6 +276,8 @@ def test_a_worker_that_cannot_write_is_not_healthy_and_writes_later(
         assert second.health == 200, "a read does not wait"
         blocking.execute("ROLLBACK")
         blocking.close()
+        assert first.health == 503, "it does not try at each read"
+        clock.advance(RETRY_AFTER_S)
         assert first.health == 206
         assert second.health == 206
         assert first.condition.issues == ()
@@ -289,3 +291,16 @@ def test_a_node_that_shares_nothing_has_no_folder(clock: VirtualClock, tmp_path:
     node.handle("indexer").up()
     assert node.status("indexer") is Status.UP
     assert list(tmp_path.iterdir()) == [], "nothing is shared before probing starts"
+
+
+def test_a_state_that_cannot_be_read_makes_a_worker_unhealthy(clock: VirtualClock, folder: Path) -> None:
+    first, second = make_node(clock), make_node(clock)
+    with joined(first, second, folder=folder):
+        first.handle("indexer").up()
+        first.record("db", READY)
+        assert second.health == 200
+        with sqlite3.connect(folder / STATES_FILE) as other:  # as another version of svcnode would write it
+            other.execute("UPDATE states SET version = version + 9, writer = 'other', state = '[\"Up\"]'")
+        other.close()
+        assert second.health == 503
+        assert len(second.condition.issues) == 1

@@ -287,7 +287,7 @@ def test_a_stream_ends_when_the_checks_stop(node: Node) -> None:
     assert asyncio.run(run())[0].startswith(b"retry:")
 
 
-def test_a_server_that_does_not_run_on_asyncio_is_told_so(node: Node) -> None:
+def test_on_a_server_without_asyncio_the_response_says_what_is_missing(node: Node) -> None:
     """As Hypercorn with trio. The coroutine is run by hand, without an event loop."""
     sent: list[dict[str, Any]] = []
 
