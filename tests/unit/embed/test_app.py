@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from svcnode import Node, OperatorOptions, Verdict, asgi
+from svcnode import Node, OperatorOptions, Verdict, asgi, operator
 from svcnode.api.embedded import ConnectionInfo
 from svcnode.api.spec import Request, Response
 from svcnode.embed import app as app_module
@@ -201,9 +201,10 @@ def test_a_request_that_the_stop_interrupts_is_answered(node: Node, monkeypatch:
 
     async def never(*_: object) -> Response:
         has_begun.set()
-        return await asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        return await waiting
 
-    monkeypatch.setattr(app_module.operator, "handle", never)
+    monkeypatch.setattr(operator, "handle", never)
     app = app_of(node)
     node.start()
 
@@ -222,7 +223,7 @@ def test_a_failure_inside_is_an_error_response_without_its_cause(
     async def fail(*_: object) -> Response:
         raise ValueError("the cause")
 
-    monkeypatch.setattr(app_module.operator, "handle", fail)
+    monkeypatch.setattr(operator, "handle", fail)
     app = app_of(node)
     response = asyncio.run(while_probing(node, lambda: app.handle(request())))
     assert isinstance(response, Response)
