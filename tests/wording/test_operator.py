@@ -101,6 +101,7 @@ def test_page(snapshot: Snapshot) -> None:
         "started": "2027-01-15T08:00:00.000Z",
         "uptime_s": 90.0,
         "last_event_id": 0,
+        "maintenance": {"text": "MAINTENANCE"},
         "history_problem": "PROBLEM",
         "reload_problem": "PROBLEM",
     }

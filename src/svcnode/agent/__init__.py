@@ -1,12 +1,13 @@
 """The agent behind `svcnode serve`: the only package that connects all others.
 
-control.py    the control socket and pushes
-listeners.py  binds the addresses and mounts the operator surface
-services.py   applies the configured services to the node and logs changes
-signals.py    stop and reload signals
-systemd.py    notifications to systemd, and the sockets that it passes
-files.py      the files of history and store
-watchdog.py   ends a process that hangs or is out of memory; feeds the watchdog of systemd
+control.py      the control socket and pushes
+listeners.py    binds the addresses and mounts the operator surface
+services.py     applies the configured services to the node and logs changes
+maintenance.py  maintenance by the schedule in the configuration
+signals.py      stop and reload signals
+systemd.py      notifications to systemd, and the sockets that it passes
+files.py        the files of history and store
+watchdog.py     ends a process that hangs or is out of memory; feeds the watchdog of systemd
 
 `Agent.serve` starts everything and waits for a stop signal, `_apply` applies a new configuration, `_shutdown` stops.
 """
@@ -31,6 +32,7 @@ from svcnode.agent.files import (
     rename_text,
 )
 from svcnode.agent.listeners import Listeners
+from svcnode.agent.maintenance import ScheduledMaintenance
 from svcnode.agent.services import ConfiguredServices
 from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
@@ -124,6 +126,7 @@ class Agent:
         )
         self._listeners = Listeners(self._server, PassedSockets(os.environ))
         self._services = ConfiguredServices(self._node)
+        self._maintenance = ScheduledMaintenance(self._node)
         self._control = ControlSocket(self._node, self._server, settings, self._reload)
         with self._signals.installed():
             try:
@@ -136,6 +139,7 @@ class Agent:
                     await self._listeners.listen(bound, context, self._control.push_app(settings))
                     await self._prepare_store(settings)
                     await self._control.start()
+                    self._maintenance.apply(settings.maintenance)
                     return await self._probe_and_serve()
             except asyncio.CancelledError:
                 if self._signals.forced_by is None:
@@ -143,6 +147,7 @@ class Agent:
                 log.warning("stopped immediately: received a second signal", extra={"event": "forced_stop"})
                 return 128 + self._signals.forced_by
             finally:
+                self._maintenance.stop()
                 self._control.stop_listening()
                 self._listeners.close()
                 self._manager.close()
@@ -244,6 +249,7 @@ class Agent:
         self._control.set_configured(new)
         diff = self._services.apply(new.services)
         await self._control.apply(new)
+        self._maintenance.apply(new.maintenance)
         # A store that was deleted while it was probed is not created again: its service stays Down.
         if new.store_path != old.store_path or not self._has_store:
             await self._prepare_store(new)

@@ -71,7 +71,9 @@ class _AsgiApp:
         self._operator_app = operator_app
         self._should_start = start
         self._serving_loop: object = self  # no request yet
-        self._probing_task: asyncio.Task[None] | None = None
+        self._probing_tasks: set[asyncio.Task[None]] = (
+            set()
+        )  # of each event loop; a loop itself does not hold its tasks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -99,7 +101,9 @@ class _AsgiApp:
             self._node.start_or_warn()
         else:
             # Not in the context of the request, which may hold its user or its trace.
-            self._probing_task = loop.create_task(self._probe(), name="svcnode probing", context=Context())
+            task = loop.create_task(self._probe(), name="svcnode probing", context=Context())
+            self._probing_tasks.add(task)
+            task.add_done_callback(self._probing_tasks.discard)
 
     async def _probe(self) -> None:
         """Until the event loop cancels its tasks at its end."""

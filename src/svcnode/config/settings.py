@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from svcnode.api.spec import parse_prefixes
-from svcnode.config.schema import DURATION_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
+from svcnode.config.schema import DURATION_KEYS, IMPACT_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
 from svcnode.core.address import Address, parse_address
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import (
@@ -28,7 +28,7 @@ from svcnode.core.model import (
     validate_version,
 )
 from svcnode.core.redaction import register_secret
-from svcnode.core.text import os_error_text
+from svcnode.core.text import os_error_text, suggestion
 from svcnode.core.units import parse_duration_s, parse_size_bytes
 from svcnode.definition import Definition, ServiceOptions, define
 from svcnode.net.files import MAX_PEM_BYTES, read_in_time
@@ -44,12 +44,14 @@ if TYPE_CHECKING:
         FileTable,
         HistoryTable,
         KeyPath,
+        MaintenanceTable,
         NodeTable,
         NotifyTable,
         ServiceTable,
         TlsTable,
     )
     from svcnode.config.sources import Source
+    from svcnode.core.maintenance import MaintenanceSchedule
     from svcnode.core.redaction import SecretScope
     from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
@@ -138,6 +140,7 @@ class Settings(NamedTuple):
     log_level: str
     log_format: str
     services: tuple[ServiceSettings, ...]
+    maintenance: tuple[MaintenanceSchedule, ...]
     uses_store: bool  # no services are configured, so the node probes its own store
     secrets: SecretScope  # of this configuration
 
@@ -186,6 +189,7 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
         services=services or (_store_service(defaults, source, store_path),),
+        maintenance=tuple(_maintenance(table, source)),
         uses_store=not services,
         secrets=secrets,
     )
@@ -492,7 +496,7 @@ def _text_options(service: ServiceTable, path: KeyPath, source: Source) -> Servi
 
 def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) -> ServiceOptions:
     """The impact, schedule and policy of a table, each checked at its own path."""
-    options = {key: table[key] for key in ("impact", *_POLICY_KEYS) if key in table}
+    options = {key: table[key] for key in (*IMPACT_KEYS, *_POLICY_KEYS) if key in table}
     for key, value in options.items():
         with source.error_context(*path, key):
             _check_policy_option(key, value)
@@ -500,7 +504,7 @@ def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) 
 
 
 def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  validation has checked its type
-    if key == "impact":
+    if key in IMPACT_KEYS:
         return  # validation has checked it
     if key in (*THRESHOLD_KEYS, *WINDOW_KEYS):
         if value < (least := 1 if key in THRESHOLD_KEYS else 0):
@@ -509,6 +513,43 @@ def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  validat
             raise InvalidValueError(f"must be at most {MAX_THRESHOLD} checks, not {value}")
     elif not parse_duration_s(value) and key != "start_period":
         raise InvalidValueError(f'must be greater than 0, not "{value}"')
+
+
+def _maintenance(table: FileTable, source: Source) -> Iterator[MaintenanceSchedule]:
+    known = [service["id"] for service in table.get("services", [])]
+    for index, maintenance in enumerate(table.get("maintenance", [])):
+        yield _maintenance_schedule(maintenance, ("maintenance", index), known, source)
+
+
+def _maintenance_schedule(
+    table: MaintenanceTable, path: KeyPath, known: Sequence[str], source: Source
+) -> MaintenanceSchedule:
+    from svcnode.core.maintenance import MaintenanceSchedule, parse_start, parse_timezone
+
+    with source.error_context(*path, "services"):
+        if table.get("services") == []:
+            raise InvalidValueError("is empty; remove it for maintenance of the whole node")
+        for service_id in table.get("services", []):
+            if service_id not in known:
+                raise InvalidValueError(f'"{service_id}" is not a service of this file{suggestion(service_id, known)}')
+    with source.error_context(*path, "start"):
+        start = parse_start(table["start"])
+    with source.error_context(*path, "duration"):
+        duration_s = parse_duration_s(table["duration"])
+        if not 0 < duration_s < start.period_s:
+            period = "24h" if start.weekday is None else "7d"
+            raise InvalidValueError(f"must be more than 0 and less than {period}, when it begins again")
+    with source.error_context(*path, "timezone"):
+        timezone = parse_timezone(table.get("timezone", "UTC"))
+    with source.error_context(*path, "reason"):
+        validate_single_line("the reason", table.get("reason", ""))
+    return MaintenanceSchedule(
+        service_ids=tuple(table.get("services", ())),
+        start=start,
+        duration_s=duration_s,
+        timezone=timezone,
+        reason=table.get("reason", ""),
+    )
 
 
 def _store_service(defaults: ServiceOptions, source: Source, store_path: Path) -> ServiceSettings:

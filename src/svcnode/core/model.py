@@ -7,7 +7,7 @@ validates itself is a dataclass; the others are named tuples, which are several 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -61,6 +61,9 @@ class Impact(Enum):
     CRITICAL = "critical"
     PARTIAL = "partial"
     NONE = "none"
+
+
+_SEVERITY = {Impact.NONE: 0, Impact.PARTIAL: 1, Impact.CRITICAL: 2}
 
 
 class Outcome(Enum):
@@ -212,12 +215,32 @@ class Service:
     name: str
     description: str
     impact: Impact = Impact.PARTIAL
+    maintenance_impact: Impact | None = None  # during maintenance, if it is lower; None: as always
     policy: Policy = REPORTED_POLICY
 
     def __post_init__(self) -> None:
         validate_service_id(self.id)
         validate_single_line(f"name of service {self.id!r}", self.name)
         validate_multiline(f"description of service {self.id!r}", self.description)
+
+    def during_maintenance(self) -> Service:
+        """The service with the impact that it has during maintenance, which is never a higher one."""
+        impact = self.impact if self.maintenance_impact is None else self.maintenance_impact
+        return replace(self, impact=impact) if _SEVERITY[impact] < _SEVERITY[self.impact] else self
+
+
+class Maintenance(NamedTuple):
+    """Planned work on a service or on the node. Checks go on and their results count; alerts are held."""
+
+    source: str  # "control" or "schedule"
+    ends_at_s: float
+    by: str = ""
+    reason: str = ""
+
+    def text(self, until: str) -> str:
+        """`until` is the end as text."""
+        by, reason = f", by {self.by}" if self.by else "", f": {self.reason}" if self.reason else ""
+        return f"until {until}{by}{reason}"
 
 
 class RecentFailures(NamedTuple):
@@ -280,6 +303,11 @@ class ChangeKind(Enum):
     DEREGISTERED = "deregistered"
     STATUS = "status"
     NODE = "node"  # an issue, a drain or a new identity; no single service
+    MAINTENANCE = "maintenance"  # of a service or of the node: it begins, or has a new end
+    MAINTENANCE_ENDED = "maintenance_ended"
+
+
+MAINTENANCE_CHANGES = (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
 
 
 class Change(NamedTuple):
@@ -292,6 +320,7 @@ class Change(NamedTuple):
     service_id: str | None = None
     before: ServiceState | None = None
     after: ServiceState | None = None
+    maintenance: Maintenance | None = None  # that begins
 
 
 class Tally(NamedTuple):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from svcnode.stats import CheckStats
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
-MAX_SERVICES = 2_000  # with their own series, up to thirteen each
+MAX_SERVICES = 2_000  # with their own series, up to fourteen each
 # Not "service": Prometheus in Kubernetes sets a label of that name on every target, which would replace ours.
 SERVICE_ID_LABEL = "service_id"
 BUCKET_LABELS = (*map(str, DURATION_BUCKETS_S), "+Inf")
@@ -111,7 +111,7 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         services = [*self._node]
-        yield from self._node_metrics()
+        yield from self._node_metrics(services)
         yield from _service_counts(services)
         yield from self._service_metrics(services[:MAX_SERVICES])
         yield self._failures_by_code()
@@ -122,7 +122,7 @@ class NodeCollector(Collector):
             value={"version": __version__, "python_version": platform.python_version()},
         )
 
-    def _node_metrics(self) -> Iterator[Metric]:
+    def _node_metrics(self, services: Sequence[tuple[Service, ServiceState]]) -> Iterator[Metric]:
         node = self._node
         identity, condition, health = node.identity, node.condition, node.health
         names = {"name": identity.node_name, "version": identity.node_version, "spec_version": identity.spec_version}
@@ -135,6 +135,11 @@ class NodeCollector(Collector):
         yield _gauge("svcnode_node_starting", "1 until the node has started.", condition.starting)
         yield _gauge("svcnode_node_draining", "1 while the node drains before it stops.", condition.draining)
         yield _gauge("svcnode_node_issues", "Issues that the program has reported.", len(condition.issues))
+        yield _gauge(
+            "svcnode_node_maintenance",
+            "1 while the node is in maintenance, or only services in maintenance keep it from being healthy.",
+            _is_held(node, services),
+        )
         yield _counter(
             "svcnode_node_transitions", "Changes of the health of the node.", self._check_stats.node_transitions
         )
@@ -148,6 +153,7 @@ class NodeCollector(Collector):
         ]
         yield _service_infos(samples)
         yield _service_statuses(samples)
+        yield _service_maintenance(samples, self._node)
         yield from _evidence_ages(samples, self._node.now_s())
         yield from _check_metrics(samples)
 
@@ -264,6 +270,28 @@ def _service_statuses(services: Iterable[ServiceSample]) -> Metric:
     for service, state, _ in services:
         for status in Status:
             family.add_metric([service.id, status.value], status is state.status)
+    return family
+
+
+def _is_held(node: Node, services: Iterable[tuple[Service, ServiceState]]) -> bool:
+    """Whether alerts about the node are held, as those of `AlertEngine` are."""
+    if node.maintenance() is not None:
+        return True
+    not_up = [
+        service.id for service, state in services if service.impact is not Impact.NONE and state.status is not Status.UP
+    ]
+    has_other_cause = node.condition.draining or node.condition.issues
+    return bool(not_up) and not has_other_cause and all(node.maintenance(service_id) for service_id in not_up)
+
+
+def _service_maintenance(services: Iterable[ServiceSample], node: Node) -> Metric:
+    family = GaugeMetricFamily(
+        "svcnode_service_maintenance",
+        "1 while a service, or the node, is in maintenance: messages about it are held.",
+        labels=[SERVICE_ID_LABEL],
+    )
+    for service, _, _ in services:
+        family.add_metric([service.id], node.maintenance(service.id) is not None)
     return family
 
 

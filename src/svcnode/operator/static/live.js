@@ -69,7 +69,7 @@ function applyEvent(event) {
   if (event.health !== node.health) {
     // Until the next poll brings the whole reason.
     const suffix = event.reason && `: ${event.reason}`;
-    const reason = service ? `${service.name} is ${event.after}${suffix}` : `Health changed from ${event.health_before} to ${event.health}`;
+    const reason = service && event.kind === "status" ? `${service.name} is ${event.after}${suffix}` : `Health changed from ${event.health_before} to ${event.health}`;
     Object.assign(node, { health: event.health, reason });
   }
   if (isOutdated(Date.parse(event.at) + connection.skew)) paintNode();
