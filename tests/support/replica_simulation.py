@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.address import RegistryAddress
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Status, Verdict
+from svcnode.core.model import Health, Status, Verdict
 from svcnode.core.url import Url  # noqa: TC001  the options of a probe are parsed by the types of its fields
 from svcnode.definition import define
 from svcnode.node import Node
@@ -191,6 +191,12 @@ class Process:
 
     def codes(self) -> dict[str, str]:
         return {service.id: state.code for service, state in self.node}
+
+    def health(self) -> Health:
+        return self.node.health
+
+    def issues(self) -> tuple[str, ...]:
+        return self.node.condition.issues
 
     def checked(self) -> set[str]:
         """The services that this process checks."""

@@ -93,10 +93,10 @@ def test_a_node_is_starting_until_it_knows_the_services_of_the_others(simulation
     simulation.etcd.stop()
     (a,) = start(simulation, {"a": services("a1")})
     assert a.statuses() == {"a1": UP}
-    assert a.node.health is Health.PARTIAL
+    assert a.health() is Health.PARTIAL
     simulation.etcd.start()
     simulation.run_for(10)
-    assert a.node.health is Health.HEALTHY
+    assert a.health() is Health.HEALTHY
     assert not a.replica.problem
 
 
@@ -348,6 +348,24 @@ def test_a_registry_that_refuses_is_a_problem_and_no_end(simulation: Simulation,
         assert set(process.statuses().values()) == {UP}
 
 
+def test_each_kind_of_problem_is_logged_once_until_there_is_none(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(simulation, {"a": services("a1")})
+    caplog.set_level("INFO")
+    for _ in range(2):
+        caplog.clear()
+        simulation.etcd.stop()
+        simulation.run_for(5)
+        simulation.etcd.is_full = True
+        simulation.etcd.start()
+        simulation.run_for(5)
+        simulation.etcd.is_full = False
+        simulation.run_for(5)
+        events = [record.__dict__.get("event") for record in caplog.records if record.name == "svcnode.sharing"]
+        assert events == ["registry_problem", "registry_problem", "registry_recovered"]
+
+
 def test_one_failed_renewal_does_not_lose_the_lease(simulation: Simulation) -> None:
     (a,) = start(simulation, {"a": services("a1")})
     revision = simulation.etcd.kvs[f"{ROOT}replicas/a"].mod_revision
@@ -396,16 +414,16 @@ def test_an_issue_of_one_replica_is_an_issue_of_all(simulation: Simulation) -> N
     a.call(lambda: a.node.set_issue(long_text))
     simulation.run_for(SETTLE_S)
     (b,) = start(simulation, {"b": {}})
-    assert b.node.health is Health.UNHEALTHY
-    first, second = b.node.condition.issues
+    assert b.health() is Health.UNHEALTHY
+    first, second = b.issues()
     assert (first, long_text in second) == ("disk: full (a)", True)
     b.call(lambda: b.node.set_issue("net"))
     simulation.run_for(1)
-    assert a.node.condition.issues == ("disk: full", long_text, "net (b)")
+    assert a.issues() == ("disk: full", long_text, "net (b)")
     a.call(a.node.clear_issue)
     b.call(lambda: b.node.clear_issue("net"))
     simulation.run_for(1)
-    assert a.node.condition.issues == b.node.condition.issues == ()
+    assert a.issues() == b.issues() == ()
     assert not keys(simulation, KeyKind.ISSUES)
 
 
