@@ -99,6 +99,16 @@ class Stage:
     def others(self, replica: Replica) -> list[Replica]:
         return [each for each in self.replicas if each is not replica]
 
+    def checked_by(self, replica: Replica) -> list[str]:
+        """The services that it checks, once each service is checked by one replica."""
+
+        def states() -> list[str]:
+            found = [self.keys.states(name) for name in NAMES]
+            return sorted(id_ for each in found for id_ in each) if all(found) else []
+
+        wait_until(lambda: states() == sorted(self.up), "each service is checked by one replica")
+        return sorted(self.keys.states(replica.name))
+
     def wait_until_lost(self) -> None:
         """Each service is Up for the replica that checks it, and not known to the others."""
 
@@ -349,7 +359,7 @@ def kill_one(stage: Stage, index: int) -> list[float]:
     """How long after the kill each of its services was checked again."""
     victim, backends = stage.replicas[index], stage.backends
     others = stage.others(victim)
-    ids = sorted(stage.keys.states(victim.name))
+    ids = stage.checked_by(victim)
     failing = set(ids[::4])
     expected = {**stage.up, **dict.fromkeys(failing, DOWN)}
     starts = dict(zip(NAMES, stage.replicas.log_lengths(), strict=True))
@@ -359,6 +369,7 @@ def kill_one(stage: Stage, index: int) -> list[float]:
         victim.process.wait()
         killed_s = time.monotonic() + 0.1  # until then, its last checks may arrive
         wait_until(lambda: all(backends.checked_after(killed_s, id_) for id_ in ids), "checked again")
+        takeovers_s = [min(backends.checked_after(killed_s, id_)) - killed_s + 0.1 for id_ in ids]
         for other in others:
             other.wait_for(expected)
         stage.replicas.start_again(index)
@@ -370,7 +381,7 @@ def kill_one(stage: Stage, index: int) -> list[float]:
     stage.report.expect_no_flaps(healthy, may_be_lost=True)
     backends.failing.clear()
     stage.replicas.wait_for(stage.up)
-    return [min(backends.checked_after(killed_s, id_)) - killed_s + 0.1 for id_ in ids]
+    return takeovers_s
 
 
 def stop(run: Run) -> None:
@@ -623,7 +634,7 @@ def cut_from_etcd(run: Run, network: ReplicaNetwork) -> None:
         replica, *others = stage.replicas
         for number in range(run.size):
             starts = stage.replicas.log_lengths()
-            ids = sorted(stage.keys.states(replica.name))
+            ids = stage.checked_by(replica)
             failing = ids[0]
             alone = {**{id_: UP if id_ in ids else INITIALIZING for id_ in stage.up}, failing: DOWN}
             with network.cut(0, stage.etcd.port, **DIRECTIONS[number % 3]):

@@ -28,7 +28,7 @@ NODE = "ledger"
 PREFIX = "/svcnode/"  # of the keys
 SERVICES, HEALTH = "/svc/node/services", "/svc/node/health"
 SAMPLE_S = 0.03
-RECENT_CHECKS = 50
+RECENT_CHECKS = 500
 LOG_DELAY_S = 0.5  # a status is shown before its line is written and read
 
 Options = dict[str, Any]
