@@ -23,6 +23,7 @@ from tests.support.certificates import make_certificate
 from tests.support.processes import DEADLINE_S, Agent, run_command
 from tests.support.servers.base import free_port, wait_until
 from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer
+from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -305,6 +306,17 @@ def test_status_names_a_replica_that_does_not_respond(etcd: EtcdServer, tmp_path
     ended = svcnode(tmp_path, "status", *at(etcd)[:2])
     assert ended.returncode == 3
     assert [word in ended.stdout for word in (NODE, url, "replica host-9")] == [True] * 3
+
+
+def test_watch_shows_every_node_of_the_registry(etcd: EtcdServer, tmp_path: Path) -> None:
+    svcnode(tmp_path, "register", *at(etcd, "other"), "job", "--ttl", "60s")
+    with replica(tmp_path, etcd, FILE_SERVICES), Terminal(tmp_path) as terminal:
+        svcnode(tmp_path, "beat", *at(etcd), "worker")
+        terminal.start(f"svcnode watch {' '.join(at(etcd)[:2])}")
+        terminal.wait_for_text(rf"^  ● healthy +{NODE} ")
+        terminal.wait_for_text(r"^  ! unreachable +other ")
+        terminal.press("q")
+        assert terminal.wait_for_exit() == ("", 0)
 
 
 def test_an_error_of_the_registry_is_not_the_exit_code_of_a_health(tmp_path: Path) -> None:
