@@ -20,7 +20,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -226,6 +226,13 @@ class RandomChanges:
                 self.model.put(service_id, replica.name, "")
         self.delays_s: list[tuple[float, str]] = []  # with the kind
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._controls.values():
+            client.close()
+
     def make(self) -> None:
         self._number += 1
         kind = self._rng.choices([*self.KINDS], [*self.KINDS.values()])[0]
@@ -312,9 +319,9 @@ def change(run: Run) -> None:
     with Backends() as backends, EtcdServer(run.folder / "etcd", flags=LARGE) as etcd:
         files = make_files(backends, 300, stale_after="12s")
         with started(run, backends, etcd, files, make_settings(4, interval_s=3)) as stage:
-            changes = RandomChanges(stage, run.rng)
-            for _ in range(run.size):
-                changes.make()
+            with RandomChanges(stage, run.rng) as changes:
+                for _ in range(run.size):
+                    changes.make()
             backends.failing.clear()
             wait_until(lambda: stage.up.items() <= stage.replicas[0].statuses().items(), "all work again")
             wait_until(stage.replicas.are_equal, "identical lists")

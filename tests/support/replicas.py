@@ -365,7 +365,8 @@ class Sampler:
                 if replica.name not in self._paused:
                     self.failures.append(f"{replica.name}: {type(exc).__name__}: {exc}")
                 continue
-            self.max_latency_s = max(self.max_latency_s, time.monotonic() - asked_s)
+            if replica.name not in self._paused:
+                self.max_latency_s = max(self.max_latency_s, time.monotonic() - asked_s)
             self.samples += 2
             statuses = {service["id"]: service["status"] for service in services.json["services"]}
             self._verify(replica.name, asked_s, health, statuses)
