@@ -103,6 +103,7 @@ chaos: setup
 	$(BIN)/python -m tests.stress.chaos
 
 sharing: setup
+	$(BIN)/python -m tests.stress.sharing_model
 	$(BIN)/python -m tests.stress.sharing
 
 soak: setup

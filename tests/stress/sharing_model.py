@@ -72,7 +72,7 @@ class Model:
             self.resume,
             self.cut,
             self.cut,
-            self.mend,
+            self.reconnect,
             self.slow,
             self.change_backend,
             self.change_backend,
@@ -165,8 +165,8 @@ class Model:
         for channel in self.rng.choice([[client.requests], [client.responses], [client.requests, client.responses]]):
             channel.is_cut = True
 
-    def mend(self) -> None:
-        self.rng.choice(self.alive()).client.mend()
+    def reconnect(self) -> None:
+        self.rng.choice(self.alive()).client.reconnect()
 
     def slow(self) -> None:
         """All or one; messages in one direction may take longer than the time limit of a request."""
@@ -185,7 +185,7 @@ class Model:
         self.simulation.down ^= {self.rng.choice([*CHECKED_IDS, "shared"])}
 
     def end_all(self) -> None:
-        """All backends fail together with one replica, or with its link: their last success is all that the others know."""
+        """All backends fail together with one replica, or with its link: the others know only the last success."""
         before = set(self.simulation.down)
         self.simulation.down.update(name for service_id in (*CHECKED_IDS, "shared") for name in _backends(service_id))
         self.rng.choice([self.kill, self.suspend, self.cut, self.slow, self.restore])()
@@ -291,7 +291,7 @@ class Model:
         for process in self.simulation.processes.values():
             process.resume()
             process.reaches_backends = True
-            process.client.mend()
+            process.client.reconnect()
             process.client.requests.delay_s = process.client.responses.delay_s = DELAY_S
 
     # ---- what must be true
@@ -322,7 +322,7 @@ class Model:
             if isinstance(entry, Entry) and entry.key.kind is KeyKind.SERVICES:
                 found[entry.key.names[0]] = entry.document
                 owner = replica_of(entry.key.names[1])
-                assert owner is None or entry.key.names[0] in self.own[owner], f"ghost: {entry.key.names}"
+                assert owner is None or entry.key.names[0] in self.own[owner], f"not removed: {entry.key.names}"
         own = {service_id for services in self.own.values() for service_id in services}
         assert own <= found.keys(), f"lost: {own - found.keys()}"
         return found

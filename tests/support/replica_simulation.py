@@ -121,7 +121,7 @@ class Process:
         self.clock_s = clock_s
         self.is_alive, self.is_suspended = True, False
         self.reaches_backends = True
-        self.has_mail = True
+        self.has_work = True
         self.loop = ProcessLoop(self)
         rng = random.Random(simulation.rng.random())
         self.client = SimulatedClient(
@@ -139,7 +139,7 @@ class Process:
         self._services = services
         self.call(self._start)
         self._task = self.loop.create_task(self._run())
-        self.has_mail = True
+        self.has_work = True
 
     def _start(self) -> None:
         self.node = Node(NODE, version="v1", starting=True, clock=self.loop.time, wall_clock=lambda: -self.loop.time())
@@ -213,7 +213,7 @@ class Process:
     def stop(self) -> None:
         """As by SIGTERM; it leaves within the next seconds."""
         self.loop.call_soon(self._task.cancel)
-        self.has_mail = True
+        self.has_work = True
 
     def kill(self) -> None:
         """As by SIGKILL: no message is sent any more."""
@@ -228,10 +228,10 @@ class Process:
     def next_at_s(self) -> float:
         if not self.is_alive or self.is_suspended:
             return float("inf")
-        return 0.0 if self.has_mail else self.loop.next_timer_s - self.clock_s
+        return 0.0 if self.has_work else self.loop.next_timer_s - self.clock_s
 
     def run(self) -> None:
-        self.has_mail = False
+        self.has_work = False
         self.loop.run_forever()
         if self.loop.error is not None:
             error, self.loop.error = self.loop.error, None
@@ -240,7 +240,7 @@ class Process:
     def _deliver(self, function: Callable[[], None]) -> None:
         if self.is_alive:
             self.loop.call_soon(function)
-            self.has_mail = True
+            self.has_work = True
 
 
 class ProcessLoop(asyncio.SelectorEventLoop):

@@ -238,7 +238,7 @@ def test_a_replica_that_is_cut_off_says_nothing_old_and_returns(
     assert {b.statuses()[id_] for id_ in by_a} == {INITIALIZING}
     assert {a.statuses()[id_] for id_ in by_a} == {DOWN}
     assert a.checked() == (set(ids) if "requests" in directions else by_a)  # what b publishes still arrives
-    b.client.mend()
+    b.client.reconnect()
     simulation.run_for(20)
     assert a.statuses() == b.statuses()
     assert (a.checked(), b.checked()) == (by_a, set(ids) - by_a)
@@ -313,7 +313,7 @@ def test_a_restore_that_was_not_noticed_is_corrected_by_the_next_range(simulatio
     simulation.etcd.start(snapshot)
     for number in range(100):  # beyond the revision that b knows
         simulation.write(Put("/other", str(number).encode()))
-    b.client.mend()
+    b.client.reconnect()
     simulation.run_for(30)
     assert [service.name for service, _ in b.node] == ["a1"]
     assert b.statuses() == {"a1": UP}
@@ -325,7 +325,7 @@ def test_a_compaction_leads_to_a_new_range(simulation: Simulation) -> None:
     a.add("a2", **checked("a2"))
     simulation.run_for(8)
     simulation.etcd.compact()
-    b.client.responses.mend(keeps=False)
+    b.client.responses.reconnect(keeps=False)
     simulation.run_for(15)
     assert b.statuses() == {"a1": UP, "a2": UP}
 
@@ -372,7 +372,7 @@ def test_one_failed_renewal_does_not_lose_the_lease(simulation: Simulation) -> N
     for _ in range(6):
         a.client.requests.is_cut = True
         simulation.run_for(4)
-        a.client.requests.mend(keeps=False)
+        a.client.requests.reconnect(keeps=False)
         simulation.run_for(4.5)
     assert simulation.etcd.kvs[f"{ROOT}replicas/a"].mod_revision == revision
 

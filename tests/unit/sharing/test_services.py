@@ -232,7 +232,7 @@ def test_evidence_of_another_source_does_not_count(before: dict[str, Any]) -> No
     assert replica.status() is UP
 
 
-def test_an_observer_that_has_not_seen_the_new_probe_is_not_believed() -> None:
+def test_an_observer_that_has_not_seen_the_new_probe_does_not_count() -> None:
     replica = Harness("other")
     replica.keys.define("db", **CHECKED, checked_by=["other"])
     replica.keys.publish("other", "db", UP)
@@ -402,7 +402,7 @@ def test_after_a_restore_the_list_stays_until_the_replicas_have_written_again() 
     replica.receive()
     replica.keys = RegistryKeys()
     replica.keys.join("me")
-    replica.keys.define("ghost")
+    replica.keys.define("restored")
     replica.view = RegistryView(ROOT, lambda revision: None)
     replica.services.set_view(replica.view, frozen_until_s=replica.clock() + 10)
     replica.receive()
@@ -411,4 +411,4 @@ def test_after_a_restore_the_list_stays_until_the_replicas_have_written_again() 
     assert [service.id for service, _ in replica.node] == ["kept"]
     replica.clock.advance(10)
     replica.tick()
-    assert [service.id for service, _ in replica.node] == ["ghost"]
+    assert [service.id for service, _ in replica.node] == ["restored"]
