@@ -683,7 +683,7 @@ def cut_from_backends(run: Run, network: ReplicaNetwork) -> None:
                 stage.replicas.wait_for(disagreed)
                 run.report.expect(votes(stage, NAMES[1]) == {UP}, "the others do not see all Up")
                 codes = [replica.health() for replica in stage.replicas]
-                run.report.expect(codes == [200, 200, 200], f"one broken network is everybody's outage: {codes}")
+                run.report.expect(codes == [200, 200, 200], f"one broken network is an outage: {codes}")
                 changes = stage.replicas.status_changes(starts)
                 run.report.expect_no_flaps([each for each in changes if each.service != "pair"], may_be_lost=False)
                 run.report.expect({each.code for each in changes} == {DISAGREE}, f"not only {DISAGREE}: {changes}")
