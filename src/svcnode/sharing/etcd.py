@@ -235,8 +235,8 @@ class EtcdClient:
 
     async def _try_endpoints(self, attempt: Callable[[TcpEndpoint], Awaitable[T]]) -> T:
         failures: list[str] = []
-        count = len(self.endpoints)
-        for index in ((self._current + offset) % count for offset in range(count)):
+        first, count = self._current, len(self.endpoints)  # other calls change the current one meanwhile
+        for index in ((first + offset) % count for offset in range(count)):
             endpoint = self.endpoints[index]
             try:
                 result = await self._with_token(endpoint, attempt)
