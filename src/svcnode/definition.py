@@ -66,6 +66,7 @@ class CheckOptions(TimingOptions, total=False):
 
     name: str
     description: str
+    group: str
     impact: Impact | str
 
 
@@ -90,6 +91,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     *,
     name: str | None = None,
     description: str = "",
+    group: str = "",
     impact: Impact | str = Impact.PARTIAL,
     probe: Probe | str | Mapping[str, Any] | None = None,
     ttl: Duration | None = None,
@@ -113,6 +115,7 @@ def define(  # noqa: PLR0913  each is a key of the table
         description=description,
         impact=_impact(impact),
         policy=policy,
+        group=group,
     )
     return Definition(service, probe_config)
 

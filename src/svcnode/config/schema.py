@@ -117,6 +117,7 @@ class ServiceIdTable(TypedDict):
 class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     name: str
     description: str
+    group: str
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
     observers: int
@@ -129,6 +130,7 @@ class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):
 
     name: str
     description: str
+    group: str
     probe: str | dict[str, Any]
     ttl: str
     observers: int

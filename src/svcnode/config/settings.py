@@ -510,7 +510,9 @@ def _text_options(service: ServiceTable, path: KeyPath, source: Source) -> Servi
         validate_single_line("the name", service.get("name", ""))
     with source.error_context(*path, "description"):
         validate_multiline("the description", service.get("description", ""))
-    return cast("ServiceOptions", {key: service[key] for key in ("name", "description") if key in service})
+    with source.error_context(*path, "group"):
+        validate_single_line("the group", service.get("group", ""))
+    return cast("ServiceOptions", {key: service[key] for key in ("name", "description", "group") if key in service})
 
 
 def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) -> ServiceOptions:

@@ -212,11 +212,13 @@ class Service:
     description: str
     impact: Impact = Impact.PARTIAL
     policy: Policy = REPORTED_POLICY
+    group: str = ""  # on the page, under this heading; "": in no group
 
     def __post_init__(self) -> None:
         validate_service_id(self.id)
         validate_single_line(f"name of service {self.id!r}", self.name)
         validate_multiline(f"description of service {self.id!r}", self.description)
+        validate_single_line(f"group of service {self.id!r}", self.group)
 
 
 class RecentFailures(NamedTuple):

@@ -25,7 +25,7 @@ READY = Verdict.ready()
 REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTION_REFUSED)
 
 FIELDS = [
-    *("id", "name", "description", "impact", "kind", "probe", "status", "health", "code", "reason"),
+    *("id", "name", "description", "group", "impact", "kind", "probe", "status", "health", "code", "reason"),
     *(
         "since",
         "since_s",
@@ -55,6 +55,7 @@ def harness() -> OperatorHarness:
         "db",
         name="Ledger",
         description="Holds the ledger",
+        group="storage",
         probe="tcp://db:5432",
         impact="critical",
         max_latency="2s",
@@ -79,6 +80,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "id": "db",
         "name": "Ledger",
         "description": "Holds the ledger",
+        "group": "storage",
         "impact": "critical",
         "kind": "tcp",
         "probe": "tcp://db:5432",

@@ -89,6 +89,7 @@ function facts(service) {
     ["Since", isFixed(service) ? "" : timeElement(service.since)],
     ["First failure", service.first_failure && timeElement(service.first_failure.at)],
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
+    ["Group", service.group && autoText(service.group)],
     ["Impact", IMPACTS[service.impact]],
     ["Interval", schedule && `${seconds(schedule.interval_s)}${nextCheck(service)}`],
     ["Timeout", schedule && seconds(schedule.timeout_s)],
