@@ -53,6 +53,7 @@ COMMANDS = (
     Command("issue", "set or clear an issue of the running node", "control"),
     Command("drain", "make the health of the running node 503", "control"),
     Command("reload", "let the running node read its configuration again", "control"),
+    Command("registry", "check or show the registry of a node on several machines"),
     Command("conform", "test any node against the interface"),
 )
 

@@ -19,6 +19,7 @@ from svcnode.core.units import parse_duration_s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from svcnode.cli._registry_args import BlockingRegistryClient
     from svcnode.config import NamedProbe, Override, Settings
     from svcnode.control.client import Client
 
@@ -100,14 +101,50 @@ def utf8_text(argument: str) -> str:
         raise argparse.ArgumentTypeError("not UTF-8 text") from None
 
 
-def add_control_options(parser: argparse.ArgumentParser) -> None:
+def add_control_options(parser: argparse.ArgumentParser, *, with_registry: bool = False) -> None:
+    """With `with_registry`, the command also works without the node, by the registry of its replicas."""
     add_config_option(parser)
-    parser.add_argument(
+    receiver = parser.add_mutually_exclusive_group()
+    receiver.add_argument(
         "--socket",
         metavar="PATH",
         default=os.environ.get("SVCNODE_CONTROL") or None,
         help="control socket of the node (default: SVCNODE_CONTROL, then the one of the configuration)",
     )
+    if with_registry:
+        receiver.add_argument(
+            "--registry",
+            metavar="URL",
+            help="instead: the registry of a node on several machines, such as etcd://10.0.0.1:2379",
+        )
+        parser.add_argument("--node", type=utf8_text, metavar="NAME", help="with --registry: name of the node")
+        parser.add_argument(
+            "--owner",
+            type=utf8_text,
+            metavar="NAME",
+            help='with --registry: to whom the service belongs (default: the host name and "-client")',
+        )
+        parser.add_argument("--ca", metavar="FILE", help="with --tls: PEM file of the certificate authority to trust")
+        add_registry_tls_options(parser)
+
+
+def add_registry_tls_options(parser: argparse.ArgumentParser) -> None:
+    """Beside --registry and --ca."""
+    parser.add_argument("--tls", action="store_true", help="connect to the registry with TLS")
+    parser.add_argument("--client-certificate", metavar="FILE", help="with --tls: PEM file of a client certificate")
+    parser.add_argument("--client-key", metavar="FILE", help="with --tls: PEM file of its key, if it is another file")
+
+
+def service_client(arguments: argparse.Namespace) -> Client | BlockingRegistryClient:
+    """The client by which the services of a node are registered and reported."""
+    if arguments.registry is not None:
+        from svcnode.cli import _registry_args
+
+        return _registry_args.service_client(arguments)
+    for option in ("node", "owner", "ca", "tls", "client_certificate", "client_key"):
+        if getattr(arguments, option):
+            raise InvalidValueError(f"--{option.replace('_', '-')}: only with --registry")
+    return control_client(arguments)
 
 
 def control_client(arguments: argparse.Namespace) -> Client:

@@ -6,20 +6,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.cli._args import positive_duration_s
+from svcnode.cli._args import add_registry_tls_options, positive_duration_s
 from svcnode.client import AsyncClient
 from svcnode.core.address import PUBLIC_TWIN_PREFIX
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import InvalidValueError, RegistryError, SvcnodeError, UnreachableError
 from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.text import os_error_text
 from svcnode.terminal.loop_lag import MAX_EXTENSION_S
-from svcnode.terminal.snapshot import NodeSource
+from svcnode.terminal.snapshot import NodeSource, RegistryEntry
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
     from svcnode.cli._args import CommandParser
+    from svcnode.client import BackingService, Health, Identity
+    from svcnode.sharing.view import RegistryView
 
 DEFAULT_PREFIXES = (DEFAULT_PREFIX, PUBLIC_TWIN_PREFIX)
 MAX_LIST_CHARS = 1_000_000  # a longer file is not a list of nodes, and may be endless
@@ -33,27 +36,40 @@ def add_node_arguments(parser: CommandParser) -> None:
     add("--version", metavar="VERSION", help="version of the interface to request")
     add("--timeout", default="10s", metavar="DURATION", help="limit for all requests to one node (default: 10s)")
     add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
+    add(
+        "--registry",
+        metavar="URL",
+        help="all replicas of all nodes in a registry, such as etcd://10.0.0.1:2379; with --tls, it also uses --ca",
+    )
+    add_registry_tls_options(parser)
 
 
-def sources_from(arguments: argparse.Namespace) -> list[NodeSource]:
-    """In the order given: the URLs of the command line, then those of the file."""
+async def sources_from(arguments: argparse.Namespace) -> list[NodeSource]:
+    """In the order given: the URLs of the command line, then those of the file, then those of the registry."""
+    sources = [_source(arguments, location, url) for location, url in _node_urls(arguments)]
+    if arguments.registry is not None:
+        sources += await _registry_sources(arguments)
+    if not sources:
+        arguments.parser.error("no node given: name a URL, a file of URLs with --from, or a --registry")
+    return sources
+
+
+def _source(
+    arguments: argparse.Namespace, location: str, url: str, in_registry: RegistryEntry | None = None
+) -> NodeSource:
+    """`location` is where the URL is, for error messages."""
     prefixes = DEFAULT_PREFIXES if arguments.prefix is None else (arguments.prefix,)
     # The snapshot applies --timeout to a node as a whole, and extends it while this process is slow. The client's own
     # timeout comes after that.
     client_timeout_s = timeout_from(arguments) + MAX_EXTENSION_S
-    sources = []
-    for location, url in _node_urls(arguments):
-        try:
-            clients = [
-                AsyncClient(url, prefix=prefix, version=arguments.version, timeout=client_timeout_s, ca=arguments.ca)
-                for prefix in prefixes
-            ]
-        except InvalidValueError as exc:
-            raise InvalidValueError(f"{location}{exc}") from exc
-        sources.append(NodeSource(*clients))
-    if not sources:
-        arguments.parser.error("no node given: name a URL, or a file of URLs with --from")
-    return sources
+    try:
+        clients = [
+            AsyncClient(url, prefix=prefix, version=arguments.version, timeout=client_timeout_s, ca=arguments.ca)
+            for prefix in prefixes
+        ]
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"{location}{exc}") from exc
+    return NodeSource(*clients, in_registry=in_registry)
 
 
 def timeout_from(arguments: argparse.Namespace) -> float:
@@ -88,3 +104,63 @@ def _read_list(file: str) -> str:
     if len(text) > MAX_LIST_CHARS:
         raise InvalidValueError(f"--from: {file} is longer than {MAX_LIST_CHARS:,} characters, so not a list of nodes")
     return text.removeprefix("\ufeff")
+
+
+# ---- nodes of a registry
+
+
+async def _registry_sources(arguments: argparse.Namespace) -> list[NodeSource]:
+    from svcnode.cli._registry_args import open_registry
+    from svcnode.sharing.client import read_nodes
+
+    try:
+        async with open_registry(arguments) as (etcd, settings):
+            nodes = (await read_nodes(etcd, settings.registry.prefix)).nodes
+    except RegistryError as exc:
+        raise SvcnodeError(str(exc)) from exc  # with the exit code of this command: 1 is partially healthy
+    if not nodes:
+        raise InvalidValueError(f"--registry: {settings.registry} has no node")
+    return [
+        source
+        for name, view in sorted(nodes.items())
+        for source in _sources_of_node(arguments, name, view, str(settings.registry))
+    ]
+
+
+def _sources_of_node(
+    arguments: argparse.Namespace, name: str, view: RegistryView, registry: str
+) -> Iterator[NodeSource]:
+    """One for each replica with a URL, or one that says that there is none."""
+    replicas = sorted(view.replicas)
+    known = f"services: {len(view.services())}, live replicas: {', '.join(replicas) or 'none'}"
+    urls = {replica: view.replicas[replica].url for replica in replicas if view.replicas[replica].url}
+    for replica, url in urls.items():
+        entry = RegistryEntry(name, f"this is the replica {replica}; in the registry: {known}")
+        yield _source(arguments, f"--registry: replica {replica}: ", url, entry)
+    if not urls:
+        entry = RegistryEntry(name, f"in the registry: {known}")
+        yield NodeSource(_NodeWithoutUrl(registry), in_registry=entry)
+
+
+class _NodeWithoutUrl:
+    """In place of the client of a node that only the registry knows. Its health is not known."""
+
+    deviations = ()
+
+    def __init__(self, registry: str) -> None:
+        self.url = self.root = registry
+
+    async def identity(self) -> Identity:
+        raise self._error()
+
+    async def health(self) -> Health:
+        raise self._error()
+
+    async def services(self) -> tuple[BackingService, ...]:
+        raise self._error()
+
+    async def aclose(self) -> None:
+        pass
+
+    def _error(self) -> UnreachableError:
+        return UnreachableError("no live replica of this node has a URL", url=self.url, code=ReasonCode.NO_EVIDENCE)

@@ -1,4 +1,7 @@
-"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `reload`: change a running node by its control socket."""
+"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `reload`: change a running node by its control socket.
+
+The first three also work by the registry of a node on several machines.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import add_control_options, control_client, utf8_text
+from svcnode.cli._args import add_control_options, control_client, service_client, utf8_text
 from svcnode.cli.output import show
 from svcnode.control.client import STATUSES
 from svcnode.core.errors import InvalidValueError
@@ -16,21 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.cli._args import CommandParser
+    from svcnode.cli._registry_args import BlockingRegistryClient
     from svcnode.control.client import Client
 
+    ServiceClient = Client | BlockingRegistryClient
+
 _STATUS_HELP = f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]} (default: up)"
-_EXIT_CODES = "Exit code: 0 done, 1 the node refuses it or cannot be reached, 2 another error."
+_EXIT_CODES = "Exit code: 0 done, 1 the node or the registry refuses it or cannot be reached, 2 another error."
+_WITH_REGISTRY = ("register", "deregister", "beat")
 
 
 def configure(parser: CommandParser) -> None:
-    add_control_options(parser)
     name = parser.prog.rpartition(" ")[2]
+    add_control_options(parser, with_registry=name in _WITH_REGISTRY)
     _COMMANDS[name](parser)
     parser.description = f"{parser.description} {_EXIT_CODES}"
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    with control_client(arguments) as client:
+    client = service_client(arguments) if "registry" in arguments else control_client(arguments)
+    with client:
         text = arguments.action(client, arguments)
     show(text, sys.stdout)
     return 0
@@ -64,11 +72,12 @@ def _configure_register(parser: CommandParser) -> None:
     parser.set_defaults(action=_register)
 
 
-def _register(client: Client, arguments: argparse.Namespace) -> str:
+def _register(client: ServiceClient, arguments: argparse.Namespace) -> str:
     named = {key: getattr(arguments, key) for key in ("probe", "ttl", "name", "description", "impact")}
     options = {key: value for key, value in named.items() if value is not None}
     service = client.register(arguments.id, **options, **dict(map(_key_value, arguments.set)))
-    return f"registered {service['id']}: {service['status']} (revision {service['revision']})"
+    status = f": {service['status']}" if "status" in service else " in the registry"
+    return f"registered {service['id']}{status} (revision {service['revision']})"
 
 
 def _key_value(text: str) -> tuple[str, Any]:
@@ -83,12 +92,12 @@ def _key_value(text: str) -> tuple[str, Any]:
 
 
 def _configure_deregister(parser: CommandParser) -> None:
-    parser.description = "Remove a service that was registered by the control socket."
+    parser.description = "Remove a service that was registered by the control socket, or in the registry by this owner."
     parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     parser.set_defaults(action=_deregister)
 
 
-def _deregister(client: Client, arguments: argparse.Namespace) -> str:
+def _deregister(client: ServiceClient, arguments: argparse.Namespace) -> str:
     client.deregister(arguments.id)
     return f"deregistered {arguments.id}"
 
@@ -102,7 +111,7 @@ def _configure_beat(parser: CommandParser) -> None:
     parser.set_defaults(action=_beat)
 
 
-def _beat(client: Client, arguments: argparse.Namespace) -> str:
+def _beat(client: ServiceClient, arguments: argparse.Namespace) -> str:
     client.beat(arguments.id, arguments.status, arguments.reason, code=arguments.code)
     return f"{arguments.id}: {arguments.status}"
 

@@ -1,6 +1,7 @@
 """`svcnode run`: run a command, send heartbeats of its service while it runs, and report how it ended.
 
-The command does not wait for the node. If the node is away, the command runs, and heartbeats begin when it is there.
+The command does not wait for the node, or the registry. If it is away, the command runs, and heartbeats begin when it
+is there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import add_control_options, control_client, positive_duration_s, utf8_text
+from svcnode.cli._args import add_control_options, positive_duration_s, service_client, utf8_text
 from svcnode.core.errors import ControlError, SvcnodeError
 from svcnode.core.text import one_line, os_error_text
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from svcnode.cli._args import CommandParser
+    from svcnode.cli._registry_args import BlockingRegistryClient
     from svcnode.control.client import Client
 
 BEATS_PER_TTL = 3
@@ -34,10 +36,10 @@ def configure(parser: CommandParser) -> None:
     parser.description = (
         "Register a service, run a command, and send heartbeats while the command runs. "
         "When the command ends, the service is Down with its exit status. "
-        "If the node is away, the command runs, and heartbeats begin as soon as the node is there. "
+        "If the node or the registry is away, the command runs, and heartbeats begin as soon as it is there. "
         "Signals are passed on. Exit code: that of the command."
     )
-    add_control_options(parser)
+    add_control_options(parser, with_registry=True)
     parser.add_argument("--service", type=utf8_text, required=True, metavar="ID", help="id of the service")
     parser.add_argument(
         "--ttl", default="15s", metavar="DURATION", help="without a heartbeat for this time, it is Down (default: 15s)"
@@ -59,7 +61,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         "description": arguments.description,
         "impact": arguments.impact,
     }
-    with _passed_signals() as signals, control_client(arguments) as client:
+    with _passed_signals() as signals, service_client(arguments) as client:
         reporter = Reporter(client, arguments.service, options)
         code = _run(arguments.command, signals, reporter, interval_s)
         if arguments.remove and code == 0:
@@ -72,7 +74,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 class Reporter:
     """Reports the service, and prints why if it cannot."""
 
-    def __init__(self, client: Client, service_id: str, options: dict[str, Any]) -> None:
+    def __init__(self, client: Client | BlockingRegistryClient, service_id: str, options: dict[str, Any]) -> None:
         self._client = client
         self._service_id = service_id
         self._options = options
@@ -88,7 +90,7 @@ class Reporter:
             self._problem = str(exc)
             return False
         if self._problem:
-            _print("the node receives the heartbeats now")
+            _print("the heartbeats are received now")
         self._problem = ""
         return True
 

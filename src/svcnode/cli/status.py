@@ -56,7 +56,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 async def _fetch_snapshots(arguments: argparse.Namespace) -> tuple[Sequence[NodeSnapshot], bool]:
     """The snapshots, and whether Ctrl-C came before all were complete."""
-    sources, timeout_s = sources_from(arguments), timeout_from(arguments)
+    sources, timeout_s = await sources_from(arguments), timeout_from(arguments)
     loop = asyncio.get_running_loop()
     with (
         ProgressBar("requesting nodes", len(sources), loop) as progress,

@@ -36,5 +36,5 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 async def _watch(arguments: argparse.Namespace, interval_s: float) -> int:
-    sources = sources_from(arguments)
+    sources = await sources_from(arguments)
     return await WatchApp(Screen(), sources, interval_s, timeout_from(arguments)).run()

@@ -32,6 +32,7 @@ from svcnode.core.redaction import SecretScope
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from svcnode.config.sharing import RegistrySettings
     from svcnode.core.model import Identity
     from svcnode.notify.notifier import NotifySettings
 
@@ -48,6 +49,7 @@ __all__ = [
     "load",
     "load_control",
     "load_notify",
+    "load_registry",
 ]
 
 DEFAULT_FILE = Path("svcnode.toml")
@@ -93,3 +95,11 @@ def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity
     """Only [node] and [notify]: other tables may be invalid, and secrets of services missing."""
     source = Source(file, environ, ())
     return notify_from(validate_keys(source, {"node": None, "notify": None}), source)
+
+
+def load_registry(file: Path | None, environ: Mapping[str, str], flags: Iterable[Override] = ()) -> RegistrySettings:
+    """Only [node] and [sharing], as for `load_notify`."""
+    from svcnode.config.sharing import registry_settings_from  # few nodes are shared
+
+    source = Source(file, environ, flags)
+    return registry_settings_from(validate_keys(source, {"node": None, "sharing": None}), source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from svcnode.core.address import Address, RegistryAddress, is_loopback, parse_node_address, parse_registry_url
 from svcnode.core.errors import InvalidValueError
@@ -26,6 +26,14 @@ MAX_OBSERVERS = 7
 WILDCARD_HOSTS = ("0.0.0.0", "::")  # noqa: S104  compared, not bound
 
 
+class RegistrySettings(NamedTuple):
+    """How a client connects to the registry. A replica has `SharingSettings`."""
+
+    registry: RegistryAddress
+    tls: TlsOptions | None  # None: without TLS
+    node_name: str | None  # of the configuration
+
+
 class RegistryTlsOptions(TlsOptions):
     __slots__ = ()
     tls_enabled_by: ClassVar[str] = "tls = true"
@@ -36,6 +44,12 @@ def registry_from(value: object, environ: Mapping[str, str]) -> RegistryAddress:
     if not isinstance(value, str) and not (isinstance(value, dict) and value.keys() == {"file"}):
         raise InvalidValueError('must be a URL, or { file = "/path/to/file" } with a URL')
     return parse_registry_url(interpolate_url(value, environ))
+
+
+def registry_settings_from(table: FileTable, source: Source) -> RegistrySettings:
+    """Only what a connection needs."""
+    sharing = table.get("sharing", {})
+    return RegistrySettings(_registry(sharing, source), _tls(sharing, source), table.get("node", {}).get("name"))
 
 
 def sharing_from(table: FileTable, source: Source, listen: Sequence[Address]) -> SharingSettings:

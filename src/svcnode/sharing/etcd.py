@@ -55,6 +55,7 @@ from svcnode.sharing.fences import Fences
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
+    from svcnode.core.address import RegistryAddress
     from svcnode.net.tls import TlsOptions
 
 T = TypeVar("T")
@@ -128,6 +129,10 @@ class EtcdClient:
         self._addresses: dict[TcpEndpoint, str] = {}  # of endpoints that are names
         self._token: str | None = None  # "" if etcd requires none
         self._secret_token = RotatingSecret()
+
+    @classmethod
+    def at(cls, registry: RegistryAddress, tls: TlsOptions | None) -> Self:
+        return cls(registry.endpoints, username=registry.username, password=registry.password, tls=tls)
 
     async def __aenter__(self) -> Self:
         self._context = await self._load_context()

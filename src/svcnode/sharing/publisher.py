@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from svcnode.core.text import bounded_reason, sanitize
 from svcnode.sharing.etcd_json import Delete, Put
 from svcnode.sharing.format import (
+    MAX_NAME_CHARS,
     IgnoredKind,
     IssueDocument,
     KeyKind,
@@ -20,12 +23,14 @@ from svcnode.sharing.format import (
 from svcnode.sharing.services import evidence_at_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from svcnode.core.model import ServiceState, Status
-    from svcnode.sharing.format import RegistryDocument, Written
+    from svcnode.sharing.format import Ignored, RegistryDocument, Written
     from svcnode.sharing.services import SharedServices
-    from svcnode.sharing.view import RegistryView
+    from svcnode.sharing.view import RegistryView, ViewChanges
+
+V = TypeVar("V")
 
 
 class Write(NamedTuple):
@@ -47,24 +52,41 @@ class Publisher:
         self._identity = identity
         self._services = services
         self._definitions: dict[str, ServiceDocument] = {}  # in the registry
-        self._issues: set[str] = set()  # in the registry
+        self._issues: dict[str, str] = {}  # in the registry: the reasons by name
         self._states: dict[str, Status] = {}  # in the registry, under the lease
-        self._own_issues: frozenset[str] = frozenset()
-        self._kept_keys: frozenset[str] = frozenset()  # of a newer version of this software
+        self._own_issues: dict[str, str] = {}
+        self._ignored: Mapping[str, Ignored] = {}
         self.has_joined = False
 
     def compare(self, view: RegistryView) -> None:
         """After a range: what the registry has of this replica, and should not have, or not like this."""
+        self._ignored = view.ignored
         self._definitions = view.definitions(self._owner)
-        self._issues = {issue.name for issue in view.issues() if issue.owner == self._owner}
-        self._kept_keys = frozenset(
-            key for key, ignored in view.ignored.items() if ignored.kind is IgnoredKind.NEWER_VERSION
-        )
+        self._issues = {issue.name: issue.reason for issue in view.issues() if issue.owner == self._owner}
         self._services.changed_definitions.update(self._definitions, self._services.own_ids())
         if self.has_joined:
-            published = view.observed_ids(self._replica)
-            self._services.changed_states.update(published ^ self._states.keys())
-            self._states = {id_: status for id_, status in self._states.items() if id_ in published}
+            self.has_joined = view.replicas.get(self._replica) == self._identity
+            statuses = view.observed_statuses(self._replica)
+            different = {id_ for id_, status in statuses.items() if self._states.get(id_) is not status}
+            self._services.changed_states.update(different, self._states.keys() - statuses.keys())
+            self._states = statuses
+
+    def check(self, view: RegistryView, changes: ViewChanges) -> None:
+        """After events: what is not as this replica has written it, or ought to write it, is written again.
+
+        Another client may have changed it. Or it is a write of this replica that etcd received late, after a newer one.
+        """
+        for service_id in changes.services:
+            document = view.definition(service_id, self._owner)
+            if document != self._services.document(service_id):
+                self._services.changed_definitions.add(service_id)
+            _set(self._definitions, service_id, document)
+        for service_id in changes.states if self.has_joined else ():
+            observed = view.observed(self._replica, service_id)
+            status = None if observed is None else observed.status
+            if status is not self._states.get(service_id):
+                self._services.changed_states.add(service_id)
+                _set(self._states, service_id, status)
 
     @property
     def states_root(self) -> str:
@@ -76,8 +98,11 @@ class Publisher:
         self.has_joined = False
         self._states.clear()
 
-    def set_issues(self, issues: Iterable[str]) -> None:
-        self._own_issues = frozenset(issues)
+    def set_issues(self, issues: Iterable[str]) -> bool:
+        """The texts of the issues. A text that is too long for a key is the reason in the document, too."""
+        before, names = self._own_issues, {sanitize(text)[:MAX_NAME_CHARS]: text for text in issues}
+        self._own_issues = {name: "" if name == text else bounded_reason(text) for name, text in names.items() if name}
+        return self._own_issues != before
 
     def take_writes(self, now_s: float, lease_id: int, written: Written, *, with_evidence: bool) -> list[Write]:
         if not self.has_joined:
@@ -93,18 +118,12 @@ class Publisher:
         match write.kind, write.document:
             case KeyKind.REPLICAS, _:
                 self.has_joined = True
-            case KeyKind.SERVICES, ServiceDocument() as document:
-                self._definitions[write.name] = document
-            case KeyKind.SERVICES, _:
-                self._definitions.pop(write.name, None)
-            case KeyKind.ISSUES, None:
-                self._issues.discard(write.name)
-            case KeyKind.ISSUES, _:
-                self._issues.add(write.name)
-            case KeyKind.STATES, StateDocument() as document:
-                self._states[write.name] = document.status
-            case KeyKind.STATES, _:
-                self._states.pop(write.name, None)
+            case KeyKind.SERVICES, ServiceDocument() | None as document:
+                _set(self._definitions, write.name, document)
+            case KeyKind.ISSUES, IssueDocument() | None as issue:
+                _set(self._issues, write.name, None if issue is None else issue.reason)
+            case KeyKind.STATES, StateDocument() | None as state:
+                _set(self._states, write.name, None if state is None else state.status)
             case _:
                 pass  # evidence, of which only the last record counts
 
@@ -125,12 +144,19 @@ class Publisher:
         for service_id in sorted(changed, key=lambda id_: (document.position if (document := own[id_]) else -1, id_)):
             if own[service_id] != self._definitions.get(service_id):
                 write = self._write(KeyKind.SERVICES, service_id, own[service_id])
-                if write.operation.key not in self._kept_keys:
+                if not self._is_newer(write.operation.key):
                     yield write
 
+    def _is_newer(self, key: str) -> bool:
+        """Whether the document is of a newer version of this software, which is kept."""
+        ignored = self._ignored.get(key)
+        return ignored is not None and ignored.kind is IgnoredKind.NEWER_VERSION
+
     def _issue_writes(self) -> Iterator[Write]:
-        for name in sorted(self._own_issues ^ self._issues):
-            yield self._write(KeyKind.ISSUES, name, IssueDocument("") if name in self._own_issues else None)
+        for name in sorted(self._own_issues.keys() | self._issues.keys()):
+            reason = self._own_issues.get(name)
+            if reason != self._issues.get(name):
+                yield self._write(KeyKind.ISSUES, name, None if reason is None else IssueDocument(reason))
 
     def _state_documents(self, now_s: float, written: Written) -> Iterator[tuple[str, StateDocument | None]]:
         changed, self._services.changed_states = self._services.changed_states, set()
@@ -145,13 +171,15 @@ class Publisher:
         self, changed: dict[str, StateDocument | None], now_s: float, lease_id: int, written: Written
     ) -> Write:
         """About the states that the registry has after the other writes."""
-        statuses = {**self._states, **{id_: document.status for id_, document in changed.items() if document}}
-        ages_s = {
-            id_: (status, now_s - evidence_at_s(state))
-            for id_, status in statuses.items()
-            if not (id_ in changed and changed[id_] is None) and (state := self._services.published(id_)) is not None
-        }
-        return self._write(KeyKind.EVIDENCE, "", evidence_document(ages_s, written), lease_id)
+        statuses = {**self._states}
+        for service_id, document in changed.items():
+            _set(statuses, service_id, None if document is None else document.status)
+        states = {service_id: (status, self._age_s(service_id, now_s)) for service_id, status in statuses.items()}
+        return self._write(KeyKind.EVIDENCE, "", evidence_document(states, written), lease_id)
+
+    def _age_s(self, service_id: str, now_s: float) -> float:
+        state = self._services.published(service_id)
+        return math.inf if state is None else now_s - evidence_at_s(state)
 
     def _write(self, kind: KeyKind, name: str, document: RegistryDocument | None, lease_id: int = 0) -> Write:
         match kind:
@@ -171,7 +199,19 @@ def _state_document(state: ServiceState, now_s: float, written: Written) -> Stat
         status=state.status,
         reason=state.reason,
         code=state.code,
-        age_s=max(0.0, now_s - evidence_at_s(state)),
-        since_age_s=max(0.0, now_s - state.since_s),
+        age_s=_rounded_up_s(now_s - evidence_at_s(state)),
+        since_age_s=_rounded_up_s(now_s - state.since_s),
         written=written,
     )
+
+
+def _rounded_up_s(age_s: float) -> float:
+    """In milliseconds: evidence does not become younger."""
+    return max(0.0, math.ceil(age_s * 1000) / 1000)
+
+
+def _set(items: dict[str, V], name: str, value: V | None) -> None:
+    if value is None:
+        items.pop(name, None)
+    else:
+        items[name] = value

@@ -29,6 +29,7 @@ from svcnode.core.errors import (
     RegistryLeaseLostError,
     RegistryRestoredError,
 )
+from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.probes import is_loaded, load_kinds, scheme_of
@@ -70,16 +71,17 @@ class Replica:
     ) -> None:
         self._node = node
         self._settings = settings
-        self._client = _make_client(settings) if client is None else client
+        self._client = EtcdClient.at(settings.registry, settings.tls) if client is None else client
         self._on_synced = on_synced
         self._root = node_root(settings.registry.prefix, node.identity.node_name)
         self._instance = secrets.token_hex(8)
         self._wake = asyncio.Event()
-        self._evidence_due_at_s = -math.inf
+        self._evidence_due_at_s = self._keep_alive_due_at_s = -math.inf
         self._lease: Lease | None = None
         self._is_synced = self._has_seen_itself = False
         self._problems: dict[str, str] = {}  # by loop
         self._foreign_issues: frozenset[str] = frozenset()
+        self._loaded_schemes: set[str] = set()
         self._importer = DaemonCall("drivers of shared services")
         self.view = RegistryView(self._root, self._client.fences.written_after_s)
         self.services = SharedServices(
@@ -91,6 +93,7 @@ class Replica:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         unsubscribe = self._node.subscribe(lambda _: self._publish_issues())
+        self._publish_issues()
         task = asyncio.create_task(self._run(), name="sharing")
         task.add_done_callback(log_failure)
         try:
@@ -111,7 +114,8 @@ class Replica:
             try:
                 async with self._client:
                     try:
-                        await self._run_loops()
+                        while True:
+                            await self._run_loops()
                     finally:
                         await self._leave()
             except RegistryError as exc:  # the files of TLS cannot be read
@@ -119,29 +123,38 @@ class Replica:
                 await asyncio.sleep(backoff.next_delay_s())
 
     async def _run_loops(self) -> None:
+        """Until etcd has other data than before. Then all loops begin again."""
         self._set_problem("client", "")
-        async with asyncio.TaskGroup() as group:
-            for name, step in {
-                "follow": self._follow,
-                "publish": self._publish,
-                "keep alive": self._keep_alive,
-                "tick": self._tick,
-            }.items():
-                group.create_task(self._repeat(name, step), name=f"sharing: {name}")
+        loops = {
+            "follow": self._follow,
+            "publish": self._publish,
+            "keep alive": self._keep_alive,
+            "tick": self._tick,
+        }
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, step in loops.items():
+                    group.create_task(self._repeat(name, step), name=f"sharing: {name}")
+        except* RegistryRestoredError as restored:
+            self._start_again(str(restored.exceptions[0]))
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         backoff = Backoff()
         while True:
             try:
                 await step()
-            except RegistryRestoredError as exc:
-                self._start_again(str(exc))
+            except RegistryRestoredError:
+                raise
             except RegistryError as exc:
                 self._set_problem(name, str(exc))
-                await asyncio.sleep(backoff.next_delay_s())
+            except Exception as exc:  # an error of this program: the node must not stop following the registry
+                log.exception("internal error in sharing", extra={"event": "internal_error"})
+                self._set_problem(name, f"internal error: {exc!r}")
             else:
                 self._set_problem(name, "")
                 backoff.reset()
+                continue
+            await asyncio.sleep(backoff.next_delay_s())
 
     async def _leave(self) -> None:
         """So that the others need not wait for the end of the lease."""
@@ -157,6 +170,7 @@ class Replica:
         result = await self._client.range(self._root)
         self.view.replace_all(result.kvs)
         self._publisher.compare(self.view)
+        self._wake.set()
         await self._apply_view()
         self._set_synced()
         self._set_problem("follow", "")
@@ -183,10 +197,12 @@ class Replica:
         return revision
 
     async def _apply_view(self) -> None:
+        await self._load_drivers()
         changes = self.view.take_changes()
-        if changes.services or changes.replicas:
-            await self._load_drivers()
+        self._publisher.check(self.view, changes)
         self.services.update(changes)
+        if self.services.changed_definitions or self.services.changed_states:
+            self._wake.set()
         if changes.issues:
             self._apply_issues()
         if changes.replicas:
@@ -194,10 +210,12 @@ class Replica:
 
     async def _load_drivers(self) -> None:
         """In a thread: an import may take a second."""
-        probes = (service.definition.options.get("probe") for service in self.view.services())
-        missing = {scheme for probe in probes if probe and not is_loaded(scheme := scheme_of(probe))}
+        schemes = {scheme_of(probe) for probe in self.view.changed_probes()} - {""}
+        missing = {scheme for scheme in schemes - self._loaded_schemes if not is_loaded(scheme)}
+        self._loaded_schemes |= schemes
         if missing:
-            await self._importer.call(partial(load_kinds, missing))
+            with suppress(ThreadStartError):  # then they are imported when the probes are made
+                await self._importer.call(partial(load_kinds, missing))
 
     def _instance_in_view(self) -> str | None:
         replica = self.view.replicas.get(self._settings.replica)
@@ -213,9 +231,11 @@ class Replica:
 
     def _start_again(self, problem: str) -> None:
         """etcd has other data than before. The list stays as it is until the replicas have written theirs again."""
-        log.warning("%s; the services stay as they are for %g s", problem, self._settings.lease_s)
+        text = "registry: %s; the services stay as they are for %g s"
+        log.warning(text, problem, self._settings.lease_s, extra={"event": "registry_restored"})
         self.view = RegistryView(self._root, self._client.fences.written_after_s)
         self.services.set_view(self.view, frozen_until_s=self._node.now_s() + self._settings.lease_s)
+        self._has_seen_itself = False
         self._end_lease()
 
     # ---- publish
@@ -223,19 +243,26 @@ class Replica:
     async def _publish(self) -> None:
         await self._wait_for_changes()
         if self._has_seen_itself and self._instance_in_view() not in (self._instance, None):
+            self._end_lease()
             raise RegistryError(
                 f"another process has joined as replica {self._settings.replica!r}; set another name with replica in "
                 "[sharing], and restart"
             )
-        if self._lease is None:
-            await self._client.delete(self._publisher.states_root, is_prefix=True)
-            self._lease = await self._client.grant_lease(math.ceil(self._settings.lease_s))
+        lease = self._lease or await self._join()
         now_s = self._node.now_s()
         is_evidence_due = now_s >= self._evidence_due_at_s
-        writes = self._publisher.take_writes(now_s, self._lease.id, self._written(now_s), with_evidence=is_evidence_due)
+        writes = self._publisher.take_writes(now_s, lease.id, self._written(now_s), with_evidence=is_evidence_due)
         await self._write(writes)
         if is_evidence_due:
             self._evidence_due_at_s = now_s + EVIDENCE_INTERVAL_S
+
+    async def _join(self) -> Lease:
+        """States that an earlier process of this replica has left are not of this one."""
+        await self._client.delete(self._publisher.states_root, is_prefix=True)
+        self._lease = lease = await self._client.grant_lease(math.ceil(self._settings.lease_s))
+        self._keep_alive_due_at_s = self._next_keep_alive_s()
+        self._publisher.leave()
+        return lease
 
     async def _wait_for_changes(self) -> None:
         """Or until evidence is due."""
@@ -251,32 +278,38 @@ class Replica:
                 for write in writes[:MAX_OPERATIONS]:
                     self._publisher.commit(write)
                 writes = writes[MAX_OPERATIONS:]
-        except RegistryError as exc:
-            self._publisher.put_back(writes)
-            self._wake.set()
-            if isinstance(exc, RegistryLeaseLostError):
-                self._end_lease()
+        except RegistryLeaseLostError:
+            self._end_lease()
             raise
+        finally:
+            self._publisher.put_back(writes)
+            if writes:
+                self._wake.set()
 
     def _written(self, now_s: float) -> Written:
         """The revision that this replica has just learned, and when."""
         latest = self._client.fences.latest
         assert latest is not None, "the response to the grant of the lease had a revision"
-        return Written(latest.revision, max(0.0, now_s - latest.received_at_s))
+        elapsed_s = max(0.0, now_s - latest.received_at_s)
+        return Written(latest.revision, math.floor(elapsed_s * 1000) / 1000)  # evidence does not become younger
 
     def _end_lease(self) -> None:
         self._lease = None
-        self._has_seen_itself = False
         self._publisher.leave()
         self._wake.set()
 
     # ---- keep alive, tick
 
     async def _keep_alive(self) -> None:
-        await asyncio.sleep(self._settings.lease_s / 3 * random.uniform(0.8, 1.0))  # noqa: S311  jitter
+        await asyncio.sleep(self._keep_alive_due_at_s - asyncio.get_running_loop().time())
         lease = self._lease
         if lease is not None and await self._client.keep_alive(lease.id) <= 0 and self._lease is lease:
             self._end_lease()
+        self._keep_alive_due_at_s = self._next_keep_alive_s()
+
+    def _next_keep_alive_s(self) -> float:
+        jitter = random.uniform(0.8, 1.0)  # noqa: S311  the replicas must not write at the same time
+        return asyncio.get_running_loop().time() + self._settings.lease_s / 3 * jitter
 
     async def _tick(self) -> None:
         await asyncio.sleep(TICK_S)
@@ -286,8 +319,9 @@ class Replica:
     # ---- issues and problems
 
     def _publish_issues(self) -> None:
-        self._publisher.set_issues(issue for issue in self._node.condition.issues if issue not in self._foreign_issues)
-        self._wake.set()
+        own = (issue for issue in self._node.condition.issues if issue not in self._foreign_issues)
+        if self._publisher.set_issues(own):
+            self._wake.set()
 
     def _apply_issues(self) -> None:
         own = replica_owner(self._settings.replica)
@@ -313,8 +347,3 @@ class Replica:
             log.warning("registry: %s", problem, extra={"event": "registry_problem", "problem": problem})
         elif before and not self._problems:
             log.info("registry: no problem any more", extra={"event": "registry_recovered"})
-
-
-def _make_client(settings: SharingSettings) -> EtcdClient:
-    registry = settings.registry
-    return EtcdClient(registry.endpoints, username=registry.username, password=registry.password, tls=settings.tls)

@@ -107,12 +107,14 @@ def _merged(agreeing: Sequence[ObservedState], evidence_at_s: float, needed: int
 def newest_report(reports: Sequence[ObservedState]) -> MergedState | None:
     """Of a service that reports by itself. A report of unknown time is older than the others, and is never Up.
 
-    The ttl is applied by the node, as to all states.
+    The ttl is applied by the node, as to all states. A service that is Down, maybe because no report comes, is Down for
+    as long as its observer has this state.
     """
     newest = max(reports, key=report_order, default=None)
     if newest is None or (newest.status is Status.UP and newest.evidence_at_s is None):
         return None
-    return MergedState(newest.status, newest.reason, newest.code, newest.evidence_at_s, newest.since_s)
+    at_s = newest.known_at_s or newest.evidence_at_s if newest.status is Status.DOWN else newest.evidence_at_s
+    return MergedState(newest.status, newest.reason, newest.code, at_s, newest.since_s)
 
 
 def report_order(report: ObservedState) -> tuple[float, int]:

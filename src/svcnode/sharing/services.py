@@ -13,6 +13,7 @@ result is the state of the node if this replica is the only observer, and one vo
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -21,11 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core import state_machine
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import DuplicateServiceError, SvcnodeError
+from svcnode.core.errors import DuplicateServiceError, InvalidValueError, SvcnodeError
 from svcnode.core.model import MAX_STALE_AFTER_S, ChangeKind, Outcome, Policy, ServiceState, Status
 from svcnode.definition import Definition, define
 from svcnode.probes import make_probe
-from svcnode.sharing.format import replica_of, service_document
+from svcnode.sharing.format import replica_of, replica_owner, service_document
 from svcnode.sharing.rules import merged_state, observers, renewal_due_at_s, report_order, service_state
 from svcnode.sharing.view import ObservedState
 
@@ -39,10 +40,27 @@ if TYPE_CHECKING:
     from svcnode.sharing.rules import MergedState
     from svcnode.sharing.view import RegistryView, SharedService, ViewChanges
 
+log = logging.getLogger("svcnode.sharing")
+
 
 class _OwnService(NamedTuple):
     definition: Definition
     position: int
+    document: ServiceDocument | None  # to publish; None: other replicas could not read it
+
+
+class _Source(NamedTuple):
+    """Where the evidence of a service comes from. Evidence from another source says nothing about it."""
+
+    kind: str
+    probe: object = None  # as written; None if it is restricted
+
+
+class _SourceChange(NamedTuple):
+    """States that observers wrote before this revision are from the old source. They expire, so this rule ends."""
+
+    revision: float
+    until_s: float
 
 
 class _Checked(NamedTuple):
@@ -64,14 +82,19 @@ class SharedServices:
         self._node = node
         self._view = view
         self._replica = replica
+        self._owner = replica_owner(replica)
         self._default_observers = default_observers
         self._on_change = on_change
         self._own: dict[str, _OwnService] = {}
         self._positions = count()
         self._observers: dict[str, tuple[str, ...]] = {}
+        self._sources: dict[str, _Source] = {}
+        self._source_changes: dict[str, _SourceChange] = {}
         self._checked: dict[str, _Checked] = {}
         self._reported: dict[str, ServiceState] = {}  # of the services that report to this replica
         self._renewal_due_at_s: dict[str, float] = {}  # of the services that others observe
+        self._undecided: set[str] = set()  # that are Initializing until there is newer evidence
+        self._has_newer_evidence = False
         self._frozen_until_s = -math.inf
         self.changed_definitions: set[str] = set()  # to be published
         self.changed_states: set[str] = set()  # to be published
@@ -86,14 +109,14 @@ class SharedServices:
         service_id = definition.service.id
         if service_id in self._own:
             raise DuplicateServiceError(service_id)
-        self._own[service_id] = _OwnService(definition, next(self._positions))
+        self._set_own(definition, next(self._positions))
         self._apply_own(service_id)
         if registered_at_s is not None:
             self._node.set_registered_at(service_id, registered_at_s)
 
     def replace(self, definition: Definition) -> None:
         service_id = definition.service.id
-        self._own[service_id] = self._own[service_id]._replace(definition=definition)
+        self._set_own(definition, self._own[service_id].position)
         self._apply_own(service_id)
 
     def deregister(self, service_id: str) -> None:
@@ -103,10 +126,14 @@ class SharedServices:
         self._apply_own(service_id)
 
     def set_default_observers(self, default_observers: int) -> None:
-        if default_observers != self._default_observers:
-            self._default_observers = default_observers
-            self.changed_definitions.update(self._own)
-            self._on_change()
+        if default_observers == self._default_observers:
+            return
+        self._default_observers = default_observers
+        for definition, position, _ in list(self._own.values()):
+            self._set_own(definition, position)
+        self._sync(self._own)
+        self.changed_definitions.update(self._own)
+        self._on_change()
 
     def own_ids(self) -> frozenset[str]:
         return frozenset(self._own)
@@ -114,12 +141,23 @@ class SharedServices:
     def document(self, service_id: str) -> ServiceDocument | None:
         """The own definition to publish; None if there is none."""
         own = self._own.get(service_id)
-        if own is None or own.definition.options is None:
+        return None if own is None else own.document
+
+    def _set_own(self, definition: Definition, position: int) -> None:
+        self._own[definition.service.id] = _OwnService(definition, position, self._make_document(definition, position))
+
+    def _make_document(self, definition: Definition, position: int) -> ServiceDocument | None:
+        if definition.options is None:
             return None
-        options = dict(own.definition.options)
-        if own.definition.probe_config is not None:
+        service_id, options = definition.service.id, dict(definition.options)
+        if definition.probe_config is not None:
             options.setdefault("observers", self._default_observers)
-        return service_document(service_id, options, own.position)
+        try:
+            return service_document(service_id, options, position)
+        except SvcnodeError as exc:
+            extra = {"event": "service_not_shared", "service": service_id}
+            log.warning("service %s cannot be shared with the other replicas: %s", service_id, exc, extra=extra)
+            return None
 
     def _apply_own(self, service_id: str) -> None:
         self._sync([service_id])
@@ -136,6 +174,7 @@ class SharedServices:
 
     def update(self, changes: ViewChanges) -> None:
         """After a change of the view."""
+        self._has_newer_evidence |= bool(changes.renewed)
         if changes.replicas:
             self._sync_all()
         elif changes.services:
@@ -150,7 +189,9 @@ class SharedServices:
         if self._frozen_until_s != -math.inf and now_s >= self._frozen_until_s:
             self._frozen_until_s = -math.inf
             self._sync_all()
-        self._merge([service_id for service_id, due_at_s in self._renewal_due_at_s.items() if due_at_s <= now_s])
+        due = [service_id for service_id, due_at_s in self._renewal_due_at_s.items() if due_at_s <= now_s]
+        self._merge([*due, *(self._undecided if self._has_newer_evidence else ())])
+        self._has_newer_evidence = False
 
     def observers_of(self, service_id: str) -> tuple[str, ...]:
         return self._observers.get(service_id, ())
@@ -212,9 +253,15 @@ class SharedServices:
     def _set_reported(self, service_id: str, state: ServiceState) -> None:
         before = self._reported.get(service_id)
         self._reported[service_id] = state
+        if self._node_policy(service_id).stale_code == ReasonCode.REGISTRY_LOST:
+            self._sync([service_id])  # from now on, this replica applies the ttl
         if before is None or _shown(before) != _shown(state):
             self.changed_states.add(service_id)
             self._on_change()
+
+    def _node_policy(self, service_id: str) -> Policy:
+        found = self._node.find(service_id)
+        return Policy() if found is None else found[0].policy
 
     def _reports_here(self, service_id: str) -> bool:
         own = self._own.get(service_id)
@@ -238,7 +285,7 @@ class SharedServices:
 
     def _sync_one(self, service_id: str) -> bool:
         """False if there is no such service."""
-        shared, own = self._view.service(service_id), self._own.get(service_id)
+        shared, own = self._shared(service_id), self._own.get(service_id)
         is_frozen = self._node.now_s() < self._frozen_until_s
         if shared is not None and (own is not None or service_id in self._node or not is_frozen):
             self._sync_shared(shared, own)
@@ -248,35 +295,62 @@ class SharedServices:
             return is_frozen and service_id in self._node
         return True
 
+    def _shared(self, service_id: str) -> SharedService | None:
+        """A service as in the registry after the next writes of this replica: etcd may be away for long."""
+        shared, document = self._view.service(service_id), self.document(service_id)
+        if shared is None:
+            return None
+        if document is None:
+            owners = tuple(owner for owner in shared.owners if owner != self._owner)
+            return shared._replace(owners=owners) if owners else None
+        if document != self._view.definition(service_id, self._owner):
+            owners = tuple(sorted({*shared.owners, self._owner}))
+            return shared._replace(definition=document, owners=owners, revision=0)
+        return shared
+
     def _sync_shared(self, shared: SharedService, own: _OwnService | None) -> None:
         service_id, document = shared.id, shared.definition
         self._observers[service_id] = names = observers(shared, {*self._view.replicas, self._replica})
+        self._set_source(service_id, _source(document), shared.revision or math.inf, document.valid_s)
         if not document.is_checked:
             self._apply(Definition(self._reported_service(shared)))
         elif self._replica not in names:
             self._apply(Definition(_from_registry(document.service, document.valid_s)))
-        elif own is not None:
-            self._apply(Definition(document.service, own.definition.probe_config))
         else:
-            self._sync_foreign_probe(service_id, document)
+            self._sync_checked(service_id, document, own)
 
-    def _sync_foreign_probe(self, service_id: str, document: ServiceDocument) -> None:
-        """This replica checks a service that it does not own."""
+    def _sync_checked(self, service_id: str, document: ServiceDocument, own: _OwnService | None) -> None:
+        """This replica checks the service, with its own probe if it has the same one, or if the probe is restricted."""
+        probe_config = None if own is None else own.definition.probe_config
+        is_same = own is not None and own.document is not None and own.document.options == document.options
         try:
-            probe_config = _probe_config(service_id, document)
-        except SvcnodeError as exc:  # as without its driver: by the vote of this replica, the service is not Up
-            self._apply(Definition(document.service))
-            reason, code = f"{self._replica} cannot check it: {exc}", ReasonCode.DRIVER_MISSING
-            self._set_checked(service_id, self._initial_state()._replace(reason=reason, code=code))
+            if probe_config is None or not (is_same or document.restricted):
+                probe_config = _probe_config(service_id, document)
+        except SvcnodeError as exc:
+            reason = f"{self._replica} cannot check it: {exc}"
+            self._apply(Definition(document.service), unchecked_reason=reason)
         else:
             self._apply(Definition(document.service, probe_config))
 
     def _sync_unpublished(self, service_id: str, definition: Definition) -> None:
-        """This replica checks its own service until the registry says who does."""
+        """This replica checks its own service until the registry says which one does."""
         checked_by = (definition.options or {}).get("checked_by")
         is_observer = not checked_by or self._replica in checked_by
         self._observers[service_id] = (self._replica,) if is_observer else ()
+        document = self.document(service_id)
+        source = _Source("not shared") if document is None else _source(document)
+        self._set_source(service_id, source, math.inf, 0.0)
         self._apply(definition if is_observer else definition._replace(probe_config=None))
+
+    def _set_source(self, service_id: str, source: _Source, revision: float, valid_s: float) -> None:
+        change = self._source_changes.get(service_id)
+        if self._sources.get(service_id, source) != source:
+            self._source_changes[service_id] = _SourceChange(revision, self._node.now_s() + valid_s)
+            self._set_checked(service_id, self._initial_state())
+            self._node.mirror({service_id: self._initial_state()})
+        elif change is not None and revision < change.revision == math.inf:  # the own definition has been written
+            self._source_changes[service_id] = change._replace(revision=revision)
+        self._sources[service_id] = source
 
     def _reported_service(self, shared: SharedService) -> Service:
         """Who receives the reports applies the ttl. Others notice only that no report comes from the registry."""
@@ -290,7 +364,8 @@ class SharedServices:
             is_received = newest.observer == self._replica or newest in self._view.reports(shared.id)
         return document.service if is_received else _from_registry(document.service, document.valid_s)
 
-    def _apply(self, definition: Definition) -> None:
+    def _apply(self, definition: Definition, unchecked_reason: str = "") -> None:
+        """With a reason, this replica ought to check the service, and cannot: by its vote, the service is not Up."""
         service_id, probe_config = definition.service.id, definition.probe_config
         found = self._node.find(service_id)
         if found is None:
@@ -301,7 +376,10 @@ class SharedServices:
                 self._node.replace(definition, keeps_state=True)
             if probe_config is not None and old_config is not None and probe_config.probe != old_config.probe:
                 self._set_checked(service_id, self._initial_state())
-        self._update_checked(service_id, is_checked=probe_config is not None)
+        if unchecked_reason:
+            self._set_unchecked(service_id, unchecked_reason)
+        else:
+            self._update_checked(service_id, is_checked=probe_config is not None)
 
     def _update_checked(self, service_id: str, *, is_checked: bool) -> None:
         if not is_checked:
@@ -318,12 +396,20 @@ class SharedServices:
         self._on_change()
         self._merge([service_id])
 
+    def _set_unchecked(self, service_id: str, reason: str) -> None:
+        checked = self._checked.get(service_id)
+        if checked is None or checked.state.reason != reason:
+            state = self._initial_state()._replace(reason=reason, code=ReasonCode.DRIVER_MISSING)
+            self._set_checked(service_id, state)
+
     def _initial_state(self) -> ServiceState:
         return state_machine.initial_state(self._node.now_s())
 
     def _remove(self, service_id: str) -> None:
         self._observers.pop(service_id, None)
-        self._renewal_due_at_s.pop(service_id, None)
+        self._sources.pop(service_id, None)
+        self._source_changes.pop(service_id, None)
+        self._forget_renewal(service_id)
         self._update_checked(service_id, is_checked=False)
         if service_id in self._node:
             self._node.deregister(service_id)
@@ -349,13 +435,13 @@ class SharedServices:
             state = self._decide(service_id, before, now_s)
             if state is not None:
                 states[service_id] = state
-            self._set_renewal_due(service, state or before)
+            self._set_renewal_due(service, state or before, is_decided=state is not None)
         if states:
             self._node.mirror(states)
 
     def _decide(self, service_id: str, before: ServiceState, now_s: float) -> ServiceState | None:
         """None: the node keeps its state."""
-        shared, checked = self._view.service(service_id), self._checked.get(service_id)
+        shared, checked = self._shared(service_id), self._checked.get(service_id)
         if self._observers.get(service_id) == (self._replica,) and checked is not None:
             return checked.state if checked.has_vote else None
         merged = None if shared is None else self._merged(shared, now_s)
@@ -365,10 +451,17 @@ class SharedServices:
         names = self._observers[shared.id]
         if shared.definition.is_checked:
             observations = [self._observation(name, shared.id) for name in names]
-            states = [state for state in observations if state is not None]
+            states = [state for state in observations if state is not None and self._is_of_source(shared.id, state)]
         else:
             states = [*self.observed(shared.id)]
         return merged_state(shared, states, len(names), now_s)
+
+    def _is_of_source(self, service_id: str, state: ObservedState) -> bool:
+        """Whether the observer knew the current source of evidence."""
+        change = self._source_changes.get(service_id)
+        if change is None or state.observer == self._replica or state.mod_revision > change.revision:
+            return True
+        return change.revision != math.inf and self._node.now_s() >= change.until_s
 
     def _observation(self, replica: str, service_id: str) -> ObservedState | None:
         is_own = replica == self._replica
@@ -380,16 +473,23 @@ class SharedServices:
         if state is None:
             return None
         at_s = evidence_at_s(state)
-        return ObservedState(self._replica, state.status, state.reason, state.code, at_s, state.since_s, 0)
+        now_s = self._node.now_s()
+        return ObservedState(self._replica, state.status, state.reason, state.code, at_s, state.since_s, 0, now_s)
 
-    def _set_renewal_due(self, service: Service, state: ServiceState) -> None:
+    def _set_renewal_due(self, service: Service, state: ServiceState, *, is_decided: bool) -> None:
         valid_s = service.policy.stale_after_s or service.policy.ttl_s
+        self._forget_renewal(service.id)
         if valid_s is None or self._observers.get(service.id) == (self._replica,):
-            self._renewal_due_at_s.pop(service.id, None)
-        elif state.status is Status.INITIALIZING:
-            self._renewal_due_at_s[service.id] = -math.inf
+            return
+        if state.status is Status.INITIALIZING and not is_decided:
+            self._undecided.add(service.id)
         else:
-            self._renewal_due_at_s[service.id] = renewal_due_at_s(evidence_at_s(state), valid_s)
+            at_s = self._node.now_s() if state.status is Status.INITIALIZING else evidence_at_s(state)
+            self._renewal_due_at_s[service.id] = renewal_due_at_s(at_s, valid_s)
+
+    def _forget_renewal(self, service_id: str) -> None:
+        self._renewal_due_at_s.pop(service_id, None)
+        self._undecided.discard(service_id)
 
 
 def evidence_at_s(state: ServiceState) -> float:
@@ -403,7 +503,15 @@ def _shown(state: ServiceState) -> tuple[Status, str]:
     return state.status, state.code
 
 
+def _source(document: ServiceDocument) -> _Source:
+    if document.fixed_status is not None:
+        return _Source("fixed")
+    return _Source("checked", document.options.get("probe")) if document.is_checked else _Source("reported")
+
+
 def _probe_config(service_id: str, document: ServiceDocument) -> ProbeConfig | None:
+    if document.restricted:
+        raise InvalidValueError("its probe is not in the registry, and not in the configuration of this replica")
     options = {name: value for name, value in document.options.items() if name not in ("observers", "checked_by")}
     return define(service_id, **{**options, "probe": make_probe(options["probe"], environ={})}).probe_config
 

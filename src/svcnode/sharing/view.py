@@ -47,6 +47,7 @@ class SharedService(NamedTuple):
     definition: ServiceDocument  # of the owner that wrote last
     owners: tuple[str, ...]
     rank: tuple[int, int]  # its place in the list: the oldest create_revision, and the position at that owner
+    revision: int = 0  # at which the definition was written
 
     @property
     def owner_replicas(self) -> frozenset[str]:
@@ -63,6 +64,7 @@ class ObservedState(NamedTuple):
     evidence_at_s: float | None  # None: unknown, so it does not count
     since_s: float | None
     mod_revision: int
+    known_at_s: float | None = None  # when the observer still had this state, at the earliest; None: unknown
 
 
 class SharedIssue(NamedTuple):
@@ -126,18 +128,17 @@ class _ReplicaStates:
         return True
 
     def get(self, service_id: str) -> ObservedState | None:
-        state = self.states.get(service_id)
-        if state is None or (renewed_at_s := self._renewed_at_s(service_id, state)) is None:
+        state, record = self.states.get(service_id), self._record
+        if state is None or record is None or record.mod_revision < state.mod_revision:
             return state
-        known_at_s = state.evidence_at_s
-        return state._replace(evidence_at_s=renewed_at_s if known_at_s is None else max(known_at_s, renewed_at_s))
-
-    def _renewed_at_s(self, service_id: str, state: ObservedState) -> float | None:
-        record = self._record
-        if record is None or record.mod_revision < state.mod_revision or service_id not in record.positions:
-            return None
-        age_s = decode_age_s(record.ages[record.positions[service_id]])
-        return None if age_s is None else record.composed_at_s - age_s
+        position = record.positions.get(service_id)
+        age_s = None if position is None else decode_age_s(record.ages[position])
+        if age_s is None:
+            return state
+        renewed_at_s = record.composed_at_s - age_s
+        at_s = state.evidence_at_s
+        at_s = renewed_at_s if at_s is None else max(at_s, renewed_at_s)
+        return state._replace(evidence_at_s=at_s, known_at_s=record.composed_at_s)
 
 
 class RegistryView:
@@ -178,6 +179,10 @@ class RegistryView:
         """What an owner has in the registry, by service id."""
         return {id_: owners[owner].document for id_, owners in self._definitions.items() if owner in owners}
 
+    def definition(self, service_id: str, owner: str) -> ServiceDocument | None:
+        definition = self._definitions.get(service_id, {}).get(owner)
+        return None if definition is None else definition.document
+
     def issues(self) -> tuple[SharedIssue, ...]:
         return tuple(SharedIssue(name, owner, reason) for (name, owner), reason in sorted(self._issues.items()))
 
@@ -190,10 +195,10 @@ class RegistryView:
         found = (self.observed(replica, service_id) for replica in sorted(self._states))
         return tuple(state for state in found if state is not None)
 
-    def observed_ids(self, replica: str) -> frozenset[str]:
-        """The services of which the replica publishes a state."""
+    def observed_statuses(self, replica: str) -> dict[str, Status]:
+        """Of the services of which the replica publishes a state."""
         states = self._states.get(replica)
-        return frozenset() if states is None else frozenset(states.states)
+        return {} if states is None else {id_: state.status for id_, state in states.states.items()}
 
     def reports(self, service_id: str) -> tuple[ObservedState, ...]:
         """Of clients without a replica."""
@@ -207,6 +212,11 @@ class RegistryView:
     def ignored_counts(self) -> dict[IgnoredKind, int]:
         counts = Counter(ignored.kind for ignored in self._ignored.values())
         return {kind: counts[kind] for kind in IgnoredKind}
+
+    def changed_probes(self) -> list[object]:
+        """As written, of the services that `take_changes` will give."""
+        found = (self._services.get(service_id) for service_id in self._changed_services)
+        return [service.definition.options.get("probe") for service in found if service is not None]
 
     def take_changes(self) -> ViewChanges:
         changes = ViewChanges(
@@ -228,25 +238,30 @@ class RegistryView:
     # ---- changing
 
     def replace_all(self, kvs: Iterable[KeyValue]) -> None:
-        """Make the view equal to a range. Keys that have not changed keep their dates."""
+        """Make the view equal to a range. Keys that have not changed keep their dates.
+
+        If a key has a lower revision than before, etcd was restored from a snapshot, and nothing of before counts.
+        """
         evidence_root = f"{self._root}{KeyKind.EVIDENCE}/"
         # Records of evidence last: they are about the states.
         ordered = sorted(kvs, key=lambda kv: (kv.key.startswith(evidence_root), kv.mod_revision))
-        for key in self._mod_revisions.keys() - {kv.key for kv in ordered}:
+        known = self._mod_revisions
+        is_restored = any(kv.mod_revision < known.get(kv.key, 0) for kv in ordered)
+        for key in [*known] if is_restored else known.keys() - {kv.key for kv in ordered}:
             self._remove(key)
         for kv in ordered:
-            self._put(kv)
+            if kv.mod_revision != known.get(kv.key):
+                self._put(kv)
 
     def apply(self, event: Event) -> None:
         """Events are applied in the order of their revisions; one that is known already changes nothing."""
         if event.put is not None:
-            self._put(event.put)
+            if event.mod_revision > self._mod_revisions.get(event.key, -1):
+                self._put(event.put)
         elif event.mod_revision > self._mod_revisions.get(event.key, event.mod_revision):
             self._remove(event.key)
 
     def _put(self, kv: KeyValue) -> None:
-        if kv.mod_revision <= self._mod_revisions.get(kv.key, -1):
-            return
         parsed = parse_entry(self._root, kv.key, kv.value)
         if isinstance(parsed, Ignored) or kv.key in self._ignored:
             self._remove(kv.key)
@@ -321,7 +336,9 @@ class RegistryView:
             return
         _, shown = max(owners.items(), key=lambda item: (item[1].mod_revision, item[0]))
         rank = min((definition.create_revision, definition.document.position) for definition in owners.values())
-        self._services[service_id] = SharedService(service_id, shown.document, tuple(sorted(owners)), rank)
+        self._services[service_id] = SharedService(
+            service_id, shown.document, tuple(sorted(owners)), rank, shown.mod_revision
+        )
 
     def _observed_state(self, replica: str, document: StateDocument, mod_revision: int) -> ObservedState:
         composed_at_s = self._composed_at_s(document.written, mod_revision)
@@ -329,7 +346,14 @@ class RegistryView:
         if composed_at_s is not None:
             evidence_at_s, since_s = composed_at_s - document.age_s, composed_at_s - document.since_age_s
         return ObservedState(
-            replica, document.status, document.reason, document.code, evidence_at_s, since_s, mod_revision
+            replica,
+            document.status,
+            document.reason,
+            document.code,
+            evidence_at_s,
+            since_s,
+            mod_revision,
+            composed_at_s,
         )
 
     def _renew(self, replica: str, document: EvidenceDocument, mod_revision: int) -> None:

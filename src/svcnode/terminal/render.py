@@ -180,7 +180,7 @@ def node_row(snapshot: NodeSnapshot, symbols: Symbols) -> list[Text]:
     identity = snapshot.identity
     return [
         health_cell(snapshot, symbols),
-        _truncated_cell(identity.node_name if identity else "-", _MAX_NAME, symbols, "bold"),
+        _truncated_cell(snapshot.node_name or "-", _MAX_NAME, symbols, "bold"),
         _truncated_cell(identity.node_version if identity else "-", _MAX_VERSION, symbols),
         Text(up_count(snapshot.services)),
         sanitized_text(snapshot.url, "dim"),

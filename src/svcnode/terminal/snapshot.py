@@ -7,7 +7,7 @@ import math
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import (
@@ -25,7 +25,7 @@ from svcnode.terminal.loop_lag import LoopLagMonitor
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from svcnode.client import AsyncClient, BackingService, Identity
+    from svcnode.client import BackingService, Identity
 
 # All nodes at once, as far as the limit of open files allows: a node that hangs uses its slot for the whole timeout.
 MAX_CONCURRENT_NODES = 1000
@@ -52,6 +52,13 @@ _OVERALL_HEALTH = {
 }
 
 
+class RegistryEntry(NamedTuple):
+    """What a registry says of the node at a URL."""
+
+    node: str
+    remark: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSnapshot:
     """The responses of a node; None for a response that is missing."""
@@ -64,7 +71,15 @@ class NodeSnapshot:
     interrupted: str = ""  # set if Ctrl-C stopped the requests; not a fault of the node
     deviations: tuple[str, ...] = ()
     prefix_remark: str = ""  # set if the node answers under another prefix than the first one
+    in_registry: RegistryEntry | None = None  # if the URL comes from a registry
     duration_s: float = 0.0
+
+    @property
+    def node_name(self) -> str:
+        """ "" if it is not known."""
+        if self.identity is not None:
+            return self.identity.node_name
+        return "" if self.in_registry is None else self.in_registry.node
 
     @property
     def lacks_identity(self) -> bool:
@@ -102,19 +117,39 @@ class NodeSnapshot:
     def remarks(self) -> tuple[str, ...]:
         """Possible faults. They may be intended: a node may ignore a service with impact none, or check no service."""
         remarks = [self.prefix_remark] if self.prefix_remark else []
+        if self.in_registry is not None and self.errors:
+            remarks.append(self.in_registry.remark)
         not_up = sum(service.status in (Status.DOWN, Status.INITIALIZING) for service in self.services or ())
         if self.health is Health.HEALTHY and not_up:
             remarks.append(f"health is 200, but {not_up} service{' is' if not_up == 1 else 's are'} not Up")
         return tuple(remarks)
 
 
+class NodeClient(Protocol):
+    """What a snapshot needs of an `AsyncClient`."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def root(self) -> str: ...
+    @property
+    def deviations(self) -> tuple[str, ...]: ...
+    async def identity(self) -> Identity: ...
+    async def health(self) -> Health: ...
+    async def services(self) -> tuple[BackingService, ...]: ...
+    async def aclose(self) -> None: ...
+
+
 class NodeSource:
     """The client of a node, and the client of the same node under another prefix, which is tried if all is 404."""
 
-    def __init__(self, client: AsyncClient, other: AsyncClient | None = None) -> None:
+    def __init__(
+        self, client: NodeClient, other: NodeClient | None = None, *, in_registry: RegistryEntry | None = None
+    ) -> None:
         self.client = client
         self.other = other
         self.prefix_remark = ""
+        self.in_registry = in_registry
 
     async def use_other(self) -> None:
         """From now on, request only the other prefix."""
@@ -177,7 +212,7 @@ class _SnapshotTask:
         tasks = self._tasks.values()
         return len(tasks) == len(_PATHS) and all(task.done() and _is_not_found(task.exception()) for task in tasks)
 
-    async def _try_other_prefix(self, other: AsyncClient) -> None:
+    async def _try_other_prefix(self, other: NodeClient) -> None:
         first_tasks, self._tasks, self._client = self._tasks, {}, other
         await self._request_all()
         if any(task.done() and _is_from_node(task.exception()) for task in self._tasks.values()):
@@ -214,6 +249,7 @@ class _SnapshotTask:
             interrupted="" if self._is_complete else self._interrupted_text(is_partial=bool(data or errors)),
             deviations=client.deviations,
             prefix_remark=self.source.prefix_remark,
+            in_registry=self.source.in_registry,
             duration_s=self._duration_s,
             **data,
         )

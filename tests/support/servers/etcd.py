@@ -148,6 +148,10 @@ class EtcdServer(RealServer):
     def withdraw(self, prefix: str) -> None:
         self._change_users("role/revoke", {"role": "reader", **_under(prefix)})
 
+    def set_password(self, password: str) -> None:
+        """Of the user of the URL."""
+        self._change_users("user/changepw", {"name": USER, "password": password})
+
     def _change_users(self, path: str, body: Mapping[str, object]) -> None:
         _, login = self.call("/v3/auth/authenticate", {"name": "root", "password": ROOT_PASSWORD})
         code, answer = self.call(f"/v3/auth/{path}", body, token=login["token"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 
 def urls(*arguments: str) -> list[str]:
-    return [source.client.url for source in sources_from(parsed(*arguments))]
+    return [source.client.url for source in asyncio.run(sources_from(parsed(*arguments)))]
 
 
 def test_nodes_have_the_order_of_the_arguments() -> None:

@@ -218,7 +218,7 @@ def test_a_replica_that_is_gone_takes_its_states_with_it(keys: RegistryKeys) -> 
     keys.leave("a")
     for event in keys.events[done:]:
         view.apply(event)
-    assert (view.observed("a", "db"), view.observed_by_all("db"), view.observed_ids("a")) == (None, (), frozenset())
+    assert (view.observed("a", "db"), view.observed_by_all("db"), view.observed_statuses("a")) == (None, (), {})
 
 
 def test_every_report_is_a_heartbeat(keys: RegistryKeys) -> None:
@@ -367,7 +367,8 @@ class ViewMachine(RuleBasedStateMachine):
         for mine, known in zip(
             other.observed_by_all(service_id), self.by_events.observed_by_all(service_id), strict=True
         ):
-            assert mine._replace(evidence_at_s=None) == known._replace(evidence_at_s=None)
+            undated = {"evidence_at_s": None, "known_at_s": None}
+            assert mine._replace(**undated) == known._replace(**undated)
             assert mine.evidence_at_s is not None
             assert known.evidence_at_s is not None
             assert mine.evidence_at_s <= known.evidence_at_s < self.keys.revision

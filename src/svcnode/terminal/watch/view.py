@@ -265,7 +265,9 @@ def _recency(changed_s: float | None) -> float:
 
 def display_name(node: WatchedNode) -> str:
     """The name of the node; its address if the name is not known yet."""
-    return node.identity.node_name if node.identity is not None else node.url.partition("://")[2]
+    if node.identity is not None:
+        return node.identity.node_name
+    return (node.snapshot.node_name if node.snapshot is not None else "") or node.url.partition("://")[2]
 
 
 def state_text(node: WatchedNode) -> str:

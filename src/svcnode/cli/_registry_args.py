@@ -1,0 +1,119 @@
+"""The arguments of commands that use the registry of a node on several machines, and the clients made from them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from svcnode.config import Override, find_file, load_registry
+from svcnode.config.registration import define_registered
+from svcnode.core.errors import InvalidValueError, RegistryError
+from svcnode.core.model import validate_service_id, validate_text
+from svcnode.sharing.client import RegistryClient
+from svcnode.sharing.etcd import EtcdClient
+from svcnode.sharing.format import MAX_NAME_CHARS, REPLICA_OWNER, node_root, service_document
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+    from svcnode.config.sharing import RegistrySettings
+
+T = TypeVar("T")
+
+DEFAULT_OWNER_SUFFIX = "-client"
+_FLAGS = ("registry", "tls", "ca", "client_certificate", "client_key")  # each is a key of [sharing]
+
+
+def registry_settings(arguments: argparse.Namespace) -> RegistrySettings:
+    """With --registry, the file is not read: it may be of another node. The environment is."""
+    given = {key: value for key in _FLAGS if (value := getattr(arguments, key))}
+    flags = [Override(("sharing", key), value, f"--{key.replace('_', '-')}") for key, value in given.items()]
+    file = None if arguments.registry or not hasattr(arguments, "config") else find_file(arguments.config)
+    return load_registry(file, os.environ, flags)
+
+
+def valid_name(flag: str, name: str) -> str:
+    """A name that becomes a part of keys."""
+    try:
+        validate_text("the name", name)
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"{flag}: {exc}") from exc
+    if len(name) > MAX_NAME_CHARS:
+        raise InvalidValueError(f"{flag}: the name has at most {MAX_NAME_CHARS} characters, not {len(name)}")
+    return name
+
+
+@asynccontextmanager
+async def open_registry(arguments: argparse.Namespace) -> AsyncIterator[tuple[EtcdClient, RegistrySettings]]:
+    settings = registry_settings(arguments)
+    with registry_errors():
+        async with EtcdClient.at(settings.registry, settings.tls) as etcd:
+            yield etcd, settings
+
+
+@contextmanager
+def registry_errors() -> Iterator[None]:
+    """The errors of etcd say only the endpoint."""
+    try:
+        yield
+    except RegistryError as exc:
+        raise type(exc)(f"registry: {exc}") from exc
+
+
+def service_client(arguments: argparse.Namespace) -> BlockingRegistryClient:
+    owner = f"{socket.gethostname()}{DEFAULT_OWNER_SUFFIX}" if arguments.owner is None else arguments.owner
+    if valid_name("--owner", owner).startswith(REPLICA_OWNER):
+        raise InvalidValueError(f'--owner: must not begin with "{REPLICA_OWNER}", as the owners that are replicas do')
+    if arguments.node is None:
+        raise InvalidValueError("--registry: which node? Name it with --node")
+    settings = registry_settings(arguments)
+    root = node_root(settings.registry.prefix, valid_name("--node", arguments.node))
+    return BlockingRegistryClient(EtcdClient.at(settings.registry, settings.tls), root, owner)
+
+
+class BlockingRegistryClient:
+    """The calls of `svcnode.control.Client` by which a service is registered and reported. Thread-safe."""
+
+    def __init__(self, etcd: EtcdClient, root: str, owner: str) -> None:
+        self._etcd = etcd
+        self._client = RegistryClient(etcd, root, owner)
+        self._lock = threading.Lock()
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_open:
+            self._runner.run(self._etcd.__aexit__())
+        self._runner.close()
+
+    def register(self, service_id: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        definition = define_registered(service_id, options, None, os.environ)
+        document = service_document(service_id, definition.options or {}, 0)
+        revision = self._call(lambda: self._client.register(service_id, document))
+        return {"id": service_id, "revision": revision}
+
+    def deregister(self, service_id: str) -> None:
+        validate_service_id(service_id)
+        self._call(lambda: self._client.deregister(service_id))
+
+    def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
+        validate_service_id(service_id)
+        self._call(lambda: self._client.report(service_id, status, reason, code))
+
+    def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        with self._lock, registry_errors():
+            return self._runner.run(self._call_connected(call))
+
+    async def _call_connected(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if not self._is_open:  # not before: `run` starts its command although the files of TLS are missing
+            await self._etcd.__aenter__()
+            self._is_open = True
+        return await call()

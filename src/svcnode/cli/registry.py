@@ -1,0 +1,209 @@
+"""`svcnode registry check | show | forget`: the registry of a node on several machines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from svcnode.cli._args import CommandParser, add_config_option, add_registry_tls_options, utf8_text
+from svcnode.cli._registry_args import open_registry, valid_name
+from svcnode.cli.output import show
+from svcnode.config import find_file, load
+from svcnode.core.errors import InvalidValueError, RegistryError
+from svcnode.core.text import join_first, sanitize
+from svcnode.sharing.check import Level, check_configuration, check_registry
+from svcnode.sharing.client import forget_replica, read_nodes
+from svcnode.sharing.format import KeyKind, node_root, parse_key, replica_of
+from svcnode.sharing.rules import observers
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from svcnode.config.sharing import RegistrySettings
+    from svcnode.sharing.check import Finding
+    from svcnode.sharing.etcd import EtcdClient
+    from svcnode.sharing.view import RegistryView, SharedService
+
+GAP = "  "
+
+
+class _Action(NamedTuple):
+    help: str
+    description: str
+    run: Callable[[EtcdClient, RegistrySettings, argparse.Namespace], Awaitable[int]]
+
+
+def configure(parser: CommandParser) -> None:
+    parser.description = "Check the registry of a node on several machines, show its content, or remove a lost replica."
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
+    for name, action in _ACTIONS.items():
+        child = commands.add_parser(name, help=action.help, description=action.description, allow_abbrev=False)
+        add_config_option(child)
+        add = child.add_argument
+        add("--registry", metavar="URL", help="such as etcd://10.0.0.1:2379 (default: [sharing] of the configuration)")
+        add("--node", type=utf8_text, metavar="NAME", help="name of the node (default: the one of the configuration)")
+        add("--ca", metavar="FILE", help="with --tls: PEM file of the certificate authority to trust")
+        add_registry_tls_options(child)
+        if name == "show":
+            add("--json", action="store_true", help="one JSON object")
+        if name == "forget":
+            add("replica", type=utf8_text, metavar="REPLICA", help="name of a replica that is gone for good")
+        child.set_defaults(action=action.run, parser=child)
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    return asyncio.run(_run(arguments))
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    async with open_registry(arguments) as (etcd, settings):
+        node = settings.node_name if arguments.node is None else valid_name("--node", arguments.node)
+        return int(await arguments.action(etcd, settings._replace(node_name=node), arguments))
+
+
+def _table(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
+    """Aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield indent + GAP.join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+# ---- check
+
+
+async def _check(etcd: EtcdClient, settings: RegistrySettings, arguments: argparse.Namespace) -> int:
+    node = settings.node_name
+    findings = await check_registry(etcd, settings.registry, node)
+    if arguments.registry is None and not _has_failed(findings):
+        configuration = load(find_file(arguments.config), os.environ)
+        assert configuration.sharing is not None, "the registry is from this configuration"
+        definitions = [service.definition for service in configuration.services]
+        content = await read_nodes(etcd, settings.registry.prefix, configuration.node_name)
+        view = content.nodes[configuration.node_name]
+        findings += check_configuration(configuration.sharing, configuration.node_name, definitions, view)
+    show(f"registry {settings.registry}", sys.stdout)
+    rows = [(finding.level.value, finding.subject, sanitize(finding.text)) for finding in findings]
+    show("\n".join(_table(rows, GAP)), sys.stdout)
+    return int(_has_failed(findings))
+
+
+def _has_failed(findings: Sequence[Finding]) -> bool:
+    return any(finding.level is Level.FAILED for finding in findings)
+
+
+# ---- show
+
+
+async def _show(etcd: EtcdClient, settings: RegistrySettings, arguments: argparse.Namespace) -> int:
+    """All nodes, or the one that is named with --node."""
+    content = await read_nodes(etcd, settings.registry.prefix, arguments.node)
+    nodes = [_node_fields(name, view) for name, view in sorted(content.nodes.items())]
+    if arguments.json:
+        fields = {"registry": str(settings.registry), "nodes": nodes, "foreign_keys": content.foreign_keys}
+        show(json.dumps(fields), sys.stdout)
+        return 0
+    lines = [line for node in nodes for line in _node_lines(node)]
+    lines += (f"ignored {sanitize(key)}: it belongs to no node" for key in content.foreign_keys)
+    show("\n".join(lines) if lines else f"{settings.registry} has no node", sys.stdout)
+    return 0
+
+
+def _node_fields(name: str, view: RegistryView) -> dict[str, Any]:
+    return {
+        "name": name,
+        "replicas": [
+            {"name": replica, "url": document.url, "software": document.software}
+            for replica, document in sorted(view.replicas.items())
+        ],
+        "services": [_service_fields(service, view) for service in view.services()],
+        "issues": [issue._asdict() for issue in view.issues()],
+        "ignored": [{"key": key, **ignored._asdict()} for key, ignored in sorted(view.ignored.items())],
+    }
+
+
+def _service_fields(service: SharedService, view: RegistryView) -> dict[str, Any]:
+    definition = service.definition
+    source = "probe" if definition.is_checked else "reports" if definition.fixed_status is None else "fixed status"
+    gone = sorted(service.owner_replicas - view.replicas.keys())
+    return {
+        "id": service.id,
+        "name": definition.service.name,
+        "status_from": source,
+        "restricted": definition.restricted,
+        "owners": list(service.owners),
+        "gone_replicas": gone,
+        "observers": list(observers(service, view.replicas)) if definition.is_checked else [],
+    }
+
+
+def _node_lines(node: dict[str, Any]) -> Iterator[str]:
+    yield f"{sanitize(node['name'])}: replicas: {len(node['replicas'])}, services: {len(node['services'])}"
+    replicas = [(one["name"], one["url"] or "-", one["software"]) for one in node["replicas"]]
+    if replicas:
+        yield from _table([("REPLICA", "URL", "SOFTWARE"), *(tuple(map(sanitize, row)) for row in replicas)], GAP)
+    services = [tuple(map(sanitize, _service_row(service))) for service in node["services"]]
+    if services:
+        yield from _table([("SERVICE", "OWNERS", "STATUS FROM"), *services], GAP)
+    for issue in node["issues"]:
+        reason = f": {issue['reason']}" if issue["reason"] else ""
+        yield sanitize(f"{GAP}issue {issue['name']} of {issue['owner']}{reason}")
+    for ignored in node["ignored"]:
+        yield sanitize(f"{GAP}ignored {ignored['key']}: {ignored['reason']}")
+
+
+def _service_row(service: dict[str, Any]) -> tuple[str, str, str]:
+    gone = set(service["gone_replicas"])
+    owners = [f"{owner} (gone)" if replica_of(owner) in gone else owner for owner in service["owners"]]
+    source = service["status_from"]
+    if source == "probe":
+        source = f"checks by {', '.join(service['observers'])}" if service["observers"] else "no replica can check it"
+    return service["id"], ", ".join(owners), f"{source} (restricted)" if service["restricted"] else source
+
+
+# ---- forget
+
+
+async def _forget(etcd: EtcdClient, settings: RegistrySettings, arguments: argparse.Namespace) -> int:
+    node = settings.node_name
+    if node is None:
+        raise InvalidValueError("which node? Name it with --node, or with name in [node] of the configuration")
+    root = node_root(settings.registry.prefix, node)
+    keys = await forget_replica(etcd, root, arguments.replica)
+    if not keys:
+        raise RegistryError(f"{node} has no services and no issues of a replica {arguments.replica}")
+    parsed = [key for key in (parse_key(root, key) for key in keys) if key is not None]
+    services = [key.names[0] for key in parsed if key.kind is KeyKind.SERVICES]
+    issues = [key.names[0] for key in parsed if key.kind is KeyKind.ISSUES]
+    texts = [
+        f"{kind}: {join_first(names, 10)}" for kind, names in (("services", services), ("issues", issues)) if names
+    ]
+    show(sanitize(f"forgot the replica {arguments.replica} of {node}; {'; '.join(texts)}"), sys.stdout)
+    return 0
+
+
+_EXIT_CODES = "Exit code: 0 done, 1 the registry refuses it or cannot be reached, 2 another error."
+_ACTIONS = {
+    "check": _Action(
+        "check that the registry can be used",
+        "Check the endpoints, the login, the permissions, the keys and the size of the registry, and show what this "
+        "configuration would write. Nothing is written. "
+        "Exit code: 0 it can be used, 1 it cannot, 2 another error.",
+        _check,
+    ),
+    "show": _Action(
+        "show nodes, replicas and services",
+        f"Show the nodes in the registry, their replicas, services and issues, and the keys that are ignored. "
+        f"{_EXIT_CODES}",
+        _show,
+    ),
+    "forget": _Action(
+        "remove what a lost replica has left",
+        "Remove the services and issues of a replica that is gone for good. Services that others have, too, stay. "
+        f"It is refused while the replica is live. {_EXIT_CODES}",
+        _forget,
+    ),
+}

@@ -1,0 +1,201 @@
+"""Whether the registry can be used, and what a replica would write. Writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from svcnode.core.errors import RegistryCompactedError, RegistryError, RegistryLoginError
+from svcnode.core.text import join_first
+from svcnode.sharing.client import read_nodes
+from svcnode.sharing.etcd_json import Compare, Put
+from svcnode.sharing.format import (
+    FORMAT_VERSION,
+    MAX_REVISION,
+    NAME_COUNTS,
+    IgnoredKind,
+    encode_key,
+    node_root,
+    replica_owner,
+    service_document,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from svcnode.core.address import RegistryAddress
+    from svcnode.definition import Definition
+    from svcnode.sharing import SharingSettings
+    from svcnode.sharing.client import RegistryContent
+    from svcnode.sharing.etcd import EtcdClient
+    from svcnode.sharing.etcd_json import MemberStatus
+    from svcnode.sharing.view import RegistryView
+
+LARGE_DATABASE_BYTES = 1_000_000_000  # the default quota of etcd is 2 GB
+LONG_HISTORY = 1_000_000  # revisions; a replica writes about one per second
+MAX_NAMES = 10  # in a text
+
+
+class Level(Enum):
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+class Finding(NamedTuple):
+    level: Level
+    subject: str
+    text: str
+
+
+async def check_registry(etcd: EtcdClient, registry: RegistryAddress, node: str | None) -> list[Finding]:
+    """The checks up to the first one that fails, because the others would fail with it."""
+    members = await _member_statuses(etcd)
+    reached = [status for status in members.values() if not isinstance(status, RegistryError)]
+    findings = [_member_finding(endpoint, status, is_fatal=not reached) for endpoint, status in members.items()]
+    if not reached:
+        return findings
+    if len({status.header.cluster_id for status in reached}) > 1:
+        text = "the endpoints are members of different clusters; name the members of one"
+        return [*findings, Finding(Level.FAILED, "cluster", text)]
+    try:
+        content = await read_nodes(etcd, registry.prefix, node)
+    except RegistryError as exc:
+        return [*findings, _access_failure("read", exc)]
+    if registry.username:
+        findings.append(Finding(Level.OK, "login", f"as {registry.username}"))
+    findings += [_read_finding(content, registry, node), await _write_finding(etcd, registry, node)]
+    return [*findings, *_format_findings(content), *await _history_findings(etcd, registry, reached)]
+
+
+async def _member_statuses(etcd: EtcdClient) -> dict[str, MemberStatus | RegistryError]:
+    async def ask(index: int) -> MemberStatus | RegistryError:
+        try:
+            return await etcd.status(etcd.endpoints[index])
+        except RegistryError as exc:
+            return exc
+
+    statuses = await asyncio.gather(*map(ask, range(len(etcd.endpoints))))
+    return dict(zip(map(str, etcd.endpoints), statuses, strict=True))
+
+
+def _member_finding(endpoint: str, status: MemberStatus | RegistryError, *, is_fatal: bool) -> Finding:
+    """A cluster works without some of its members."""
+    if isinstance(status, RegistryError):
+        return Finding(Level.FAILED if is_fatal else Level.WARNING, endpoint, str(status).removeprefix(f"{endpoint}: "))
+    role = "leader" if status.leader_id == status.header.member_id else "follower"
+    text = f"etcd {status.version}, {role if status.leader_id else 'no leader'}, database {_size(status.db_bytes)}"
+    if status.errors or not status.leader_id:
+        return Finding(Level.WARNING, endpoint, "; ".join([text, *status.errors]))
+    return Finding(Level.OK, endpoint, text)
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.0f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
+
+
+def _access_failure(subject: str, exc: RegistryError) -> Finding:
+    return Finding(Level.FAILED, "login" if isinstance(exc, RegistryLoginError) else subject, str(exc))
+
+
+def _read_finding(content: RegistryContent, registry: RegistryAddress, node: str | None) -> Finding:
+    if node is not None:
+        return Finding(Level.OK, "read", node_root(registry.prefix, node))
+    nodes = join_first(sorted(content.nodes), MAX_NAMES) if content.nodes else "none"
+    return Finding(Level.OK, "read", f"{registry.prefix}, nodes: {nodes}")
+
+
+async def _write_finding(etcd: EtcdClient, registry: RegistryAddress, node: str | None) -> Finding:
+    """A transaction whose condition is never true: etcd checks permissions and space, and writes nothing."""
+    if node is None:
+        return Finding(Level.NOTE, "write", "not checked: name the node with --node")
+    root = node_root(registry.prefix, node)
+    keys = [encode_key(root, kind, *["check"] * count) for kind, count in NAME_COUNTS.items()]
+    try:
+        await etcd.txn([Put(key, b"{}") for key in keys], [Compare(keys[0], MAX_REVISION)])
+    except RegistryError as exc:
+        return _access_failure("write", exc)
+    return Finding(Level.OK, "write", root)
+
+
+def _format_findings(content: RegistryContent) -> Iterator[Finding]:
+    views = content.nodes.values()
+    yield Finding(Level.OK, "format", f"version {FORMAT_VERSION}, keys: {content.key_count}")
+    for kind in IgnoredKind:
+        keys = sorted(key for view in views for key, ignored in view.ignored.items() if ignored.kind is kind)
+        keys += content.foreign_keys if kind is IgnoredKind.UNKNOWN_KEY else []
+        if keys:
+            text = f"{kind.value}, keys: {len(keys)}, ignored; svcnode registry show lists them"
+            yield Finding(Level.WARNING, "format", text)
+
+
+async def _history_findings(
+    etcd: EtcdClient, registry: RegistryAddress, members: Sequence[MemberStatus]
+) -> list[Finding]:
+    findings = []
+    largest = max(status.db_bytes for status in members)
+    if largest > LARGE_DATABASE_BYTES:
+        text = f"the database has {_size(largest)}; the default quota is 2 GB, and a full etcd refuses all writes"
+        findings.append(Finding(Level.WARNING, "size", f"{text}; compact and defragment it"))
+    if await _has_long_history(etcd, registry):
+        text = f"more than {LONG_HISTORY:,} revisions are not compacted; start etcd with --auto-compaction-retention=1h"
+        findings.append(Finding(Level.WARNING, "history", text))
+    return findings
+
+
+async def _has_long_history(etcd: EtcdClient, registry: RegistryAddress) -> bool:
+    key = node_root(registry.prefix, "check")
+    revision = (await etcd.fence(key)).revision - LONG_HISTORY
+    if revision < 1:
+        return False
+    try:
+        await etcd.range(key, at_revision=revision)
+    except RegistryCompactedError:
+        return False
+    return True
+
+
+# ---- what a replica would write
+
+
+def check_configuration(
+    sharing: SharingSettings, node: str, definitions: Iterable[Definition], view: RegistryView
+) -> Iterator[Finding]:
+    """`view` is that of the node."""
+    replica, owner = sharing.replica, replica_owner(sharing.replica)
+    documents = {
+        definition.service.id: service_document(definition.service.id, definition.options, position)
+        for position, definition in enumerate(definitions)
+        if definition.options is not None
+    }
+    yield Finding(Level.NOTE, "writes", f"of {node}: replicas/{replica}, evidence/{replica}, states/{replica}/…")
+    if documents:
+        ids = join_first(list(documents), MAX_NAMES)
+        yield Finding(Level.NOTE, "writes", f"services/…/{owner}, services: {len(documents)}: {ids}")
+    if restricted := [service_id for service_id, document in documents.items() if document.restricted]:
+        text = "only replicas that have them in their own file check them, and their probes are not written"
+        yield Finding(Level.NOTE, "restricted", f"{join_first(restricted, MAX_NAMES)}: {text}")
+    if removed := sorted(view.definitions(owner).keys() - documents.keys()):
+        text = (
+            "in the registry, and not in this file: removed when this replica joins, unless its control socket has them"
+        )
+        yield Finding(Level.NOTE, "writes", f"{join_first(removed, MAX_NAMES)}: {text}")
+    yield _replica_finding(sharing, view)
+    if not sharing.url:
+        text = "others do not know how to reach this replica; set url in [sharing], or an address in [server] listen"
+        yield Finding(Level.WARNING, "url", text)
+
+
+def _replica_finding(sharing: SharingSettings, view: RegistryView) -> Finding:
+    live = view.replicas.get(sharing.replica)
+    if live is None:
+        return Finding(Level.OK, "replica", f"{sharing.replica} is not live")
+    if live.url == sharing.url:
+        return Finding(Level.OK, "replica", f"{sharing.replica} is live, with the url of this configuration")
+    url = f"the url {live.url}" if live.url else "no url"
+    text = (
+        f"{sharing.replica} is live, with {url}: another process has this name; set another with replica in [sharing]"
+    )
+    return Finding(Level.WARNING, "replica", text)

@@ -1,0 +1,192 @@
+"""Clients of the registry that are no replicas: they register and report services, or read all nodes.
+
+What a client writes belongs to its owner, by default its host: `services/{id}/{owner}` and `reports/{id}/{owner}`. A
+call that returns has succeeded as a transaction of etcd.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from svcnode.core.codes import ReasonCode, known_code
+from svcnode.core.errors import ControlError, RegistryError
+from svcnode.sharing.etcd_json import Compare, Delete, Put
+from svcnode.sharing.format import (
+    REPORTED_STATUS,
+    Ignored,
+    IgnoredKind,
+    KeyKind,
+    ReportDocument,
+    encode_document,
+    encode_key,
+    node_of,
+    node_root,
+    nodes_root,
+    replica_owner,
+)
+from svcnode.sharing.view import RegistryView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from svcnode.sharing.etcd import EtcdClient
+    from svcnode.sharing.etcd_json import KeyValue
+    from svcnode.sharing.format import ServiceDocument
+    from svcnode.sharing.view import SharedService
+
+MAX_ATTEMPTS = 5  # of a transaction that fails because another client has changed the service
+MAX_OPERATIONS = 100  # per transaction; the default limit of etcd is 128
+BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409  # as over the control socket
+
+
+class RegisteredService(NamedTuple):
+    """A service in the registry, at the time of a request."""
+
+    shared: SharedService | None  # None: it has no valid definition
+    newest: KeyValue | None  # the definition that is shown
+    own: KeyValue | None  # the definition of this owner
+    own_problem: Ignored | None  # why the definition of this owner is ignored
+
+
+class RegistryClient:
+    """Registers and reports services of one node, for one owner.
+
+    Raises `ControlError` with the status that the control socket has for the same error, or `RegistryError`.
+    """
+
+    def __init__(self, etcd: EtcdClient, root: str, owner: str) -> None:
+        self._etcd = etcd
+        self._root = root
+        self._owner = owner
+
+    async def register(self, service_id: str, document: ServiceDocument) -> int:
+        """Register or replace the service; returns the revision of the registry."""
+
+        def operations(found: RegisteredService) -> list[Put | Delete]:
+            replicas = sorted(found.shared.owner_replicas) if found.shared else []
+            if replicas:
+                raise ControlError(CONFLICT, f"this service belongs to the replica {replicas[0]}; change it there")
+            self._check_version(found)
+            put = Put(self._own_key(service_id), encode_document(document))
+            keeps_report = found.own is not None and not document.is_checked
+            return [put] if keeps_report else [put, Delete(self._report_key(service_id))]
+
+        return await self._change(service_id, operations)
+
+    async def deregister(self, service_id: str) -> None:
+        def operations(found: RegisteredService) -> list[Put | Delete]:
+            if found.own is None:
+                owners = ", ".join(found.shared.owners) if found.shared else ""
+                others = f"; its owners: {owners}" if owners else ""
+                raise ControlError(NOT_FOUND, f"{self._owner} has not registered this service{others}")
+            self._check_version(found)
+            is_last = found.shared is None or found.shared.owners == (self._owner,)
+            reports = Delete(self._reports_root(service_id), is_prefix=True)
+            return [Delete(self._own_key(service_id)), reports if is_last else Delete(self._report_key(service_id))]
+
+        await self._change(service_id, operations)
+
+    async def report(self, service_id: str, status: str, reason: str = "", code: str | None = None) -> None:
+        """Report the status of a service that any owner has registered with a ttl."""
+        if code is not None and known_code(code) != code:
+            raise ControlError(BAD_REQUEST, "code must be a reason code, or begin with x_")
+        document = ReportDocument(REPORTED_STATUS[status], reason, code or ReasonCode.REPORTED)
+
+        def operations(found: RegisteredService) -> list[Put | Delete]:
+            if found.shared is None:
+                raise ControlError(NOT_FOUND, "Service not found")
+            definition = found.shared.definition
+            if definition.is_checked or definition.fixed_status is not None:
+                text = "this service has a probe or a fixed status, which alone sets its status"
+                raise ControlError(CONFLICT, text)
+            return [Put(self._report_key(service_id), encode_document(document))]
+
+        await self._change(service_id, operations)
+
+    async def _change(self, service_id: str, operations: Callable[[RegisteredService], list[Put | Delete]]) -> int:
+        """Nothing is written if the service has changed since it was read: then it is read again."""
+        for _ in range(MAX_ATTEMPTS):
+            found = await self._read(service_id)
+            own_key = self._own_key(service_id)
+            compares = {own_key: Compare(own_key, found.own.mod_revision if found.own else 0)}
+            if found.newest is not None:
+                compares[found.newest.key] = Compare(found.newest.key, found.newest.mod_revision)
+            result = await self._etcd.txn(operations(found), compares.values())
+            if result.succeeded:
+                return result.header.revision
+        raise RegistryError(f"{service_id}: other clients change this service all the time; try again")
+
+    async def _read(self, service_id: str) -> RegisteredService:
+        kvs = (await self._etcd.range(self._root_of(KeyKind.SERVICES, service_id))).kvs
+        view = _view_of(self._root, kvs)
+        own_key = self._own_key(service_id)
+        valid = (kv for kv in kvs if kv.key not in view.ignored)
+        return RegisteredService(
+            shared=view.service(service_id),
+            newest=max(valid, key=lambda kv: kv.mod_revision, default=None),
+            own=next((kv for kv in kvs if kv.key == own_key), None),
+            own_problem=view.ignored.get(own_key),
+        )
+
+    def _check_version(self, found: RegisteredService) -> None:
+        if found.own_problem is not None and found.own_problem.kind is IgnoredKind.NEWER_VERSION:
+            text = f"a newer version of svcnode has registered this service ({found.own_problem.reason}); use that one"
+            raise ControlError(CONFLICT, text)
+
+    def _own_key(self, service_id: str) -> str:
+        return encode_key(self._root, KeyKind.SERVICES, service_id, self._owner)
+
+    def _report_key(self, service_id: str) -> str:
+        return encode_key(self._root, KeyKind.REPORTS, service_id, self._owner)
+
+    def _reports_root(self, service_id: str) -> str:
+        return self._root_of(KeyKind.REPORTS, service_id)
+
+    def _root_of(self, kind: KeyKind, service_id: str) -> str:
+        return encode_key(self._root, kind, service_id, "-").removesuffix("-")
+
+
+# ---- all nodes
+
+
+class RegistryContent(NamedTuple):
+    """All keys of all nodes. The views date nothing: whether a state is still valid is not known."""
+
+    nodes: dict[str, RegistryView]  # by name
+    foreign_keys: list[str]  # that belong to no node
+    key_count: int
+
+
+async def read_nodes(etcd: EtcdClient, prefix: str, node: str | None = None) -> RegistryContent:
+    """With `node`, only this one, whether it has keys or not."""
+    root = nodes_root(prefix) if node is None else node_root(prefix, node)
+    kvs_of: dict[str, list[KeyValue]] = {} if node is None else {node: []}
+    foreign_keys = []
+    kvs = (await etcd.range(root)).kvs
+    for kv in kvs:
+        name = node_of(prefix, kv.key)
+        if name is None:
+            foreign_keys.append(kv.key)
+        else:
+            kvs_of.setdefault(name, []).append(kv)
+    views = {name: _view_of(node_root(prefix, name), found) for name, found in kvs_of.items()}
+    return RegistryContent(views, foreign_keys, len(kvs))
+
+
+async def forget_replica(etcd: EtcdClient, root: str, replica: str) -> list[str]:
+    """Delete the definitions and issues of a replica that is gone, and return their keys. Refused while it is live."""
+    view, owner = _view_of(root, (await etcd.range(root)).kvs), replica_owner(replica)
+    services = [encode_key(root, KeyKind.SERVICES, service_id, owner) for service_id in view.definitions(owner)]
+    issues = [encode_key(root, KeyKind.ISSUES, issue.name, owner) for issue in view.issues() if issue.owner == owner]
+    keys = [*services, *issues]
+    is_gone = Compare(encode_key(root, KeyKind.REPLICAS, replica), 0)
+    for start in range(0, max(1, len(keys)), MAX_OPERATIONS):
+        if not (await etcd.txn(map(Delete, keys[start : start + MAX_OPERATIONS]), [is_gone])).succeeded:
+            raise RegistryError(f"the replica {replica} is live; stop it first")
+    return keys
+
+
+def _view_of(root: str, kvs: Iterable[KeyValue]) -> RegistryView:
+    view = RegistryView(root, lambda _: None)
+    view.replace_all(kvs)
+    return view

@@ -1,0 +1,388 @@
+"""Random faults in a node with several replicas, in virtual time.
+
+`python -m tests.stress.sharing_model` runs 30 minutes per seed. Replicas are killed, stopped, suspended, cut off from
+etcd in one or both directions, or from the backends; etcd is slow, suspended, stopped, full, compacted, or restored
+from an old snapshot, or denies access; backends go down; services are registered, changed and removed. At every step:
+
+* No node says that a service is Up if no check, or no report, of the last `stale_after` seconds succeeded.
+
+At the end of each round all faults end. Then, within `SETTLE_S`:
+
+* All replicas have the same list, and it has every service that a replica or a client has registered, and no other.
+* All statuses are true, and each service is checked by as many replicas as it says.
+"""
+
+# ruff: noqa: T201  a command-line program
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from svcnode.core.model import Status
+from svcnode.sharing.format import Entry, KeyKind, parse_entry, replica_of
+from tests.support.etcd_simulation import DELAY_S
+from tests.support.replica_simulation import ROOT, Options, Process, Simulation, simulated_probes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPLICAS = ("a", "b", "c", "d")
+CHECKED_IDS = tuple(f"s{number}" for number in range(8))
+REPORTED_IDS = ("h0", "h1")
+CLIENT = "client"
+ROUND_S = 90.0
+SETTLE_S = 60.0
+BEAT_S = 2.0
+TTL_S = 8.0
+STALE_AFTER_S = 7.0
+MAX_STEP_S = 4.0
+
+
+class Model:
+    """The replicas, and what is true of the services."""
+
+    def __init__(self, seed: int) -> None:
+        random.seed(seed)  # the delays between attempts
+        self.rng = random.Random(seed)
+        self.simulation = Simulation(seed)
+        self.simulation.after_step = self.check_safety
+        self.counts = Counter[str]()
+        self.own: dict[str, dict[str, Options]] = {name: {} for name in REPLICAS}
+        self.clock_s = {name: self.rng.uniform(0, 1e6) for name in REPLICAS}
+        self.silent: set[str] = set()  # services that send no reports
+        self.beat_s: dict[str, float] = {}
+        self.snapshot = self.simulation.etcd.snapshot()
+        self.next_beat_s = 0.0
+        for name in REPLICAS:
+            self.own[name]["shared"] = self.checked_options("shared")
+        for name in REPLICAS:
+            self.start(name)
+        self.faults: tuple[Callable[[], None], ...] = (
+            self.kill,
+            self.stop,
+            self.restart,
+            self.restart,
+            self.suspend,
+            self.resume,
+            self.cut,
+            self.cut,
+            self.mend,
+            self.slow,
+            self.change_backend,
+            self.change_backend,
+            self.isolate,
+            self.silence,
+            self.add,
+            self.add,
+            self.redefine,
+            self.remove,
+            self.define,
+            self.undefine,
+            self.change_etcd,
+            self.restore,
+            self.compact,
+        )
+
+    # ---- the run
+
+    def run(self, duration_s: float) -> None:
+        while self.simulation.now_s < duration_s:
+            end_s = self.simulation.now_s + ROUND_S
+            while self.simulation.now_s < end_s:
+                fault = self.rng.choice(self.faults)
+                self.counts[fault.__name__] += 1
+                fault()
+                self.wait(self.rng.uniform(0, MAX_STEP_S))
+            self.heal()
+            self.wait(SETTLE_S)
+            self.check_convergence()
+            self.counts["rounds"] += 1
+
+    def wait(self, duration_s: float) -> None:
+        end_s = self.simulation.now_s + duration_s
+        while self.next_beat_s <= end_s:
+            self.simulation.run_for(max(0.0, self.next_beat_s - self.simulation.now_s))
+            self.send_beats()
+            self.next_beat_s += BEAT_S
+        self.simulation.run_for(end_s - self.simulation.now_s)
+
+    def send_beats(self) -> None:
+        for service_id in REPORTED_IDS:
+            receivers = [process for process in self.running() if service_id in process.services]
+            if receivers and service_id not in self.silent:
+                self.beat_s[service_id] = self.simulation.now_s
+                self.rng.choice(receivers).beat(service_id)
+
+    def alive(self) -> list[Process]:
+        return [process for process in self.simulation.processes.values() if process.is_alive]
+
+    def running(self) -> list[Process]:
+        return [process for process in self.alive() if not process.is_suspended]
+
+    # ---- faults of replicas
+
+    def start(self, name: str) -> None:
+        self.simulation.start(name, dict(self.own[name]), clock_s=self.clock_s[name])
+
+    def kill(self) -> None:
+        if len(self.alive()) > 1:
+            self.rng.choice(self.alive()).kill()
+
+    def stop(self) -> None:
+        if len(self.running()) > 1:
+            process = self.rng.choice(self.running())
+            process.stop()
+            self.wait(self.rng.uniform(0, 3))
+            process.kill()
+
+    def restart(self) -> None:
+        for process in list(self.simulation.processes.values()):
+            if not process.is_alive:
+                self.clock_s[process.name] = self.rng.uniform(0, 1e6)  # a new machine
+                self.start(process.name)
+                return
+
+    def suspend(self) -> None:
+        if self.running():
+            self.rng.choice(self.running()).suspend()
+
+    def resume(self) -> None:
+        for process in self.alive():
+            if process.is_suspended:
+                process.resume()
+                return
+
+    def cut(self) -> None:
+        client = self.rng.choice(self.alive()).client
+        for channel in self.rng.choice([[client.requests], [client.responses], [client.requests, client.responses]]):
+            channel.is_cut = True
+
+    def mend(self) -> None:
+        self.rng.choice(self.alive()).client.mend()
+
+    def slow(self) -> None:
+        """All or one; messages in one direction may take longer than the time limit of a request."""
+        delay_s = self.rng.choice([DELAY_S, 0.3, 0.8, 2.5, 6.0])
+        chosen = self.alive() if self.rng.random() < 0.3 else [self.rng.choice(self.alive())]
+        for process in chosen:
+            self.rng.choice([process.client.requests, process.client.responses]).delay_s = delay_s
+
+    def isolate(self) -> None:
+        process = self.rng.choice(self.alive())
+        process.reaches_backends = not process.reaches_backends
+
+    # ---- backends
+
+    def change_backend(self) -> None:
+        self.simulation.down ^= {self.rng.choice([*CHECKED_IDS, "shared"])}
+
+    def silence(self) -> None:
+        self.silent ^= {self.rng.choice(REPORTED_IDS)}
+
+    # ---- services
+
+    def checked_options(self, service_id: str) -> Options:
+        options: Options = {
+            "probe": f"sim://{self.rng.choice([service_id, f'{service_id}-new'])}",
+            "interval": "2s",
+            "stale_after": f"{STALE_AFTER_S:g}s",
+            "start_period": "0s",
+            "window": 0,
+            "max_failures": 0,
+            "recovery_failures": 0,
+            "name": f"name {self.rng.randrange(3)}",
+        }
+        if self.rng.random() < 0.4:
+            options["observers"] = 3
+        elif self.rng.random() < 0.2:
+            options["checked_by"] = self.rng.sample(REPLICAS, 2)
+        return options
+
+    def options(self, service_id: str) -> Options:
+        return {"ttl": f"{TTL_S:g}s"} if service_id in REPORTED_IDS else self.checked_options(service_id)
+
+    def add(self) -> None:
+        """On the control socket, or in the file of a replica."""
+        if self.running():
+            process, service_id = self.rng.choice(self.running()), self.rng.choice([*CHECKED_IDS, *REPORTED_IDS])
+            if service_id not in self.own[process.name]:
+                options = self.own[process.name][service_id] = self.options(service_id)
+                process.add(service_id, **options)
+
+    def redefine(self) -> None:
+        for process in self.running():
+            own = self.own[process.name]
+            if own:
+                service_id = self.rng.choice(list(own))
+                own[service_id] = self.options(service_id)
+                process.redefine(service_id, **own[service_id])
+                return
+
+    def remove(self) -> None:
+        for process in self.rng.sample(self.running(), len(self.running())):
+            own = self.own[process.name]
+            if own:
+                service_id = self.rng.choice(list(own))
+                del own[service_id]
+                process.deregister(service_id)
+                return
+
+    def define(self) -> None:
+        etcd = self.simulation.etcd
+        if etcd.is_running and not (etcd.is_full or etcd.denied):
+            service_id = self.rng.choice(CHECKED_IDS)
+            self.simulation.define(service_id, CLIENT, **self.checked_options(service_id))
+
+    def undefine(self) -> None:
+        etcd = self.simulation.etcd
+        if etcd.is_running and not etcd.denied:
+            self.simulation.undefine(self.rng.choice(CHECKED_IDS), CLIENT)
+
+    # ---- etcd
+
+    def change_etcd(self) -> None:
+        etcd = self.simulation.etcd
+        match self.rng.randrange(5):
+            case 0:
+                etcd.start() if not etcd.is_running else etcd.stop()
+            case 1:
+                etcd.resume() if etcd.is_suspended else etcd.suspend()
+            case 2:
+                etcd.is_full = not etcd.is_full
+            case 3:
+                etcd.denied ^= {self.rng.choice(["read", "write"])}
+            case _:
+                self.snapshot = etcd.snapshot()
+
+    def restore(self) -> None:
+        if self.rng.random() < 0.3:
+            self.simulation.etcd.stop()
+            self.simulation.etcd.start(self.snapshot)
+
+    def compact(self) -> None:
+        self.simulation.etcd.compact()
+
+    def heal(self) -> None:
+        etcd = self.simulation.etcd
+        if not etcd.is_running:
+            etcd.start()
+        etcd.is_full = False
+        etcd.denied.clear()
+        etcd.resume()
+        for process in list(self.simulation.processes.values()):
+            if not process.is_alive:
+                self.start(process.name)
+        for process in self.simulation.processes.values():
+            process.resume()
+            process.reaches_backends = True
+            process.client.mend()
+            process.client.requests.delay_s = process.client.responses.delay_s = DELAY_S
+
+    # ---- what must be true
+
+    def check_safety(self) -> None:
+        now_s = self.simulation.now_s
+        for process in self.running():
+            for service, state in process.node:
+                if state.status is Status.UP:
+                    self.counts["up"] += 1
+                    age_s, valid_s = now_s - self.last_success_s(service.id), self.valid_s(service.id)
+                    assert age_s < valid_s, f"{now_s}: {process.name} says {service.id} is Up after {age_s} s; {state}"
+
+    def valid_s(self, service_id: str) -> float:
+        return TTL_S if service_id in REPORTED_IDS else STALE_AFTER_S
+
+    def last_success_s(self, service_id: str) -> float:
+        if service_id in REPORTED_IDS:
+            return self.beat_s.get(service_id, float("-inf"))
+        success_s = self.simulation.success_s
+        return max(success_s.get(name, float("-inf")) for name in (service_id, f"{service_id}-new"))
+
+    def registered(self) -> dict[str, Any]:
+        """The services, by id, as etcd has them; it has all that clients have written and it has not lost."""
+        found: dict[str, Any] = {}
+        for key, kv in sorted(self.simulation.etcd.kvs.items(), key=lambda item: item[1].mod_revision):
+            entry = parse_entry(ROOT, key, kv.value)
+            if isinstance(entry, Entry) and entry.key.kind is KeyKind.SERVICES:
+                found[entry.key.names[0]] = entry.document
+                owner = replica_of(entry.key.names[1])
+                assert owner is None or entry.key.names[0] in self.own[owner], f"ghost: {entry.key.names}"
+        own = {service_id for services in self.own.values() for service_id in services}
+        assert own <= found.keys(), f"lost: {own - found.keys()}"
+        return found
+
+    def check_convergence(self) -> None:
+        registered = self.registered()
+        processes = self.alive()
+        where = f"{self.simulation.now_s}: "
+        for process in processes:
+            assert not process.replica.problem, f"{where}{process.name}: {process.replica.problem}"
+            assert process.ids() == processes[0].ids(), f"{where}{process.name} {process.ids()}; {processes[0].ids()}"
+            assert set(process.ids()) == registered.keys(), f"{where}{process.name}: {process.ids()}"
+            for service, state in process.node:
+                expected = self.expected_status(service.id, registered[service.id])
+                assert state.status is expected, f"{where}{process.name}: {service.id} is not {expected}; {state}"
+        for service_id, document in registered.items():
+            checking = [process.name for process in processes if service_id in process.checked()]
+            assert len(checking) == (document.observers if document.is_checked else 0), f"{where}{service_id} {checking}"
+
+    def expected_status(self, service_id: str, document: Any) -> Status:
+        if service_id in REPORTED_IDS:
+            return Status.DOWN if service_id in self.silent else Status.UP
+        backend = document.options["probe"].removeprefix("sim://")
+        return Status.DOWN if backend in self.simulation.down else Status.UP
+
+
+class _ErrorHandler(logging.Handler):
+    """An error in the log is a failure of the run."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(self.format(record))
+
+
+def run_campaign(seed: int, duration_s: float) -> Counter[str]:
+    """Raises AssertionError at the first difference."""
+    handler = _ErrorHandler()
+    logger = logging.getLogger("svcnode")
+    logger.addHandler(handler)
+    try:
+        with simulated_probes():
+            model = Model(seed)
+            try:
+                model.run(duration_s)
+            finally:
+                model.simulation.close()
+    finally:
+        logger.removeHandler(handler)
+    assert not handler.texts, handler.texts[0]
+    return model.counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.stress.sharing_model", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0, help="virtual time per seed")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=None, help="the first one")
+    arguments = parser.parse_args()
+    first = random.randrange(10**6) if arguments.seed is None else arguments.seed
+    for seed in range(first, first + arguments.seeds):
+        print(f"seed {seed}: ", end="", flush=True)
+        started_s = time.monotonic()
+        counts = run_campaign(seed, 60 * arguments.minutes)
+        rounds, ups = counts.pop("rounds"), counts.pop("up")
+        print(f"{counts.total()} faults, {rounds} rounds, {ups} Up judged, in {time.monotonic() - started_s:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""Replicas of one node in virtual time: each is a process with an event loop, a clock and a network of its own.
+
+A process runs only when the simulation lets it run, so it can be suspended, as by SIGSTOP: when it is resumed, all its
+timers are due and all messages have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from svcnode.core.address import RegistryAddress
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Status, Verdict
+from svcnode.definition import define
+from svcnode.node import Node
+from svcnode.probes import KINDS, make_probe
+from svcnode.probes.base import Probe
+from svcnode.scheduler import JITTER, ProbeScheduler
+from svcnode.sharing import SharingSettings
+from svcnode.sharing.etcd_json import Delete, Put
+from svcnode.sharing.format import KeyKind, encode_document, encode_key, node_root, service_document
+from svcnode.sharing.replica import Replica
+from tests.support.etcd_simulation import EventQueue, SimulatedClient, SimulatedEtcd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from svcnode.core.url import Url
+    from svcnode.definition import Definition
+
+Options = dict[str, Any]
+
+NODE = "n"
+ROOT = node_root("/svcnode", NODE)
+SCHEME = "sim"
+LATENCY_S = 0.01
+LEASE_S = 10.0
+
+
+def definition(service_id: str, options: Mapping[str, Any]) -> Definition:
+    """As of a [[services]] table."""
+    others = {name: value for name, value in options.items() if name not in ("status", "observers", "checked_by")}
+    if "probe" in others:
+        others["probe"] = make_probe(others["probe"])
+    return define(service_id, **others)._replace(options=dict(options))
+
+
+class Simulation:
+    """Several processes and one etcd. `seed` determines the run, except for the order of equal times."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = random.Random(seed)
+        self.events = EventQueue()
+        self.etcd = SimulatedEtcd(self.events)
+        self.processes: dict[str, Process] = {}
+        self.down: set[str] = set()  # backends
+        self.success_s: dict[str, float] = {}  # by backend: when the last check began that succeeded
+        self.after_step: Callable[[], None] = lambda: None
+
+    @property
+    def now_s(self) -> float:
+        return self.events.now_s
+
+    def start(self, name: str, services: Mapping[str, Options] | None = None, **settings: Any) -> Process:
+        process = self.processes[name] = Process(self, name, services or {}, **settings)
+        return process
+
+    def run_for(self, duration_s: float) -> None:
+        end_s = self.now_s + duration_s
+        while True:
+            self._run_due()
+            self.after_step()
+            next_s = min([self.events.next_at_s, *(process.next_at_s for process in self.processes.values())])
+            if next_s > end_s:
+                self.events.now_s = end_s
+                return
+            self.events.now_s = max(next_s, self.now_s)
+
+    def _run_due(self) -> None:
+        self.events.run_due()
+        for process in list(self.processes.values()):
+            if process.next_at_s <= self.now_s:
+                process.run()
+
+    def write(self, *operations: Put | Delete) -> None:
+        """As another client of etcd does."""
+        self.etcd.txn(operations)
+
+    def define(self, service_id: str, owner: str = "client", **options: Any) -> None:
+        document = encode_document(service_document(service_id, options, 0))
+        self.write(Put(encode_key(ROOT, KeyKind.SERVICES, service_id, owner), document))
+
+    def undefine(self, service_id: str, owner: str = "client") -> None:
+        self.write(Delete(encode_key(ROOT, KeyKind.SERVICES, service_id, owner)))
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+
+
+class Process:
+    """A replica with the node that it serves. `clock_s` is the difference of its clock to that of the others."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        name: str,
+        services: Mapping[str, Options],
+        *,
+        clock_s: float = 0.0,
+        observers: int = 1,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self.simulation, self.name = simulation, name
+        self.clock_s = clock_s
+        self.is_alive, self.is_suspended = True, False
+        self.reaches_backends = True
+        self.has_mail = True
+        self.loop = ProcessLoop(self)
+        rng = random.Random(simulation.rng.random())
+        self.client = SimulatedClient(
+            simulation.etcd, simulation.events, clock=self.loop.time, deliver=self._deliver, rng=rng
+        )
+        self._settings = SharingSettings(
+            registry=RegistryAddress((("etcd", 2379),)),
+            tls=None,
+            replica=name,
+            observers=observers,
+            lease_s=lease_s,
+            url="",
+        )
+        self._jitter = partial(rng.uniform, -JITTER, JITTER)
+        self._services = services
+        self.call(self._start)
+        self._task = self.loop.create_task(self._run())
+        self.has_mail = True
+
+    def _start(self) -> None:
+        self.node = Node(NODE, version="v1", starting=True, clock=self.loop.time, wall_clock=lambda: -self.loop.time())
+        self.replica = Replica(self.node, self._settings, client=self.client, on_synced=self.node.started)
+        for service_id, options in self._services.items():
+            self.services.add(definition(service_id, options))
+
+    async def _run(self) -> None:
+        async with ProbeScheduler(self.node, self._jitter, recorder=self.services), self.replica.running():
+            await asyncio.Event().wait()
+
+    @property
+    def services(self) -> Any:
+        return self.replica.services
+
+    def call(self, function: Callable[[], None]) -> None:
+        """In the event loop of the process, as a request to it."""
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                function()
+            except BaseException as exc:  # noqa: BLE001  raised in the test
+                errors.append(exc)
+
+        self._deliver(run)
+        if not self.is_suspended:
+            self.run()
+        if errors:
+            raise errors[0]
+
+    def add(self, service_id: str, **options: Any) -> None:
+        self.call(lambda: self.services.add(definition(service_id, options)))
+
+    def redefine(self, service_id: str, **options: Any) -> None:
+        self.call(lambda: self.services.replace(definition(service_id, options)))
+
+    def deregister(self, service_id: str) -> None:
+        self.call(lambda: self.services.deregister(service_id))
+
+    def beat(self, service_id: str) -> None:
+        self.call(lambda: self.node.beat(service_id))
+
+    def ids(self) -> list[str]:
+        return [service.id for service, _ in self.node]
+
+    def statuses(self) -> dict[str, Status]:
+        return {service.id: state.status for service, state in self.node}
+
+    def codes(self) -> dict[str, str]:
+        return {service.id: state.code for service, state in self.node}
+
+    def checked(self) -> set[str]:
+        """The services that this process checks."""
+        return {service_id for service_id in self.ids() if self.node.probe_config(service_id) is not None}
+
+    # ---- faults
+
+    def suspend(self) -> None:
+        self.is_suspended = True
+
+    def resume(self) -> None:
+        self.is_suspended = False
+
+    def stop(self) -> None:
+        """As by SIGTERM; it leaves within the next seconds."""
+        self.loop.call_soon(self._task.cancel)
+        self.has_mail = True
+
+    def kill(self) -> None:
+        """As by SIGKILL: no message is sent any more."""
+        if self.is_alive:
+            self.is_alive = False
+            self.client.requests.is_cut = self.client.responses.is_cut = True
+            self.loop.discard()
+
+    # ---- running
+
+    @property
+    def next_at_s(self) -> float:
+        if not self.is_alive or self.is_suspended:
+            return float("inf")
+        return 0.0 if self.has_mail else self.loop.next_timer_s - self.clock_s
+
+    def run(self) -> None:
+        self.has_mail = False
+        self.loop.run_forever()
+        if self.loop.error is not None:
+            error, self.loop.error = self.loop.error, None
+            raise error
+
+    def _deliver(self, function: Callable[[], None]) -> None:
+        if self.is_alive:
+            self.loop.call_soon(function)
+            self.has_mail = True
+
+
+class ProcessLoop(asyncio.SelectorEventLoop):
+    """Its `run_forever` returns when nothing is due."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.next_timer_s = float("-inf")
+        self.error: BaseException | None = None
+        self._is_discarded, self._skipped_s = False, 0.0
+        super().__init__(_IdleSelector(self))
+        self.set_exception_handler(self._keep_error)
+
+    def time(self) -> float:
+        return self.process.simulation.now_s + self.process.clock_s + self._skipped_s
+
+    def on_idle(self, timeout_s: float) -> None:
+        if self._is_discarded:
+            self._skipped_s += timeout_s
+        else:
+            self.next_timer_s = self.time() + timeout_s
+            self.stop()
+
+    def discard(self) -> None:
+        """End without running anything any more."""
+        self._is_discarded = True
+        self.set_exception_handler(lambda *_: None)
+        tasks = asyncio.all_tasks(self)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.run_until_complete(asyncio.wait(tasks))
+        self.close()
+
+    def _keep_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.error = context.get("exception") or RuntimeError(context["message"])
+
+
+class _IdleSelector(selectors.DefaultSelector):
+    def __init__(self, loop: ProcessLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout > 0:
+            self._loop.on_idle(float("inf") if timeout is None else timeout)
+        return super().select(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SimulatedProbe(Probe):
+    """`sim://backend`: the check of a backend by the process in whose event loop it runs."""
+
+    url: Url = field(kw_only=False)
+
+    async def check(self) -> Verdict:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ProcessLoop)
+        process, backend = loop.process, self.url.require_host()
+        simulation = process.simulation
+        began_s = simulation.now_s
+        await asyncio.sleep(LATENCY_S)
+        if backend in simulation.down or not process.reaches_backends:
+            return Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
+        simulation.success_s[backend] = max(began_s, simulation.success_s.get(backend, began_s))
+        return Verdict.ready()
+
+
+@contextmanager
+def simulated_probes() -> Iterator[None]:
+    """Adds the kind `sim`."""
+    KINDS[SCHEME] = f"{__name__}:{SimulatedProbe.__name__}"
+    try:
+        yield
+    finally:
+        del KINDS[SCHEME]

@@ -1,0 +1,360 @@
+"""Replicas of one node as real processes, the backends that they check, and a sampler that asks them all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+import time
+from collections import defaultdict
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import quote, unquote
+
+from svcnode.control import Client as ControlClient
+from tests.support.processes import Agent, connect_unix
+from tests.support.servers.base import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tests.support.processes import Response
+    from tests.support.servers.etcd import EtcdServer
+
+NODE = "ledger"
+PREFIX = "/svcnode/"  # of the keys
+SERVICES, HEALTH = "/svc/node/services", "/svc/node/health"
+SAMPLE_S = 0.03
+RECENT_CHECKS = 50
+
+Options = dict[str, Any]
+
+
+class Backends:
+    """One HTTP server with a path for each service. It notes when it received each check that it answers with 200."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host = host
+        self.failing: set[str] = set()
+        self.success_s: dict[str, float] = defaultdict(lambda: float("-inf"))
+        self.checks_s: dict[str, list[float]] = defaultdict(list)  # the last ones
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="backends")
+
+    def __enter__(self) -> Self:
+        # In this thread: the socket belongs to its network namespace.
+        server = self._loop.run_until_complete(self._loop.create_server(lambda: _Connection(self), self.host, 0))
+        self.port: int = server.sockets[0].getsockname()[1]
+        self._server = server
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._server.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def url(self, service_id: str) -> str:
+        return f"http://{self.host}:{self.port}/{service_id}"
+
+    def check(self, service_id: str) -> bytes:
+        now_s = time.monotonic()
+        checks_s = self.checks_s[service_id]
+        checks_s.append(now_s)
+        del checks_s[:-RECENT_CHECKS]
+        if service_id in self.failing:
+            return b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        self.success_s[service_id] = now_s
+        return b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, backends: Backends) -> None:
+        self._backends = backends
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if b"\r\n\r\n" in self._received:
+            path = self._received.split(b" ", 2)[1].decode()
+            self._received = b""
+            self._transport.write(self._backends.check(path.removeprefix("/")))
+            self._transport.close()
+
+
+class RegistryKeys:
+    """The keys of the node, written and read by a client of etcd that is no replica."""
+
+    def __init__(self, server: EtcdServer) -> None:
+        self._server = server
+
+    def put_service(self, service_id: str, options: Mapping[str, Any], owner: str = "client") -> None:
+        value = json.dumps({"version": 1, "position": 0, "options": options})
+        self._call("put", key=_key("services", service_id, owner), value=value)
+
+    def delete_service(self, service_id: str, owner: str = "client") -> None:
+        self._call("deleterange", key=_key("services", service_id, owner))
+
+    def states(self, replica: str) -> dict[str, Any]:
+        """What the replica publishes, by service id."""
+        root = _key("states", replica, "")
+        found = self._call("range", key=root, range_end=root[:-1] + "0").get("kvs", [])
+        return {_service_id(kv["key"]): json.loads(base64.b64decode(kv["value"])) for kv in found}
+
+    def replicas(self) -> set[str]:
+        root = _key("replicas", "")
+        found = self._call("range", key=root, range_end=root[:-1] + "0").get("kvs", [])
+        return {_service_id(kv["key"]) for kv in found}
+
+    def _call(self, method: str, **texts: str) -> Any:
+        body = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+        code, answer = self._server.call(f"/v3/kv/{method}", body)
+        assert code == 200, answer
+        return answer
+
+
+def _key(kind: str, *names: str) -> str:
+    return "/".join([f"{PREFIX}v1/{NODE}/{kind}", *(quote(name, safe="") for name in names)])
+
+
+def _service_id(key: str) -> str:
+    return unquote(base64.b64decode(key).decode().rpartition("/")[2])
+
+
+class StatusChange(NamedTuple):
+    replica: str
+    service: str
+    status: str
+    previous: str
+    code: str
+
+
+class Replica(Agent):
+    """`services` are those of its file. It is asked over unix sockets, which no cut of a network reaches."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        registry: str,
+        *,
+        settings: str,
+        services: Mapping[str, Options],
+        environ: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name, self.registry, self.settings = name, registry, settings
+        self.services = dict(services)
+        self.folder = folder
+        self._arguments = {"environ": environ, "prefix": prefix}
+        super().__init__(folder, config=self.config(), environ=environ, prefix=prefix)
+
+    def started_again(self) -> Replica:
+        """A new process, after the end of this one."""
+        registry, settings, services = self.registry, self.settings, self.services
+        return Replica(self.folder, self.name, registry, settings=settings, services=services, **self._arguments)
+
+    def config(self) -> str:
+        lines = [
+            f'[node]\nname = "{NODE}"',
+            f'[server]\nlisten = "unix:{self.folder}/n.sock"',
+            f'[control]\nlisten = "unix:{self.folder}/c.sock"\npath = "{self.folder}/c.db"',
+            "[history]\nkeep = false",
+            f'[sharing]\nregistry = "{self.registry}"\nreplica = "{self.name}"',
+            self.settings,
+        ]
+        for service_id, options in self.services.items():
+            values = (f"{name} = {json.dumps(value)}" for name, value in options.items())
+            lines += ["[[services]]", f'id = "{service_id}"', *values]
+        return "\n".join(lines)
+
+    def control(self) -> ControlClient:
+        return ControlClient(self.folder / "c.sock", timeout_s=30)
+
+    def ask(self, path: str) -> Response:
+        with connect_unix(self.folder / "n.sock") as client:
+            return client.request(path)
+
+    def shown(self) -> dict[str, Any]:
+        """Its list, by service id."""
+        return {service["id"]: service for service in self.ask(SERVICES).json["services"]}
+
+    def statuses(self) -> dict[str, str]:
+        return {service_id: service["status"] for service_id, service in self.shown().items()}
+
+    def health(self) -> int:
+        return self.ask(HEALTH).code
+
+    def status_changes(self, start: int = 0) -> list[StatusChange]:
+        """From the log, from this line on."""
+        return [
+            StatusChange(self.name, entry["service"], entry["status"], entry["previous"], entry["code"])
+            for line in self.lines[start:]
+            if '"service_status"' in line and (entry := json.loads(line))
+        ]
+
+
+class Replicas:
+    """Replicas `host-1`, `host-2`, … with the services of their files. The end of the block kills them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        registries: Sequence[str],
+        files: Sequence[Mapping[str, Options]],
+        settings: str,
+        *,
+        environs: Sequence[Mapping[str, str]] = (),
+        prefixes: Sequence[Sequence[str]] = (),
+    ) -> None:
+        """One registry for all, or one for each; `settings` is the end of [sharing], and what follows it."""
+        self._stack = ExitStack()
+        self.all: list[Replica] = []
+        for index, services in enumerate(files):
+            name = f"host-{index + 1}"
+            replica = Replica(
+                folder / name,
+                name,
+                registries[index % len(registries)],
+                settings=settings,
+                services=services,
+                environ=environs[index] if environs else None,
+                prefix=prefixes[index] if prefixes else (),
+            )
+            self.all.append(self._stack.enter_context(replica))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self.all)
+
+    def __getitem__(self, index: int) -> Replica:
+        return self.all[index]
+
+    def start_again(self, index: int) -> None:
+        self.all[index] = self._stack.enter_context(self.all[index].started_again())
+
+    def lists(self) -> list[bytes]:
+        return [replica.ask(SERVICES).body for replica in self.all]
+
+    def are_equal(self) -> bool:
+        return len(set(self.lists())) == 1
+
+    def have(self, statuses: Mapping[str, str]) -> bool:
+        """Every replica has these services, and no other."""
+        return all(replica.statuses() == statuses for replica in self.all)
+
+    def wait_for(self, statuses: Mapping[str, str], timeout_s: float = 60.0) -> None:
+        wait_until(self._are_started, "the start of the replicas")
+        try:
+            wait_until(lambda: self.have(statuses), "the statuses", timeout_s)
+        except AssertionError:
+            differences = {replica.name: _difference(replica.statuses(), statuses) for replica in self.all}
+            logs = "\n".join(line for replica in self.all for line in replica.lines if '"service_status"' not in line)
+            raise AssertionError(f"{differences}\n{logs[-6000:]}") from None
+
+    def _are_started(self) -> bool:
+        for replica in self.all:
+            assert replica.process.poll() is None, "a replica ended\n" + "\n".join(replica.lines)
+        return all(any("started: node" in line for line in replica.lines) for replica in self.all)
+
+    def log_lengths(self) -> list[int]:
+        return [len(replica.lines) for replica in self.all]
+
+    def status_changes(self, starts: Sequence[int]) -> list[StatusChange]:
+        return [
+            change for replica, start in zip(self.all, starts, strict=True) for change in replica.status_changes(start)
+        ]
+
+
+def _difference(shown: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
+    ids = sorted(shown.keys() | expected.keys())
+    pairs = ((id_, shown.get(id_), expected.get(id_)) for id_ in ids)
+    return [f"{id_}: {found}, not {wanted}" for id_, found, wanted in pairs if found != wanted][:10]
+
+
+class Sampler:
+    """Asks every replica all the time.
+
+    A service that is Up needs a check that its backend has answered with 200 within `valid_s` before the sample was
+    requested, and a node with 200 needs that of all of them. Evidence is dated at the start of the check, which is
+    before its backend received it: so no tolerance is needed.
+    """
+
+    def __init__(self, replicas: Iterable[Replica], backends: Backends, valid_s: Mapping[str, float]) -> None:
+        self._backends = backends
+        self._valid_s = valid_s
+        self._stop = threading.Event()
+        self._paused: set[str] = set()
+        self._threads = [threading.Thread(target=self._run, args=(replica,)) for replica in replicas]
+        self.samples = 0
+        self.max_latency_s = 0.0
+        self.false_answers: list[str] = []
+        self.failures: list[str] = []
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def problems(self) -> list[str]:
+        return [*self.false_answers[:10], *self.failures[:10]]
+
+    @contextmanager
+    def without(self, replica: Replica) -> Iterator[None]:
+        """Its failures do not count: it is killed or stopped."""
+        self.pause(replica)
+        yield
+        self.resume(replica)
+
+    def pause(self, replica: Replica) -> None:
+        self._paused.add(replica.name)
+
+    def resume(self, replica: Replica) -> None:
+        self._paused.remove(replica.name)
+
+    def _run(self, replica: Replica) -> None:
+        while not self._stop.wait(SAMPLE_S):
+            if replica.name in self._paused:
+                continue
+            asked_s = time.monotonic()
+            try:
+                health, services = replica.health(), replica.ask(SERVICES)
+            except (OSError, HTTPException) as exc:
+                if replica.name not in self._paused:
+                    self.failures.append(f"{replica.name}: {type(exc).__name__}: {exc}")
+                continue
+            self.max_latency_s = max(self.max_latency_s, time.monotonic() - asked_s)
+            self.samples += 2
+            statuses = {service["id"]: service["status"] for service in services.json["services"]}
+            self._verify(replica.name, asked_s, health, statuses)
+
+    def _verify(self, name: str, asked_s: float, health: int, statuses: Mapping[str, str]) -> None:
+        ids = [
+            service_id for service_id, valid_s in self._valid_s.items() if self._is_past(service_id, valid_s, asked_s)
+        ]
+        self.false_answers += [f"{name}: {id_} is Up past its evidence" for id_ in ids if statuses.get(id_) == "Up"]
+        if health == 200 and (past := [service_id for service_id in ids if service_id in statuses]):
+            self.false_answers.append(f"{name}: 200 past the evidence of {past[:3]}")
+
+    def _is_past(self, service_id: str, valid_s: float, asked_s: float) -> bool:
+        return asked_s >= self._backends.success_s[service_id] + valid_s
