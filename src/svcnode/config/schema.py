@@ -80,13 +80,18 @@ class NotifyTable(TypedDict, total=False):
     repeat_interval: str
 
 
-class SharingTable(TypedDict, total=False):
+class RegistryTable(TypedDict, total=False):
+    """How to connect to the registry."""
+
     registry: str | dict[str, Any]
     password: str | dict[str, Any]
     tls: bool
     ca: str
     client_certificate: str
     client_key: str
+
+
+class SharingTable(RegistryTable, total=False):
     replica: str
     observers: int
     lease: str
@@ -108,6 +113,13 @@ class DefaultsTable(TypedDict, total=False):
     recovery_failures: int
     start_period: str
     stale_after: str
+
+
+class FleetTable(RegistryTable, DefaultsTable, total=False):
+    """Where other nodes are, and the options of the services that they become."""
+
+    file: str
+    probe: dict[str, Any]
 
 
 class ServiceIdTable(TypedDict):
@@ -147,5 +159,6 @@ class FileTable(TypedDict, total=False):
     control: ControlTable
     notify: NotifyTable
     sharing: SharingTable
+    fleet: FleetTable
     defaults: DefaultsTable
     services: list[ServiceTable]

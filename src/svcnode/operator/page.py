@@ -186,8 +186,8 @@ def _group_row(group: str, counts: Counter[str]) -> str:
     )
     return (
         f'<tr role="row" class="group" data-group="{escape(group)}"><th role="rowheader" colspan="7">'
-        f'<button type="button" aria-expanded="true" disabled dir="auto">{escape_text(group)}</button><span class="totals">{totals}</span>'
-        "</th></tr>\n"
+        f'<button type="button" aria-expanded="true" disabled dir="auto">{escape_text(group)}</button>'
+        f'<span class="totals">{totals}</span></th></tr>\n'
     )
 
 
