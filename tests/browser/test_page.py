@@ -591,6 +591,24 @@ def test_without_groups_nothing_of_them_is_shown(steady_agent: Agent, open_page:
     expect(node_page.page.locator("tr.group")).to_have_count(0)
 
 
+def test_nodes_of_a_fleet_appear_in_the_group_of_their_node(tmp_path: Path, open_page: OpenPage) -> None:
+    nodes = tmp_path / "nodes.txt"
+    nodes.write_text("127.0.0.1:1 ledger\n127.0.0.1:2 ledger\n127.0.0.1:3 search\n")
+    fleet = f'[fleet]\nfile = "{nodes}"\nrefresh_interval = "1s"\nfall = 1\n'
+    with Agent(tmp_path, config=HEAD + fleet) as agent:
+        agent.wait_until(lambda: list(agent.statuses().values()).count("Down") == 3)
+        node_page = open_page(url_of(agent))
+        expect(node_page.group("ledger")).to_contain_text("2 Down")
+        assert node_page.rows == [
+            *("fleet", "ledger", "ledger/127.0.0.1:1", "ledger/127.0.0.1:2"),
+            *("search", "search/127.0.0.1:3"),
+        ]
+        nodes.write_text("127.0.0.1:2 ledger\n127.0.0.1:3 search\n127.0.0.1:4 cart\n")
+        expect(node_page.group("cart")).to_contain_text("1 Down")
+        expect(node_page.group("ledger")).to_contain_text("1 Down")
+        expect(node_page.row("ledger/127.0.0.1:1")).to_have_count(0)
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_groups_fit_the_viewport_without_javascript_too(width: int, tmp_path: Path, open_page: OpenPage) -> None:
     with Agent(tmp_path, config=grouped_services() + service("long", group="g" * 80, status="Down")) as agent:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from svcnode.config.sharing import registry_address, registry_tls
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import validate_text
+from svcnode.core.units import parse_duration_s
 from svcnode.definition import define
 from svcnode.fleet import SERVICE_ID, FleetSettings
 from svcnode.probes import make_probe
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from svcnode.config.sources import Source
     from svcnode.definition import ServiceOptions
 
+DEFAULT_REFRESH_INTERVAL, MIN_REFRESH_INTERVAL_S, MAX_REFRESH_INTERVAL_S = "10s", 1.0, 3600.0
 CONNECTION_KEYS = ("password", "tls", "ca", "client_certificate", "client_key")  # of the registry
 # The scheme is the one that all options may be used with.
 EXAMPLE_URL = "svc+https://node.example"
@@ -37,17 +40,23 @@ def fleet_from(table: FileTable, source: Source, options: ServiceOptions) -> Fle
     probe_options = _probe_options(fleet, source)
     with source.error_context("fleet"):
         define("example", **options | {"probe": make_probe(EXAMPLE_URL)})
-    if "file" in fleet:
-        return FleetSettings(
-            registry=None, tls=None, file=_file(fleet, source), options=options, probe_options=probe_options
-        )
+    is_file = "file" in fleet
     return FleetSettings(
-        registry=registry_address(fleet, "fleet", source),
-        tls=registry_tls(fleet, "fleet", source),
-        file=None,
+        registry=None if is_file else registry_address(fleet, "fleet", source),
+        tls=None if is_file else registry_tls(fleet, "fleet", source),
+        file=_file(fleet, source) if is_file else None,
+        refresh_interval_s=_refresh_interval_s(fleet, source),
         options=options,
         probe_options=probe_options,
     )
+
+
+def _refresh_interval_s(fleet: FleetTable, source: Source) -> float:
+    with source.error_context("fleet", "refresh_interval"):
+        interval_s = parse_duration_s(fleet.get("refresh_interval", DEFAULT_REFRESH_INTERVAL))
+        if not MIN_REFRESH_INTERVAL_S <= interval_s <= MAX_REFRESH_INTERVAL_S:
+            raise InvalidValueError("must be from 1s to 1h")
+    return interval_s
 
 
 def _file(fleet: FleetTable, source: Source) -> Path:

@@ -16,6 +16,7 @@ OTHER_DURATION_KEYS = {
     "resolve_delay": "m",
     "repeat_interval": "h",
     "lease": "s",
+    "refresh_interval": "s",
 }
 
 
@@ -119,6 +120,7 @@ class FleetTable(RegistryTable, DefaultsTable, total=False):
     """Where other nodes are, and the options of the services that they become."""
 
     file: str
+    refresh_interval: str
     probe: dict[str, Any]
 
 

@@ -31,6 +31,7 @@ class FleetSettings:
     registry: RegistryAddress | None  # None: the nodes are in a file
     tls: TlsOptions | None  # of the connections to the registry; None: without TLS
     file: Path | None  # None: the nodes are in a registry
+    refresh_interval_s: float
     options: ServiceOptions  # of all nodes that are found
     probe_options: Mapping[str, Any]  # of their svc+http probes
 

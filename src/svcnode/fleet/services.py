@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from svcnode.fleet.sources import FleetSource
     from svcnode.node import Node
 
-SEARCH_INTERVAL_S, SEARCH_TIMEOUT_S = 10.0, 8.0
+SEARCH_TIMEOUT = 0.8  # of the interval
 MAX_LISTED_IDS = 3
 
 
@@ -53,8 +53,8 @@ class FleetServices:
             name="Fleet",
             description="Search for the nodes of the fleet",
             probe=probe,
-            interval=SEARCH_INTERVAL_S,
-            timeout=SEARCH_TIMEOUT_S,
+            interval=settings.refresh_interval_s,
+            timeout=settings.refresh_interval_s * SEARCH_TIMEOUT,
             start_period=0.0,
         )
         if SERVICE_ID in self._ids:

@@ -37,7 +37,12 @@ class FleetHarness:
     def configure(self, file: str = "nodes.txt", probe: dict[str, Any] | None = None, **options: Any) -> None:
         given: ServiceOptions = {**options}
         settings = FleetSettings(
-            registry=None, tls=None, file=Path(file), options=given, probe_options={} if probe is None else probe
+            registry=None,
+            tls=None,
+            file=Path(file),
+            refresh_interval_s=10.0,
+            options=given,
+            probe_options={} if probe is None else probe,
         )
         self.services.configure(settings)
 
