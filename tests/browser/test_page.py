@@ -549,7 +549,7 @@ def test_groups_have_headings_with_counts_that_follow_the_node(tmp_path: Path, o
         agent.reload(grouped_services("Down"))
         expect(payments.get_by_text("1 Down")).to_be_visible()
         expect(payments).to_contain_text("1 Up")
-        node_page.page.wait_for_function("document.querySelector('.chunk tr.group').dataset.group === 'payments'")
+        expect(node_page.page.locator(".chunk tr.group").first).to_have_attribute("data-group", "payments")
 
         agent.reload(grouped_services("Down", ("a", "b", "c")))
         expect(payments).to_contain_text("2 Up")
