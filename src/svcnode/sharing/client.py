@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS = 5  # of a transaction that fails because another client has changed the service
 MAX_OPERATIONS = 100  # per transaction; the default limit of etcd is 128
-KEYS_PER_REQUEST, NODES_PER_REQUEST = 200, MAX_OPERATIONS // 2
+KEYS_PER_REQUEST, NODES_PER_REQUEST = 500, MAX_OPERATIONS // 2
 _AFTER_SLASH = chr(ord("/") + 1)
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409  # as over the control socket
 
