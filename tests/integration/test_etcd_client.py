@@ -566,6 +566,21 @@ def test_an_expired_token_is_replaced(auth_server: EtcdServer) -> None:
     run(main)
 
 
+def test_calls_at_the_same_time_share_one_login(auth_server: EtcdServer) -> None:
+    async def main() -> None:
+        async with user_of(auth_server) as client:
+            await asyncio.gather(*(client.fence("shared/") for _ in range(5)))
+            assert client.traffic.requests == 5 + 1
+            client._token = "expired"
+            await asyncio.gather(*(client.fence("shared/") for _ in range(5)))
+            assert client.traffic.requests == 6 + 5 + 1 + 5  # each call is refused and repeated
+        async with user_of(auth_server, "not-the-password") as client:
+            results = await asyncio.gather(*(client.fence("shared/") for _ in range(5)), return_exceptions=True)
+            assert {type(result) for result in results} == {RegistryLoginError}
+
+    run(main)
+
+
 def test_a_member_that_has_restarted_gets_a_new_token(auth_server: EtcdServer) -> None:
     async def main() -> None:
         async with user_of(auth_server) as client:

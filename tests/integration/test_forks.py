@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -234,14 +235,45 @@ def test_a_child_does_not_take_the_scheduler_of_its_parent_for_its_own() -> None
         node.stop()
 
 
-def test_a_fork_that_python_does_not_notice_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As that of uWSGI: `Thread.is_alive` is true in the child."""
+def test_a_fork_that_python_does_not_notice_leaves_neither_a_thread_nor_a_lock_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As that of uWSGI: `Thread.is_alive` is true in the child, and no lock is replaced."""
     node = Node("validator-7", version="v1")
     node.start()
+    thread_of_the_parent = node._scheduler_thread
+    assert thread_of_the_parent is not None
     try:
-        monkeypatch.setattr(os, "getpid", lambda: -1)
-        assert not node.is_probing
-        monkeypatch.undo()
-        assert node.is_probing
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            is_probing = [node.is_probing]
+            node._lock.acquire()  # by a thread that does not exist in the child
+            node.start()
+            is_probing.append(node.is_probing)
+            assert is_probing == [False, True]
+            assert node.register("db").state.status is Status.INITIALIZING
+            node.stop()
+    finally:
+        thread_of_the_parent.stop()
+
+
+def test_a_child_does_not_hold_the_lock_of_an_elected_worker_and_is_a_worker_of_its_own(tmp_path: Path) -> None:
+    node = Node("validator-7", version="v1")
+    node.share_states(tmp_path / "workers")
+    indexer = node.register("indexer")
+
+    def in_child() -> list[object]:
+        own_descriptors = [path for path in Path("/proc/self/fd").iterdir() if "workers" in str(path.resolve())]
+        has_lock = any(path.resolve().suffix == ".lock" for path in own_descriptors)
+        node.start()
+        indexer.down("in the child")
+        node.stop()
+        return [has_lock, node.is_probing]
+
+    node.start()
+    try:
+        wait_until(lambda: node.is_probing, "probing")
+        assert child_output(in_child) == "[False, False]"
+        assert node.state("indexer").reason == "in the child"
     finally:
         node.stop()

@@ -1,8 +1,8 @@
 """Replicas of a node on real etcd, under changes, kills, outages, clock differences and cuts: no false 200, none lost.
 
-`python -m tests.stress.sharing` runs three `svcnode serve` processes, which share their services through etcd. A sampler
-asks each of them all the time. The backends know when they have answered a check: a service that is Up, or a node that
-is healthy, needs a check within `stale_after`. Prints a table; the scenarios of cuts need root.
+`python -m tests.stress.sharing` runs three `svcnode serve` processes, which share their services through etcd. A
+sampler asks each of them all the time. The backends know when they have answered a check: a service that is Up, or a
+node that is healthy, needs a check within `stale_after`. Prints a table; the scenarios with cuts need root.
 """
 
 # ruff: noqa: T201  a command-line program
@@ -13,20 +13,21 @@ import argparse
 import os
 import random
 import signal
-import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
+from svcnode.core.units import parse_duration_s
 from tests.support.network_namespace import run_in_namespace
 from tests.support.replica_network import HOST, ReplicaNetwork
-from tests.support.replicas import PREFIX, Backends, RegistryKeys, Replicas, Sampler
+from tests.support.replicas import PREFIX, SERVICES, Backends, RegistryKeys, Replicas, Sampler
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import PASSWORD, EtcdCluster, EtcdServer
 from tests.support.servers.provision import install
@@ -35,15 +36,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tests.support.network_namespace import NetworkNamespace
-    from tests.support.replicas import Options, StatusChange
+    from tests.support.replicas import Options, Replica, StatusChange
 
 NAMES = ("host-1", "host-2", "host-3")
 CHANGE_S = 1.0  # within which all replicas show a change
 TAKEOVER_S = 2.0  # after the end of a lease
+VALID_S = 6.0  # how long evidence is valid; a busy machine checks late
+LONG_VALID_S = 30.0  # longer than a takeover takes
+SLOW_S = 10  # how long etcd is stopped
 LARGE = {"quota-backend-bytes": 256 * 1024**2}  # each write leaves an old revision
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+CLOCKS = ("+15h", "-7h", "+0")
 UP, DOWN, INITIALIZING = "Up", "Down", "Initializing"
-LOST = "registry_lost"
+LOST, DISAGREE = "registry_lost", "observers_disagree"
+Statuses = dict[str, str]
 
 
 @dataclass
@@ -59,11 +65,6 @@ class SharingReport:
         if not condition:
             self.problems.append(problem)
 
-    def add_samples(self, sampler: Sampler) -> None:
-        self.samples += sampler.samples
-        self.problems += sampler.problems
-        self.figures += f"; slowest answer {sampler.max_latency_s * 1000:.0f} ms"
-
     def expect_no_flaps(self, changes: Sequence[StatusChange], *, may_be_lost: bool) -> None:
         """No status of a healthy service changes, except while its evidence cannot come."""
         for change in changes:
@@ -72,24 +73,106 @@ class SharingReport:
             self.expect(may_be_lost and (is_lost or is_back), f"flapped: {change}")
 
 
-def settings(*, lease_s: float = 3, interval_s: float = 1, stale_after_s: float = 3, observers: int = 1) -> str:
+@dataclass(frozen=True)
+class Run:
+    """One scenario: `size` is the number of its rounds, or what it says; `is_short` in the tests."""
+
+    folder: Path
+    report: SharingReport
+    size: int
+    is_short: bool
+    rng: random.Random
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Three replicas on etcd, whose services are Up, and who asks them."""
+
+    report: SharingReport
+    backends: Backends
+    etcd: EtcdServer
+    keys: RegistryKeys
+    replicas: Replicas
+    sampler: Sampler
+    up: Statuses
+
+    def others(self, replica: Replica) -> list[Replica]:
+        return [each for each in self.replicas if each is not replica]
+
+    def checked_by(self, replica: Replica) -> list[str]:
+        """The services that it checks, once each service is checked by one replica."""
+
+        def states() -> list[str]:
+            found = [self.keys.states(name) for name in NAMES]
+            return sorted(id_ for each in found for id_ in each) if all(found) else []
+
+        wait_until(lambda: states() == sorted(self.up), "each service is checked by one replica")
+        return sorted(self.keys.states(replica.name))
+
+    def wait_until_lost(self) -> None:
+        """Each service is Up for the replica that checks it, and not known to the others."""
+
+        def is_lost() -> bool:
+            found = [replica.statuses() for replica in self.replicas]
+            return all(sorted(each[id_] for each in found) == [INITIALIZING, INITIALIZING, UP] for id_ in self.up)
+
+        wait_until(is_lost, "states of others are lost")
+
+
+def make_settings(lease_s: float, *, interval_s: float = 1, valid_s: float = VALID_S) -> str:
     return (
-        f'lease = "{lease_s}s"\nobservers = {observers}\n'
-        f'[defaults]\ninterval = "{interval_s}s"\ntimeout = "{interval_s * 900:g}ms"\nstale_after = "{stale_after_s}s"\n'
+        f'lease = "{lease_s}s"\n'
+        f'[defaults]\ninterval = "{interval_s}s"\ntimeout = "{interval_s * 900:g}ms"\nstale_after = "{valid_s}s"\n'
     )
 
 
-def make_files(backends: Backends, count: int, replicas: int = 3, **options: object) -> list[dict[str, Options]]:
+def make_files(backends: Backends, count: int, **options: object) -> list[dict[str, Options]]:
     """The services of each replica: `count` in all."""
-    files: list[dict[str, Options]] = [{} for _ in range(replicas)]
+    files: list[dict[str, Options]] = [{} for _ in NAMES]
     for number in range(count):
         service_id = f"s-{number}"
-        files[number % replicas][service_id] = {"probe": backends.url(service_id), **options}
+        files[number % len(NAMES)][service_id] = {"probe": backends.url(service_id), **options}
     return files
 
 
-def statuses_of(files: Sequence[Mapping[str, Options]], status: str = UP) -> dict[str, str]:
+def statuses_of(files: Sequence[Mapping[str, Options]], status: str = UP) -> Statuses:
     return {service_id: status for services in files for service_id in services}
+
+
+@contextmanager
+def started(
+    run: Run,
+    backends: Backends,
+    etcd: EtcdServer,
+    files: Sequence[Mapping[str, Options]],
+    settings: str,
+    *,
+    registry: str = "",
+    **processes: Any,
+) -> Iterator[Stage]:
+    """The end of the block adds what the sampler has found."""
+    up = statuses_of(files)
+    valid_s = {
+        service_id: parse_duration_s(options.get("stale_after", VALID_S))
+        for services in files
+        for service_id, options in services.items()
+    }
+    with Replicas(run.folder, registry or etcd.url, files, settings, **processes) as replicas:
+        replicas.wait_for(up)
+        with Sampler(replicas, backends, valid_s) as sampler:
+            yield Stage(run.report, backends, etcd, RegistryKeys(etcd), replicas, sampler, up)
+    run.report.samples += sampler.samples
+    run.report.problems += sampler.problems
+    run.report.figures += f"; slowest answer {sampler.max_latency_s * 1000:.0f} ms"
+
+
+@contextmanager
+def on_one_etcd(run: Run, count: int, lease_s: float, **processes: Any) -> Iterator[Stage]:
+    """`count` services on an etcd of one member."""
+    with Backends() as backends, EtcdServer(run.folder / "etcd", flags=LARGE) as etcd:
+        files = make_files(backends, count)
+        with started(run, backends, etcd, files, make_settings(lease_s), **processes) as stage:
+            yield stage
 
 
 # ---- equal lists
@@ -116,427 +199,404 @@ class Model:
         return None if owners is None else [*owners.values()][-1]
 
 
-class RandomChanges:
-    """Changes a service of a random kind at a random place, and waits until all replicas show it."""
+class Change:
+    """What the lists must show of a service after it; None: the service is not there."""
 
-    def __init__(
-        self, replicas: Replicas, keys: RegistryKeys, backends: Backends, model: Model, rng: random.Random
-    ) -> None:
-        self._replicas, self._keys, self._backends, self._model, self._rng = replicas, keys, backends, model, rng
-        self._controls = [replica.control() for replica in replicas]
+    def __init__(self, service_id: str, field_name: str, value: str | None, *, is_seen_later: bool = False) -> None:
+        self.service_id, self.field_name, self.value = service_id, field_name, value
+        self.is_seen_later = is_seen_later  # with the next check
+
+    def is_shown(self, services: Sequence[Mapping[str, Any]]) -> bool:
+        shown = (service[self.field_name] for service in services if service["id"] == self.service_id)
+        return next(shown, None) == self.value
+
+
+class RandomChanges:
+    """Makes changes of random kinds at random places, and waits until all replicas show each."""
+
+    KINDS: Mapping[str, int] = {"file": 2, "control": 4, "etcd": 3, "report": 2, "backend": 1}
+
+    def __init__(self, stage: Stage, rng: random.Random) -> None:
+        self._stage, self._rng = stage, rng
+        self._controls = {replica.name: replica.control() for replica in stage.replicas}
         self._number = 0
-        self.kinds: Counter[str] = Counter()
-        self.delays_s: list[float] = []
+        self.model = Model()
+        for replica in stage.replicas:
+            for service_id in replica.services:
+                self.model.put(service_id, replica.name, "")
+        self.delays_s: list[tuple[float, str]] = []  # with the kind
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._controls.values():
+            client.close()
 
     def make(self) -> None:
         self._number += 1
-        kinds = {"file": 2, "control": 4, "etcd": 3, "report": 2, "backend": 1}
-        kind = self._rng.choices([*kinds], [*kinds.values()])[0]
-        self.kinds[kind] += 1
-        service_id, field_name, expected = getattr(self, f"_{kind}")()
-        self._wait(service_id, field_name, expected, is_seen_later=kind == "backend")
+        kind = self._rng.choices([*self.KINDS], [*self.KINDS.values()])[0]
+        change: Change = getattr(self, f"_{kind}")()
+        self.delays_s.append((self._wait(change), kind))
 
-    def _wait(self, service_id: str, field_name: str, expected: str | None, *, is_seen_later: bool) -> None:
-        """A change of a backend counts from the first replica that shows it."""
+    def _wait(self, change: Change) -> float:
+        """How long it took. A change of a backend counts from the first replica that shows it."""
         made_s, deadline_s = time.monotonic(), time.monotonic() + 30
         while True:
-            lists = [replica.ask("/svc/node/services") for replica in self._replicas]
-            shown = [_shown(each.json["services"], service_id, field_name) == expected for each in lists]
+            lists = [replica.ask(SERVICES) for replica in self._stage.replicas]
+            shown = [change.is_shown(each.json["services"]) for each in lists]
             now_s = time.monotonic()
             if all(shown) and len({each.body for each in lists}) == 1:
-                self.delays_s.append(now_s - made_s)
-                return
-            if is_seen_later and not any(shown):
+                return now_s - made_s
+            if change.is_seen_later and not any(shown):
                 made_s = now_s
-            assert now_s < deadline_s, f"{service_id}: {field_name} {expected!r} is shown by {shown}"
+            assert now_s < deadline_s, f"{change.service_id}: {change.value!r} is shown by {shown}"
             time.sleep(0.01)
 
+    def _options(self, service_id: str) -> Options:
+        return {"probe": self._stage.backends.url(service_id), "description": self._description}
+
+    @property
     def _description(self) -> str:
         return f"change {self._number}"
 
-    def _options(self, service_id: str) -> Options:
-        return {"probe": self._backends.url(service_id), "description": self._description()}
+    def _deletes(self, service_id: str, owner: str) -> bool:
+        """A service that the owner has is deleted half of the time, and changed otherwise."""
+        is_deleted = owner in self.model.owners.get(service_id, {}) and self._rng.random() < 0.5
+        if is_deleted:
+            self.model.delete(service_id, owner)
+        else:
+            self.model.put(service_id, owner, self._description)
+        return is_deleted
 
-    def _file(self) -> tuple[str, str, str | None]:
-        replica, service_id = self._rng.choice(self._replicas.all), f"file-{self._rng.randrange(8)}"
-        if service_id in replica.services and self._rng.random() < 0.5:
+    def _described(self, service_id: str) -> Change:
+        return Change(service_id, "description", self.model.expected(service_id))
+
+    def _file(self) -> Change:
+        replica, service_id = self._rng.choice(self._stage.replicas.all), f"file-{self._rng.randrange(8)}"
+        if self._deletes(service_id, replica.name):
             del replica.services[service_id]
-            self._model.delete(service_id, replica.name)
         else:
             replica.services[service_id] = self._options(service_id)
-            self._model.put(service_id, replica.name, self._description())
         replica.reload(replica.config())
-        return service_id, "description", self._model.expected(service_id)
+        return self._described(service_id)
 
-    def _control(self) -> tuple[str, str, str | None]:
-        index, service_id = self._rng.randrange(len(self._controls)), f"any-{self._rng.randrange(12)}"
-        name = self._replicas[index].name
-        if name in self._model.owners.get(service_id, {}) and self._rng.random() < 0.5:
-            self._controls[index].deregister(service_id)
-            self._model.delete(service_id, name)
+    def _control(self) -> Change:
+        name, service_id = self._rng.choice(NAMES), f"any-{self._rng.randrange(12)}"
+        if self._deletes(service_id, name):
+            self._controls[name].deregister(service_id)
         else:
-            self._controls[index].register(service_id, **self._options(service_id))
-            self._model.put(service_id, name, self._description())
-        return service_id, "description", self._model.expected(service_id)
+            self._controls[name].register(service_id, **self._options(service_id))
+        return self._described(service_id)
 
-    def _etcd(self) -> tuple[str, str, str | None]:
+    def _etcd(self) -> Change:
         service_id = f"any-{self._rng.randrange(12)}"
-        if "client" in self._model.owners.get(service_id, {}) and self._rng.random() < 0.5:
-            self._keys.delete_service(service_id)
-            self._model.delete(service_id, "client")
+        if self._deletes(service_id, "client"):
+            self._stage.keys.delete_service(service_id)
         else:
-            self._keys.put_service(service_id, self._options(service_id))
-            self._model.put(service_id, "client", self._description())
-        return service_id, "description", self._model.expected(service_id)
+            self._stage.keys.put_service(service_id, self._options(service_id))
+        return self._described(service_id)
 
-    def _report(self) -> tuple[str, str, str | None]:
-        index = self._rng.randrange(len(self._controls))
-        service_id, name = f"job-{index}", self._replicas[index].name
-        if service_id not in self._model.owners:
-            self._controls[index].register(service_id, ttl="1h", description=self._description())
-            self._model.put(service_id, name, self._description())
+    def _report(self) -> Change:
+        name = self._rng.choice(NAMES)
+        service_id = f"job-{name}"
+        if service_id not in self.model.owners:
+            self._controls[name].register(service_id, ttl="1h", description=self._description)
+            self.model.put(service_id, name, self._description)
         status = self._rng.choice((UP, INITIALIZING, DOWN))
-        self._controls[index].beat(service_id, status.lower())
-        return service_id, "status", status
+        self._controls[name].beat(service_id, status.lower())
+        return Change(service_id, "status", status)
 
-    def _backend(self) -> tuple[str, str, str | None]:
-        service_id = f"s-{self._rng.randrange(50)}"
-        if service_id in self._backends.failing:
-            self._backends.failing.remove(service_id)
-            return service_id, "status", UP
-        self._backends.failing.add(service_id)
-        return service_id, "status", DOWN
+    def _backend(self) -> Change:
+        service_id, failing = f"s-{self._rng.randrange(50)}", self._stage.backends.failing
+        failing ^= {service_id}
+        return Change(service_id, "status", DOWN if service_id in failing else UP, is_seen_later=True)
 
 
-def _shown(services: Sequence[Mapping[str, Any]], service_id: str, field_name: str) -> str | None:
-    return next((service[field_name] for service in services if service["id"] == service_id), None)
-
-
-def change(folder: Path, report: SharingReport, size: int, rng: random.Random) -> None:
+def change(run: Run) -> None:
     """`size` random changes of 300 services: all three lists are equal soon after each, and identical at the end."""
-    with Backends() as backends, EtcdServer(folder / "etcd", flags=LARGE) as etcd:
-        files = make_files(backends, 300)
-        options = settings(interval_s=3, stale_after_s=12)
-        with Replicas(folder, [etcd.url], files, options) as replicas:
-            replicas.wait_for(statuses_of(files))
-            model = Model()
-            for replica, services in zip(replicas, files, strict=True):
-                for service_id in services:
-                    model.put(service_id, replica.name, "")
-            valid_s = dict.fromkeys(statuses_of(files), 12.0)
-            with Sampler(replicas, backends, valid_s) as sampler:
-                changes = RandomChanges(replicas, RegistryKeys(etcd), backends, model, rng)
-                for _ in range(size):
+    report = run.report
+    with Backends() as backends, EtcdServer(run.folder / "etcd", flags=LARGE) as etcd:
+        files = make_files(backends, 300, stale_after="12s")
+        with started(run, backends, etcd, files, make_settings(4, interval_s=3)) as stage:
+            with RandomChanges(stage, run.rng) as changes:
+                for _ in range(run.size):
                     changes.make()
             backends.failing.clear()
-            wait_until(lambda: DOWN not in {replica.statuses()[f"s-{n}"] for replica in replicas for n in range(50)}, "up")
-            wait_until(replicas.are_equal, "identical lists")
-            shown = {id_: service["description"] for id_, service in replicas[0].shown().items()}
-            report.expect(shown == {id_: model.expected(id_) for id_ in model.owners}, "services are lost, or are ghosts")
-            delays_s = sorted(changes.delays_s)
-            late = sum(delay_s > CHANGE_S for delay_s in delays_s)
-            if size >= 100:  # of a few changes on a busy machine, the time says nothing
-                report.expect(not late, f"{late} changes took longer than {CHANGE_S:g} s")
-            report.figures = (
-                f"{size} changes ({', '.join(f'{count} {kind}' for kind, count in sorted(changes.kinds.items()))}); equal "
-                f"after {statistics.median(delays_s) * 1000:.0f} ms (median), {delays_s[-1] * 1000:.0f} ms (longest)"
-            )
-            report.add_samples(sampler)
+            wait_until(lambda: stage.up.items() <= stage.replicas[0].statuses().items(), "all work again")
+            wait_until(stage.replicas.are_equal, "identical lists")
+            shown = {id_: service["description"] for id_, service in stage.replicas[0].shown().items()}
+            expected = {id_: changes.model.expected(id_) for id_ in changes.model.owners}
+            report.expect(shown == expected, "services are lost, or are ghosts")
+    delays_s = sorted(changes.delays_s)
+    late = [f"{kind} {delay_s:.1f} s" for delay_s, kind in delays_s if delay_s > CHANGE_S]
+    report.expect(run.is_short or not late, f"changes took longer than {CHANGE_S:g} s: {late}")
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(kind for _, kind in delays_s).items()))
+    median_ms, longest_ms = delays_s[len(delays_s) // 2][0] * 1000, delays_s[-1][0] * 1000
+    times = f"equal after {median_ms:.0f} ms (median), {longest_ms:.0f} ms (longest)"
+    report.figures = f"{run.size} changes ({kinds}); {times}{report.figures}"
 
 
 # ---- replicas that end, or stop
 
 
-def kill(folder: Path, report: SharingReport, size: int, rng: random.Random) -> None:
-    """kill -9 of a replica `size` times: its services are checked by others after its lease; none is Up for too long.
+def kill(run: Run) -> None:
+    """kill -9 of a replica `size` times: others check its services after its lease, and none is Up for too long.
 
-    The evidence of half of the services ends before the lease, and a quarter of the backends fails with the replica.
+    Half of the services have evidence that ends before the lease. A quarter of the backends fails with the replica.
     """
-    lease_s, short_s, long_s = 5.0, 3.0, 20.0
+    lease_s = 8.0
     takeovers_s: list[float] = []
-    with Backends() as backends, EtcdServer(folder / "etcd", flags=LARGE) as etcd:
-        keys = RegistryKeys(etcd)
+    with Backends() as backends, EtcdServer(run.folder / "etcd", flags=LARGE) as etcd:
         files = make_files(backends, 60)
-        valid_s = {}
         for services in files:
-            for number, (service_id, options) in enumerate(services.items()):
-                valid_s[service_id] = short_s if number % 2 else long_s
-                options["stale_after"] = f"{valid_s[service_id]}s"
-        with Replicas(folder, [etcd.url], files, settings(lease_s=lease_s)) as replicas:
-            replicas.wait_for(statuses_of(files))
-            with Sampler(replicas, backends, valid_s) as sampler:
-                for number in range(size):
-                    victim = replicas[number % 3]
-                    ids = sorted(keys.states(victim.name))
-                    failing = set(ids[::4])
-                    starts = replicas.log_lengths()
-                    with sampler.without(victim):
-                        backends.failing |= failing
-                        victim.process.kill()
-                        victim.process.wait()
-                        takeovers_s += _takeovers_s(backends, ids, time.monotonic())
-                        others = [replica for replica in replicas if replica is not victim]
-                        expected = {**statuses_of(files), **dict.fromkeys(failing, DOWN)}
-                        wait_until(lambda: all(other.statuses() == expected for other in others), "taken over")
-                        replicas.start_again(number % 3)
-                        starts[number % 3] = 0
-                        replicas.wait_for(expected)
-                    changes = [
-                        each
-                        for each in replicas.status_changes(starts)
-                        if each.service not in failing and each.replica != victim.name
-                    ]
-                    report.expect_no_flaps([each for each in changes if valid_s[each.service] == long_s], may_be_lost=False)
-                    report.expect_no_flaps(changes, may_be_lost=True)
-                    backends.failing.clear()
-                    replicas.wait_for(statuses_of(files))
+            for options in [*services.values()][::2]:
+                options["stale_after"] = f"{LONG_VALID_S}s"
+        with started(run, backends, etcd, files, make_settings(lease_s)) as stage:
+            for number in range(run.size):
+                takeovers_s += kill_one(stage, number % len(NAMES))
     longest_s = max(takeovers_s)
-    tolerance_s = 0.0 if size > 1 else lease_s  # a short run shares the machine with other tests
-    report.expect(longest_s <= lease_s + TAKEOVER_S + tolerance_s, f"checked again only after {longest_s:.1f} s")
-    report.figures = (
-        f"{size} kills, {len(takeovers_s)} services taken over, after at most {longest_s:.1f} s with a lease of {lease_s:g} s"
-    )
-    report.add_samples(sampler)
+    allowed_s = lease_s + TAKEOVER_S + (lease_s if run.is_short else 0.0)  # tests share the machine with others
+    run.report.expect(longest_s <= allowed_s, f"checked again only after {longest_s:.1f} s")
+    taken = f"{len(takeovers_s)} services checked again after at most {longest_s:.1f} s, with a lease of {lease_s:g} s"
+    run.report.figures = f"{run.size} kills, {taken}{run.report.figures}"
 
 
-def _takeovers_s(backends: Backends, ids: Sequence[str], killed_s: float) -> Iterator[float]:
-    """How long after the kill each service was checked again. The last checks of the victim may still arrive."""
-    for service_id in ids:
+def kill_one(stage: Stage, index: int) -> list[float]:
+    """How long after the kill each of its services was checked again."""
+    victim, backends = stage.replicas[index], stage.backends
+    others = stage.others(victim)
+    ids = stage.checked_by(victim)
+    failing = set(ids[::4])
+    expected = {**stage.up, **dict.fromkeys(failing, DOWN)}
+    starts = dict(zip(NAMES, stage.replicas.log_lengths(), strict=True))
+    with stage.sampler.without(victim):
+        backends.failing |= failing
+        victim.process.kill()
+        victim.process.wait()
+        killed_s = time.monotonic() + 0.1  # until then, its last checks may arrive
+        wait_until(lambda: all(backends.checked_after(killed_s, id_) for id_ in ids), "checked again")
+        takeovers_s = [min(backends.checked_after(killed_s, id_)) - killed_s + 0.1 for id_ in ids]
+        for other in others:
+            other.wait_for(expected)
+        stage.replicas.start_again(index)
+        stage.replicas.wait_for(expected)
+    changes = [each for other in others for each in other.status_changes(starts[other.name])]
+    healthy = [each for each in changes if each.service not in failing]
+    long_ids = {id_ for replica in stage.replicas for id_, options in replica.services.items() if len(options) > 1}
+    stage.report.expect_no_flaps([each for each in healthy if each.service in long_ids], may_be_lost=False)
+    stage.report.expect_no_flaps(healthy, may_be_lost=True)
+    backends.failing.clear()
+    stage.replicas.wait_for(stage.up)
+    return takeovers_s
 
-        def later(service_id: str = service_id) -> list[float]:
-            return [at_s for at_s in [*backends.checks_s[service_id]] if at_s > killed_s + 0.1]
 
-        wait_until(lambda: bool(later()), f"{service_id} is checked again")  # noqa: B023  used at once
-        yield later()[0] - killed_s
-
-
-def stop(folder: Path, report: SharingReport, size: int, rng: random.Random) -> None:
+def stop(run: Run) -> None:
     """SIGSTOP of a replica for longer than its lease, `size` times. All backends fail meanwhile."""
-    with Backends() as backends, EtcdServer(folder / "etcd", flags=LARGE) as etcd:
-        files = make_files(backends, 30)
-        up, down = statuses_of(files), statuses_of(files, DOWN)
-        first: list[int] = []
-        with Replicas(folder, [etcd.url], files, settings(lease_s=2)) as replicas:
-            replicas.wait_for(up)
-            with Sampler(replicas, backends, dict.fromkeys(up, 3.0)) as sampler:
-                for number in range(size):
-                    stopped = replicas[number % 3]
-                    with sampler.without(stopped):
-                        stopped.signal(signal.SIGSTOP)
-                        backends.failing |= up.keys()
-                        wait_until(lambda: RegistryKeys(etcd).replicas() == {*NAMES} - {stopped.name}, "the end of its lease")  # noqa: B023
-                        time.sleep(3.5)
-                        stopped.signal(signal.SIGCONT)
-                        answers = [(stopped.health(), Counter(stopped.statuses().values())[UP]) for _ in range(20)]
-                        first.append(answers[0][0])
-                        report.expect(all(code != 200 and not ups for code, ups in answers), f"after SIGSTOP: {answers}")
-                    replicas.wait_for(down)
-                    backends.failing.clear()
-                    replicas.wait_for(up)
-        report.figures = f"{size} stops; the first answers afterwards: {sorted(Counter(first).items())}"
-        report.add_samples(sampler)
+    first: Counter[int] = Counter()
+    with on_one_etcd(run, 30, lease_s=2) as stage:
+        for number in range(run.size):
+            stopped = stage.replicas[number % len(NAMES)]
+            with stage.sampler.without(stopped):
+                stopped.signal(signal.SIGSTOP)
+                stage.backends.failing |= stage.up.keys()
+                for other in stage.others(stopped):
+                    other.wait_for(dict.fromkeys(stage.up, DOWN))
+                time.sleep(VALID_S)
+                stage.report.expect(stopped.name not in stage.keys.replicas(), "the lease of the replica is not over")
+                stopped.signal(signal.SIGCONT)
+                answers = [(stopped.health(), Counter(stopped.statuses().values())[UP]) for _ in range(20)]
+            first[answers[0][0]] += 1
+            run.report.expect(all(code != 200 and not ups for code, ups in answers), f"after SIGSTOP: {answers}")
+            stage.replicas.wait_for(dict.fromkeys(stage.up, DOWN))
+            stage.backends.failing.clear()
+            stage.replicas.wait_for(stage.up)
+    run.report.figures = f"{run.size} stops; the first answers afterwards: {dict(first)}{run.report.figures}"
 
 
-def set_clocks(folder: Path, report: SharingReport, size: int, rng: random.Random) -> None:
-    """Wall clocks that differ by up to 22 hours, with libfaketime: backends fail and work `size` times."""
+def set_clocks(run: Run) -> None:
+    """Wall clocks that differ by 22 hours: backends fail and work, and a replica is killed, `size` times."""
     if not FAKETIME.exists() and os.geteuid() == 0:
         install("libfaketime")
     if not FAKETIME.exists():
         pytest.skip("not installed: libfaketime")
-    offsets = ("+15h", "-7h", "+0")
-    environs = [
-        {"LD_PRELOAD": str(FAKETIME), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"} for offset in offsets
-    ]
-    with Backends() as backends, EtcdServer(folder / "etcd", flags=LARGE) as etcd:
-        files = make_files(backends, 30)
-        up, down = statuses_of(files), statuses_of(files, DOWN)
-        with Replicas(folder, [etcd.url], files, settings(), environs=environs) as replicas:
-            replicas.wait_for(up)
-            with Sampler(replicas, backends, dict.fromkeys(up, 3.0)) as sampler:
-                for number in range(size):
-                    starts = replicas.log_lengths()
-                    time.sleep(4)  # longer than evidence is valid
-                    report.expect_no_flaps(replicas.status_changes(starts), may_be_lost=False)
-                    backends.failing |= up.keys()
-                    replicas.wait_for(down)
-                    killed = replicas[number % 3]
-                    with sampler.without(killed):
-                        killed.process.kill()
-                        backends.failing.clear()
-                        wait_until(lambda: all(each.statuses() == up for each in replicas if each is not killed), "up")  # noqa: B023
-                        replicas.start_again(number % 3)
-                        replicas.wait_for(up)
-            hours = sorted({replica.log_entries[-1]["time"][:13] for replica in replicas})
-        report.figures = f"{size} rounds; hours of the three clocks: {', '.join(hours)}"
-        report.add_samples(sampler)
+    faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    environs = [{**faked, "FAKETIME": offset} for offset in CLOCKS]
+    with on_one_etcd(run, 30, lease_s=3, environs=environs) as stage:
+        for number in range(run.size):
+            starts = stage.replicas.log_lengths()
+            time.sleep(VALID_S + 1)
+            run.report.expect_no_flaps(stage.replicas.status_changes(starts), may_be_lost=False)
+            stage.backends.failing |= stage.up.keys()
+            stage.replicas.wait_for(dict.fromkeys(stage.up, DOWN))
+            killed = stage.replicas[number % len(NAMES)]
+            with stage.sampler.without(killed):
+                killed.process.kill()
+                stage.backends.failing.clear()
+                for other in stage.others(killed):
+                    other.wait_for(stage.up)
+                stage.replicas.start_again(number % len(NAMES))
+                stage.replicas.wait_for(stage.up)
+        hours = sorted({replica.log_entries[-1]["time"][:13] for replica in stage.replicas})
+    run.report.figures = f"{run.size} rounds; hours of the clocks: {', '.join(hours)}{run.report.figures}"
 
 
 # ---- etcd that fails
 
 
-def lose_members(folder: Path, report: SharingReport, size: int, rng: random.Random) -> None:
-    """A member of etcd killed, its leader killed, all stopped for `size` seconds, and restored from an old snapshot."""
-    cluster = EtcdCluster(folder / "etcd")
+def lose_members(run: Run) -> None:
+    """A member of etcd killed, its leader killed, all away for `size` seconds, and restored from an old snapshot.
+
+    The snapshot has two services that are deregistered later, and does not have one that is registered later.
+    """
+    cluster = EtcdCluster(run.folder / "etcd")
     for member in cluster.members:
         member.flags = LARGE
+    snapshot = run.folder / "old.db"
     with Backends() as backends, cluster:
         registry = "etcd://" + ",".join(f"{member.host}:{member.port}" for member in cluster.members)
         files = make_files(backends, 60)
         files[0]["ghost-file"] = {"probe": backends.url("ghost-file")}
-        up = statuses_of(files)
-        options = settings(lease_s=4, stale_after_s=5)
-        with Replicas(folder, [registry], files, options) as replicas:
-            replicas.wait_for(up)
-            with replicas[1].control() as client:
+        with started(run, backends, cluster.members[0], files, make_settings(4), registry=registry) as stage:
+            with stage.replicas[1].control() as client:
                 client.register("ghost-control", probe=backends.url("ghost-control"))
-            replicas.wait_for({**up, "ghost-control": UP})
-            cluster.members[0].save_snapshot(folder / "old.db")
-            _drop_ghosts(replicas)
-            del up["ghost-file"]
-            up["late"] = UP
-            with replicas[2].control() as client:
-                client.register("late", probe=backends.url("late"))
-            replicas.wait_for(up)
-            with Sampler(replicas, backends, dict.fromkeys(up, 5.0)) as sampler:
-                for member in (cluster.followers()[0], cluster.leader()):
-                    starts = replicas.log_lengths()
-                    member.kill()
-                    time.sleep(6)  # longer than evidence is valid
-                    report.expect_no_flaps(replicas.status_changes(starts), may_be_lost=False)
-                    report.expect(replicas.have(up), "a service is not Up without one member")
-                    member.start()
-                    member.wait_until_ready()
-                lost = _stop_all(cluster, replicas, up, report, size)
-                starts = replicas.log_lengths()
-                cluster.restore_snapshot(folder / "old.db")
-                replicas.wait_for(up)
-                end_s = time.monotonic() + 8  # longer than a lease
-                while time.monotonic() < end_s:
-                    report.expect(replicas.have(up), "a ghost, or a lost service, after the restore")
-                    time.sleep(0.2)
-                report.expect_no_flaps(replicas.status_changes(starts), may_be_lost=True)
-                report.expect(replicas.are_equal(), "lists differ after the restore")
-        report.figures = f"etcd was away for {size} s: {lost} states were {LOST}"
-        report.add_samples(sampler)
+            stage.replicas.wait_for({**stage.up, "ghost-control": UP})
+            cluster.members[0].save_snapshot(snapshot)
+            replace_ghosts(stage)
+            for member in (cluster.followers()[0], cluster.leader()):
+                lose_member(stage, member)
+            lost = lose_all(stage, cluster, run.size)
+            starts = stage.replicas.log_lengths()
+            cluster.restore_snapshot(snapshot)
+            expect_restored(stage)
+            run.report.expect_no_flaps(stage.replicas.status_changes(starts), may_be_lost=True)
+    run.report.figures = f"etcd was away for {run.size} s: {lost} states were {LOST}{run.report.figures}"
 
 
-def _drop_ghosts(replicas: Replicas) -> None:
-    """What the snapshot has, and the replicas do not have any more."""
-    with replicas[1].control() as client:
+def replace_ghosts(stage: Stage) -> None:
+    """So the snapshot is old."""
+    with stage.replicas[1].control() as client:
         client.deregister("ghost-control")
-    del replicas[0].services["ghost-file"]
-    replicas[0].reload(replicas[0].config())
+    del stage.replicas[0].services["ghost-file"], stage.up["ghost-file"]
+    stage.replicas[0].reload(stage.replicas[0].config())
+    with stage.replicas[2].control() as client:
+        client.register("late", probe=stage.backends.url("late"))
+    stage.up["late"] = UP
+    stage.replicas.wait_for(stage.up)
 
 
-def _stop_all(cluster: EtcdCluster, replicas: Replicas, up: Mapping[str, str], report: SharingReport, for_s: int) -> int:
-    """Returns how many states of others were lost meanwhile. Each service is still Up where it is checked."""
-    starts = replicas.log_lengths()
+def lose_member(stage: Stage, member: EtcdServer) -> None:
+    starts = stage.replicas.log_lengths()
+    member.kill()
+    time.sleep(VALID_S + 1)
+    stage.report.expect_no_flaps(stage.replicas.status_changes(starts), may_be_lost=False)
+    member.start()
+    member.wait_until_ready()
+
+
+def lose_all(stage: Stage, cluster: EtcdCluster, for_s: int) -> int:
+    """Returns how many states of others were lost meanwhile."""
+    starts = stage.replicas.log_lengths()
     cluster.kill()
     time.sleep(for_s)
-    statuses = [replica.statuses() for replica in replicas]
-    for service_id in up:
-        found = sorted(each[service_id] for each in statuses)
-        report.expect(found == [INITIALIZING, INITIALIZING, UP], f"without etcd, {service_id} is {found}")
-    report.expect(all(replica.health() == 206 for replica in replicas), "without etcd, a node is not 206")
-    with cluster:
-        replicas.wait_for(up)
-        changes = replicas.status_changes(starts)
-        report.expect_no_flaps(changes, may_be_lost=True)
-        for member in cluster.members:
-            member.wait_until_ready()
+    stage.wait_until_lost()
+    stage.report.expect(all(replica.health() == 206 for replica in stage.replicas), "without etcd, a node is not 206")
+    cluster.__enter__()
+    stage.replicas.wait_for(stage.up)
+    changes = stage.replicas.status_changes(starts)
+    stage.report.expect_no_flaps(changes, may_be_lost=True)
     return sum(each.code == LOST for each in changes)
 
 
-def fail_etcd(folder: Path, report: SharingReport, size: int, rng: random.Random) -> None:
-    """Compaction during a watch, a full and a slow etcd, `size` times: right answers, and recovery without a restart."""
-    with Backends() as backends, EtcdServer(folder / "etcd") as etcd:
-        keys = RegistryKeys(etcd)
+def expect_restored(stage: Stage) -> None:
+    """For longer than a lease, all services are there, and no other."""
+    stage.replicas.wait_for(stage.up)
+    end_s = time.monotonic() + 8
+    while time.monotonic() < end_s:
+        ids = [replica.statuses().keys() for replica in stage.replicas]
+        stage.report.expect(all(each == stage.up.keys() for each in ids), "a ghost or a lost service after the restore")
+        time.sleep(0.2)
+    stage.replicas.wait_for(stage.up)
+    wait_until(stage.replicas.are_equal, "identical lists")
+
+
+def fail_etcd(run: Run) -> None:
+    """Compaction during a watch, a full and a slow etcd, `size` times: right answers, no restart is needed."""
+    with Backends() as backends, EtcdServer(run.folder / "etcd") as etcd:
         files = make_files(backends, 30)
-        up = statuses_of(files)
-        with Replicas(folder, [etcd.url], files, settings(lease_s=4)) as replicas:
-            replicas.wait_for(up)
-            with Sampler(replicas, backends, dict.fromkeys(up, 3.0)) as sampler:
-                for number in range(size):
-                    starts = replicas.log_lengths()
-                    _compact(etcd, keys, replicas, sampler, up, backends.url("direct"))
-                    with etcd.storage_full():
-                        _expect_lost(replicas, up)
-                        for replica in replicas:
-                            replica.wait_for_log(r"registry: .*no space|registry: .*full", times=number + 1)
-                    replicas.wait_for(up)
-                    etcd.freeze()
-                    _expect_lost(replicas, up)
-                    time.sleep(10 if size > 1 else 0)
-                    etcd.thaw()
-                    replicas.wait_for(up)
-                    changes = [each for each in replicas.status_changes(starts) if each.service != "direct"]
-                    report.expect_no_flaps(changes, may_be_lost=True)
-                for replica in replicas:
-                    replica.wait_for_event("registry_recovered")
-        report.figures = f"{size} rounds of compaction, no space and SIGSTOP of etcd"
-        report.add_samples(sampler)
+        with started(run, backends, etcd, files, make_settings(4)) as stage:
+            for number in range(run.size):
+                starts = stage.replicas.log_lengths()
+                compact(stage)
+                with etcd.storage_full():
+                    stage.wait_until_lost()
+                    for replica in stage.replicas:
+                        replica.wait_for_log("registry: .*space exceeded", times=number + 1)
+                stage.replicas.wait_for(stage.up)
+                etcd.freeze()
+                time.sleep(0 if run.is_short else SLOW_S)
+                stage.wait_until_lost()
+                etcd.thaw()
+                stage.replicas.wait_for(stage.up)
+                changes = [each for each in stage.replicas.status_changes(starts) if each.service != "direct"]
+                run.report.expect_no_flaps(changes, may_be_lost=True)
+            for replica in stage.replicas:
+                replica.wait_for_event("registry_recovered")
+    run.report.figures = f"{run.size} rounds of compaction, no space and SIGSTOP of etcd{run.report.figures}"
 
 
-def _compact(
-    etcd: EtcdServer, keys: RegistryKeys, replicas: Replicas, sampler: Sampler, up: Mapping[str, str], probe: str
-) -> None:
-    """While the replicas cannot follow, services come and go, and the revisions from which they would go on too."""
-    keys.put_service("direct", {"probe": probe, "interval": "1s"})
-    replicas.wait_for({**up, "direct": UP})
-    for replica in replicas:
-        sampler.pause(replica)
+def compact(stage: Stage) -> None:
+    """While the replicas cannot follow, a service goes, and so do the revisions from which they would go on."""
+    stage.keys.put_service("direct", {"probe": stage.backends.url("direct"), "interval": "1s"})
+    stage.replicas.wait_for({**stage.up, "direct": UP})
+    for replica in stage.replicas:
+        stage.sampler.pause(replica)
         replica.signal(signal.SIGSTOP)
-    etcd.restart()
-    keys.delete_service("direct")
-    etcd.compact()
-    for replica in replicas:
+    stage.etcd.restart()
+    stage.keys.delete_service("direct")
+    stage.etcd.compact()
+    for replica in stage.replicas:
         replica.signal(signal.SIGCONT)
-        sampler.resume(replica)
-    replicas.wait_for(up)
+        stage.sampler.resume(replica)
+    stage.replicas.wait_for(stage.up)
 
 
-def _expect_lost(replicas: Replicas, up: Mapping[str, str]) -> None:
-    """Each service is Up for the replica that checks it, and not known to the others."""
-
-    def is_lost() -> bool:
-        found = [replica.statuses() for replica in replicas]
-        return all(sorted(each[id_] for each in found) == [INITIALIZING, INITIALIZING, UP] for id_ in up)
-
-    wait_until(is_lost, "states of others are lost")
-
-
-def refuse(folder: Path, report: SharingReport, size: int, rng: random.Random) -> None:
-    """A wrong password of one replica, and permissions withdrawn from all, `size` times."""
-    with Backends() as backends, EtcdServer(folder / "etcd", requires_auth=True, flags=LARGE) as etcd:
+def refuse(run: Run) -> None:
+    """A password that is wrong at the start, and permissions that are withdrawn `size` times."""
+    report = run.report
+    with Backends() as backends, EtcdServer(run.folder / "etcd", requires_auth=True, flags=LARGE) as etcd:
         etcd.grant(PREFIX)
+        etcd.set_password("another")
         files = make_files(backends, 30)
-        own = {id_: UP for id_ in files[2]}
         up = statuses_of(files)
-        registries = [etcd.url, etcd.url, etcd.bad_credentials_url]
-        with Replicas(folder, registries, files, settings(lease_s=3)) as replicas:
-            wait_until(lambda: replicas[0].statuses() == {**statuses_of(files[:2])}, "the other two share")
-            replicas[2].wait_for_event("registry_problem")
-            wait_until(lambda: replicas[2].statuses() == own, "its own services")
-            report.expect(replicas[2].health() == 206, "a node that has not read the registry is not 206")
-            lines = "\n".join(line for replica in replicas for line in replica.lines)
-            report.expect("not-the-password" not in lines and PASSWORD not in lines, "a password is in a log")
-            etcd.set_password("not-the-password")  # the others stay logged in, or log in again in vain
-            replicas[2].wait_for_event("registry_joined")
+        with Replicas(run.folder, etcd.url, files, make_settings(3)) as replicas:
+            replicas.wait_until_started()
+            for replica in replicas:
+                replica.wait_for_log("registry: .*invalid user ID or password")
+                replica.wait_for(dict.fromkeys(replica.services, UP))
+                report.expect(replica.health() == 206, "a node that has not read the registry is not 206")
             etcd.set_password(PASSWORD)
             replicas.wait_for(up)
-            with Sampler(replicas, backends, dict.fromkeys(up, 3.0)) as sampler:
-                for _ in range(size):
-                    starts = replicas.log_lengths()
-                    etcd.withdraw(PREFIX)
-                    _expect_lost(replicas, up)
-                    for replica, start in zip(replicas, starts, strict=True):
-                        text = "\n".join(replica.lines[start:])
-                        report.expect("permission" in text, f"{replica.name} does not log the permission: {text[-500:]}")
-                    etcd.grant(PREFIX)
-                    replicas.wait_for(up)
-                    report.expect_no_flaps(replicas.status_changes(starts), may_be_lost=True)
-        report.figures = f"{size} times without permission"
-        report.add_samples(sampler)
+            with Sampler(replicas, backends, dict.fromkeys(up, VALID_S)) as sampler:
+                stage = Stage(report, backends, etcd, RegistryKeys(etcd), replicas, sampler, up)
+                for _ in range(run.size):
+                    withdraw(stage)
+            lines = "\n".join(line for replica in replicas for line in replica.lines)
+            report.expect(PASSWORD not in lines, "a password is in a log")
+    report.samples, report.problems = sampler.samples, [*report.problems, *sampler.problems]
+    report.figures = f"{run.size} times without permission"
+
+
+def withdraw(stage: Stage) -> None:
+    starts = stage.replicas.log_lengths()
+    stage.etcd.withdraw(PREFIX)
+    stage.wait_until_lost()
+    for replica, start in zip(stage.replicas, starts, strict=True):
+        text = "\n".join(replica.lines[start:])
+        stage.report.expect("permission denied" in text, f"{replica.name} does not log that it has no permission")
+    stage.etcd.grant(PREFIX)
+    stage.replicas.wait_for(stage.up)
+    stage.report.expect_no_flaps(stage.replicas.status_changes(starts), may_be_lost=True)
 
 
 # ---- networks that are cut
@@ -544,98 +604,96 @@ def refuse(folder: Path, report: SharingReport, size: int, rng: random.Random) -
 DIRECTIONS = ({"sent": True, "received": True}, {"sent": False, "received": True}, {"sent": True, "received": False})
 
 
+@contextmanager
 def in_networks(
-    scenario: Callable[[ReplicaNetwork, Path, SharingReport, int], None],
-) -> Callable[[Path, SharingReport, int, random.Random], None]:
-    """Each replica has a network of its own."""
+    run: Run, network: ReplicaNetwork, files: Callable[[Backends], list[dict[str, Options]]], lease_s: float
+) -> Iterator[Stage]:
+    """Each replica has a network of its own; etcd and the backends are in another one."""
+    prefixes = [network.prefix(index) for index in range(len(NAMES))]
+    etcd = EtcdServer(run.folder / "etcd")
+    etcd.flags = {**LARGE, "listen-client-urls": f"http://0.0.0.0:{etcd.port}"}
+    registry = f"etcd://{HOST}:{etcd.port}"
+    with (
+        Backends(HOST) as backends,
+        etcd,
+        started(
+            run, backends, etcd, files(backends), make_settings(lease_s), registry=registry, prefixes=prefixes
+        ) as stage,
+    ):
+        yield stage
 
-    def run(folder: Path, report: SharingReport, size: int, _: random.Random) -> None:
+
+def with_networks(scenario: Callable[[Run, ReplicaNetwork], None]) -> Callable[[Run], None]:
+    def run_scenario(run: Run) -> None:
         def run_here(namespace: NetworkNamespace) -> None:
             with ReplicaNetwork(namespace, len(NAMES)) as network:
-                scenario(network, folder, report, size)
+                scenario(run, network)
 
-        run_in_namespace(folder / "hosts", run_here)
+        run_in_namespace(run.folder / "hosts", run_here)
 
-    return run
-
-
-def etcd_of_networks(folder: Path) -> EtcdServer:
-    etcd = EtcdServer(folder / "etcd")
-    etcd.flags = {**LARGE, "listen-client-urls": f"http://0.0.0.0:{etcd.port}"}
-    return etcd
+    return run_scenario
 
 
-@in_networks
-def cut_from_etcd(network: ReplicaNetwork, folder: Path, report: SharingReport, size: int) -> None:
+@with_networks
+def cut_from_etcd(run: Run, network: ReplicaNetwork) -> None:
     """A replica is cut off from etcd, in both directions and in each: it checks what it checked, others take over."""
-    with Backends(HOST) as backends, etcd_of_networks(folder) as etcd:
-        keys = RegistryKeys(etcd)
-        files = make_files(backends, 30)
-        up = statuses_of(files)
-        prefixes = [network.prefix(index) for index in range(3)]
-        registry = f"etcd://{HOST}:{etcd.port}"
-        with Replicas(folder, [registry], files, settings(lease_s=2), prefixes=prefixes) as replicas:
-            replicas.wait_for(up)
-            with Sampler(replicas, backends, dict.fromkeys(up, 3.0)) as sampler:
-                for number in range(size):
-                    starts = replicas.log_lengths()
-                    ids = sorted(keys.states(NAMES[0]))
-                    failing = ids[0]
-                    with network.cut(0, etcd.port, **DIRECTIONS[number % 3]):
-                        backends.failing.add(failing)
-                        alone = {id_: UP if id_ in ids else INITIALIZING for id_ in up} | {failing: DOWN}
-                        wait_until(lambda: replicas[0].statuses() == alone, "what the replica sees alone")  # noqa: B023
-                        taken = {**up, failing: DOWN}
-                        wait_until(lambda: all(replicas[i].statuses() == taken for i in (1, 2)), "taken over")  # noqa: B023
-                        report.expect(keys.replicas() == {*NAMES[1:]}, "the lease of the replica is not over")
-                        replicas[0].wait_for_log("registry: .*no response", times=number + 1)
-                    backends.failing.clear()
-                    replicas.wait_for(up)
-                    changes = [each for each in replicas.status_changes(starts) if each.service != failing]
-                    report.expect_no_flaps(changes, may_be_lost=True)
-        report.figures = f"{size} cuts"
-        report.add_samples(sampler)
+    with in_networks(run, network, lambda backends: make_files(backends, 30), lease_s=2) as stage:
+        replica, *others = stage.replicas
+        for number in range(run.size):
+            starts = stage.replicas.log_lengths()
+            ids = stage.checked_by(replica)
+            failing = ids[0]
+            alone = {**{id_: UP if id_ in ids else INITIALIZING for id_ in stage.up}, failing: DOWN}
+            with network.cut(0, stage.etcd.port, **DIRECTIONS[number % 3]):
+                stage.backends.failing.add(failing)
+                replica.wait_for(alone)
+                for other in others:
+                    other.wait_for({**stage.up, failing: DOWN})
+                codes = [each.health() for each in stage.replicas]
+                run.report.expect(codes == [206, 206, 206], f"a service is Down, and health is {codes}")
+                run.report.expect(replica.name not in stage.keys.replicas(), "the lease of the replica is not over")
+                replica.wait_for_log("registry: .*no response", times=number + 1)
+            stage.backends.failing.clear()
+            stage.replicas.wait_for(stage.up)
+            changes = [each for each in stage.replicas.status_changes(starts) if each.service != failing]
+            run.report.expect_no_flaps(changes, may_be_lost=True)
+    run.report.figures = f"{run.size} cuts{run.report.figures}"
 
 
-@in_networks
-def cut_from_backends(network: ReplicaNetwork, folder: Path, report: SharingReport, size: int) -> None:
+@with_networks
+def cut_from_backends(run: Run, network: ReplicaNetwork) -> None:
     """A replica is cut off from the backends, in both directions and in each: the majority of three is right.
 
     If two are cut off, the services are Down. A service with two observers, of which one is cut off, is not decided.
     """
-    with Backends(HOST) as backends, etcd_of_networks(folder) as etcd:
-        keys = RegistryKeys(etcd)
-        files = make_files(backends, 12, observers=3)
-        pair = {"probe": backends.url("pair"), "observers": 2, "checked_by": [*NAMES[:2]], "impact": "none"}
-        files[0]["pair"] = pair
-        up = statuses_of(files)
-        disagreed = {**up, "pair": INITIALIZING}
-        prefixes = [network.prefix(index) for index in range(3)]
-        registry = f"etcd://{HOST}:{etcd.port}"
-        with Replicas(folder, [registry], files, settings(lease_s=4), prefixes=prefixes) as replicas:
-            replicas.wait_for(up)
-            with Sampler(replicas, backends, dict.fromkeys(up, 3.0)) as sampler:
-                for number in range(size):
-                    starts = replicas.log_lengths()
-                    with network.cut(0, backends.port, **DIRECTIONS[number % 3]):
-                        wait_until(lambda: _votes(keys, NAMES[0]) == {DOWN}, "the replica sees all Down")
-                        replicas.wait_for(disagreed)
-                        report.expect(_votes(keys, NAMES[1]) == {UP}, "the others do not see all Up")
-                        report.expect(all(replica.health() == 200 for replica in replicas), "one broken network is an outage")
-                        changes = replicas.status_changes(starts)
-                        report.expect_no_flaps([each for each in changes if each.service != "pair"], may_be_lost=False)
-                        codes = {each.code for each in changes}
-                        report.expect(codes == {"observers_disagree"}, f"the codes of a disagreement are {codes}")
-                        with network.cut(1, backends.port):
-                            replicas.wait_for(dict.fromkeys(up, DOWN))
-                        replicas.wait_for(disagreed)
-                    replicas.wait_for(up)
-        report.figures = f"{size} cuts"
-        report.add_samples(sampler)
+
+    def files(backends: Backends) -> list[dict[str, Options]]:
+        made = make_files(backends, 12, observers=3)
+        made[0]["pair"] = {"probe": backends.url("pair"), "checked_by": [*NAMES[:2]], "observers": 2, "impact": "none"}
+        return made
+
+    with in_networks(run, network, files, lease_s=4) as stage:
+        disagreed = {**stage.up, "pair": INITIALIZING}
+        for number in range(run.size):
+            starts = stage.replicas.log_lengths()
+            with network.cut(0, stage.backends.port, **DIRECTIONS[number % 3]):
+                wait_until(lambda: votes(stage, NAMES[0]) == {DOWN}, "the replica sees all Down")
+                stage.replicas.wait_for(disagreed)
+                run.report.expect(votes(stage, NAMES[1]) == {UP}, "the others do not see all Up")
+                codes = [replica.health() for replica in stage.replicas]
+                run.report.expect(codes == [200, 200, 200], f"one broken network is everybody's outage: {codes}")
+                changes = stage.replicas.status_changes(starts)
+                run.report.expect_no_flaps([each for each in changes if each.service != "pair"], may_be_lost=False)
+                run.report.expect({each.code for each in changes} == {DISAGREE}, f"not only {DISAGREE}: {changes}")
+                with network.cut(1, stage.backends.port):
+                    stage.replicas.wait_for(dict.fromkeys(stage.up, DOWN))
+                stage.replicas.wait_for(disagreed)
+            stage.replicas.wait_for(stage.up)
+    run.report.figures = f"{run.size} cuts{run.report.figures}"
 
 
-def _votes(keys: RegistryKeys, replica: str) -> set[str]:
-    return {state["status"] for state in keys.states(replica).values()}
+def votes(stage: Stage, replica: str) -> set[str]:
+    return {state["status"] for state in stage.keys.states(replica).values()}
 
 
 # ---- all
@@ -643,29 +701,29 @@ def _votes(keys: RegistryKeys, replica: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Scenario:
-    run: Callable[[Path, SharingReport, int, random.Random], None]
+    run: Callable[[Run], None]
     size: int
     short_size: int
 
 
 SCENARIOS = {
     "changes": Scenario(change, 1000, 40),
-    "kills": Scenario(kill, 6, 1),
-    "SIGSTOP": Scenario(stop, 6, 1),
-    "clocks": Scenario(set_clocks, 6, 1),
+    "kills": Scenario(kill, 3, 1),
+    "SIGSTOP": Scenario(stop, 3, 1),
+    "clocks": Scenario(set_clocks, 3, 1),
     "etcd members": Scenario(lose_members, 60, 7),
     "etcd faults": Scenario(fail_etcd, 3, 1),
     "etcd users": Scenario(refuse, 3, 1),
-    "cut from etcd": Scenario(cut_from_etcd, 6, 1),
-    "cut from backends": Scenario(cut_from_backends, 6, 1),
+    "cut from etcd": Scenario(cut_from_etcd, 3, 1),
+    "cut from backends": Scenario(cut_from_backends, 3, 1),
 }
 
 
-def run_scenario(folder: Path, name: str, size: int, rng: random.Random) -> SharingReport:
+def run_scenario(folder: Path, name: str, *, is_short: bool, rng: random.Random) -> SharingReport:
     """Raises `pytest.skip.Exception` if this machine cannot run it."""
-    report = SharingReport(name)
+    scenario, report = SCENARIOS[name], SharingReport(name)
     folder.mkdir()
-    SCENARIOS[name].run(folder, report, size, rng)
+    scenario.run(Run(folder, report, scenario.short_size if is_short else scenario.size, is_short, rng))
     return report
 
 
@@ -678,20 +736,20 @@ def main() -> int:
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     print(f"seed {seed}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}\n")
     print("| scenario | figures | answers | problems |\n|---|---|---|---|", flush=True)
-    problems: list[str] = []
+    problems = 0
     with tempfile.TemporaryDirectory(prefix="svcnode-sharing-") as folder:
         for number, name in enumerate(arguments.only):
-            scenario = SCENARIOS[name]
-            size = scenario.short_size if arguments.short else scenario.size
+            place, rng = Path(folder) / str(number), random.Random(seed)
             try:
-                report = run_scenario(Path(folder) / str(number), name, size, random.Random(seed))
+                report = run_scenario(place, name, is_short=arguments.short, rng=rng)
             except pytest.skip.Exception as exc:
                 print(f"| {name} | skipped: {exc} | | |", flush=True)
                 continue
             print(f"| {name} | {report.figures} | {report.samples} | {len(report.problems)} |", flush=True)
-            problems += report.problems
-    print("".join(f"\n{problem}" for problem in problems[:20]))
-    print(f"false answers, lost services, ghosts, flaps and failed requests: {len(problems)}")
+            problems += len(report.problems)
+            for problem in report.problems[:10]:
+                print(f"  {problem}", flush=True)
+    print(f"\nfalse answers, lost services, ghosts, flaps, late changes and failed requests: {problems}")
     return 1 if problems else 0
 
 

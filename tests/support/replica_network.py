@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from contextlib import contextmanager
@@ -48,8 +47,8 @@ class ReplicaNetwork:
     def _add(self, index: int) -> None:
         holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
         self._holders.append(holder)
-        namespace, own = Path(f"/proc/{holder.pid}/ns/net"), os.readlink("/proc/thread-self/ns/net")
-        wait_until(lambda: os.readlink(namespace) != own, "a namespace")
+        namespace, own = Path(f"/proc/{holder.pid}/ns/net"), Path("/proc/thread-self/ns/net").readlink()
+        wait_until(lambda: namespace.readlink() != own, "a namespace")
         self._namespace.ip(f"link add r{index} type veth peer name link0 netns {holder.pid}")
         self._namespace.ip(f"addr add 10.98.{index + 1}.254/24 dev r{index}")
         self._namespace.ip(f"link set r{index} up")
@@ -74,7 +73,7 @@ class ReplicaNetwork:
         chains = [
             f"add chain inet cut {name} {{ type filter hook {hook} priority 0; }}" for name, hook in hooks.items()
         ]
-        self._run(index, "nft", "; ".join(["add table inet cut", *chains, *rules]).replace("; }", " ; }"))
+        self._run(index, "nft", "; ".join(["add table inet cut", *chains, *rules]))
         yield
         self._run(index, "nft", "delete table inet cut")
 

@@ -28,7 +28,8 @@ NODE = "ledger"
 PREFIX = "/svcnode/"  # of the keys
 SERVICES, HEALTH = "/svc/node/services", "/svc/node/health"
 SAMPLE_S = 0.03
-RECENT_CHECKS = 50
+RECENT_CHECKS = 500
+LOG_DELAY_S = 0.5  # a status is shown before its line is written and read
 
 Options = dict[str, Any]
 
@@ -61,7 +62,11 @@ class Backends:
     def url(self, service_id: str) -> str:
         return f"http://{self.host}:{self.port}/{service_id}"
 
-    def check(self, service_id: str) -> bytes:
+    def checked_after(self, at_s: float, service_id: str) -> list[float]:
+        return [checked_s for checked_s in [*self.checks_s[service_id]] if checked_s > at_s]
+
+    def receive_check(self, service_id: str) -> bytes:
+        """The response."""
         now_s = time.monotonic()
         checks_s = self.checks_s[service_id]
         checks_s.append(now_s)
@@ -86,7 +91,7 @@ class _Connection(asyncio.Protocol):
         if b"\r\n\r\n" in self._received:
             path = self._received.split(b" ", 2)[1].decode()
             self._received = b""
-            self._transport.write(self._backends.check(path.removeprefix("/")))
+            self._transport.write(self._backends.receive_check(path.removeprefix("/")))
             self._transport.close()
 
 
@@ -155,13 +160,20 @@ class Replica(Agent):
         self.name, self.registry, self.settings = name, registry, settings
         self.services = dict(services)
         self.folder = folder
-        self._arguments = {"environ": environ, "prefix": prefix}
+        self._environ, self._prefix = environ, prefix
         super().__init__(folder, config=self.config(), environ=environ, prefix=prefix)
 
     def started_again(self) -> Replica:
         """A new process, after the end of this one."""
-        registry, settings, services = self.registry, self.settings, self.services
-        return Replica(self.folder, self.name, registry, settings=settings, services=services, **self._arguments)
+        return Replica(
+            self.folder,
+            self.name,
+            self.registry,
+            settings=self.settings,
+            services=self.services,
+            environ=self._environ,
+            prefix=self._prefix,
+        )
 
     def config(self) -> str:
         lines = [
@@ -191,6 +203,19 @@ class Replica(Agent):
     def statuses(self) -> dict[str, str]:
         return {service_id: service["status"] for service_id, service in self.shown().items()}
 
+    def wait_for(self, statuses: Mapping[str, str]) -> None:
+        try:
+            self.wait_until(lambda: self.statuses() == statuses)
+        except AssertionError:
+            raise AssertionError(f"{self.name}: {self.difference(statuses)}") from None
+
+    def difference(self, expected: Mapping[str, str]) -> str:
+        """From these statuses, and what the log says about sharing."""
+        shown = self.statuses()
+        pairs = ((id_, shown.get(id_), expected.get(id_)) for id_ in sorted(shown.keys() | expected.keys()))
+        different = [f"{id_} is {found}, not {wanted}" for id_, found, wanted in pairs if found != wanted]
+        return "\n".join([*different[:20], *[line for line in self.lines if "svcnode.sharing" in line][-10:]])
+
     def health(self) -> int:
         return self.ask(HEALTH).code
 
@@ -209,14 +234,14 @@ class Replicas:
     def __init__(
         self,
         folder: Path,
-        registries: Sequence[str],
+        registry: str,
         files: Sequence[Mapping[str, Options]],
         settings: str,
         *,
         environs: Sequence[Mapping[str, str]] = (),
         prefixes: Sequence[Sequence[str]] = (),
     ) -> None:
-        """One registry for all, or one for each; `settings` is the end of [sharing], and what follows it."""
+        """`settings` is the end of [sharing], and what follows it in the files."""
         self._stack = ExitStack()
         self.all: list[Replica] = []
         for index, services in enumerate(files):
@@ -224,7 +249,7 @@ class Replicas:
             replica = Replica(
                 folder / name,
                 name,
-                registries[index % len(registries)],
+                registry,
                 settings=settings,
                 services=services,
                 environ=environs[index] if environs else None,
@@ -258,13 +283,15 @@ class Replicas:
         return all(replica.statuses() == statuses for replica in self.all)
 
     def wait_for(self, statuses: Mapping[str, str], timeout_s: float = 60.0) -> None:
-        wait_until(self._are_started, "the start of the replicas")
+        self.wait_until_started()
         try:
             wait_until(lambda: self.have(statuses), "the statuses", timeout_s)
         except AssertionError:
-            differences = {replica.name: _difference(replica.statuses(), statuses) for replica in self.all}
-            logs = "\n".join(line for replica in self.all for line in replica.lines if '"service_status"' not in line)
-            raise AssertionError(f"{differences}\n{logs[-6000:]}") from None
+            text = "\n".join(f"{replica.name}: {replica.difference(statuses)}" for replica in self.all)
+            raise AssertionError(text) from None
+
+    def wait_until_started(self) -> None:
+        wait_until(self._are_started, "the start of the replicas")
 
     def _are_started(self) -> bool:
         for replica in self.all:
@@ -272,18 +299,13 @@ class Replicas:
         return all(any("started: node" in line for line in replica.lines) for replica in self.all)
 
     def log_lengths(self) -> list[int]:
+        time.sleep(LOG_DELAY_S)
         return [len(replica.lines) for replica in self.all]
 
     def status_changes(self, starts: Sequence[int]) -> list[StatusChange]:
         return [
             change for replica, start in zip(self.all, starts, strict=True) for change in replica.status_changes(start)
         ]
-
-
-def _difference(shown: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
-    ids = sorted(shown.keys() | expected.keys())
-    pairs = ((id_, shown.get(id_), expected.get(id_)) for id_ in ids)
-    return [f"{id_}: {found}, not {wanted}" for id_, found, wanted in pairs if found != wanted][:10]
 
 
 class Sampler:
@@ -343,7 +365,8 @@ class Sampler:
                 if replica.name not in self._paused:
                     self.failures.append(f"{replica.name}: {type(exc).__name__}: {exc}")
                 continue
-            self.max_latency_s = max(self.max_latency_s, time.monotonic() - asked_s)
+            if replica.name not in self._paused:
+                self.max_latency_s = max(self.max_latency_s, time.monotonic() - asked_s)
             self.samples += 2
             statuses = {service["id"]: service["status"] for service in services.json["services"]}
             self._verify(replica.name, asked_s, health, statuses)

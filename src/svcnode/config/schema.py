@@ -6,6 +6,7 @@ from typing import Any, Literal, TypedDict
 
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
+IMPACT_KEYS = ("impact", "maintenance_impact")
 THRESHOLD_KEYS, WINDOW_KEYS = ("rise", "fall"), ("window", "max_failures", "recovery_failures")
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
 # With the unit that an error message suggests for a number without one.
@@ -17,6 +18,7 @@ OTHER_DURATION_KEYS = {
     "repeat_interval": "h",
     "lease": "s",
     "refresh_interval": "s",
+    "duration": "h",
 }
 
 
@@ -99,6 +101,17 @@ class SharingTable(RegistryTable, total=False):
     url: str
 
 
+class MaintenanceTimesTable(TypedDict):
+    start: str
+    duration: str
+
+
+class MaintenanceTable(MaintenanceTimesTable, total=False):
+    services: list[str]
+    timezone: str
+    reason: str
+
+
 class DefaultsTable(TypedDict, total=False):
     """Defaults for all services."""
 
@@ -132,6 +145,7 @@ class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     name: str
     description: str
     group: str
+    maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
     observers: int
@@ -145,6 +159,7 @@ class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):
     name: str
     description: str
     group: str
+    maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     ttl: str
     observers: int
@@ -164,3 +179,4 @@ class FileTable(TypedDict, total=False):
     fleet: FleetTable
     defaults: DefaultsTable
     services: list[ServiceTable]
+    maintenance: list[MaintenanceTable]

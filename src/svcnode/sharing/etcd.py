@@ -130,6 +130,7 @@ class EtcdClient:
         self._current = random.randrange(len(self.endpoints))  # noqa: S311  spreads the replicas over the members
         self._addresses: dict[TcpEndpoint, str] = {}  # of endpoints that are names
         self._token: str | None = None  # "" if etcd requires none
+        self._login = asyncio.Lock()
         self._secret_token = RotatingSecret()
 
     @classmethod
@@ -262,16 +263,23 @@ class EtcdClient:
 
     async def _with_token(self, endpoint: TcpEndpoint, attempt: Callable[[TcpEndpoint], Awaitable[T]]) -> T:
         if self._username and self._token is None:
-            await self._log_in(endpoint)
+            await self._log_in(endpoint, None)
+        used = self._token
         try:
             return await attempt(endpoint)
         except TokenError:
-            await self._log_in(endpoint)
+            await self._log_in(endpoint, used)
             return await attempt(endpoint)
 
-    async def _log_in(self, endpoint: TcpEndpoint) -> None:
+    async def _log_in(self, endpoint: TcpEndpoint, used: str | None) -> None:
+        """Replace the token that was used. Calls at the same time share one login, which is much work for etcd."""
         if not self._username:
             raise RegistryLoginError(f"{endpoint}: etcd requires a user name and a password")
+        async with self._login:
+            if self._token in (used, None):  # otherwise another call has logged in
+                await self._replace_token(endpoint)
+
+    async def _replace_token(self, endpoint: TcpEndpoint) -> None:
         self._token = None
         body = {"name": self._username, "password": self._password}
         try:

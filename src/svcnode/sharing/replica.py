@@ -53,6 +53,7 @@ TICK_S = 0.5
 COMPARE_INTERVAL_S = 60.0
 WATCH_SILENCE_S = 5.0  # a replica writes every second: a watch that receives nothing for longer is broken
 MAX_OPERATIONS = 100  # per transaction; the default limit of etcd is 128
+MAX_BACKOFF_S = 1.0  # as often as a replica writes; a longer delay after a change of the leader would lose evidence
 LEAVE_TIMEOUT_S = 2.0
 
 log = logging.getLogger("svcnode.sharing")
@@ -80,6 +81,7 @@ class Replica:
         self._lease: Lease | None = None
         self._is_synced = self._has_seen_itself = False
         self._problems: dict[str, str] = {}  # by loop
+        self._logged_problems: set[type[Exception]] = set()
         self._foreign_issues: frozenset[str] = frozenset()
         self._loaded_schemes: set[str] = set()
         self._importer = DaemonCall("drivers of shared services")
@@ -119,7 +121,7 @@ class Replica:
                     finally:
                         await self._leave()
             except RegistryError as exc:  # the files of TLS cannot be read
-                self._set_problem("client", str(exc))
+                self._set_problem("client", str(exc), type(exc))
                 await asyncio.sleep(backoff.next_delay_s())
 
     async def _run_loops(self) -> None:
@@ -139,14 +141,14 @@ class Replica:
             self._start_again(str(restored.exceptions[0]))
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        backoff = Backoff()
+        backoff = Backoff(max_s=MAX_BACKOFF_S)
         while True:
             try:
                 await step()
             except RegistryRestoredError:
                 raise
             except RegistryError as exc:
-                self._set_problem(name, str(exc))
+                self._set_problem(name, str(exc), type(exc))
             except Exception as exc:  # an error of this program: the node must not stop following the registry
                 log.exception("internal error in sharing", extra={"event": "internal_error"})
                 self._set_problem(name, f"internal error: {exc!r}")
@@ -170,6 +172,7 @@ class Replica:
         result = await self._client.range(self._root)
         self.view.replace_all(result.kvs)
         self._publisher.compare(self.view)
+        self.services.compare()
         self._wake.set()
         await self._apply_view()
         self._set_synced()
@@ -200,7 +203,7 @@ class Replica:
         await self._load_drivers()
         changes = self.view.take_changes()
         self._publisher.check(self.view, changes)
-        self.services.update(changes)
+        await self.services.update(changes)
         if self.services.changed_definitions or self.services.changed_states:
             self._wake.set()
         if changes.issues:
@@ -313,7 +316,7 @@ class Replica:
 
     async def _tick(self) -> None:
         await asyncio.sleep(TICK_S)
-        self.services.tick()
+        await self.services.tick()
         await self._client.fence(self._root)
 
     # ---- issues and problems
@@ -336,14 +339,13 @@ class Replica:
         for text in before - texts:
             self._node.clear_issue(text)
 
-    def _set_problem(self, name: str, problem: str) -> None:
-        """Logged when the first loop has a problem, and when the last one has none any more."""
-        before = self.problem
+    def _set_problem(self, name: str, problem: str, kind: type[Exception] = Exception) -> None:
+        """Logged once for each kind of problem, and when the last loop has none any more."""
         if problem:
             self._problems[name] = problem
-        else:
-            self._problems.pop(name, None)
-        if problem and not before:
-            log.warning("registry: %s", problem, extra={"event": "registry_problem", "problem": problem})
-        elif before and not self._problems:
+            if kind not in self._logged_problems:
+                self._logged_problems.add(kind)
+                log.warning("registry: %s", problem, extra={"event": "registry_problem", "problem": problem})
+        elif self._problems.pop(name, None) is not None and not self._problems:
+            self._logged_problems.clear()
             log.info("registry: no problem any more", extra={"event": "registry_recovered"})

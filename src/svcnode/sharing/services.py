@@ -13,6 +13,7 @@ result is the state of the node if this replica is the only observer, and one vo
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from dataclasses import replace
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from svcnode.core import state_machine
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError, SvcnodeError
-from svcnode.core.model import MAX_STALE_AFTER_S, ChangeKind, Outcome, Policy, ServiceState, Status
+from svcnode.core.model import MAX_STALE_AFTER_S, Outcome, Policy, ServiceState, Status
 from svcnode.definition import Definition, define
 from svcnode.probes import make_probe
 from svcnode.sharing.format import replica_of, replica_owner, service_document
@@ -31,7 +32,7 @@ from svcnode.sharing.rules import merged_state, observers, renewal_due_at_s, rep
 from svcnode.sharing.view import ObservedState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from svcnode.core.model import Change, Evidence, Service
     from svcnode.definition import ProbeConfig
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from svcnode.sharing.format import ServiceDocument
     from svcnode.sharing.rules import MergedState
     from svcnode.sharing.view import RegistryView, SharedService, ViewChanges
+
+CHUNK = 200  # services that are compared or merged at once, on the event loop
 
 log = logging.getLogger("svcnode.sharing")
 
@@ -61,6 +64,18 @@ class _SourceChange(NamedTuple):
 
     revision: float
     until_s: float
+
+
+class _Applied(NamedTuple):
+    """What the service in the node was last made from."""
+
+    document: ServiceDocument
+    own: _OwnService | None
+    is_observer: bool
+
+    def is_same(self, other: _Applied) -> bool:
+        """By identity: a comparison of documents takes long."""
+        return self.document is other.document and self.own is other.own and self.is_observer == other.is_observer
 
 
 class _Checked(NamedTuple):
@@ -94,7 +109,8 @@ class SharedServices:
         self._reported: dict[str, ServiceState] = {}  # of the services that report to this replica
         self._renewal_due_at_s: dict[str, float] = {}  # of the services that others observe
         self._undecided: set[str] = set()  # that are Initializing until there is newer evidence
-        self._has_newer_evidence = False
+        self._has_newer_evidence = self._is_sync_due = False
+        self._applied: dict[str, _Applied] = {}  # of the services that are checked
         self._frozen_until_s = -math.inf
         self.changed_definitions: set[str] = set()  # to be published
         self.changed_states: set[str] = set()  # to be published
@@ -161,7 +177,6 @@ class SharedServices:
 
     def _apply_own(self, service_id: str) -> None:
         self._sync([service_id])
-        self._reorder()
         self.changed_definitions.add(service_id)
         self._on_change()
 
@@ -172,26 +187,35 @@ class SharedServices:
         self._view = view
         self._frozen_until_s = frozen_until_s
 
-    def update(self, changes: ViewChanges) -> None:
-        """After a change of the view."""
+    def compare(self) -> None:
+        """After a range: the next update compares all services, whatever has changed."""
+        self._is_sync_due = True
+
+    async def update(self, changes: ViewChanges) -> None:
+        """After a change of the view. If it is cancelled, the next call does the rest."""
         self._has_newer_evidence |= bool(changes.renewed)
-        if changes.replicas:
-            self._sync_all()
+        self._is_sync_due |= changes.replicas or len(changes.services) > CHUNK
+        if self._is_sync_due:
+            await self._sync_all()
         elif changes.services:
             self._sync(changes.services)
             self._reorder()
         self._sync(service_id for service_id in changes.states - changes.services if self._is_reported(service_id))
-        self._merge(self._observers if changes.replicas else changes.services | changes.states)
+        self._merge(changes.services | changes.states)
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
         """Twice a second: pass on evidence that is newer than that of the node."""
         now_s = self._node.now_s()
         if self._frozen_until_s != -math.inf and now_s >= self._frozen_until_s:
             self._frozen_until_s = -math.inf
-            self._sync_all()
+            self._is_sync_due = True
+        if self._is_sync_due:
+            await self._sync_all()
         due = [service_id for service_id, due_at_s in self._renewal_due_at_s.items() if due_at_s <= now_s]
-        self._merge([*due, *(self._undecided if self._has_newer_evidence else ())])
-        self._has_newer_evidence = False
+        if self._has_newer_evidence:
+            self._has_newer_evidence = False
+            due += self._undecided
+        await self._in_chunks(due, self._merge)
 
     def observers_of(self, service_id: str) -> tuple[str, ...]:
         return self._observers.get(service_id, ())
@@ -245,9 +269,9 @@ class SharedServices:
     def _on_node_change(self, change: Change) -> None:
         """A service that reports to this replica is silent: the other replicas do not apply its ttl."""
         service_id, after = change.service_id, change.after
-        if change.kind is not ChangeKind.STATUS or service_id is None or after is None:
+        if service_id is None or after is None or after.code != ReasonCode.TTL_EXPIRED:
             return
-        if after.code == ReasonCode.TTL_EXPIRED and self._reports_here(service_id):
+        if self._reports_here(service_id) and self._node_policy(service_id).ttl_s is not None:
             self._set_reported(service_id, after)
 
     def _set_reported(self, service_id: str, state: ServiceState) -> None:
@@ -269,10 +293,26 @@ class SharedServices:
 
     # ---- definitions
 
-    def _sync_all(self) -> None:
+    async def _sync_all(self) -> None:
         in_node = (service.id for service, _ in self._node)
-        self._sync(dict.fromkeys((*(service.id for service in self._view.services()), *self._own, *in_node)))
+        ids = dict.fromkeys((*(service.id for service in self._view.services()), *self._own, *in_node))
+        removed: list[str] = []
+
+        def sync(chunk: Sequence[str]) -> None:
+            removed.extend(service_id for service_id in chunk if not self._sync_one(service_id))
+            self._merge(chunk)
+
+        await self._in_chunks([*ids], sync)
+        self._sync(removed)
         self._reorder()
+        self._is_sync_due = False
+
+    async def _in_chunks(self, ids: Sequence[str], function: Callable[[Sequence[str]], None]) -> None:
+        """Without blocking the event loop: requests are answered in between."""
+        for start in range(0, len(ids), CHUNK):
+            function(ids[start : start + CHUNK])
+            if len(ids) > CHUNK:
+                await asyncio.sleep(0)
 
     def _sync(self, ids: Iterable[str]) -> None:
         """Make the services of the node equal to their definitions.
@@ -312,12 +352,17 @@ class SharedServices:
         service_id, document = shared.id, shared.definition
         self._observers[service_id] = names = observers(shared, {*self._view.replicas, self._replica})
         self._set_source(service_id, _source(document), shared.revision or math.inf, document.valid_s)
+        applied = _Applied(document, own, self._replica in names)
+        known = self._applied.get(service_id)
         if not document.is_checked:
             self._apply(Definition(self._reported_service(shared)))
-        elif self._replica not in names:
+        elif known is not None and known.is_same(applied):
+            return
+        elif not applied.is_observer:
             self._apply(Definition(_from_registry(document.service, document.valid_s)))
         else:
             self._sync_checked(service_id, document, own)
+        self._applied[service_id] = applied
 
     def _sync_checked(self, service_id: str, document: ServiceDocument, own: _OwnService | None) -> None:
         """This replica checks the service, with its own probe if it has the same one, or if the probe is restricted."""
@@ -340,6 +385,7 @@ class SharedServices:
         document = self.document(service_id)
         source = _Source("not shared") if document is None else _source(document)
         self._set_source(service_id, source, math.inf, 0.0)
+        self._applied.pop(service_id, None)
         self._apply(definition if is_observer else definition._replace(probe_config=None))
 
     def _set_source(self, service_id: str, source: _Source, revision: float, valid_s: float) -> None:
@@ -407,6 +453,7 @@ class SharedServices:
 
     def _remove(self, service_id: str) -> None:
         self._observers.pop(service_id, None)
+        self._applied.pop(service_id, None)
         self._sources.pop(service_id, None)
         self._source_changes.pop(service_id, None)
         self._forget_renewal(service_id)

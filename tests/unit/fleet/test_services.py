@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -35,13 +35,12 @@ class FleetHarness:
         self.configure()
 
     def configure(self, file: str = "nodes.txt", probe: dict[str, Any] | None = None, **options: Any) -> None:
-        given: ServiceOptions = {**options}
         settings = FleetSettings(
             registry=None,
             tls=None,
             file=Path(file),
             refresh_interval_s=10.0,
-            options=given,
+            options=cast("ServiceOptions", options),
             probe_options={} if probe is None else probe,
         )
         self.services.configure(settings)

@@ -16,6 +16,7 @@ from svcnode.sharing.client import NodeReplicas
 from svcnode.sharing.format import Ignored, IgnoredKind, ReplicaDocument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 # ---- a registry
@@ -26,7 +27,7 @@ def replica(url: str) -> ReplicaDocument:
 
 
 def found_in(
-    live: dict[str, ReplicaDocument | Ignored] | None = None, absent: tuple[str, ...] = (), *, has_services: bool = True
+    live: Mapping[str, ReplicaDocument | Ignored] | None = None, absent: tuple[str, ...] = (), *, has_services: bool = True
 ) -> list[FoundReplica]:
     return list(found_replicas("pay", NodeReplicas(live or {}, frozenset(absent), has_services)))
 

@@ -233,7 +233,7 @@ def _stale_condition(details: ParsedDetails) -> Iterator[str]:
 
 def _next_check(details: ParsedDetails) -> str:
     if details.next_check_in_s is None:
-        return "No check is scheduled: the node is starting or stopping."
+        return "No check is scheduled here: the node is starting or stopping, or another worker runs the checks."
     if details.next_check_in_s < DUE_NOW_S:
         return "The next check is running, or starts now."
     return f"The next check is in {format_duration(details.next_check_in_s)}."

@@ -1,0 +1,241 @@
+"""Several workers of one program give the same answers, under real servers and with a real backing service."""
+
+from __future__ import annotations
+
+import http.client
+import inspect
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from svcnode import Node
+from svcnode.control import Client
+from tests.support.processes import Agent
+from tests.support.servers.base import RealServer, wait_until
+from tests.support.servers.provision import python_environment
+from tests.support.servers.redis import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ROOT = Path(__file__).parents[2]
+PINS = ROOT / "requirements" / "frameworks.txt"
+SOURCE = Path(inspect.getfile(Node)).parents[1]
+MODULE = "tests.support.worker_app"
+WORKERS = 3
+STALE_AFTER_S = 2.5  # of the app
+AGREE_WITHIN_S = 0.3  # a worker may answer while it writes
+REQUEST_TIMEOUT_S = 1.0
+CLIENTS = 4  # per server: a server gives a connection to a worker that is idle
+
+_GUNICORN = ("gunicorn", "--workers", str(WORKERS), "--bind", "127.0.0.1:{port}", "--no-control-socket")
+COMMANDS: dict[str, Sequence[str]] = {
+    "gunicorn-sync": (*_GUNICORN, f"{MODULE}:wsgi_app"),
+    "gunicorn-uvicorn": (*_GUNICORN, "-k", "uvicorn_worker.UvicornWorker", f"{MODULE}:asgi_app"),
+    "uvicorn": ("uvicorn", "--workers", str(WORKERS), "--port", "{port}", f"{MODULE}:asgi_app"),
+}
+
+
+class Answer(NamedTuple):
+    started_s: float
+    ended_s: float
+    code: int
+    pid: int
+    runs_checks: bool
+
+
+class WorkerServer(RealServer):
+    """A server with workers, and clients that ask it for its health all the time."""
+
+    def __init__(self, folder: Path, command: Sequence[str], backend: int, environ: Mapping[str, str] | None = None):
+        super().__init__(folder)
+        self._command = command
+        self._environ = {"BACKEND": str(backend), "WORKERS": str(folder / "workers"), **(environ or {})}
+        self.answers: list[Answer] = []
+        self._is_asking = True
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        name, *options = (part.format(port=self.port) for part in self._command)
+        return [str(python_environment(PINS) / "bin" / name), *options]
+
+    def environ(self) -> Mapping[str, str]:
+        return {"PYTHONPATH": f"{SOURCE}:{ROOT}", "PYTHONUNBUFFERED": "1", **self._environ}
+
+    def is_ready(self) -> bool:
+        return self.ask("/svc/node").code == 200
+
+    def ask(self, path: str = "/svc/node/health") -> Answer:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=REQUEST_TIMEOUT_S)
+        started_s = time.monotonic()
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            response.read()
+        except http.client.HTTPException as exc:
+            raise ConnectionError(str(exc)) from exc
+        finally:
+            connection.close()
+        pid, runs_checks = response.headers["X-Pid"], response.headers["X-Checks"] == "True"
+        return Answer(started_s, time.monotonic(), response.status, int(pid), runs_checks)
+
+    @contextmanager
+    def asked_all_the_time(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._ask_until_stopped) for _ in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._is_asking = False
+            for thread in threads:
+                thread.join()
+
+    def _ask_until_stopped(self) -> None:
+        while self._is_asking:
+            with suppress(OSError):  # a worker that was killed or stopped
+                self.answers.append(self.ask())
+            time.sleep(0.01)
+
+    def since(self, at_s: float) -> list[Answer]:
+        return [answer for answer in self.answers if answer.started_s >= at_s]
+
+    def wait_for_all_workers(self, code: int, *, workers: int = WORKERS) -> None:
+        """Wait until all workers gave this answer, and no other one since the first of them."""
+
+        def is_unanimous() -> bool:
+            recent = self.since(time.monotonic() - 1.0)
+            first_s = min((answer.ended_s for answer in recent if answer.code == code), default=None)
+            later = [] if first_s is None else [one for one in recent if one.started_s >= first_s + AGREE_WITHIN_S]
+            return len({one.pid for one in later}) == workers and {one.code for one in later} == {code}
+
+        wait_until(is_unanimous, f"{workers} workers answer {code}", 20)
+
+    def elected(self) -> int:
+        """The process id of the worker that runs the checks."""
+        found: set[int] = set()
+
+        def is_found() -> bool:
+            recent = self.since(time.monotonic() - 0.5)
+            found.update({one.pid for one in recent if one.runs_checks})
+            return len({one.pid for one in recent}) == WORKERS and bool(found)
+
+        wait_until(is_found, "a worker runs the checks", 20)
+        assert len(found) == 1
+        return found.pop()
+
+
+class Running:
+    """A backing service and the servers whose workers check it. All are asked at once: a step is mostly a wait."""
+
+    def __init__(self, backend: RedisServer, servers: Mapping[str, WorkerServer]) -> None:
+        self.backend = backend
+        self.servers = servers
+
+    def wait_for_all(self, code: int, *, workers: int = WORKERS) -> None:
+        for server in self.servers.values():
+            server.wait_for_all_workers(code, workers=workers)
+
+    def signal_elected(self, number: int) -> dict[str, int]:
+        elected = {name: server.elected() for name, server in self.servers.items()}
+        for pid in elected.values():
+            os.kill(pid, number)
+        return elected
+
+
+@pytest.fixture(scope="module")
+def module_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("servers")
+    with ExitStack() as stack:
+        backend = stack.enter_context(RedisServer(folder / "redis"))
+        servers = {name: WorkerServer(folder / name, command, backend.port) for name, command in COMMANDS.items()}
+        for server in servers.values():
+            stack.callback(server.kill)
+            server.start()
+        for server in servers.values():
+            server.wait_until_ready()
+            stack.enter_context(server.asked_all_the_time())
+        yield Running(backend, servers)
+
+
+@pytest.fixture
+def running(module_running: Running) -> Running:
+    module_running.wait_for_all(200)
+    return module_running
+
+
+def test_all_workers_agree_while_the_backing_service_fails_and_recovers(running: Running) -> None:
+    running.backend.kill()
+    killed_s = time.monotonic()
+    running.wait_for_all(503)
+    restarted_s = time.monotonic()
+    running.backend.start()
+    running.wait_for_all(200)
+    for name, server in running.servers.items():
+        down = [one for one in server.answers if killed_s <= one.started_s and one.ended_s < restarted_s]
+        first_down_s = min(one.ended_s for one in down if one.code == 503)
+        assert {one.code for one in down if one.started_s > first_down_s + AGREE_WITHIN_S} == {503}, name
+
+
+def test_a_report_in_any_worker_is_a_report_of_the_program(running: Running) -> None:
+    for server in running.servers.values():
+        server.ask("/report/down")
+    running.wait_for_all(206)
+    for server in running.servers.values():
+        server.ask("/report/up")
+    running.wait_for_all(200)
+
+
+def test_no_worker_answers_200_past_the_evidence_of_a_stopped_one(running: Running) -> None:
+    """It keeps the lock, so no other worker checks, and the evidence expires in each of them."""
+    elected = running.signal_elected(signal.SIGSTOP)
+    stopped_s = time.monotonic()
+    try:
+        running.wait_for_all(206, workers=WORKERS - 1)
+        continued_s = time.monotonic()
+    finally:
+        for pid in elected.values():
+            os.kill(pid, signal.SIGCONT)
+    for name, server in running.servers.items():
+        late = [one for one in server.since(stopped_s + STALE_AFTER_S) if one.ended_s < continued_s]
+        assert {one.code for one in late} == {206}, name
+    running.wait_for_all(200)
+
+
+def test_another_worker_checks_before_the_evidence_of_a_killed_one_expires(running: Running) -> None:
+    """The server starts a new worker, which has the states of the others at its first answer."""
+    elected = running.signal_elected(signal.SIGKILL)
+    killed_s = time.monotonic()
+    time.sleep(STALE_AFTER_S)
+    running.wait_for_all(200)
+    for name, server in running.servers.items():
+        assert {one.code for one in server.since(killed_s)} == {200}, name
+        assert server.elected() != elected[name], name
+
+
+def test_workers_that_report_to_a_node_beside_them_have_one_answer(tmp_path: Path) -> None:
+    socket = tmp_path / "control.sock"
+    config = f'[control]\nlisten = "unix:{socket}"\npath = "{tmp_path / "control.db"}"\n'
+    environ = {"SVCNODE_CONTROL": str(socket)}
+    with Agent(tmp_path, "--listen", "127.0.0.1:0", config=config) as agent, Client(socket) as client:
+        agent.wait_for_log("control socket: ")
+        client.register("web", ttl="1s")
+        with (
+            WorkerServer(tmp_path / "server", COMMANDS["gunicorn-sync"], 1, environ) as server,
+            ThreadPoolExecutor() as pool,
+        ):
+            reporters: set[int] = set()
+            while len(reporters) < 2:
+                reporters |= {answer.pid for answer in pool.map(server.ask, ["/beat"] * 6)}
+                assert agent.statuses()["web"] == "Up"
+        agent.wait_until(lambda: agent.statuses()["web"] == "Down")

@@ -1,0 +1,79 @@
+"""A node in each worker of a server. Every response has the process id and whether this worker runs the checks.
+
+Environment: WORKERS (the folder that they share), BACKEND (the port of a service). /report/up and /report/down report
+the service "indexer"; /beat sends a heartbeat of "web" to a node that runs beside, through its control socket.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from svcnode import Node, asgi, wsgi
+
+node = Node("validator-7", version="v1.4.2")
+node.share_states(os.environ["WORKERS"])
+node.register(
+    "db",
+    probe=f"tcp://127.0.0.1:{os.environ['BACKEND']}",
+    impact="critical",
+    interval="200ms",
+    timeout="150ms",
+    rise=1,
+    fall=2,
+    window=0,
+    stale_after="2500ms",
+)
+node.register("indexer").up()
+
+
+def own_headers() -> list[tuple[str, str]]:
+    return [("X-Pid", str(os.getpid())), ("X-Checks", str(node.next_check_in_s("db") is not None))]
+
+
+def act(path: str) -> None:
+    match path:
+        case "/report/up":
+            node.handle("indexer").up(f"by {os.getpid()}")
+        case "/report/down":
+            node.handle("indexer").down(f"by {os.getpid()}")
+        case "/beat":
+            from svcnode.control import Client
+
+            with Client() as client:
+                client.beat("web", reason=f"by {os.getpid()}")
+        case _:
+            raise ValueError(path)
+
+
+async def _asgi_fallback(scope: Any, receive: Any, send: Any) -> None:
+    act(scope["path"])
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _wsgi_fallback(environ: Any, start_response: Any) -> list[bytes]:
+    act(environ["PATH_INFO"])
+    start_response("204 No Content", [])
+    return []
+
+
+_asgi = asgi(node, fallback=_asgi_fallback)
+_wsgi = wsgi(node, fallback=_wsgi_fallback)
+
+
+async def asgi_app(scope: Any, receive: Any, send: Any) -> None:
+    async def send_with_headers(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            added = [(name.lower().encode(), value.encode()) for name, value in own_headers()]
+            message = {**message, "headers": [*message["headers"], *added]}
+        await send(message)
+
+    await _asgi(scope, receive, send_with_headers)
+
+
+def wsgi_app(environ: Any, start_response: Any) -> Any:
+    def start_with_headers(status: str, headers: list[tuple[str, str]]) -> Any:
+        return start_response(status, [*headers, *own_headers()])
+
+    return _wsgi(environ, start_with_headers)

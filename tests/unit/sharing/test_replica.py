@@ -1,0 +1,456 @@
+"""Replicas in virtual time, on a simulated etcd."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Health, Status
+from svcnode.sharing.etcd_json import Delete, Put
+from svcnode.sharing.format import KeyKind, encode_key, replica_owner
+from tests.support.replica_simulation import LEASE_S, ROOT, Options, Process, Simulation, simulated_probes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UP, INITIALIZING, DOWN = Status.UP, Status.INITIALIZING, Status.DOWN
+STALE_AFTER_S = 7.0
+SETTLE_S = 5.0  # until all replicas have joined, and all services are checked
+
+
+@pytest.fixture
+def simulation() -> Iterator[Simulation]:
+    with simulated_probes():
+        simulation = Simulation()
+        yield simulation
+        simulation.close()
+
+
+def checked(backend: str, **options: Any) -> Options:
+    return {
+        "probe": f"sim://{backend}",
+        "interval": "2s",
+        "stale_after": f"{STALE_AFTER_S:g}s",
+        "start_period": "0s",
+        **options,
+    }
+
+
+def services(*ids: str, **options: Any) -> dict[str, Options]:
+    return {service_id: checked(service_id, **options) for service_id in ids}
+
+
+def start(simulation: Simulation, files: dict[str, dict[str, Options]], **settings: Any) -> list[Process]:
+    """Replicas whose clocks differ, until they have settled."""
+    processes = [
+        simulation.start(name, file, clock_s=1e5 * number, **settings)
+        for number, (name, file) in enumerate(files.items())
+    ]
+    simulation.run_for(SETTLE_S)
+    return processes
+
+
+def keys(simulation: Simulation, kind: KeyKind) -> set[str]:
+    root = f"{ROOT}{kind}/"
+    return {key.removeprefix(root) for key in simulation.etcd.kvs if key.startswith(root)}
+
+
+def services_key(service_id: str, replica: str) -> str:
+    return encode_key(ROOT, KeyKind.SERVICES, service_id, replica_owner(replica))
+
+
+# ---- the list
+
+
+def test_all_replicas_have_the_same_list_and_statuses(simulation: Simulation) -> None:
+    simulation.down.add("b1")
+    simulation.define("of-a-client", probe="sim://x", interval="2s")
+    processes = start(simulation, {"a": services("a1", "a2"), "b": services("b1"), "c": {}})
+    for process in processes:
+        assert process.ids() == processes[0].ids()
+        assert process.statuses() == {"of-a-client": UP, "a1": UP, "a2": UP, "b1": DOWN}
+        assert not process.replica.problem
+    assert sorted(id_ for process in processes for id_ in process.checked()) == ["a1", "a2", "b1", "of-a-client"]
+
+
+def test_a_change_reaches_the_others_at_once(simulation: Simulation) -> None:
+    a, b = start(simulation, {"a": {}, "b": {}})
+    a.add("db", **checked("db"))
+    simulation.run_for(0.1)
+    assert b.ids() == ["db"]
+    a.redefine("db", **checked("db", name="the database"))
+    simulation.run_for(0.1)
+    assert [service.name for service, _ in b.node] == ["the database"]
+    a.deregister("db")
+    simulation.run_for(0.1)
+    assert b.ids() == a.ids() == []
+
+
+def test_a_node_is_starting_until_it_knows_the_services_of_the_others(simulation: Simulation) -> None:
+    simulation.etcd.stop()
+    (a,) = start(simulation, {"a": services("a1")})
+    assert a.statuses() == {"a1": UP}
+    assert a.health() is Health.PARTIAL
+    simulation.etcd.start()
+    simulation.run_for(10)
+    assert a.health() is Health.HEALTHY
+    assert not a.replica.problem
+
+
+def test_a_service_stays_while_another_owner_has_it(simulation: Simulation) -> None:
+    a, b, _ = start(simulation, {"a": services("db"), "b": services("db"), "c": {}})
+    a.deregister("db")
+    simulation.run_for(20)
+    assert a.statuses() == b.statuses() == {"db": UP}
+    b.deregister("db")
+    simulation.run_for(1)
+    assert a.ids() == b.ids() == []
+
+
+def test_the_services_of_a_replica_that_is_gone_stay_and_others_check_them(simulation: Simulation) -> None:
+    a, b = start(simulation, {"a": services("a1", "a2", "a3"), "b": {}})
+    a.kill()
+    simulation.run_for(LEASE_S + 2)
+    assert b.checked() == {"a1", "a2", "a3"}
+    simulation.run_for(5)
+    assert set(b.statuses().values()) == {UP}
+
+
+def test_what_is_deleted_by_another_client_is_written_again(simulation: Simulation) -> None:
+    a, b = start(simulation, {"a": services("a1"), "b": {}})
+    simulation.write(Delete(f"{ROOT}services/", is_prefix=True))
+    simulation.write(Delete(f"{ROOT}states/", is_prefix=True))
+    simulation.run_for(1)
+    assert keys(simulation, KeyKind.SERVICES) == {"a1/replica%3Aa"}
+    simulation.run_for(20)
+    assert a.statuses() == b.statuses() == {"a1": UP}
+
+
+def test_a_definition_of_a_newer_version_is_kept(simulation: Simulation) -> None:
+    newer = json.dumps({"version": 2, "new": True}).encode()
+    simulation.write(Put(services_key("a1", "a"), newer))
+    (a,) = start(simulation, {"a": services("a1")})
+    a.redefine("a1", **checked("a1", name="another"))
+    simulation.run_for(70)
+    assert simulation.etcd.kvs[services_key("a1", "a")].value == newer
+    assert a.statuses() == {"a1": UP}
+
+
+# ---- who checks
+
+
+def test_a_replica_that_stops_hands_over_at_once(simulation: Simulation) -> None:
+    a, b = start(simulation, {"a": services("a1", "a2", "a3"), "b": {}})
+    a.stop()
+    simulation.run_for(1)
+    assert keys(simulation, KeyKind.REPLICAS) == {"b"}
+    assert b.checked() == {"a1", "a2", "a3"}
+
+
+def test_nothing_flaps_when_replicas_come_and_go(simulation: Simulation) -> None:
+    ids = [f"s{number}" for number in range(12)]
+    files = {"a": services(*ids, interval="3s", stale_after="30s"), "b": {}, "c": {}}
+    a, b, c = start(simulation, files)
+    seen: set[Status] = set()
+    simulation.after_step = lambda: seen.update(a.statuses().values())
+    b.stop()
+    simulation.run_for(3)
+    b.kill()
+    c.kill()
+    simulation.run_for(20)
+    start(simulation, {"b": {}, "c": {}})
+    simulation.run_for(20)
+    assert seen == {UP}
+
+
+def test_a_probe_that_only_its_owners_have_is_checked_by_them_only(simulation: Simulation) -> None:
+    secret = {"s": {"probe": {"url": "sim://s", "password": "hunter2"}, "interval": "2s"}}
+    a, b, c = start(simulation, {"a": secret, "b": secret, "c": {}})
+    assert len(a.checked()) + len(b.checked()) == 1
+    assert c.statuses() == {"s": UP}
+    assert not any(b"hunter2" in kv.value for kv in simulation.etcd.kvs.values())
+    a.deregister("s")
+    assert a.checked() == set()
+    simulation.run_for(10)
+    assert b.checked() == {"s"}
+    assert a.statuses() == c.statuses() == {"s": UP}
+
+
+def test_a_service_may_name_the_replicas_that_check_it(simulation: Simulation) -> None:
+    simulation.define("s", "client", probe="sim://s", checked_by=["b"])
+    a, b = start(simulation, {"a": {}, "b": {}})
+    assert (a.checked(), b.checked()) == (set(), {"s"})
+    b.kill()
+    simulation.run_for(LEASE_S + STALE_AFTER_S * 5)
+    assert a.statuses() == {"s": INITIALIZING}
+    assert a.codes() == {"s": ReasonCode.REGISTRY_LOST}
+
+
+def test_one_replica_without_a_network_does_not_decide(simulation: Simulation) -> None:
+    processes = start(simulation, {"a": services("s1", "s2"), "b": {}, "c": {}}, observers=3)
+    seen: set[Status] = set()
+    simulation.after_step = lambda: seen.update(*(process.statuses().values() for process in processes))
+    processes[0].reaches_backends = False
+    simulation.run_for(60)
+    assert seen == {UP}
+    observed = {state.observer: state.status for state in processes[1].services.observed("s1")}
+    assert observed == {"a": DOWN, "b": UP, "c": UP}
+    simulation.after_step = lambda: None
+    processes[1].reaches_backends = False
+    simulation.run_for(20)
+    assert all(process.statuses() == {"s1": DOWN, "s2": DOWN} for process in processes)
+
+
+# ---- etcd fails
+
+
+def test_evidence_of_others_expires_when_etcd_is_away(simulation: Simulation) -> None:
+    ids = [f"s{number}" for number in range(8)]
+    a, b = start(simulation, {"a": services(*ids), "b": {}})
+    simulation.etcd.stop()
+    simulation.run_for(STALE_AFTER_S + 1)
+    for process, other in ((a, b), (b, a)):
+        assert "refused" in process.replica.problem
+        statuses, codes = process.statuses(), process.codes()
+        assert {statuses[id_] for id_ in process.checked()} == {UP}
+        assert {(statuses[id_], codes[id_]) for id_ in other.checked()} == {(INITIALIZING, ReasonCode.REGISTRY_LOST)}
+    simulation.etcd.start()
+    simulation.run_for(15)
+    for process in (a, b):
+        assert not process.replica.problem
+        assert set(process.statuses().values()) == {UP}
+
+
+@pytest.mark.parametrize("directions", [("requests",), ("responses",), ("requests", "responses")])
+def test_a_replica_that_is_cut_off_says_nothing_old_and_returns(
+    simulation: Simulation, directions: tuple[str, ...]
+) -> None:
+    ids = [f"s{number}" for number in range(8)]
+    a, b = start(simulation, {"a": services(*ids), "b": {}})
+    by_a = a.checked()
+    for direction in directions:
+        getattr(b.client, direction).is_cut = True
+    simulation.down.update(by_a)
+    simulation.run_for(STALE_AFTER_S + LEASE_S + 5)
+    assert {b.statuses()[id_] for id_ in by_a} == {INITIALIZING}
+    assert {a.statuses()[id_] for id_ in by_a} == {DOWN}
+    assert a.checked() == (set(ids) if "requests" in directions else by_a)  # what b publishes still arrives
+    b.client.reconnect()
+    simulation.run_for(20)
+    assert a.statuses() == b.statuses()
+    assert (a.checked(), b.checked()) == (by_a, set(ids) - by_a)
+
+
+def test_a_suspended_replica_trusts_nothing_from_before(simulation: Simulation) -> None:
+    ids = [f"s{number}" for number in range(8)]
+    a, b = start(simulation, {"a": services(*ids), "b": {}})
+    b.suspend()
+    simulation.run_for(2)
+    simulation.down.update(ids)
+    simulation.run_for(STALE_AFTER_S + LEASE_S)
+    b.resume()
+    seen: set[Status] = set()
+    simulation.after_step = lambda: seen.update(b.statuses().values())
+    simulation.run_for(20)
+    assert UP not in seen
+    assert a.statuses() == b.statuses() == dict.fromkeys(ids, DOWN)
+
+
+def test_messages_that_arrive_late_are_not_fresh(simulation: Simulation) -> None:
+    ids = [f"s{number}" for number in range(8)]
+    a, b = start(simulation, {"a": services(*ids), "b": {}})
+    by_a = a.checked()
+    b.client.responses.delay_s = 1.9
+    simulation.run_for(60)
+    simulation.down.update(by_a)
+    ended_s = simulation.now_s
+
+    def check() -> None:
+        if simulation.now_s >= ended_s + STALE_AFTER_S:
+            assert UP not in {b.statuses()[id_] for id_ in by_a}
+
+    simulation.after_step = check
+    simulation.run_for(30)
+    assert {b.statuses()[id_] for id_ in by_a} == {DOWN}
+
+
+def test_a_restore_from_a_snapshot_loses_no_service_and_brings_none_back(simulation: Simulation) -> None:
+    a, b = start(simulation, {"a": services("a1", "old", stale_after="60s"), "b": {}})
+    simulation.run_for(20)
+    snapshot = simulation.etcd.snapshot()
+    a.deregister("old")
+    b.add("new", **checked("new", stale_after="60s"))
+    simulation.run_for(10)
+    lists: set[tuple[str, ...]] = set()
+    statuses: set[Status] = set()
+
+    def note() -> None:
+        for process in (a, b):
+            lists.add(tuple(process.ids()))
+            statuses.update(process.statuses().values())
+
+    simulation.etcd.stop()
+    simulation.etcd.start(snapshot)
+    simulation.after_step = note
+    simulation.run_for(60)
+    assert lists == {("a1", "new")}
+    assert statuses == {UP}
+    assert keys(simulation, KeyKind.SERVICES) == {"a1/replica%3Aa", "new/replica%3Ab"}
+    assert not a.replica.problem
+
+
+def test_a_restore_that_was_not_noticed_is_corrected_by_the_next_range(simulation: Simulation) -> None:
+    a, b = start(simulation, {"a": services("a1"), "b": {}})
+    snapshot = simulation.etcd.snapshot()
+    a.redefine("a1", **checked("a1", name="newer"))
+    simulation.run_for(2)
+    b.client.requests.is_cut = b.client.responses.is_cut = True
+    a.kill()
+    simulation.etcd.stop()
+    simulation.etcd.start(snapshot)
+    for number in range(100):  # beyond the revision that b knows
+        simulation.write(Put("/other", str(number).encode()))
+    b.client.reconnect()
+    simulation.run_for(30)
+    assert [service.name for service, _ in b.node] == ["a1"]
+    assert b.statuses() == {"a1": UP}
+
+
+def test_a_compaction_leads_to_a_new_range(simulation: Simulation) -> None:
+    a, b = start(simulation, {"a": services("a1"), "b": {}})
+    b.client.responses.is_cut = True
+    a.add("a2", **checked("a2"))
+    simulation.run_for(8)
+    simulation.etcd.compact()
+    b.client.responses.reconnect(keeps=False)
+    simulation.run_for(15)
+    assert b.statuses() == {"a1": UP, "a2": UP}
+
+
+@pytest.mark.parametrize("fault", ["full", "write", "read"])
+def test_a_registry_that_refuses_is_a_problem_and_no_end(simulation: Simulation, fault: str) -> None:
+    a, b = start(simulation, {"a": services("a1", "a2", "a3", "a4"), "b": {}})
+    if fault == "full":
+        simulation.etcd.is_full = True
+    else:
+        simulation.etcd.denied.add(fault)
+    simulation.run_for(70)
+    assert a.replica.problem
+    assert {a.statuses()[id_] for id_ in a.checked()} == {UP}
+    simulation.etcd.is_full = False
+    simulation.etcd.denied.clear()
+    simulation.run_for(20)
+    for process in (a, b):
+        assert not process.replica.problem
+        assert set(process.statuses().values()) == {UP}
+
+
+def test_each_kind_of_problem_is_logged_once_until_there_is_none(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(simulation, {"a": services("a1")})
+    caplog.set_level("INFO")
+    for _ in range(2):
+        caplog.clear()
+        simulation.etcd.stop()
+        simulation.run_for(5)
+        simulation.etcd.is_full = True
+        simulation.etcd.start()
+        simulation.run_for(5)
+        simulation.etcd.is_full = False
+        simulation.run_for(5)
+        events = [record.__dict__.get("event") for record in caplog.records if record.name == "svcnode.sharing"]
+        assert events == ["registry_problem", "registry_problem", "registry_recovered"]
+
+
+def test_one_failed_renewal_does_not_lose_the_lease(simulation: Simulation) -> None:
+    (a,) = start(simulation, {"a": services("a1")})
+    revision = simulation.etcd.kvs[f"{ROOT}replicas/a"].mod_revision
+    for _ in range(6):
+        a.client.requests.is_cut = True
+        simulation.run_for(4)
+        a.client.requests.reconnect(keeps=False)
+        simulation.run_for(4.5)
+    assert simulation.etcd.kvs[f"{ROOT}replicas/a"].mod_revision == revision
+
+
+# ---- one name, two processes
+
+
+def test_the_last_process_that_joins_under_a_name_has_it(simulation: Simulation) -> None:
+    (first,) = start(simulation, {"a": services("s1")})
+    simulation.processes["first"] = simulation.processes.pop("a")
+    (second,) = start(simulation, {"a": services("s1")})
+    simulation.run_for(30)
+    assert "another process" in first.replica.problem
+    assert not second.replica.problem
+    assert first.statuses() == second.statuses() == {"s1": UP}
+    second.kill()
+    simulation.run_for(LEASE_S + 10)
+    assert not first.replica.problem
+    assert keys(simulation, KeyKind.REPLICAS) == {"a"}
+
+
+def test_a_replica_that_is_killed_and_started_again_continues(simulation: Simulation) -> None:
+    a, b = start(simulation, {"a": services("a1", "a2", "a3", "a4"), "b": {}})
+    by_a = a.checked()
+    a.kill()
+    (a,) = start(simulation, {"a": services("a1", "a2", "a3", "a4")})
+    assert a.checked() == by_a
+    assert not a.replica.problem
+    assert set(b.statuses().values()) == {UP}
+
+
+# ---- issues
+
+
+def test_an_issue_of_one_replica_is_an_issue_of_all(simulation: Simulation) -> None:
+    a = simulation.start("a", {})
+    long_text = "long: " + "x" * 300
+    a.call(lambda: a.node.set_issue("disk: full"))
+    a.call(lambda: a.node.set_issue(long_text))
+    simulation.run_for(SETTLE_S)
+    (b,) = start(simulation, {"b": {}})
+    assert b.health() is Health.UNHEALTHY
+    first, second = b.issues()
+    assert (first, long_text in second) == ("disk: full (a)", True)
+    b.call(lambda: b.node.set_issue("net"))
+    simulation.run_for(1)
+    assert a.issues() == ("disk: full", long_text, "net (b)")
+    a.call(a.node.clear_issue)
+    b.call(lambda: b.node.clear_issue("net"))
+    simulation.run_for(1)
+    assert a.issues() == b.issues() == ()
+    assert not keys(simulation, KeyKind.ISSUES)
+
+
+# ---- cost
+
+
+def test_evidence_costs_one_write_per_replica_and_second(simulation: Simulation) -> None:
+    start(simulation, {"a": services(*(f"s{number}" for number in range(30))), "b": {}})
+    simulation.run_for(10)
+    before = simulation.etcd.write_count
+    simulation.run_for(60)
+    assert simulation.etcd.write_count - before <= 2 * 61
+
+
+def test_an_error_of_this_program_is_logged_and_the_replica_goes_on(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = start(simulation, {"a": {}, "b": {}})
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(b.services, "update", fail)
+        a.add("a1", **checked("a1"))
+        simulation.run_for(5)
+    assert "a bug" in b.replica.problem
+    assert "a bug" in caplog.text
+    simulation.run_for(70)
+    assert b.statuses() == {"a1": UP}
