@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,10 @@ import pytest
 from svcnode.cli import main
 from svcnode.control import Client
 from svcnode.core.errors import ControlError
+from svcnode.sharing import client as registry_client
+from svcnode.sharing.client import NodeReplicas, read_replicas
+from svcnode.sharing.etcd import EtcdClient
+from svcnode.sharing.format import Ignored, KeyKind, ReplicaDocument, encode_document, encode_key, node_root
 from tests.support.processes import Agent
 from tests.support.replicas import NODE, RegistryKeys
 from tests.support.servers.base import free_port
@@ -137,6 +142,38 @@ def test_without_the_registry_the_nodes_are_checked_and_the_fleet_is_not_healthy
         fleet.wait_until(lambda: fleet.statuses()["ledger/a"] == DOWN)
         etcd.thaw()
         expect(fleet, 206, fleet=UP, ledger_a=DOWN)
+
+
+def test_all_nodes_are_found_whatever_else_the_registry_has(etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_client, "KEYS_PER_REQUEST", 3)
+    monkeypatch.setattr(registry_client, "NODES_PER_REQUEST", 2)
+    names = ["a", "a b", "a/b", "a0", "b", "é"]
+
+    async def read() -> dict[str, NodeReplicas]:
+        async with EtcdClient([(etcd.host, etcd.port)]) as client:
+            for name in names:
+                root = node_root("/svcnode", name)
+                for number in range(5):
+                    service = encode_key(root, KeyKind.SERVICES, f"s{number}", f"replica:r{number % 2}")
+                    await client.put(service, b"{}")
+                document = encode_document(ReplicaDocument("1", f"http://{name}", "1"))
+                await client.put(encode_key(root, KeyKind.REPLICAS, "r0"), document)
+            for key in (
+                "/svcnode/v1/x",
+                "/svcnode/v1/a/replicas/r0/more",
+                "/svcnode/v1/b/replicas/r9",
+                "/svcnode/v2/c/d",
+            ):
+                await client.put(key, b"no JSON")
+            return await read_replicas(client, "/svcnode")
+
+    found = asyncio.run(read())
+    assert list(found) == names
+    for name, node in found.items():
+        assert node.live["r0"] == ReplicaDocument("1", f"http://{name}", "1")
+        assert (set(node.absent), node.has_services) == ({"r1"}, True)
+    assert {name for name, node in found.items() if node.live.keys() != {"r0"}} == {"b"}
+    assert isinstance(found["b"].live["r9"], Ignored)
 
 
 def test_the_list_follows_the_file(tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ def replica(url: str) -> ReplicaDocument:
 
 
 def found_in(
-    live: Mapping[str, ReplicaDocument | Ignored] | None = None, absent: tuple[str, ...] = (), *, has_services: bool = True
+    live: Mapping[str, ReplicaDocument | Ignored] | None = None,
+    absent: tuple[str, ...] = (),
+    *,
+    has_services: bool = True,
 ) -> list[FoundReplica]:
     return list(found_replicas("pay", NodeReplicas(live or {}, frozenset(absent), has_services)))
 
