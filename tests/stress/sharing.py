@@ -75,7 +75,7 @@ class SharingReport:
 
 @dataclass(frozen=True)
 class Run:
-    """One scenario: `size` is the number of its rounds, or what it says; `is_short` in the tests."""
+    """One scenario: `size` is the number of its rounds, or of seconds; `is_short` in the tests."""
 
     folder: Path
     report: SharingReport
@@ -327,7 +327,7 @@ def change(run: Run) -> None:
             wait_until(stage.replicas.are_equal, "identical lists")
             shown = {id_: service["description"] for id_, service in stage.replicas[0].shown().items()}
             expected = {id_: changes.model.expected(id_) for id_ in changes.model.owners}
-            report.expect(shown == expected, "services are lost, or are ghosts")
+            report.expect(shown == expected, "services are lost, or were not removed")
     delays_s = sorted(changes.delays_s)
     late = [f"{kind} {delay_s:.1f} s" for delay_s, kind in delays_s if delay_s > CHANGE_S]
     report.expect(run.is_short or not late, f"changes took longer than {CHANGE_S:g} s: {late}")
@@ -456,13 +456,13 @@ def lose_members(run: Run) -> None:
     with Backends() as backends, cluster:
         registry = "etcd://" + ",".join(f"{member.host}:{member.port}" for member in cluster.members)
         files = make_files(backends, 60)
-        files[0]["ghost-file"] = {"probe": backends.url("ghost-file")}
+        files[0]["removed-file"] = {"probe": backends.url("removed-file")}
         with started(run, backends, cluster.members[0], files, make_settings(4), registry=registry) as stage:
             with stage.replicas[1].control() as client:
-                client.register("ghost-control", probe=backends.url("ghost-control"))
-            stage.replicas.wait_for({**stage.up, "ghost-control": UP})
+                client.register("removed-control", probe=backends.url("removed-control"))
+            stage.replicas.wait_for({**stage.up, "removed-control": UP})
             cluster.members[0].save_snapshot(snapshot)
-            replace_ghosts(stage)
+            change_services(stage)
             for member in (cluster.followers()[0], cluster.leader()):
                 lose_member(stage, member)
             lost = lose_all(stage, cluster, run.size)
@@ -473,11 +473,11 @@ def lose_members(run: Run) -> None:
     run.report.figures = f"etcd was away for {run.size} s: {lost} states were {LOST}{run.report.figures}"
 
 
-def replace_ghosts(stage: Stage) -> None:
+def change_services(stage: Stage) -> None:
     """So the snapshot is old."""
     with stage.replicas[1].control() as client:
-        client.deregister("ghost-control")
-    del stage.replicas[0].services["ghost-file"], stage.up["ghost-file"]
+        client.deregister("removed-control")
+    del stage.replicas[0].services["removed-file"], stage.up["removed-file"]
     stage.replicas[0].reload(stage.replicas[0].config())
     with stage.replicas[2].control() as client:
         client.register("late", probe=stage.backends.url("late"))
@@ -514,7 +514,9 @@ def expect_restored(stage: Stage) -> None:
     end_s = time.monotonic() + 8
     while time.monotonic() < end_s:
         ids = [replica.statuses().keys() for replica in stage.replicas]
-        stage.report.expect(all(each == stage.up.keys() for each in ids), "a ghost or a lost service after the restore")
+        stage.report.expect(
+            all(each == stage.up.keys() for each in ids), "a service is lost, or is back, after the restore"
+        )
         time.sleep(0.2)
     stage.replicas.wait_for(stage.up)
     wait_until(stage.replicas.are_equal, "identical lists")
@@ -681,7 +683,7 @@ def cut_from_backends(run: Run, network: ReplicaNetwork) -> None:
                 stage.replicas.wait_for(disagreed)
                 run.report.expect(votes(stage, NAMES[1]) == {UP}, "the others do not see all Up")
                 codes = [replica.health() for replica in stage.replicas]
-                run.report.expect(codes == [200, 200, 200], f"one broken network is everybody's outage: {codes}")
+                run.report.expect(codes == [200, 200, 200], f"one broken network is an outage: {codes}")
                 changes = stage.replicas.status_changes(starts)
                 run.report.expect_no_flaps([each for each in changes if each.service != "pair"], may_be_lost=False)
                 run.report.expect({each.code for each in changes} == {DISAGREE}, f"not only {DISAGREE}: {changes}")
@@ -749,7 +751,7 @@ def main() -> int:
             problems += len(report.problems)
             for problem in report.problems[:10]:
                 print(f"  {problem}", flush=True)
-    print(f"\nfalse answers, lost services, ghosts, flaps, late changes and failed requests: {problems}")
+    print(f"\nfalse answers, lost services, flaps, late changes and failed requests: {problems}")
     return 1 if problems else 0
 
 
