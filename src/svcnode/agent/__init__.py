@@ -1,6 +1,7 @@
 """The agent behind `svcnode serve`: the only package that connects all others.
 
 control.py      the control socket and pushes
+fleet.py        the nodes of a fleet as services of the node
 listeners.py    binds the addresses and mounts the operator surface
 services.py     applies the configured services to the node and logs changes
 maintenance.py  maintenance by the schedule in the configuration
@@ -32,6 +33,7 @@ from svcnode.agent.files import (
     open_store,
     rename_text,
 )
+from svcnode.agent.fleet import Fleet
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.maintenance import ScheduledMaintenance
 from svcnode.agent.services import ConfiguredServices
@@ -130,12 +132,15 @@ class Agent:
         self._replica = make_replica(self._node, settings)
         registrar = None if self._replica is None else self._replica.services
         self._services = ConfiguredServices(self._node, registrar)
+        self._fleet = Fleet(self._node)
         self._maintenance = ScheduledMaintenance(self._node)
         self._control = ControlSocket(self._node, self._server, settings, self._reload, registrar)
+        self._control.set_found(self._fleet.ids)
         with self._signals.installed():
             try:
                 bound = self._listeners.open(settings)
                 self._services.apply(settings.services)
+                self._fleet.apply(settings.fleet)
                 # After the services: their registration is not a transition to record.
                 log_history_location(settings.history)
                 async with self._surface.recording(**history_options(settings)) as context:
@@ -241,6 +246,7 @@ class Agent:
             # An unfinished deployment may leave an empty file, and any node would become healthy with it.
             raise ConfigError("the new configuration has no services; if this is intended, restart the node")
         check_sharing_change(old, new)
+        self._fleet.check_change(new)
         check_history_move(old, new)
         self._control.before_reload(new)
         bound = self._listeners.open(new)
@@ -257,6 +263,7 @@ class Agent:
         await self._surface.apply_notify(new.notify)
         self._control.set_configured(new)
         diff = self._services.apply(new.services)
+        self._fleet.apply(new.fleet)
         if self._replica is not None and new.sharing is not None:
             self._replica.services.set_default_observers(new.sharing.observers)
         await self._control.apply(new)

@@ -6,6 +6,7 @@ validate.py    checks the keys and types against the schema
 registration.py  checks a service that is registered through the control socket
 settings.py    checks the values and builds the settings that the rest of the program uses
 sharing.py     the same for [sharing]; loaded late
+fleet.py       the same for [fleet]; loaded late
 toml_lines.py  finds the line of a key, for error messages
 """
 

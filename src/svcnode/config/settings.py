@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from svcnode.config.sources import Source
     from svcnode.core.maintenance import MaintenanceSchedule
     from svcnode.core.redaction import SecretScope
+    from svcnode.fleet import FleetSettings
     from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
     from svcnode.probes.base import Probe
@@ -139,12 +140,13 @@ class Settings(NamedTuple):
     control: ControlSettings | None  # None: no control socket
     notify: NotifySettings | None  # None: no notifications
     sharing: SharingSettings | None  # None: the node is on one machine
+    fleet: FleetSettings | None  # None: its services are not found elsewhere
     defaults: ServiceOptions
     log_level: str
     log_format: str
     services: tuple[ServiceSettings, ...]
     maintenance: tuple[MaintenanceSchedule, ...]
-    uses_store: bool  # no services are configured or shared, so the node probes its own store
+    uses_store: bool  # no services are configured, shared or found, so the node probes its own store
     secrets: SecretScope  # of this configuration
 
 
@@ -172,7 +174,8 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
     control = _control(table.get("control", {}), source, state_folder, identity.node_name)
     _check_push(services, control, prefixes, source)
     sharing = _sharing(table, source, listen)
-    uses_store = not services and sharing is None
+    fleet = _fleet(table, source, defaults)
+    uses_store = not services and sharing is None and fleet is None
     return Settings(
         node_name=identity.node_name,
         node_version=identity.node_version,
@@ -191,6 +194,7 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         control=control,
         notify=notify_settings(table["notify"], source) if "notify" in table else None,
         sharing=sharing,
+        fleet=fleet,
         defaults=defaults,
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
@@ -224,6 +228,14 @@ def _sharing(table: FileTable, source: Source, listen: tuple[Address, ...]) -> S
     from svcnode.config.sharing import sharing_from  # few nodes are shared
 
     return sharing_from(table, source, listen)
+
+
+def _fleet(table: FileTable, source: Source, defaults: ServiceOptions) -> FleetSettings | None:
+    if "fleet" not in table:
+        return None
+    from svcnode.config.fleet import fleet_from  # few nodes show a fleet
+
+    return fleet_from(table, source, defaults | _policy_options(table["fleet"], ("fleet",), source))
 
 
 def _identity(node: NodeTable, source: Source) -> Identity:
@@ -517,7 +529,9 @@ def _text_options(service: ServiceTable, path: KeyPath, source: Source) -> Servi
         validate_single_line("the name", service.get("name", ""))
     with source.error_context(*path, "description"):
         validate_multiline("the description", service.get("description", ""))
-    return cast("ServiceOptions", {key: service[key] for key in ("name", "description") if key in service})
+    with source.error_context(*path, "group"):
+        validate_single_line("the group", service.get("group", ""))
+    return cast("ServiceOptions", {key: service[key] for key in ("name", "description", "group") if key in service})
 
 
 def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) -> ServiceOptions:
@@ -612,7 +626,7 @@ def _store_path(table: FileTable, state_folder: Path | None) -> Path:
         return path
     if state_folder is not None:
         return state_folder / "store.db"
-    if table.get("services") or "sharing" in table:
+    if table.get("services") or "sharing" in table or "fleet" in table:
         return Path()  # unused
     raise InvalidValueError(
         "not set, and no home folder: HOME is not set, and this user is not in the password database; "

@@ -1,6 +1,6 @@
 """`/details` and `/details/{id}`: the state of the services, its reasons and the evidence behind it, as JSON.
 
-Id, name and description are as the interface publishes them; every other text is redacted.
+Id, name and description are as the interface publishes them, and the group as it is set; every other text is redacted.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class ServiceDetails(TypedDict, total=False):
     id: str
     name: str
     description: str
+    group: str  # its heading on the page; "": none
     impact: str  # now: during maintenance it may be a lower one
     maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
     kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed"
@@ -174,6 +175,7 @@ class _DetailsBuilder:
             "id": service.id,
             "name": service.name,
             "description": service.description,
+            "group": service.group,
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "kind": kind,

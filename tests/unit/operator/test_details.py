@@ -25,7 +25,20 @@ READY = Verdict.ready()
 REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTION_REFUSED)
 
 FIELDS = [
-    *("id", "name", "description", "impact", "maintenance", "kind", "probe", "status", "health", "code", "reason"),
+    *(
+        "id",
+        "name",
+        "description",
+        "group",
+        "impact",
+        "maintenance",
+        "kind",
+        "probe",
+        "status",
+        "health",
+        "code",
+        "reason",
+    ),
     *(
         "since",
         "since_s",
@@ -56,6 +69,7 @@ def harness() -> OperatorHarness:
         "db",
         name="Ledger",
         description="Holds the ledger",
+        group="storage",
         probe="tcp://db:5432",
         impact="critical",
         max_latency="2s",
@@ -80,6 +94,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "id": "db",
         "name": "Ledger",
         "description": "Holds the ledger",
+        "group": "storage",
         "impact": "critical",
         "maintenance": None,
         "kind": "tcp",

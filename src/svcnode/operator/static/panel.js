@@ -90,6 +90,7 @@ function facts(service) {
     ["First failure", service.first_failure && timeElement(service.first_failure.at)],
     ["Maintenance", service.maintenance && autoText(`${service.maintenance.text}; messages are held, availability leaves it out`)],
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
+    ["Group", service.group && autoText(service.group)],
     ["Impact", IMPACTS[service.impact]],
     ["Interval", schedule && `${seconds(schedule.interval_s)}${nextCheck(service)}`],
     ["Timeout", schedule && seconds(schedule.timeout_s)],
