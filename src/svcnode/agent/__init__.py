@@ -168,6 +168,7 @@ class Agent:
             notify_status=self._notify_status,
             single_flight=SingleFlight(),
             history_single_flight=SingleFlight(),
+            config_file_of=self._services.file_of,
         )
 
     async def _prepare_store(self, settings: Settings) -> None:

@@ -20,6 +20,7 @@ from svcnode.config.settings import (
     ServiceSettings,
     Settings,
     TlsSettings,
+    configured_service,
     control_from,
     notify_from,
     settings_from,
@@ -47,6 +48,7 @@ __all__ = [
     "load",
     "load_control",
     "load_notify",
+    "load_service",
 ]
 
 DEFAULT_FILE = Path("svcnode.toml")
@@ -92,3 +94,8 @@ def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity
     """Only [node] and [notify]: other tables may be invalid, and secrets of services missing."""
     source = Source(file, environ, ())
     return notify_from(validate_keys(source, {"node": None, "notify": None}), source)
+
+
+def load_service(file: Path | None, environ: Mapping[str, str], service_id: str) -> ServiceSettings:
+    """Only this service, as for `load_notify`."""
+    return configured_service(Source(file, environ, ()), service_id)
