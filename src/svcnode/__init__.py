@@ -43,8 +43,10 @@ from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from svcnode.api.asgi import asgi
+    from svcnode.api.embedded import OperatorOptions
     from svcnode.api.wsgi import wsgi
     from svcnode.client import AsyncClient, BackingService, Client
+    from svcnode.embed import prometheus_collector
 
 __all__ = [
     "AsyncClient",
@@ -65,6 +67,7 @@ __all__ = [
     "ListenError",
     "Node",
     "NodeFailedError",
+    "OperatorOptions",
     "OptionError",
     "Outcome",
     "Probe",
@@ -85,6 +88,7 @@ __all__ = [
     "VersionNotFoundError",
     "__version__",
     "asgi",
+    "prometheus_collector",
     "wsgi",
 ]
 
@@ -94,7 +98,9 @@ _LOADED_LATE = {
     "AsyncClient": "svcnode.client",
     "BackingService": "svcnode.client",
     "Client": "svcnode.client",
+    "OperatorOptions": "svcnode.api.embedded",
     "asgi": "svcnode.api.asgi",
+    "prometheus_collector": "svcnode.embed",
     "wsgi": "svcnode.api.wsgi",
 }
 

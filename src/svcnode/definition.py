@@ -60,6 +60,7 @@ class CheckOptions(TimingOptions, total=False):
     name: str
     description: str
     impact: Impact | str
+    maintenance_impact: Impact | str | None
 
 
 class ServiceOptions(CheckOptions, total=False):
@@ -84,6 +85,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     name: str | None = None,
     description: str = "",
     impact: Impact | str = Impact.PARTIAL,
+    maintenance_impact: Impact | str | None = None,
     probe: Probe | str | Mapping[str, Any] | None = None,
     ttl: Duration | None = None,
     **timing: Unpack[TimingOptions],
@@ -104,7 +106,8 @@ def define(  # noqa: PLR0913  each is a key of the table
         id=service_id,
         name=service_id if name is None else name,
         description=description,
-        impact=_impact(impact),
+        impact=_impact("impact", impact),
+        maintenance_impact=None if maintenance_impact is None else _impact("maintenance_impact", maintenance_impact),
         policy=policy,
     )
     return Definition(service, probe_config)
@@ -203,9 +206,9 @@ def _stale_after_s(stale_after: Duration | None, schedule: Schedule) -> float:
     return limit_s
 
 
-def _impact(impact: Impact | str) -> Impact:
+def _impact(name: str, impact: Impact | str) -> Impact:
     try:
         return Impact(impact)
     except ValueError:
         known = ", ".join(f'"{member.value}"' for member in Impact)
-        raise InvalidValueError(f'impact must be one of {known}, not "{impact}"') from None
+        raise InvalidValueError(f'{name} must be one of {known}, not "{impact}"') from None

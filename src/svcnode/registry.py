@@ -33,6 +33,7 @@ from svcnode.core.model import (
     Evidence,
     Health,
     Identity,
+    Maintenance,
     Outcome,
     Service,
     ServiceState,
@@ -41,6 +42,7 @@ from svcnode.core.model import (
     Verdict,
 )
 from svcnode.core.text import MAX_REASON_CHARS, bounded_reason
+from svcnode.core.units import iso_time
 from svcnode.definition import CheckOptions, define, validate_option_names
 from svcnode.feed import ChangeFeed
 
@@ -91,13 +93,17 @@ class Handle:
 class _Entry:
     """A registered service and its state. `queued_at_s`: its time in the expiry heap, maybe an earlier one."""
 
-    __slots__ = ("expires_at_s", "probe_config", "queued_at_s", "service", "state")
+    __slots__ = ("_defined", "expires_at_s", "probe_config", "queued_at_s", "service", "state")
 
-    def __init__(self, definition: Definition, state: ServiceState) -> None:
-        self.service = definition.service
+    def __init__(self, definition: Definition, state: ServiceState, *, in_maintenance: bool) -> None:
+        self._defined = definition.service
         self.probe_config = definition.probe_config
         self.queued_at_s = math.inf
+        self.set_maintenance(in_maintenance)
         self.set_state(state)
+
+    def set_maintenance(self, in_maintenance: bool) -> None:
+        self.service = self._defined.during_maintenance() if in_maintenance else self._defined
 
     def set_state(self, state: ServiceState) -> None:
         self.state = state
@@ -139,6 +145,9 @@ class ServiceRegistry:
         self._expiry_heap: list[tuple[float, int, _Entry]] = []
         self.next_expiry_at_s = math.inf  # no state expires before this time
         self._tiebreaker = count()  # keeps the heap from comparing entries
+        # By service id; None: the node. One of each source. A service need not be registered yet.
+        self._maintenance: dict[str | None, tuple[Maintenance, ...]] = {}
+        self._maintenance_ends_at_s = math.inf  # the earliest end
         self._feed = ChangeFeed()
         self._pid = os.getpid()
         self._shared: SharedStates | None = None
@@ -185,7 +194,7 @@ class ServiceRegistry:
             if service_id in self._entries:
                 raise DuplicateServiceError(service_id)
             since_s = now_s if registered_at_s is None else min(registered_at_s, now_s)
-            entry = self._entries[service_id] = _Entry(definition, state_machine.initial_state(since_s))
+            entry = self._new_entry(definition, state_machine.initial_state(since_s), now_s)
             self._queue_expiry(entry)
             self._update_tally(Tally(), entry.tally)
             self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
@@ -213,7 +222,7 @@ class ServiceRegistry:
                 state = state_machine.as_of(state, now_s, definition.service.policy)
             else:
                 state = state_machine.initial_state(now_s)
-            entry = self._entries[service_id] = _Entry(definition, state)
+            entry = self._new_entry(definition, state, now_s)
             self._queue_expiry(entry)
             self._compact_expiry_heap()
             self._update_tally(old.tally, entry.tally)
@@ -321,6 +330,18 @@ class ServiceRegistry:
         with self._change() as now_s:
             self._set_condition(now_s, draining=False)
 
+    def set_maintenance(self, maintenance: Maintenance, service_id: str | None = None) -> None:
+        """Of a service, or of the node with all of its services. It replaces an earlier one of the same source."""
+        with self._change() as now_s:
+            others = self._maintenance_except(service_id, maintenance.source)
+            self._replace_maintenance({service_id: (*others, maintenance)}, now_s)
+
+    def end_maintenance(self, service_id: str | None = None, *, source: str) -> None:
+        with self._change() as now_s:
+            others = self._maintenance_except(service_id, source)
+            if others != self._maintenance.get(service_id, ()):
+                self._replace_maintenance({service_id: others}, now_s)
+
     def set_identity(self, *, name: str, version: str) -> None:
         with self._change() as now_s:
             self._identity = replace(self._identity, node_name=name, node_version=version)
@@ -392,7 +413,16 @@ class ServiceRegistry:
                 if self._is_current(item):
                     item[2].queued_at_s = math.inf
                     self._set_state(item[2], item[2].state, now_s)
+            self._end_expired_maintenance(now_s)
             self._update_next_expiry()
+
+    def maintenance(self, service_id: str | None = None) -> Maintenance | None:
+        """Of a service or of the node, now: the one that ends last. That of the node is one of each service, too."""
+        return self._maintenance_at(service_id, self._clock()) if self._maintenance else None
+
+    def maintenance_text(self, maintenance: Maintenance) -> str:
+        until = iso_time(self.wall_time_s(maintenance.ends_at_s))[: len("2026-01-01T12:00:00")]
+        return maintenance.text(f"{until.replace('T', ' ')} UTC")
 
     @property
     def health(self) -> Health:
@@ -459,6 +489,52 @@ class ServiceRegistry:
         except KeyError:
             raise UnknownServiceError(service_id) from None
 
+    def _new_entry(self, definition: Definition, state: ServiceState, now_s: float) -> _Entry:
+        service_id = definition.service.id
+        in_maintenance = self._maintenance_at(service_id, now_s) is not None
+        entry = self._entries[service_id] = _Entry(definition, state, in_maintenance=in_maintenance)
+        return entry
+
+    def _maintenance_at(self, service_id: str | None, now_s: float) -> Maintenance | None:
+        records = self._maintenance.get(None, ())
+        if service_id is not None:
+            records += self._maintenance.get(service_id, ())
+        current = (record for record in records if now_s < record.ends_at_s)
+        return max(current, key=lambda record: record.ends_at_s, default=None)
+
+    def _maintenance_except(self, service_id: str | None, source: str) -> tuple[Maintenance, ...]:
+        return tuple(record for record in self._maintenance.get(service_id, ()) if record.source != source)
+
+    def _end_expired_maintenance(self, now_s: float) -> None:
+        if now_s < self._maintenance_ends_at_s:
+            return
+        current = {
+            service_id: tuple(record for record in records if now_s < record.ends_at_s)
+            for service_id, records in self._maintenance.items()
+        }
+        changed = {key: records for key, records in current.items() if records != self._maintenance[key]}
+        self._replace_maintenance(changed, now_s)
+
+    def _replace_maintenance(self, changed: Mapping[str | None, tuple[Maintenance, ...]], now_s: float) -> None:
+        """The dictionary is replaced, not changed: other threads read it without the lock."""
+        maintenance = {key: records for key, records in {**self._maintenance, **changed}.items() if records}
+        ends_at_s = (record.ends_at_s for records in maintenance.values() for record in records)
+        self._maintenance, self._maintenance_ends_at_s = maintenance, min(ends_at_s, default=math.inf)
+        self._update_next_expiry()
+        for service_id in changed:
+            self._apply_maintenance(service_id, now_s)
+
+    def _apply_maintenance(self, service_id: str | None, now_s: float) -> None:
+        maintenance = self._maintenance_at(service_id, now_s)
+        for entry in self._entries.values() if service_id is None else filter(None, [self._entries.get(service_id)]):
+            before = entry.tally
+            entry.set_maintenance(self._maintenance_at(entry.service.id, now_s) is not None)
+            self._update_tally(before, entry.tally)
+        entry_or_none = None if service_id is None else self._entries.get(service_id)
+        state = None if entry_or_none is None else entry_or_none.state
+        kind = ChangeKind.MAINTENANCE_ENDED if maintenance is None else ChangeKind.MAINTENANCE
+        self._publish(kind, now_s, service_id, before=state, after=state, maintenance=maintenance)
+
     def _apply_evidence(self, entry: _Entry, evidence: Evidence, now_s: float) -> ServiceState:
         # Expire first, so that the result does not depend on whether the state was read in between.
         before = self._as_of(entry, now_s)
@@ -493,7 +569,8 @@ class ServiceRegistry:
             self._update_next_expiry()
 
     def _update_next_expiry(self) -> None:
-        self.next_expiry_at_s = self._expiry_heap[0][0] if self._expiry_heap else math.inf
+        state_expiry_at_s = self._expiry_heap[0][0] if self._expiry_heap else math.inf
+        self.next_expiry_at_s = min(state_expiry_at_s, self._maintenance_ends_at_s)
 
     def _is_current(self, item: tuple[float, int, _Entry]) -> bool:
         """Whether an item of the heap is of a registered service, and not replaced by an earlier one."""
@@ -536,7 +613,7 @@ class ServiceRegistry:
     def _update_tally(self, before: Tally, after: Tally) -> None:
         self._tally = state_machine.add_tallies(state_machine.subtract_tallies(self._tally, before), after)
 
-    def _publish(
+    def _publish(  # noqa: PLR0913  each is a field of the change
         self,
         kind: ChangeKind,
         now_s: float,
@@ -544,6 +621,7 @@ class ServiceRegistry:
         *,
         before: ServiceState | None = None,
         after: ServiceState | None = None,
+        maintenance: Maintenance | None = None,
     ) -> None:
         health_before, self._health = self._health, state_machine.node_health(self._tally, self._condition)
         self.revision += 1
@@ -556,6 +634,7 @@ class ServiceRegistry:
                 after=after,
                 health_before=health_before,
                 health=self._health,
+                maintenance=maintenance,
             )
             self._feed.append(change)
 

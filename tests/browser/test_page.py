@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from svcnode.control import Client
 from svcnode.core.text import one_line
 from svcnode.core.units import format_coarse_duration, format_latency
 from svcnode.operator.page import EMPTY_CELL, format_percent, shorten_words
@@ -938,3 +939,40 @@ def test_rows_out_of_view_are_not_laid_out(large_agent: Agent, open_page: OpenPa
     assert len(chunks) == 100
     assert {visibility for visibility, _ in chunks} == {"auto"}
     assert 1 <= sum(is_laid_out for _, is_laid_out in chunks) <= 10
+
+
+# ---- maintenance
+
+
+def test_maintenance_is_shown_with_its_end_who_and_why(tmp_path: Path, open_page: OpenPage) -> None:
+    control = f'[control]\nlisten = "unix:{tmp_path}/c.sock"\npath = "{tmp_path}/c.db"\n'
+    services = (
+        '[[services]]\nid = "db"\nname = "Ledger"\nprobe = "tcp://127.0.0.1:1"\nstart_period = "0s"\nfall = 1\n'
+        '[[services]]\nid = "cache"\nstatus = "Up"\n'
+    )
+    with (
+        Agent(tmp_path, "--listen", "127.0.0.1:0", "--name", "validator-7", config=control + services) as agent,
+        Client(tmp_path / "c.sock") as client,
+    ):
+        agent.wait_until(lambda: agent.statuses() == {"db": "Down", "cache": "Up"})
+        node_page = open_page(f"http://127.0.0.1:{agent.port}/")
+        client.maintain("db", "2h", by="alice", reason="new disk")
+        badge = node_page.row("db").locator(".status + .maintenance")
+        expect(badge).to_have_text("Maintenance")
+        expect(badge).to_have_attribute("title", re.compile(r"In maintenance until .* UTC, by alice: new disk"))
+        expect(node_page.row("cache").locator(".status + .maintenance")).to_have_count(0)
+        node_page.row("db").locator("a").click()
+        expect(node_page.panel("db")).to_contain_text("by alice: new disk; messages are held")
+        agent.wait_until(lambda: agent.request("/history?id=db").json["services"]["db"][-1][8] > 0)
+        other_page = open_page(f"http://127.0.0.1:{agent.port}/")
+        bars = other_page.row("db").locator(".bars")
+        expect(bars).to_have_attribute("aria-valuetext", re.compile("Maintenance "))
+        expect(bars.locator(".maintenance")).to_have_attribute("d", re.compile("^M"))
+        expect(other_page.row("db").locator("td").last.locator("data")).to_have_text("0 % without maintenance")
+        client.maintain(None, "1h", reason="kernel update")
+        expect(node_page.page.locator("#notices .notice")).to_contain_text("The node is in maintenance: until ")
+        expect(node_page.row("cache").locator(".status + .maintenance")).to_have_count(1)
+        client.end_maintenance()
+        client.end_maintenance("db")
+        expect(badge).to_have_count(0)
+        expect(node_page.page.locator("#notices .notice")).to_have_count(0)

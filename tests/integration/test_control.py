@@ -719,3 +719,48 @@ def test_with_a_group_its_members_can_connect(open_folder: Path, umask: str) -> 
             "ConnectionResetError",
             "BrokenPipeError",
         }
+
+
+# ---- maintenance
+
+
+def test_commands_and_clients_maintain_and_end_it(agent: Agent, tmp_path: Path) -> None:
+    done = svcnode(tmp_path, "maintain", "worker", "--for", "2h", "--by", "alice", "--reason", "new disk")
+    assert done.returncode == 0
+    assert done.stdout.startswith("worker is in maintenance until 20")
+    details = agent.request("/details/worker").json["maintenance"]
+    assert (details["by"], details["reason"], details["source"]) == ("alice", "new disk", "control")
+    assert 'svcnode_service_maintenance{service_id="worker"} 1.0' in agent.request("/metrics").body.decode()
+    explained = svcnode(tmp_path, "explain", "worker", "--url", f"http://127.0.0.1:{agent.port}").stdout
+    assert "UTC, by alice: new disk.\n  Checks go on." in explained
+    assert "Maintenance</span>" in agent.request("/").body.decode()
+    ended = svcnode(tmp_path, "maintain", "worker", "--end")
+    assert ended.stdout == "worker is not in maintenance\n"
+    transitions = agent.request("/history?id=worker&transitions=10").json["transitions"]["worker"]
+    assert [one["kind"] for one in transitions][:2] == ["maintenance_ended", "maintenance"]
+    assert "by alice: new disk" in transitions[1]["reason"]
+
+    async def maintain_node() -> None:
+        async with AsyncClient(tmp_path / "c.sock") as client:
+            await client.maintain(None, "1h", reason="kernel update")
+            assert (await client.service("worker"))["maintenance"]["reason"] == "kernel update"
+            assert svcnode(tmp_path, "maintain", "worker", "--end").stdout.startswith(
+                "worker is still in maintenance with the node, until 20"
+            )
+            agent.wait_until(lambda: "The node is in maintenance: until " in agent.request("/").body.decode())
+            await client.end_maintenance()
+            assert (await client.node())["maintenance"] is None
+
+    asyncio.run(maintain_node())
+
+
+def test_a_schedule_of_the_file_applies_after_a_reload(agent: Agent, tmp_path: Path) -> None:
+    schedule = '[[maintenance]]\nservices = ["worker"]\nstart = "{}"\nduration = "23h"\nreason = "backup"\n'
+    started = time.strftime("%H:%M", time.gmtime(time.time() - 3600))
+    agent.reload(config(tmp_path) + schedule.format(started))
+    agent.wait_for_log("service worker is in maintenance until .*: backup")
+    assert svcnode(tmp_path, "maintain", "worker", "--end").stdout.startswith(
+        "worker is still in maintenance by the schedule, until 20"
+    )
+    agent.reload(config(tmp_path))
+    agent.wait_for_log("maintenance of service worker has ended")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
+from svcnode.control import Client
 from svcnode.core.model import Identity
 from svcnode.notify import NotifyStatus
 from svcnode.notify.dispatcher import MAX_QUEUED, Dispatcher
@@ -643,3 +644,36 @@ def test_a_target_can_come_from_the_environment(tmp_path: Path) -> None:
         completed = notify_test(tmp_path, None, SVCNODE_NOTIFY_WEBHOOK=f"http://127.0.0.1:{receiver.port}/{KEY}")
         assert completed.returncode == 0, completed.stderr
         assert len(receiver.requests) == 1
+
+
+# ---- maintenance
+
+
+def test_during_maintenance_no_message_is_sent_and_after_it_what_is_wrong(tmp_path: Path, service: Service) -> None:
+    control = f'[control]\nlisten = "unix:{tmp_path}/c.sock"\npath = "{tmp_path}/c.db"\n'
+    with Receiver() as receiver:
+        text = control + config(service, hook(receiver.port))
+        with (
+            Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent,
+            Client(tmp_path / "c.sock") as client,
+        ):
+            agent.wait_until(lambda: agent.statuses() == {"db": "Up"})
+            client.maintain("db", "1h", by="alice", reason="new disk")
+            agent.wait_for_log("service db is in maintenance until ")
+            service.stop()
+            agent.wait_until(lambda: agent.statuses() == {"db": "Down"})
+            assert agent.health() == 503
+            agent.process.kill()
+            agent.wait_for_exit()
+        with (
+            Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent,
+            Client(tmp_path / "c.sock") as client,
+        ):
+            agent.wait_until(lambda: agent.statuses() == {"db": "Down"})
+            maintenance = client.service("db")["maintenance"]
+            assert (maintenance["by"], maintenance["reason"]) == ("alice", "new disk")
+            time.sleep(1.0)
+            assert receiver.documents == []
+            client.end_maintenance("db")
+            agent.wait_until(lambda: receiver.changes == [("worse", "Down", None)])
+            agent.wait_for_log("maintenance of service db has ended")

@@ -165,11 +165,30 @@ def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) ->
         "svcnode.agent",
         "svcnode.cli",
         "svcnode.config",
+        "svcnode.embed",
         "svcnode.server.server",
         "svcnode.scheduler",
         "svcnode.testing",
     }
     assert {module for module in modules if module.startswith("svcnode.probes.")} == {"svcnode.probes.base"}
+
+
+def test_embedding_a_node_loads_nothing_of_the_operator_surface(tmp_path: Path) -> None:
+    script = """
+import asyncio
+from svcnode import Node, asgi, wsgi
+node = Node("validator-7", version="v1")
+asgi(node), wsgi(node)
+async def probe():
+    async with node.probing():
+        pass
+asyncio.run(probe())
+"""
+    modules = modules_after(script, tmp_path)
+    assert third_party(modules) == {"svcnode"}
+    assert not modules & NOT_LOADED
+    layers_above = ("svcnode.config", "svcnode.embed", "svcnode.history", "svcnode.notify", "svcnode.operator")
+    assert not {module for module in modules if module.startswith(layers_above)}
 
 
 def test_the_helpers_for_tests_load_no_test_framework(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from svcnode.control.api import ControlApp, json_pointer
 from svcnode.control.resources import Resources
 from svcnode.control.store import ControlStore
 from svcnode.core.errors import ConfigError, ControlError
+from svcnode.core.model import Maintenance
 from svcnode.node import Node
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ class ControlAgent:
     def __init__(self, folder: Path, configured: Mapping[str, bool] | None = None) -> None:
         self.path = folder / "control.db"
         self.now_s = 1000.0
+        self.wall_offset_s = 1e9  # between the wall clock and this one
         self.loop = asyncio.new_event_loop()
         self.configured = dict(configured or {})  # the services of the file: whether they send heartbeats
         self.start()
 
     def start(self) -> None:
-        self.node = Node("validator-7", version="v1.0.0", clock=lambda: self.now_s)
+        self.node = Node("validator-7", version="v1.0.0", clock=lambda: self.now_s, wall_clock=self._wall_s)
         self.resources = Resources(self.node, ControlStore(self.path), define_service)
         self.api = ControlApp(self.node, self.resources, self._reload)
         self.resources.set_configured(self.configured)
@@ -62,6 +64,9 @@ class ControlAgent:
     def register_configured(self, service_id: str) -> None:
         """A service of the file that sends heartbeats."""
         self.node.register(service_id, ttl=FILE_TTL_S)
+
+    def _wall_s(self) -> float:
+        return self.now_s + self.wall_offset_s
 
     async def _reload(self) -> str:
         return "no service changed"
@@ -123,18 +128,46 @@ OPTIONS: tuple[object, ...] = (
     {},
     [],
 )
+# So long that none ends while the test runs: it would be deleted at a time that the model does not know.
+MAINTENANCE: tuple[dict[str, str], ...] = (
+    {"duration": "29d"},
+    {"duration": "30d", "by": "alice", "reason": "disk"},
+    {"duration": "0s"},
+    {},
+)
+ACCEPTED_MAINTENANCE = MAINTENANCE[:2]
 ACCEPTED_OPTIONS = OPTIONS[:5]
 ACCEPTED_REPORTS = REPORTS[:4]
+BODIES: dict[str, tuple[object, ...]] = {
+    "service": OPTIONS,
+    "issue": REASONS,
+    "drain": REASONS,
+    "maintenance": MAINTENANCE,
+    "node_maintenance": MAINTENANCE,
+}
+NODE_WIDE = ("drain", "node_maintenance")  # one document, whatever the name
 MATCHES = ("", "", "", "current", "other", "any", "none")
 _STATUSES = {"up": "Up", "initializing": "Initializing", "down": "Down"}
 
 
 class Operation(NamedTuple):
     method: str
-    kind: str  # service, status, issue or drain
+    kind: str  # service, status, maintenance, issue, drain or node_maintenance
     name: str
     body: object = None
     match: str = ""  # the revision that it requires: current, other, any, none
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, "" if self.kind in NODE_WIDE else self.name
+
+    @property
+    def has_accepted_body(self) -> bool:
+        if self.body is None:
+            return True
+        if "maintenance" in self.kind:
+            return self.body in ACCEPTED_MAINTENANCE
+        return self.body in ACCEPTED_REPORTS if self.kind == "status" else not isinstance(self.body, list)
 
     @property
     def path(self) -> str:
@@ -144,6 +177,10 @@ class Operation(NamedTuple):
                 return f"/v1/services/{name}"
             case "status":
                 return f"/v1/services/{name}/status"
+            case "maintenance":
+                return f"/v1/services/{name}/maintenance"
+            case "node_maintenance":
+                return "/v1/maintenance"
             case "issue":
                 return f"/v1/issues/{name}"
             case _:
@@ -151,13 +188,14 @@ class Operation(NamedTuple):
 
 
 def random_operation(rng: random.Random) -> Operation:
-    kind = rng.choice(("service", "service", "status", "status", "status", "issue", "drain"))
+    kinds = ("service", "service", "status", "status", "status", "issue", "drain", "maintenance", "node_maintenance")
+    kind = rng.choice(kinds)
     match = rng.choice(MATCHES)
     if kind == "status":
         return Operation("PUT", kind, rng.choice(SERVICE_IDS), rng.choice(REPORTS), match)
     is_delete = rng.random() < 0.4
-    name = rng.choice(SERVICE_IDS if kind == "service" else ISSUES)
-    body = None if is_delete else rng.choice(OPTIONS if kind == "service" else REASONS)
+    name = rng.choice(ISSUES if kind in ("issue", "drain") else SERVICE_IDS)
+    body = None if is_delete else rng.choice(BODIES[kind])
     return Operation("DELETE" if is_delete else "PUT", kind, name, body, match)
 
 
@@ -224,17 +262,15 @@ class Model:
         return make_request(operation.method, operation.path, operation.body, **headers)
 
     def _revision_of(self, operation: Operation) -> int | None:
-        document = self.documents.get((operation.kind, operation.name if operation.kind != "drain" else ""))
+        document = self.documents.get(operation.key)
         return None if document is None else document[1]
 
     def apply(self, operation: Operation, revision_before: int | None) -> int:  # noqa: PLR0911  one per rule
         """The status code that the response must have. `revision_before`: when the request was made."""
-        key = (operation.kind, operation.name if operation.kind != "drain" else "")
-        if isinstance(operation.body, list) or (operation.kind == "status" and operation.body not in ACCEPTED_REPORTS):
+        key = operation.key
+        if not operation.has_accepted_body:
             return 400
-        if operation.kind == "service" and operation.name in CONFIGURED:
-            return 409
-        if operation.kind == "status" and (refusal := self._refusal(operation.name)):
+        if refusal := self._refusal(operation):
             return refusal
         if not self._matches(operation, self._revision_of(operation), revision_before):
             return 412
@@ -246,10 +282,13 @@ class Model:
             self.services.pop(operation.name, None)
             self._delete(key)
             self._delete(("status", operation.name))
+            self._delete(("maintenance", operation.name))
             return 204
         if operation.body is None:
             self._delete(key)
             return 204
+        if "maintenance" in operation.kind:
+            return self._maintain(key, operation.body)
         return self._put(key, operation.body)
 
     @staticmethod
@@ -272,6 +311,10 @@ class Model:
             self.revision += 1
             self.documents[key] = (body, self.revision)
         return 201 if old is None else 200
+
+    def _maintain(self, key: tuple[str, str], body: Any) -> int:
+        ends_at_s = self.now_s + 86_400.0 * int(body["duration"].removesuffix("d"))
+        return self._put(key, {**body, "ends_at_s": ends_at_s})
 
     def _delete(self, key: tuple[str, str]) -> None:
         if self.documents.pop(key, None) is not None:
@@ -298,8 +341,15 @@ class Model:
         self.services[operation.name].revision = self.documents["service", operation.name][1]
         return code
 
-    def _refusal(self, name: str) -> int | None:
-        """Of every report for this service."""
+    def _refusal(self, operation: Operation) -> int | None:
+        """Whatever the revision."""
+        if operation.kind == "service":
+            return 409 if operation.name in CONFIGURED else None
+        if operation.kind == "maintenance":
+            return 404 if operation.body and operation.name not in (*self.services, *CONFIGURED) else None
+        return self._refusal_of_report(operation.name) if operation.kind == "status" else None
+
+    def _refusal_of_report(self, name: str) -> int | None:
         if name == "file":
             return None
         if name == "fixed":
@@ -328,6 +378,14 @@ class Model:
         texts = {": ".join([name, *body.values()]) for name, body in issues.items()}  # type: ignore[attr-defined]
         assert set(agent.node.condition.issues) == texts
         assert agent.node.condition.draining == (("drain", "") in self.documents)
+        for name in (*self.services, *CONFIGURED):
+            assert agent.node.maintenance(name) == self._maintenance(("node_maintenance", ""), ("maintenance", name))
+        assert agent.node.maintenance() == self._maintenance(("node_maintenance", ""))
+
+    def _maintenance(self, *keys: tuple[str, str]) -> Maintenance | None:
+        bodies: list[Any] = [self.documents[key][0] for key in keys if key in self.documents]
+        found = (Maintenance("control", one["ends_at_s"], one.get("by", ""), one.get("reason", "")) for one in bodies)
+        return max(found, key=lambda one: one.ends_at_s, default=None)
 
     def check_get(self, operation: Operation, agent: ControlAgent) -> None:
         """The document of an operation can be read, with its revision."""

@@ -27,6 +27,7 @@ PUBLIC_NAMES = [
     "ListenError",
     "Node",
     "NodeFailedError",
+    "OperatorOptions",
     "OptionError",
     "Outcome",
     "Probe",
@@ -47,6 +48,7 @@ PUBLIC_NAMES = [
     "VersionNotFoundError",
     "__version__",
     "asgi",
+    "prometheus_collector",
     "wsgi",
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import re
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from svcnode.core.model import (
     Evidence,
     Health,
     Impact,
+    Maintenance,
     Policy,
     Service,
     ServiceState,
@@ -1235,3 +1237,89 @@ def test_the_reason_of_a_report_is_bounded() -> None:
     node = Node("node", version="v1")
     node.register("db").down("x" * 60_000)
     assert len(node.state("db").reason) == MAX_REASON_CHARS
+
+
+# ---- maintenance
+
+
+def maintenance(ends_at_s: float, source: str = "control") -> Maintenance:
+    return Maintenance(source, ends_at_s, "alice", "new disk")
+
+
+def test_a_service_is_in_maintenance_until_the_end(node: Node, clock: VirtualClock) -> None:
+    node.register("db")
+    node.register("cache")
+    node.set_maintenance(maintenance(160.0), "db")
+    assert node.maintenance("db") == maintenance(160.0)
+    assert node.maintenance("cache") is None
+    assert node.maintenance() is None
+    clock.now_s = 160.0
+    assert node.maintenance("db") is None
+
+
+def test_maintenance_of_the_node_is_one_of_each_service(node: Node) -> None:
+    node.register("db")
+    node.set_maintenance(maintenance(160.0))
+    assert node.maintenance("db") == node.maintenance() == maintenance(160.0)
+    node.end_maintenance(source="control")
+    assert node.maintenance("db") is None
+
+
+def test_a_source_ends_only_its_own_maintenance(node: Node) -> None:
+    node.set_maintenance(maintenance(160.0), "db")
+    node.set_maintenance(maintenance(150.0, "schedule"), "db")
+    assert node.maintenance("db") == maintenance(160.0)
+    node.end_maintenance("db", source="control")
+    assert node.maintenance("db") == maintenance(150.0, "schedule")
+    node.set_maintenance(maintenance(140.0, "schedule"), "db")
+    assert node.maintenance("db") == maintenance(140.0, "schedule")
+
+
+def test_maintenance_is_published_with_its_end(node: Node, clock: VirtualClock) -> None:
+    node.register("db").down()
+    changes: list[Change] = []
+    node.subscribe(changes.append)
+    node.set_maintenance(maintenance(160.0), "db")
+    node.end_maintenance("cache", source="control")  # there is none
+    assert node.next_expiry_at_s == 160.0
+    clock.now_s = 161.0
+    node.expire_stale()
+    assert [(change.kind, change.service_id, change.maintenance) for change in changes] == [
+        (ChangeKind.MAINTENANCE, "db", maintenance(160.0)),
+        (ChangeKind.MAINTENANCE_ENDED, "db", None),
+    ]
+    assert node.next_expiry_at_s == math.inf
+
+
+def test_during_maintenance_a_service_that_is_down_is_down(node: Node) -> None:
+    node.register("db", impact="critical").up()
+    node.set_maintenance(maintenance(math.inf), "db")
+    node.handle("db").down("stopped for the work")
+    assert (node.status("db"), node.health) == (Status.DOWN, Health.UNHEALTHY)
+
+
+@pytest.mark.parametrize(("lowered", "health"), [("partial", Health.PARTIAL), ("none", Health.HEALTHY)])
+def test_the_impact_is_lowered_for_the_time(node: Node, clock: VirtualClock, lowered: str, health: Health) -> None:
+    node.register("cache").up()
+    node.register("db", impact="critical", maintenance_impact=lowered).down()
+    assert node.health is Health.UNHEALTHY
+    node.set_maintenance(maintenance(160.0))
+    assert node.health is health
+    node.replace(define("db", impact="critical", maintenance_impact=lowered, description="new"))
+    assert (node.health, node.status("db")) == (health, Status.DOWN)
+    clock.now_s = 160.0
+    assert node.health is Health.UNHEALTHY
+
+
+def test_a_service_may_be_registered_during_its_maintenance(node: Node) -> None:
+    node.register("cache").up()
+    node.set_maintenance(maintenance(160.0), "db")
+    node.register("db", impact="critical", maintenance_impact="none").down()
+    during = node.health
+    node.end_maintenance("db", source="control")
+    assert (during, node.health) == (Health.HEALTHY, Health.UNHEALTHY)
+
+
+def test_the_text_of_a_maintenance_has_the_wall_clock(node: Node) -> None:
+    text = node.maintenance_text(maintenance(160.0))
+    assert re.fullmatch(r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, by alice: new disk", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import ChangeKind, Outcome, Status, Verdict
+from svcnode.core.model import ChangeKind, Maintenance, Outcome, Status, Verdict
 from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.probes import make_probe
@@ -308,6 +309,8 @@ def test_every_kind_of_change_is_handled(recorded: RecordedNode, caplog: pytest.
     recorded.node.set_identity(name="validator-8", version="v2")
     recorded.node.drain()
     recorded.node.replace(define("own", name="Own"))
+    recorded.node.set_maintenance(Maintenance("control", math.inf), "own")
+    recorded.node.end_maintenance("own", source="control")
     recorded.node.deregister("own")
     assert set(kinds) == set(ChangeKind)
     assert caplog.records == []

@@ -1,12 +1,13 @@
 """The agent behind `svcnode serve`: the only package that connects all others.
 
-control.py    the control socket and pushes
-listeners.py  binds the addresses and mounts the operator surface
-services.py   applies the configured services to the node and logs changes
-signals.py    stop and reload signals
-systemd.py    notifications to systemd, and the sockets that it passes
-files.py      the files of history and store
-watchdog.py   ends a process that hangs or is out of memory; feeds the watchdog of systemd
+control.py      the control socket and pushes
+listeners.py    binds the addresses and mounts the operator surface
+services.py     applies the configured services to the node and logs changes
+maintenance.py  maintenance by the schedule in the configuration
+signals.py      stop and reload signals
+systemd.py      notifications to systemd, and the sockets that it passes
+files.py        the files of history and store
+watchdog.py     ends a process that hangs or is out of memory; feeds the watchdog of systemd
 
 `Agent.serve` starts everything and waits for a stop signal, `_apply` applies a new configuration, `_shutdown` stops.
 """
@@ -17,7 +18,6 @@ import asyncio
 import logging
 import os
 import sys
-import time
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,34 +32,30 @@ from svcnode.agent.files import (
     rename_text,
 )
 from svcnode.agent.listeners import Listeners
+from svcnode.agent.maintenance import ScheduledMaintenance
 from svcnode.agent.services import ConfiguredServices
 from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
 from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
-from svcnode.history import History
 from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.net.fd_limit import raise_fd_limit
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.node import Node
-from svcnode.notify import NotifyStatus
-from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
-from svcnode.operator.event_hub import EventHub
-from svcnode.operator.single_flight import SingleFlight
+from svcnode.operator.surface import OperatorSurface
 from svcnode.scheduler import MAX_CONCURRENT_CHECKS
 from svcnode.server.server import HttpServer
 from svcnode.server.state import ServerLimits
-from svcnode.stats import CheckStats
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from pathlib import Path
 
     from svcnode.agent.services import ConfigDiff
     from svcnode.config import Settings
     from svcnode.core.redaction import SecretScope
-    from svcnode.notify.notifier import Notifier, NotifySettings
 
 RESERVED_FDS = 128  # for everything but connections and checks
 DRAIN_S = 5.0  # the default if the log does not go to a terminal
@@ -112,12 +108,10 @@ class Agent:
         self._signals = Signals(ignore_hangup=ignore_hangup)
         self._manager = ServiceManager(os.environ)
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
+        self._surface = OperatorSurface(self._node, self._config_file_of)
         self._watchdog = Watchdog(
             self._node.ping_scheduler, on_alive=self._manager.alive, alive_within_s=self._manager.watchdog_s
         )
-        self._process_stats = ProcessStats(time.time(), self._node.now_s())
-        self._notify_status = NotifyStatus()
-        self._notifier: Notifier | None = None
         self._has_store = False
         self._reader = DaemonCall("configuration")
         self._reloading = asyncio.Lock()
@@ -132,8 +126,8 @@ class Agent:
             self._node, settings.prefixes, ServerLimits(connections=connections), cors=settings.cors
         )
         self._listeners = Listeners(self._server, PassedSockets(os.environ))
-        self._stats = CheckStats(self._node)
         self._services = ConfiguredServices(self._node)
+        self._maintenance = ScheduledMaintenance(self._node)
         self._control = ControlSocket(self._node, self._server, settings, self._reload)
         with self._signals.installed():
             try:
@@ -141,12 +135,12 @@ class Agent:
                 self._services.apply(settings.services)
                 # After the services: their registration is not a transition to record.
                 log_history_location(settings.history)
-                async with History(self._node, **history_options(settings)) as history:
-                    history.set_has_folder(settings.history.has_folder)
-                    self._set_context(history)
-                    await self._listeners.listen(bound, self._context, self._control.push_app(settings))
+                async with self._surface.recording(**history_options(settings)) as context:
+                    context.history.set_has_folder(settings.history.has_folder)
+                    await self._listeners.listen(bound, context, self._control.push_app(settings))
                     await self._prepare_store(settings)
                     await self._control.start()
+                    self._maintenance.apply(settings.maintenance)
                     return await self._probe_and_serve()
             except asyncio.CancelledError:
                 if self._signals.forced_by is None:
@@ -154,22 +148,13 @@ class Agent:
                 log.warning("stopped immediately: received a second signal", extra={"event": "forced_stop"})
                 return 128 + self._signals.forced_by
             finally:
+                self._maintenance.stop()
                 self._control.stop_listening()
                 self._listeners.close()
                 self._manager.close()
 
-    def _set_context(self, history: History) -> None:
-        self._context = OperatorContext(
-            node=self._node,
-            check_stats=self._stats,
-            history=history,
-            events=EventHub(history),
-            process_stats=self._process_stats,
-            notify_status=self._notify_status,
-            single_flight=SingleFlight(),
-            history_single_flight=SingleFlight(),
-            config_file_of=self._services.file_of,
-        )
+    def _config_file_of(self, service_id: str) -> Path | None:
+        return self._services.file_of(service_id)
 
     async def _prepare_store(self, settings: Settings) -> None:
         """A store that cannot be opened does not stop the node: the check of its service fails."""
@@ -193,16 +178,15 @@ class Agent:
             self._node.probing(max_concurrent_checks=self._max_concurrent_checks),
             AsyncExitStack() as self._probing_stack,
         ):
-            await self._apply_notify(self._settings.notify)
+            await self._probing_stack.enter_async_context(self._surface.notifying(self._settings.notify))
             self._node.started()
             self._log_started()
             await self._control.listen()
             reload_task = asyncio.create_task(self._reload_on_request(), name="reload")
             reload_task.add_done_callback(log_failure)
             self._manager.ready()
-            with self._manager.showing_status(self._node, self._process_stats, asyncio.get_running_loop()):
-                with LoopLagMeter(self._process_stats).running():
-                    await self._signals.stop_requested.wait()
+            with self._manager.showing_status(self._node, self._surface.process_stats, asyncio.get_running_loop()):
+                await self._signals.stop_requested.wait()
                 reload_task.cancel()
                 return await self._shutdown()
 
@@ -210,15 +194,6 @@ class Agent:
         name, count = self._settings.node_name, len(self._node)
         extra = {"event": "started", "node": name, "version": __version__, "services": count}
         log.info("svcnode %s started: node %s, services: %d", __version__, name, count, extra=extra)
-
-    async def _apply_notify(self, settings: NotifySettings | None) -> None:
-        if self._notifier is not None:
-            self._notifier.apply(settings)
-        elif settings is not None:
-            from svcnode.notify.notifier import Notifier
-
-            notifier = Notifier(self._node, settings, self._notify_status, storage=self._context.history)
-            self._notifier = await self._probing_stack.enter_async_context(notifier)
 
     # ---- reloading
 
@@ -237,13 +212,13 @@ class Agent:
                 # In a thread: loading the driver of a new probe may take a second.
                 diff = await self._apply(await self._reader.call_in_turn(self._read_settings))
             except SvcnodeError as exc:
-                self._process_stats.record_reload(str(exc))
+                self._surface.process_stats.record_reload(str(exc))
                 key = exc.key if isinstance(exc, ConfigError) else None
                 extra = {"event": "reload_failed", "error": type(exc).__name__, "key": key}
                 log.error("reload failed, the old configuration stays active: %s", exc, extra=extra)  # noqa: TRY400
                 raise
             except Exception as exc:
-                self._process_stats.record_reload("internal error")
+                self._surface.process_stats.record_reload("internal error")
                 log.exception(
                     "reload failed with an internal error; parts of the new configuration may be active",
                     extra={"event": "reload_failed", "error": type(exc).__name__},
@@ -251,7 +226,7 @@ class Agent:
                 raise SvcnodeError("reload failed with an internal error, which is in the log") from exc
             finally:
                 self._manager.ready()
-            self._process_stats.record_reload()
+            self._surface.process_stats.record_reload()
             log.info("reloaded: %s", diff, extra={"event": "reloaded", **diff.counts})
             return str(diff)
 
@@ -264,19 +239,21 @@ class Agent:
         check_history_move(old, new)
         self._control.before_reload(new)
         bound = self._listeners.open(new)
-        await self._listeners.listen(bound, self._context, self._control.push_app(new))
+        await self._listeners.listen(bound, self._surface.context, self._control.push_app(new))
         if (new.prefixes, new.cors) != (old.prefixes, old.cors):
             self._server.set_routing(new.prefixes, new.cors)
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
             self._node.set_identity(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
         set_format(new.log_format)
-        self._context.history.reconfigure(**history_options(new), moved_from=history_moved_from(old, new))
-        self._context.history.set_has_folder(new.history.has_folder)
-        await self._apply_notify(new.notify)
+        history = self._surface.context.history
+        history.reconfigure(**history_options(new), moved_from=history_moved_from(old, new))
+        history.set_has_folder(new.history.has_folder)
+        await self._surface.apply_notify(new.notify)
         self._control.set_configured(new)
         diff = self._services.apply(new.services)
         await self._control.apply(new)
+        self._maintenance.apply(new.maintenance)
         # A store that was deleted while it was probed is not created again: its service stays Down.
         if new.store_path != old.store_path or not self._has_store:
             await self._prepare_store(new)
@@ -297,8 +274,7 @@ class Agent:
         drain_s = self._drain_s()
         self._watchdog.expect_stop(drain_s)
         self._manager.stopping(drain_s + STOP_TIMEOUT_S)
-        if self._notifier is not None:
-            self._notifier.flush()
+        self._surface.flush_notifications()
         self._control.stop()
         self._node.drain()
         if drain_s:

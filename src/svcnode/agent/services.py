@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Change, ChangeKind, Health, Status, Verdict
+from svcnode.core.model import MAINTENANCE_CHANGES, Change, ChangeKind, Health, Status, Verdict
 from svcnode.core.text import join_first
 from svcnode.core.units import iso_time
 
@@ -102,6 +102,8 @@ class ConfiguredServices:
     def _log_change(self, change: Change) -> None:
         if change.kind is ChangeKind.STATUS:
             self._log_status(change)
+        elif change.kind in MAINTENANCE_CHANGES:
+            self._log_maintenance(change)
         elif change.service_id is not None:
             extra = {"event": f"service_{change.kind.value}", "service": change.service_id}
             log.debug("service %s %s", change.service_id, change.kind.value, extra=extra)
@@ -136,6 +138,16 @@ class ConfiguredServices:
                 suffix += f" (first failure at {extra['first_failure']}, Down at {extra['since']})"
         text = "service %s is %s, was %s%s"
         log.log(level, text, change.service_id, after.status.value, before.status.value, suffix, extra=extra)
+
+    def _log_maintenance(self, change: Change) -> None:
+        subject = "the node" if change.service_id is None else f"service {change.service_id}"
+        extra: dict[str, object] = {"event": change.kind.value, "service": change.service_id}
+        if change.maintenance is None:
+            log.info("maintenance of %s has ended", subject, extra=extra)
+            return
+        source, ends_at_s, by, reason = change.maintenance
+        extra |= {"until": self._iso(ends_at_s), "by": by, "reason": reason, "source": source}
+        log.info("%s is in maintenance %s", subject, self._node.maintenance_text(change.maintenance), extra=extra)
 
     def _iso(self, at_s: float) -> str:
         return iso_time(self._node.wall_time_s(at_s))

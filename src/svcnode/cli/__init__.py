@@ -52,6 +52,7 @@ COMMANDS = (
     Command("run", "run a command and send heartbeats while it runs"),
     Command("issue", "set or clear an issue of the running node", "control"),
     Command("drain", "make the health of the running node 503", "control"),
+    Command("maintain", "hold the messages about a service or the node for a time", "control"),
     Command("reload", "let the running node read its configuration again", "control"),
     Command("conform", "test any node against the interface"),
 )

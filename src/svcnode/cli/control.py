@@ -1,8 +1,9 @@
-"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `reload`: change a running node by its control socket."""
+"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `maintain`, `reload`: change a running node."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,44 @@ def _drain(client: Client, arguments: argparse.Namespace) -> str:
     return "draining: node health is 503"
 
 
+def _configure_maintain(parser: CommandParser) -> None:
+    parser.description = (
+        "Put a service, or the node, into maintenance: checks go on, messages are held until it ends. "
+        "What is still wrong then is sent then."
+    )
+    parser.add_argument("id", type=utf8_text, nargs="?", metavar="ID", help="id of the service (default: the node)")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--for", dest="duration", metavar="DURATION", help='from now on, such as "2h"')
+    action.add_argument("--end", action="store_true", help="end it now")
+    parser.add_argument("--by", type=utf8_text, metavar="NAME", help="who does the work (default: your user name)")
+    parser.add_argument("--reason", type=utf8_text, default="", metavar="TEXT", help="why, for people")
+    parser.set_defaults(action=_maintain)
+
+
+def _maintain(client: Client, arguments: argparse.Namespace) -> str:
+    subject = arguments.id or "the node"
+    if not arguments.end:
+        by = _user_name() if arguments.by is None else arguments.by
+        maintenance = client.maintain(arguments.id, arguments.duration, by=by, reason=arguments.reason)
+        return f"{subject} is in maintenance until {maintenance['until']}"
+    client.end_maintenance(arguments.id)
+    left = (client.node() if arguments.id is None else client.service(arguments.id))["maintenance"]
+    if left is None:
+        return f"{subject} is not in maintenance"
+    of = "by the schedule" if left["source"] == "schedule" else "with the node"
+    return f"{subject} is still in maintenance {of}, until {left['until']}"
+
+
+def _user_name() -> str:
+    """Empty if the user has no name. With sudo, it is the user who called it."""
+    import getpass  # loaded late: other commands do not need it
+
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
 def _configure_reload(parser: CommandParser) -> None:
     parser.description = "Let the running node read its configuration again, and say what has changed."
     parser.set_defaults(action=_reload)
@@ -153,5 +192,6 @@ _COMMANDS: dict[str, Callable[[CommandParser], None]] = {
     "beat": _configure_beat,
     "issue": _configure_issue,
     "drain": _configure_drain,
+    "maintain": _configure_maintain,
     "reload": _configure_reload,
 }

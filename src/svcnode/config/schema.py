@@ -6,10 +6,18 @@ from typing import Any, Literal, TypedDict
 
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
+IMPACT_KEYS = ("impact", "maintenance_impact")
 THRESHOLD_KEYS, WINDOW_KEYS = ("rise", "fall"), ("window", "max_failures", "recovery_failures")
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
 # With the unit that an error message suggests for a number without one.
-OTHER_DURATION_KEYS = {"drain": "s", "max_age": "d", "group_wait": "s", "resolve_delay": "m", "repeat_interval": "h"}
+OTHER_DURATION_KEYS = {
+    "drain": "s",
+    "max_age": "d",
+    "group_wait": "s",
+    "resolve_delay": "m",
+    "repeat_interval": "h",
+    "duration": "h",
+}
 
 
 class NodeTable(TypedDict, total=False):
@@ -73,6 +81,17 @@ class NotifyTable(TypedDict, total=False):
     repeat_interval: str
 
 
+class MaintenanceTimesTable(TypedDict):
+    start: str
+    duration: str
+
+
+class MaintenanceTable(MaintenanceTimesTable, total=False):
+    services: list[str]
+    timezone: str
+    reason: str
+
+
 class DefaultsTable(TypedDict, total=False):
     """Defaults for all services."""
 
@@ -97,6 +116,7 @@ class ServiceIdTable(TypedDict):
 class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     name: str
     description: str
+    maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
     push_token: str | dict[str, Any]
@@ -107,6 +127,7 @@ class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):
 
     name: str
     description: str
+    maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     ttl: str
 
@@ -122,3 +143,4 @@ class FileTable(TypedDict, total=False):
     notify: NotifyTable
     defaults: DefaultsTable
     services: list[ServiceTable]
+    maintenance: list[MaintenanceTable]

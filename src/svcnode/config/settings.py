@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from svcnode.api.spec import parse_prefixes
-from svcnode.config.schema import DURATION_KEYS, THRESHOLD_KEYS, WINDOW_KEYS, ServiceTable
+from svcnode.config.schema import DURATION_KEYS, IMPACT_KEYS, THRESHOLD_KEYS, WINDOW_KEYS, ServiceTable
 from svcnode.config.validate import validate_keys, validate_value
 from svcnode.core.address import Address, parse_address
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
@@ -25,6 +25,7 @@ from svcnode.core.model import (
     validate_service_id,
     validate_single_line,
     validate_text,
+    validate_token,
     validate_version,
 )
 from svcnode.core.redaction import register_secret
@@ -44,11 +45,13 @@ if TYPE_CHECKING:
         FileTable,
         HistoryTable,
         KeyPath,
+        MaintenanceTable,
         NodeTable,
         NotifyTable,
         TlsTable,
     )
     from svcnode.config.sources import Source
+    from svcnode.core.maintenance import MaintenanceSchedule
     from svcnode.core.redaction import SecretScope
     from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
@@ -64,14 +67,12 @@ RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge
 PUSH_SEGMENT = "push"  # a prefix must not use it if pushes are received
 DEFAULT_GROUP_WAIT, DEFAULT_RESOLVE_DELAY = "5s", "5m"
 DEFAULT_REPEAT_INTERVAL, MIN_REPEAT_INTERVAL_S, MAX_REPEAT_INTERVAL_S = "0s", 60.0, 30 * 86_400.0  # 0s: no reminders
-MIN_TOKEN_CHARS = 16  # a shorter token can be guessed
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"
 STORE_ID = "store"  # of the one service of a node without configured services
 CONTROL_SOCKET, CONTROL_STORE = "control.sock", "control.db"
 MAX_SOCKET_PATH_BYTES = 107  # of the operating system
-TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
 _POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
 
@@ -141,6 +142,7 @@ class Settings(NamedTuple):
     log_level: str
     log_format: str
     services: tuple[ServiceSettings, ...]
+    maintenance: tuple[MaintenanceSchedule, ...]
     uses_store: bool  # no services are configured, so the node probes its own store
     secrets: SecretScope  # of this configuration
 
@@ -184,11 +186,12 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         store_path=store_path,
         history=_history(table.get("history", {}), source, state_folder, identity.node_name),
         control=control,
-        notify=_notify(table["notify"], source) if "notify" in table else None,
+        notify=notify_settings(table["notify"], source) if "notify" in table else None,
         defaults=defaults,
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
         services=services or (_store_service(defaults, source, store_path),),
+        maintenance=tuple(_maintenance(table, source)),
         uses_store=not services,
         secrets=secrets,
     )
@@ -196,8 +199,13 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
 
 def notify_from(table: FileTable, source: Source) -> tuple[Identity, NotifySettings | None]:
     """The identity in messages, and the notification settings; other tables are not read."""
-    notify = _notify(table["notify"], source) if "notify" in table else None
+    notify = notify_settings(table["notify"], source) if "notify" in table else None
     return _identity(table.get("node", {}), source), notify
+
+
+def history_from(table: FileTable, source: Source) -> HistorySettings:
+    """The history, whose path is set; other tables are not read."""
+    return _history(table["history"], source, state_folder=None, node_name="")
 
 
 def control_from(table: FileTable, source: Source) -> ControlSettings | None:
@@ -309,8 +317,7 @@ def _token(value: object, environ: Mapping[str, str]) -> str | None:
     token = interpolate(value, environ)
     if not isinstance(token, str):
         raise InvalidValueError('must be a string, "${NAME}", or { file = "…" }')
-    if not TOKEN_PATTERN.fullmatch(token):
-        raise InvalidValueError(f"must be at least {MIN_TOKEN_CHARS} characters, only letters, digits and -._~+/=")
+    validate_token(token)
     register_secret(token)
     return token
 
@@ -375,7 +382,7 @@ def _group_id(name: str) -> int:
         raise InvalidValueError(f'there is no group "{name}" on this machine') from None
 
 
-def _notify(notify: NotifyTable, source: Source) -> NotifySettings:
+def notify_settings(notify: NotifyTable, source: Source) -> NotifySettings:
     from svcnode.notify.alert import AlertPolicy
     from svcnode.notify.notifier import NotifySettings
 
@@ -514,7 +521,7 @@ def _text_options(service: ServiceTable, path: KeyPath, source: Source) -> Servi
 
 def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) -> ServiceOptions:
     """The impact, schedule and policy of a table, each checked at its own path."""
-    options = {key: table[key] for key in ("impact", *_POLICY_KEYS) if key in table}
+    options = {key: table[key] for key in (*IMPACT_KEYS, *_POLICY_KEYS) if key in table}
     for key, value in options.items():
         with source.error_context(*path, key):
             _check_policy_option(key, value)
@@ -522,7 +529,7 @@ def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) 
 
 
 def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  validation has checked its type
-    if key == "impact":
+    if key in IMPACT_KEYS:
         return  # validation has checked it
     if key in (*THRESHOLD_KEYS, *WINDOW_KEYS):
         if value < (least := 1 if key in THRESHOLD_KEYS else 0):
@@ -531,6 +538,43 @@ def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  validat
             raise InvalidValueError(f"must be at most {MAX_THRESHOLD} checks, not {value}")
     elif not parse_duration_s(value) and key != "start_period":
         raise InvalidValueError(f'must be greater than 0, not "{value}"')
+
+
+def _maintenance(table: FileTable, source: Source) -> Iterator[MaintenanceSchedule]:
+    known = [service["id"] for service in table.get("services", [])]
+    for index, maintenance in enumerate(table.get("maintenance", [])):
+        yield _maintenance_schedule(maintenance, ("maintenance", index), known, source)
+
+
+def _maintenance_schedule(
+    table: MaintenanceTable, path: KeyPath, known: Sequence[str], source: Source
+) -> MaintenanceSchedule:
+    from svcnode.core.maintenance import MaintenanceSchedule, parse_start, parse_timezone
+
+    with source.error_context(*path, "services"):
+        if table.get("services") == []:
+            raise InvalidValueError("is empty; remove it for maintenance of the whole node")
+        for service_id in table.get("services", []):
+            if service_id not in known:
+                raise InvalidValueError(f'"{service_id}" is not a service of this file{suggestion(service_id, known)}')
+    with source.error_context(*path, "start"):
+        start = parse_start(table["start"])
+    with source.error_context(*path, "duration"):
+        duration_s = parse_duration_s(table["duration"])
+        if not 0 < duration_s < start.period_s:
+            period = "24h" if start.weekday is None else "7d"
+            raise InvalidValueError(f"must be more than 0 and less than {period}, when it begins again")
+    with source.error_context(*path, "timezone"):
+        timezone = parse_timezone(table.get("timezone", "UTC"))
+    with source.error_context(*path, "reason"):
+        validate_single_line("the reason", table.get("reason", ""))
+    return MaintenanceSchedule(
+        service_ids=tuple(table.get("services", ())),
+        start=start,
+        duration_s=duration_s,
+        timezone=timezone,
+        reason=table.get("reason", ""),
+    )
 
 
 def _store_service(defaults: ServiceOptions, source: Source, store_path: Path) -> ServiceSettings:

@@ -15,18 +15,21 @@ from urllib.parse import unquote
 from svcnode.api.spec import Response, make_response
 from svcnode.control.resources import (
     DRAIN,
+    MAINTENANCE,
     OUTCOMES,
     ChangeRequest,
     Precondition,
     issue_path,
+    maintenance_path,
     service_path,
     status_path,
 )
 from svcnode.core.codes import known_code
 from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
-from svcnode.core.model import validate_multiline, validate_service_id, validate_text
+from svcnode.core.model import validate_multiline, validate_service_id, validate_single_line, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import MAX_REASON_CHARS, TYPE_NAMES, suggestion, type_name
+from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from svcnode.node import Node
 
 MAX_ISSUE_NAME_CHARS = 100
+MAX_PERSON_CHARS = 100
+MAX_MAINTENANCE_DAYS = 30
 _ETAG = re.compile(rb'"([0-9]{1,18})"')
 
 
@@ -71,6 +76,7 @@ class ControlApp:
                 "health": self._node.health.value,
                 "draining": condition.draining,
                 "issues": list(condition.issues),
+                "maintenance": self.resources.maintenance(),
                 "services": len(self._node),
                 "revision": self.resources.revision,
             },
@@ -80,13 +86,22 @@ class ControlApp:
         return make_response(200, _openapi())
 
     async def get_drain(self, request: Request, _: str) -> Response:
-        return _document(200, self._found(DRAIN))
+        return self._document(200, self._found(DRAIN))
 
     async def put_drain(self, request: Request, _: str) -> Response:
         return await self._put(request, DRAIN, _fields(request, _REASON))
 
     async def delete_drain(self, request: Request, _: str) -> Response:
         return await self._delete(request, DRAIN)
+
+    async def get_maintenance(self, request: Request, _: str) -> Response:
+        return self._document(200, self._found(MAINTENANCE))
+
+    async def put_maintenance(self, request: Request, _: str) -> Response:
+        return await self._put(request, MAINTENANCE, _maintenance(request))
+
+    async def delete_maintenance(self, request: Request, _: str) -> Response:
+        return await self._delete(request, MAINTENANCE)
 
     async def put_reload(self, request: Request, _: str) -> Response:
         try:
@@ -118,7 +133,7 @@ class ControlApp:
         return await self._delete(request, service_path(name))
 
     async def get_status(self, request: Request, name: str) -> Response:
-        return _document(200, self._found(status_path(name)))
+        return self._document(200, self._found(status_path(name)))
 
     async def put_status(self, request: Request, name: str) -> Response:
         fields = _fields(request, _STATUS)
@@ -131,14 +146,24 @@ class ControlApp:
         await self.resources.change(change)
         return make_response(204)
 
+    async def get_service_maintenance(self, request: Request, name: str) -> Response:
+        return self._document(200, self._found(maintenance_path(name)))
+
+    async def put_service_maintenance(self, request: Request, name: str) -> Response:
+        return await self._put(request, maintenance_path(_service_id(name)), _maintenance(request))
+
+    async def delete_service_maintenance(self, request: Request, name: str) -> Response:
+        return await self._delete(request, maintenance_path(name))
+
     # ---- issues
 
     async def get_issues(self, request: Request, _: str) -> Response:
-        issues = self.resources.issues()
-        return _json(200, {"issues": [{"name": name, **_public(document)} for name, document in issues.items()]})
+        fields = self.resources.public_fields
+        issues = [{"name": name, **fields(document)} for name, document in self.resources.issues().items()]
+        return _json(200, {"issues": issues})
 
     async def get_issue(self, request: Request, name: str) -> Response:
-        return _document(200, self._found(issue_path(name)))
+        return self._document(200, self._found(issue_path(name)))
 
     async def put_issue(self, request: Request, name: str) -> Response:
         if len(name) > MAX_ISSUE_NAME_CHARS:
@@ -154,11 +179,14 @@ class ControlApp:
     async def _put(self, request: Request, path: str, value: dict[str, Any]) -> Response:
         applied = await self.resources.change(ChangeRequest(path, value, _precondition(request)))
         assert applied.document is not None
-        return _document(201 if applied.is_new else 200, applied.document)
+        return self._document(201 if applied.is_new else 200, applied.document)
 
     async def _delete(self, request: Request, path: str) -> Response:
         await self.resources.change(ChangeRequest(path, None, _precondition(request)))
         return make_response(204)
+
+    def _document(self, code: int, document: Document) -> Response:
+        return _json(code, self.resources.public_fields(document), ("ETag", f'"{document.revision}"'))
 
     def _found(self, path: str) -> Document:
         document = self.resources.get(path)
@@ -175,6 +203,11 @@ ROUTES: dict[str, dict[str, _Handler]] = {
     "/v1/drain": {"GET": ControlApp.get_drain, "PUT": ControlApp.put_drain, "DELETE": ControlApp.delete_drain},
     "/v1/issues": {"GET": ControlApp.get_issues},
     "/v1/issues/{name}": {"GET": ControlApp.get_issue, "PUT": ControlApp.put_issue, "DELETE": ControlApp.delete_issue},
+    "/v1/maintenance": {
+        "GET": ControlApp.get_maintenance,
+        "PUT": ControlApp.put_maintenance,
+        "DELETE": ControlApp.delete_maintenance,
+    },
     "/v1/openapi.json": {"GET": ControlApp.get_openapi},
     "/v1/reload": {"PUT": ControlApp.put_reload},
     "/v1/services": {"GET": ControlApp.get_services},
@@ -183,11 +216,17 @@ ROUTES: dict[str, dict[str, _Handler]] = {
         "PUT": ControlApp.put_service,
         "DELETE": ControlApp.delete_service,
     },
+    "/v1/services/{name}/maintenance": {
+        "GET": ControlApp.get_service_maintenance,
+        "PUT": ControlApp.put_service_maintenance,
+        "DELETE": ControlApp.delete_service_maintenance,
+    },
     "/v1/services/{name}/status": {"GET": ControlApp.get_status, "PUT": ControlApp.put_status},
 }
 _SEGMENTS = {path: path.split("/") for path in ROUTES}
 _REASON = {"reason": str}
 _STATUS = {"status": str, "reason": str, "code": str}
+_MAINTENANCE = {"duration": str, "by": str, "reason": str}
 
 
 def _match(path: bytes) -> tuple[Mapping[str, _Handler], str]:
@@ -267,6 +306,25 @@ def _fields(request: Request, types: Mapping[str, type]) -> dict[str, Any]:
     return fields
 
 
+def _maintenance(request: Request) -> dict[str, Any]:
+    fields = _fields(request, _MAINTENANCE)
+    try:
+        duration_s = parse_duration_s(fields.get("duration", ""))
+    except InvalidValueError as exc:
+        raise ControlError(400, str(exc), pointer="/duration") from exc
+    if not 0 < duration_s <= MAX_MAINTENANCE_DAYS * 86_400:
+        text = f"duration must be more than 0 and at most {MAX_MAINTENANCE_DAYS} days"
+        raise ControlError(400, text, pointer="/duration")
+    by = fields.get("by", "")
+    if len(by) > MAX_PERSON_CHARS:
+        raise ControlError(400, f"by has at most {MAX_PERSON_CHARS} characters", pointer="/by")
+    try:
+        validate_single_line("by", by)
+    except InvalidValueError as exc:
+        raise ControlError(400, str(exc), pointer="/by") from exc
+    return fields
+
+
 def json_pointer(*path: str | int) -> str:
     """RFC 6901."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
@@ -288,14 +346,6 @@ def _json(code: int, value: Any, *headers: tuple[str, str]) -> Response:  # noqa
 
 def _service(code: int, service: Mapping[str, Any]) -> Response:
     return _json(code, service, *([("ETag", f'"{service["revision"]}"')] if "revision" in service else []))
-
-
-def _document(code: int, document: Document) -> Response:
-    return _json(code, _public(document), ("ETag", f'"{document.revision}"'))
-
-
-def _public(document: Document) -> dict[str, Any]:
-    return {**{key: value for key, value in document.value.items() if key != "at_s"}, "revision": document.revision}
 
 
 def _error(exc: ControlError, *headers: tuple[str, str]) -> Response:

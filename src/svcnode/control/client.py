@@ -81,6 +81,11 @@ def _issue(method: str, name: str, reason: str = "") -> _ControlRequest:
     return _ControlRequest(method, f"/v1/issues/{quote(name, safe='')}", {"reason": reason} if reason else None)
 
 
+def _maintenance(method: str, service_id: str | None, value: Mapping[str, str] | None = None) -> _ControlRequest:
+    path = "/v1/maintenance" if service_id is None else _service(service_id, "/maintenance")
+    return _ControlRequest(method, path, None if value is None else {key: text for key, text in value.items() if text})
+
+
 def _socket_path(path: str | Path | None) -> Path:
     given = str(path or os.environ.get(PATH_VARIABLE, ""))
     if not given:
@@ -145,6 +150,13 @@ class Client:
 
     def undrain(self) -> None:
         self._send(_ControlRequest("DELETE", "/v1/drain"))
+
+    def maintain(self, service_id: str | None, duration: str, *, by: str = "", reason: str = "") -> dict[str, Any]:
+        """From now on, for a duration such as "2h", hold the alerts of a service, or of the node (None)."""
+        return self._send(_maintenance("PUT", service_id, {"duration": duration, "by": by, "reason": reason}))
+
+    def end_maintenance(self, service_id: str | None = None) -> None:
+        self._send(_maintenance("DELETE", service_id))
 
     def reload(self) -> str:
         """Read the configuration again; returns what has changed."""
@@ -241,6 +253,14 @@ class AsyncClient:
 
     async def undrain(self) -> None:
         await self._send(_ControlRequest("DELETE", "/v1/drain"))
+
+    async def maintain(
+        self, service_id: str | None, duration: str, *, by: str = "", reason: str = ""
+    ) -> dict[str, Any]:
+        return await self._send(_maintenance("PUT", service_id, {"duration": duration, "by": by, "reason": reason}))
+
+    async def end_maintenance(self, service_id: str | None = None) -> None:
+        await self._send(_maintenance("DELETE", service_id))
 
     async def reload(self) -> str:
         return str((await self._send(_ControlRequest("PUT", "/v1/reload")))["message"])

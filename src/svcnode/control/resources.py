@@ -3,9 +3,10 @@
     request ─► check ─► store ─► apply to the node ─► response
 
 A resource is a document at a path: `services/{id}`, `services/{id}/status`, `services/{id}/run` (a job has started and
-not ended), `issues/{name}`, `drain`. A request is checked against the documents. All requests that wait share one
-transaction of the store. After it is on the disk, `_apply` makes the node equal to the documents, as it does at the
-start. So a change is never half applied, and a restart leads to the same node.
+not ended), `services/{id}/maintenance`, `issues/{name}`, `drain`, `maintenance` (of the node). A request is checked
+against the documents. All requests that wait share one transaction of the store. After it is on the disk, `_apply`
+makes the node equal to the documents, as it does at the start. So a change is never half applied, and a restart leads
+to the same node.
 
 A service of the configuration file takes precedence over a document with the same id, which then waits until the file
 no longer has it. The heartbeats of a service of the file are documents too.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,8 +25,9 @@ from urllib.parse import quote, unquote
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError, SvcnodeError
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Maintenance, Outcome, Verdict
 from svcnode.core.redaction import SecretScope, redacted
+from svcnode.core.units import iso_time, parse_duration_s
 from svcnode.definition import define
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
@@ -45,11 +48,13 @@ log = logging.getLogger("svcnode.control")
 MAX_SERVICES = 20_000
 MAX_ISSUES = 100
 DRAIN = "drain"
+MAINTENANCE = "maintenance"  # of the node
 STORE_ISSUE = "the control store cannot be read"
 STORE_TIMEOUT_S = 5.0  # to open and to close it: its mount may hang
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
-_CHILDREN = ("status", "run")  # of a service; they are deleted with it
+_EVIDENCE = ("status", "run")
+_CHILDREN = (*_EVIDENCE, "maintenance")  # of a service; they are deleted with it
 _CONFIGURED = "this service is in the configuration file; change it there and reload"
 
 
@@ -105,6 +110,10 @@ def run_path(service_id: str) -> str:
     return f"{service_path(service_id)}/run"
 
 
+def maintenance_path(service_id: str | None) -> str:
+    return MAINTENANCE if service_id is None else f"{service_path(service_id)}/maintenance"
+
+
 def issue_path(name: str) -> str:
     return f"issues/{quote(name, safe='')}"
 
@@ -154,6 +163,7 @@ class Resources:
         self._documents: dict[str, Document] = {}
         self._registrations: dict[str, Registration] = {}  # of the services with a document, by id
         self._issues: dict[str, str] = {}  # the texts at the node, by name
+        self._maintenance: set[str] = set()  # the paths of those that were applied
         self._configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
         self._revision = 0
         self._is_loaded = False
@@ -242,7 +252,20 @@ class Resources:
     # ---- reading
 
     def get(self, path: str) -> Document | None:
-        return self._documents.get(path)
+        document = self._documents.get(path)
+        return None if document is None or self._has_ended(document) else document
+
+    def _has_ended(self, document: Document) -> bool:
+        """A maintenance that has ended is deleted soon after."""
+        ends_at_s: float = document.value.get("ends_at_s", math.inf)
+        return ends_at_s <= self._node.now_s()
+
+    def public_fields(self, document: Document) -> dict[str, Any]:
+        """Without times of the monotonic clock. The end of maintenance is given as the wall clock is now."""
+        fields = {key: value for key, value in document.value.items() if not key.endswith("_s")}
+        if "ends_at_s" in document.value:
+            fields["until"] = self._iso(document.value["ends_at_s"])
+        return {**fields, "revision": document.revision}
 
     def services(self) -> list[dict[str, Any]]:
         return [self._service_fields(service.id) for service, _ in self._node]
@@ -253,6 +276,17 @@ class Resources:
 
     def issues(self) -> dict[str, Document]:
         return {name: self._documents[issue_path(name)] for name in self._issues}
+
+    def maintenance(self, service_id: str | None = None) -> dict[str, Any] | None:
+        """Of a service or of the node, now, also by the schedule."""
+        maintenance = self._node.maintenance(service_id)
+        if maintenance is None:
+            return None
+        until = self._iso(maintenance.ends_at_s)
+        return {"until": until, "by": maintenance.by, "reason": maintenance.reason, "source": maintenance.source}
+
+    def _iso(self, at_s: float) -> str:
+        return iso_time(self._node.wall_time_s(at_s))
 
     def _service_fields(self, service_id: str, document: Document | None = None) -> dict[str, Any]:
         found = self._node.find(service_id)
@@ -267,6 +301,7 @@ class Resources:
             "status": state.status.value,
             "reason": state.reason,
             "code": state.code,
+            "maintenance": self.maintenance(service_id),
         }
         document = document or self._documents.get(service_path(service_id))
         if document is not None and service_id not in self._configured:
@@ -278,11 +313,14 @@ class Resources:
     async def change(self, change: ChangeRequest) -> Applied:
         """Returns when the change is on the disk and applied. Raises `ControlError`; then nothing has changed."""
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        self._enqueue(change, future)
+        return await future
+
+    def _enqueue(self, change: ChangeRequest, future: asyncio.Future[Applied]) -> None:
         self._waiting.append((change, future))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_waiting(), name="control")
             self._writer.add_done_callback(log_failure)
-        return await future
 
     async def _write_waiting(self) -> None:
         try:
@@ -362,12 +400,15 @@ class Resources:
         path, old = change.path, transaction.get(change.path)
         if _is_service(path) and _id_of(path) in self._configured:
             raise ControlError(409, _CONFIGURED)
-        if _is_child(path):  # before the precondition: without its service, a report is 404 and not 412
+        # Before the precondition: without their service, a report and maintenance are 404 and not 412.
+        if _is_child(path, *_EVIDENCE):
             self._check_reports(transaction, _id_of(path))
+        elif _is_child(path, "maintenance") and change.value is not None:
+            self._check_service(transaction, _id_of(path))
         change.precondition.check(old)
         if change.value is None:
             transaction.delete(path)
-            self._delete_children(transaction, path)
+            self._delete_children(transaction, path, _CHILDREN)
             return Applied(None)
         value = self._checked(transaction, path, change.value)
         if old is not None and old.value == value:
@@ -382,6 +423,10 @@ class Resources:
         if _is_child(path, "run"):
             run = transaction.get(path)
             return {"at_s": self._node.now_s()} if run is None else run.value
+        if _is_maintenance(path):
+            ends_at_s = self._node.now_s() + parse_duration_s(value["duration"])
+            # After a restart of the machine, only the time of the wall clock is left.
+            return {**value, "ends_at_s": ends_at_s, "until_s": self._node.wall_time_s(ends_at_s)}
         if _is_service(path):
             return self._checked_service(transaction, path, value)
         if path != DRAIN and transaction.get(path) is None and self._issue_count(transaction) >= MAX_ISSUES:
@@ -398,14 +443,14 @@ class Resources:
         if old is not None and before is not None and before.reports == registration.reports:
             if options != old.value["options"] and self._has_expired(transaction, service_id):
                 # With a longer ttl, they would be valid after a restart.
-                self._delete_children(transaction, path)
+                self._delete_children(transaction, path, _EVIDENCE)
             return {"options": options, "registered_at_s": old.value["registered_at_s"]}
         # It starts without evidence: an earlier report is not one of this service.
-        self._delete_children(transaction, path)
+        self._delete_children(transaction, path, _EVIDENCE)
         return {"options": options, "registered_at_s": self._node.now_s()}
 
-    def _delete_children(self, transaction: Transaction, path: str) -> None:
-        for child in _CHILDREN:
+    def _delete_children(self, transaction: Transaction, path: str, children: Iterable[str]) -> None:
+        for child in children:
             transaction.delete(f"{path}/{child}")
 
     def _has_expired(self, transaction: Transaction, service_id: str) -> bool:
@@ -417,12 +462,15 @@ class Resources:
         new = sum(path.startswith("issues/") and path not in self._documents for path in transaction.changes)
         return len(self._issues) + new
 
+    def _check_service(self, transaction: Transaction, service_id: str) -> None:
+        if service_id not in self._configured and transaction.get(service_path(service_id)) is None:
+            raise ControlError(404, "Service not found")
+
     def _check_reports(self, transaction: Transaction, service_id: str) -> None:
         """A service reports its status if it has neither a probe nor a fixed status."""
+        self._check_service(transaction, service_id)
         if service_id in self._configured:
             reports = self._configured[service_id]
-        elif transaction.get(service_path(service_id)) is None:
-            raise ControlError(404, "Service not found")
         else:
             reports = (transaction.registrations.get(service_id) or self._registrations[service_id]).reports
         if not reports:
@@ -434,7 +482,9 @@ class Resources:
         """Whether the node does not have a document yet. A report that it has is not recorded again."""
         if path == DRAIN:
             return not self._node.condition.draining
-        if _is_child(path):
+        if _is_maintenance(path):
+            return path not in self._maintenance
+        if _is_child(path, *_EVIDENCE):
             found = self._node.find(_id_of(path))
             if _is_child(path, "run"):
                 return found is not None and found[1].job_started_at_s is None
@@ -447,7 +497,9 @@ class Resources:
         document = self._documents.get(path)
         if path == DRAIN:
             self._apply_drain(document)
-        elif _is_child(path):
+        elif _is_maintenance(path):
+            self._apply_maintenance(path, document)
+        elif _is_child(path, *_EVIDENCE):
             if document is not None and self._reports(_id_of(path)):
                 apply = self._apply_status if _is_child(path, "status") else self._apply_run
                 apply(_id_of(path), document.value)
@@ -485,6 +537,29 @@ class Resources:
 
     def _apply_run(self, service_id: str, value: Mapping[str, Any]) -> None:
         self._node.record_start(service_id, at_s=value["at_s"])
+
+    def _apply_maintenance(self, path: str, document: Document | None) -> None:
+        service_id = None if path == MAINTENANCE else _id_of(path)
+        self._maintenance.discard(path)
+        if document is None:
+            self._node.end_maintenance(service_id, source="control")
+            return
+        value, now_s = document.value, self._node.now_s()
+        ends_at_s = value["ends_at_s"]
+        self._maintenance.add(path)
+        if ends_at_s > now_s:
+            maintenance = Maintenance("control", ends_at_s, value.get("by", ""), value.get("reason", ""))
+            self._node.set_maintenance(maintenance, service_id)
+        loop = asyncio.get_running_loop()
+        loop.call_later(max(0.0, ends_at_s - now_s), self._delete_soon, path, document.revision)
+
+    def _delete_soon(self, path: str, revision: int) -> None:
+        """Delete a document, unless it has changed or the store cannot be written."""
+        if self._is_stopping:
+            return
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.exception())
+        self._enqueue(ChangeRequest(path, None, Precondition(revision)), future)
 
     def _apply_issue(self, name: str, document: Document | None) -> None:
         """The new text is set before the old one is cleared, so that the node is not healthy in between."""
@@ -540,7 +615,11 @@ class Resources:
             value = document.value
             if _is_child(path, "status"):
                 value = {**value, "at_s": None}
-            elif _is_child(path):
+            elif _is_maintenance(path):
+                now_s = self._node.now_s()
+                left_s = min(value["until_s"] - self._node.wall_time_s(now_s), parse_duration_s(value["duration"]))
+                value = {**value, "ends_at_s": now_s + left_s}
+            elif _is_child(path, "run"):
                 value = {"at_s": self._node.now_s()}
             elif _is_service(path):
                 value = {**value, "registered_at_s": self._node.now_s()}
@@ -552,9 +631,13 @@ def _is_service(path: str) -> bool:
     return path.startswith("services/") and path.count("/") == 1
 
 
-def _is_child(path: str, name: str | None = None) -> bool:
-    """Whether it is a document of a service, with this name. An issue or a service may have any name."""
-    return path.startswith("services/") and path.count("/") == 2 and (name is None or path.endswith(f"/{name}"))
+def _is_child(path: str, *names: str) -> bool:
+    """Whether it is a document of a service with one of these names. An issue or a service may have any name."""
+    return path.startswith("services/") and path.count("/") == 2 and path.rpartition("/")[2] in names
+
+
+def _is_maintenance(path: str) -> bool:
+    return path == MAINTENANCE or _is_child(path, "maintenance")
 
 
 def _id_of(path: str) -> str:

@@ -7,7 +7,7 @@ validates itself is a dataclass; the others are named tuples, which are several 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -24,6 +24,8 @@ MAX_THRESHOLD = 1000  # at the default transition interval of 2 s, more than hal
 MAX_INTERVAL_S = 86_400.0  # evidence is valid for three intervals; days later it says little about the service
 MAX_STALE_AFTER_S = 7 * 86_400.0  # more than the default for the longest interval
 # ASCII digits only, as in the patterns of clients.
+MIN_TOKEN_CHARS = 16
+TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 VERSION_PATTERN = re.compile(r"v[0-9]+(\.[0-9]+)*")
 
 
@@ -59,6 +61,9 @@ class Impact(Enum):
     CRITICAL = "critical"
     PARTIAL = "partial"
     NONE = "none"
+
+
+_SEVERITY = {Impact.NONE: 0, Impact.PARTIAL: 1, Impact.CRITICAL: 2}
 
 
 class Outcome(Enum):
@@ -210,12 +215,32 @@ class Service:
     name: str
     description: str
     impact: Impact = Impact.PARTIAL
+    maintenance_impact: Impact | None = None  # during maintenance, if it is lower; None: as always
     policy: Policy = REPORTED_POLICY
 
     def __post_init__(self) -> None:
         validate_service_id(self.id)
         validate_single_line(f"name of service {self.id!r}", self.name)
         validate_multiline(f"description of service {self.id!r}", self.description)
+
+    def during_maintenance(self) -> Service:
+        """The service with the impact that it has during maintenance, which is never a higher one."""
+        impact = self.impact if self.maintenance_impact is None else self.maintenance_impact
+        return replace(self, impact=impact) if _SEVERITY[impact] < _SEVERITY[self.impact] else self
+
+
+class Maintenance(NamedTuple):
+    """Planned work on a service or on the node. Checks go on and their results count; alerts are held."""
+
+    source: str  # "control" or "schedule"
+    ends_at_s: float
+    by: str = ""
+    reason: str = ""
+
+    def text(self, until: str) -> str:
+        """`until` is the end as text."""
+        by, reason = f", by {self.by}" if self.by else "", f": {self.reason}" if self.reason else ""
+        return f"until {until}{by}{reason}"
 
 
 class RecentFailures(NamedTuple):
@@ -278,6 +303,11 @@ class ChangeKind(Enum):
     DEREGISTERED = "deregistered"
     STATUS = "status"
     NODE = "node"  # an issue, a drain or a new identity; no single service
+    MAINTENANCE = "maintenance"  # of a service or of the node: it begins, or has a new end
+    MAINTENANCE_ENDED = "maintenance_ended"
+
+
+MAINTENANCE_CHANGES = (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
 
 
 class Change(NamedTuple):
@@ -290,6 +320,7 @@ class Change(NamedTuple):
     service_id: str | None = None
     before: ServiceState | None = None
     after: ServiceState | None = None
+    maintenance: Maintenance | None = None  # that begins
 
 
 class Tally(NamedTuple):
@@ -341,6 +372,12 @@ def validate_single_line(name: str, text: str) -> None:
 def validate_multiline(name: str, text: str) -> None:
     if has_control_chars(text.replace("\n", "").replace("\t", "")):
         raise InvalidValueError(f"{name} must not contain control characters other than line breaks and tabs")
+
+
+def validate_token(token: str) -> None:
+    """An operator token: long enough that it cannot be guessed, and the same text in every header."""
+    if not TOKEN_PATTERN.fullmatch(token):
+        raise InvalidValueError(f"must be at least {MIN_TOKEN_CHARS} characters, only letters, digits and -._~+/=")
 
 
 def validate_version(name: str, version: str) -> None:

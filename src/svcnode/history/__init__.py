@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 from svcnode.clock import ExpiryClock, WallTimes, next_tick_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import is_user_interrupt
-from svcnode.core.model import ChangeKind, Outcome
+from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind, Outcome
 from svcnode.core.text import encodable
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from svcnode.core.model import Change, Evidence, ServiceState
+    from svcnode.core.model import Change, Evidence, ServiceState, Status
     from svcnode.node import Node
 
 __all__ = ["Bucket", "History", "Resolution", "Transition"]
@@ -237,7 +237,11 @@ class History:
         self._unsubscribe = self._node.subscribe(self._on_change, on_evidence=self._on_evidence)
         for service, state in self._node:
             now_s = self._wall_clock()
-            self._aggregator.set_status(service.id, state.status, now_s, now_s)
+            self._set_status(service.id, state.status, now_s, now_s)
+
+    def _set_status(self, service_id: str, status: Status | None, since_s: float, now_s: float) -> None:
+        in_maintenance = self._node.maintenance(service_id) is not None
+        self._aggregator.set_status(service_id, status, since_s, now_s, in_maintenance=in_maintenance)
 
     def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
         outcome = evidence.verdict.outcome
@@ -252,7 +256,11 @@ class History:
         at_s = self._to_wall(changed_at_s)
         if change.service_id is not None:
             status = None if change.after is None else change.after.status
-            self._aggregator.set_status(change.service_id, status, at_s, now_s)
+            self._set_status(change.service_id, status, at_s, now_s)
+        elif change.kind in MAINTENANCE_CHANGES:
+            for service, state in self._node:
+                self._set_status(service.id, state.status, at_s, now_s)
+        reason, code = self._reason_and_code(change)
         self._record(
             Transition(
                 id=int(now_s * 1e6),
@@ -261,12 +269,17 @@ class History:
                 service_id=change.service_id,
                 before=None if change.before is None else change.before.status.value,
                 after=None if change.after is None else change.after.status.value,
-                reason="" if change.after is None else _storable_text(change.after.reason),
-                code=None if change.after is None else str(change.after.code),
+                reason=_storable_text(reason),
+                code=code,
                 health_before=int(change.health_before),
                 health=int(change.health),
             )
         )
+
+    def _reason_and_code(self, change: Change) -> tuple[str, str | None]:
+        if change.kind in MAINTENANCE_CHANGES:
+            return "" if change.maintenance is None else self._node.maintenance_text(change.maintenance), None
+        return ("", None) if change.after is None else (change.after.reason, str(change.after.code))
 
     def _record_start(self) -> None:
         text = f"svcnode {__version__}"

@@ -5,7 +5,8 @@ steps of a few hundred, and adds the minute to the backlog. An accumulator that 
 first, so every change counts in its own minute.
 
 Time counts only while this process runs. `tick` is called about once per second; if the calls stop for longer (the
-process was stopped, the machine slept) or the clock was set, the time in between counts for no status.
+process was stopped, the machine slept) or the clock was set, the time in between counts for no status. Time in
+maintenance is counted on its own, so availability leaves it out.
 """
 
 from __future__ import annotations
@@ -44,25 +45,42 @@ class _Window:
 class _Accumulator:
     """One service in one window."""
 
-    __slots__ = ("checks", "failures", "latency_max_s", "latency_sum_s", "seconds", "since_s", "status", "window")
+    __slots__ = (
+        "checks",
+        "failures",
+        "in_maintenance",
+        "latency_max_s",
+        "latency_sum_s",
+        "maintenance_s",
+        "seconds",
+        "since_s",
+        "status",
+        "window",
+    )
 
-    def __init__(self, window: _Window, status: Status | None) -> None:
+    def __init__(self, window: _Window, status: Status | None, *, in_maintenance: bool) -> None:
         self.window = window
         self.since_s = window.begin_s  # the seconds are counted up to here
         self.status = status  # None: the service is not registered
+        self.in_maintenance = in_maintenance
         self.seconds = [0.0, 0.0, 0.0]
+        self.maintenance_s = 0.0
         self.checks = self.failures = 0
         self.latency_sum_s = self.latency_max_s = 0.0
 
     def count_to(self, at_s: float) -> None:
         if self.status is not None:
-            self.seconds[_STATUS_INDEX[self.status]] += at_s - self.since_s
+            if self.in_maintenance:
+                self.maintenance_s += at_s - self.since_s
+            else:
+                self.seconds[_STATUS_INDEX[self.status]] += at_s - self.since_s
         self.since_s = at_s
 
     @property
     def bucket(self) -> Bucket:
         times = (self.window.minute_s, *self.seconds)
-        return Bucket._make((*times, self.checks, self.failures, self.latency_sum_s, self.latency_max_s))
+        checks = (self.checks, self.failures, self.latency_sum_s, self.latency_max_s)
+        return Bucket._make((*times, *checks, self.maintenance_s))
 
 
 class MinuteAggregator:
@@ -88,7 +106,9 @@ class MinuteAggregator:
                 self._roll_window(end_s=self._window.end_s, begin_s=self._window.end_s)
             self._now_s = now_s
 
-    def set_status(self, service_id: str, status: Status | None, since_s: float, now_s: float) -> None:
+    def set_status(
+        self, service_id: str, status: Status | None, since_s: float, now_s: float, *, in_maintenance: bool = False
+    ) -> None:
         """`since_s` may be in the past; closed buckets do not change."""
         with self._lock:
             self.tick(now_s)
@@ -98,7 +118,7 @@ class MinuteAggregator:
                     return
                 accumulator = self._open(service_id)
             accumulator.count_to(min(max(since_s, accumulator.since_s), self._now_s))
-            accumulator.status = status
+            accumulator.status, accumulator.in_maintenance = status, in_maintenance
 
     def add_check(self, service_id: str, duration_s: float, *, is_failure: bool) -> None:
         with self._lock:
@@ -172,14 +192,14 @@ class MinuteAggregator:
             return accumulator
         previous = accumulator.window
         accumulator.count_to(previous.end_s)
-        if (bucket := accumulator.bucket).known_s or bucket.checks:
+        if (bucket := accumulator.bucket).observed_s or bucket.checks:
             previous.buckets[service_id] = bucket
         if accumulator.status is None:
             del self._accumulators[service_id]
             return None
-        return self._open(service_id, accumulator.status)
+        return self._open(service_id, accumulator.status, in_maintenance=accumulator.in_maintenance)
 
-    def _open(self, service_id: str, status: Status | None = None) -> _Accumulator:
-        accumulator = _Accumulator(self._window, status)
+    def _open(self, service_id: str, status: Status | None = None, *, in_maintenance: bool = False) -> _Accumulator:
+        accumulator = _Accumulator(self._window, status, in_maintenance=in_maintenance)
         self._accumulators[service_id] = accumulator
         return accumulator

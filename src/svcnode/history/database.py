@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-VERSION = 2  # increase it with every change of the tables; a file of an older version is quarantined
+VERSION = 3  # increase it with every change of the tables; a file of an older version is quarantined
 BUSY_TIMEOUT_S = 0.5  # the wait for a lock that another program holds
 QUICK_CHECK_TIMEOUT_S = 1.0  # a large file on a slow disk is checked in part
 ROWS_PER_STATEMENT = 500
@@ -79,6 +79,7 @@ _BUCKET_COLUMNS = """
     failures INTEGER NOT NULL,
     latency_sum_s REAL NOT NULL,
     latency_max_s REAL NOT NULL,
+    maintenance_s REAL NOT NULL,
     PRIMARY KEY (begin_s, service)
 """
 SCHEMA = (
@@ -105,7 +106,7 @@ SCHEMA = (
 # The buckets of one minute, before they are added to the three tables.
 CREATE_STAGING = """
     CREATE TEMP TABLE staging
-    (service INTEGER, up_s, initializing_s, down_s, checks, failures, latency_sum_s, latency_max_s)
+    (service INTEGER, up_s, initializing_s, down_s, checks, failures, latency_sum_s, latency_max_s, maintenance_s)
 """
 
 
@@ -126,7 +127,7 @@ INSERT_TRANSITIONS = f"""
     FROM json_each(?)
 """
 INSERT_STAGING = f"""
-    INSERT INTO staging SELECT services.number, {_json_columns(1, 7)}
+    INSERT INTO staging SELECT services.number, {_json_columns(1, 8)}
     FROM json_each(?) CROSS JOIN services ON services.id = {_json_columns(0, 0)}
 """
 SET_WATERMARK = "INSERT INTO watermarks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -137,20 +138,20 @@ SELECT_LAST_TRANSITION = "SELECT id, kind FROM transitions ORDER BY id DESC LIMI
 GET_SAVED_STATE = "SELECT text FROM saved_state WHERE name = 'notify'"
 SET_SAVED_STATE = "INSERT INTO saved_state VALUES ('notify', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 
-_STATUS_COLUMNS = ("up_s", "initializing_s", "down_s")
-_SUM_COLUMNS = (*_STATUS_COLUMNS, "checks", "failures", "latency_sum_s")
+_TIME_COLUMNS = ("up_s", "initializing_s", "down_s", "maintenance_s")
+_SUM_COLUMNS = (*_TIME_COLUMNS, "checks", "failures", "latency_sum_s")
 
 
 def _upsert_buckets(resolution: Resolution) -> str:
     """The statement that adds the staged buckets to a table, as `records.merge_buckets` does."""
     table = resolution.name
     sums = ", ".join(f"{column} = {column} + excluded.{column}" for column in _SUM_COLUMNS)
-    known = " + ".join(f"{table}.{column} + excluded.{column}" for column in _STATUS_COLUMNS)
+    observed = " + ".join(f"{table}.{column} + excluded.{column}" for column in _TIME_COLUMNS)
     return f"""
         INSERT INTO {table} SELECT ?, * FROM staging WHERE true ORDER BY service
         ON CONFLICT (begin_s, service)
         DO UPDATE SET {sums}, latency_max_s = max(latency_max_s, excluded.latency_max_s)
-        WHERE {known} <= {resolution.length_s + ROUNDING_TOLERANCE_S}
+        WHERE {observed} <= {resolution.length_s + ROUNDING_TOLERANCE_S}
     """
 
 

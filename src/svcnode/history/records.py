@@ -31,7 +31,8 @@ class Transition(NamedTuple):
 class Bucket(NamedTuple):
     """One service in one minute, hour or day: the time per status and its checks.
 
-    If the times add up to less than the length of the bucket, the status was not known for the rest.
+    Time in maintenance counts for no status. If the times add up to less than the length of the bucket, the status was
+    not known for the rest.
     """
 
     begin_s: int
@@ -42,10 +43,16 @@ class Bucket(NamedTuple):
     failures: int = 0
     latency_sum_s: float = 0.0  # of all checks
     latency_max_s: float = 0.0
+    maintenance_s: float = 0.0
 
     @property
     def known_s(self) -> float:
         return self.up_s + self.initializing_s + self.down_s
+
+    @property
+    def observed_s(self) -> float:
+        """The time in which the node ran."""
+        return self.known_s + self.maintenance_s
 
 
 class ClosedMinute(NamedTuple):
@@ -96,7 +103,7 @@ RESOLUTIONS = (MINUTES, HOURS, DAYS)
 
 def merge_buckets(bucket: Bucket, other: Bucket, length_s: int) -> Bucket:
     """The sum of two buckets, or the first one if the sum is longer than `length_s`: then the clock was set back."""
-    if bucket.known_s + other.known_s > length_s + ROUNDING_TOLERANCE_S:
+    if bucket.observed_s + other.observed_s > length_s + ROUNDING_TOLERANCE_S:
         return bucket
     return Bucket(
         bucket.begin_s,
@@ -107,4 +114,5 @@ def merge_buckets(bucket: Bucket, other: Bucket, length_s: int) -> Bucket:
         bucket.failures + other.failures,
         bucket.latency_sum_s + other.latency_sum_s,
         max(bucket.latency_max_s, other.latency_max_s),
+        bucket.maintenance_s + other.maintenance_s,
     )

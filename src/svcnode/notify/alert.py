@@ -184,6 +184,14 @@ class Alert:
         self._was_up = self._was_up or observed.health is Health.HEALTHY
         self._set_health(self._effective_health(), observed.since_s)
 
+    def end_hold(self) -> None:
+        """After the first observation since a maintenance: what was not notified before it counts only if it lasts."""
+        self._change_times_s.clear()
+        if self.state is AlertState.FLAPPING:
+            self.state = self._quiet_state()
+        if self.health is self._notified.health:
+            self._worst = None
+
     def end_start_after_restart(self) -> None:
         """Stop hiding the observed health behind the one that was notified before a restart."""
         if self._notified.is_restored and self.health is not self.observed.health:

@@ -42,16 +42,25 @@ class Notification:
 
 
 class AlertEngine:
-    """Begins with the state of a node; a service that is Down counts as not notified."""
+    """Begins with the state of a node; a service that is Down counts as not notified.
+
+    During maintenance, an alert is held: it sees no changes. At the end, it sees the state of then: what is still wrong
+    is notified, and the end of a problem that was notified before. The alert of the node is also held while only
+    services in maintenance keep it from being healthy, or make it better than notified.
+    """
 
     def __init__(self, policy: AlertPolicy, node: Node, now_s: float) -> None:
         self._policy = policy
         self._node = Alert(None, now_s)
         self._alerts: dict[str | None, Alert] = {None: self._node}  # of the node, and of services by id
+        self._registry = node
+        self._health = node.health
         self._issues = node.condition.issues
         # The counted services that are not Up, and of these the ones that are not starting.
         self._not_up: dict[str, Alert] = {}
         self._failing: set[str] = set()
+        self._held: set[str | None] = set()  # alerts of what is in maintenance; at its end, they see the state of then
+        self._not_up_in_maintenance: set[str] = set()  # counted services that are not Up and not in `_not_up`
         self._waiting: dict[str | None, Alert] = {}  # for the next notification, or to settle
         self._notified_at_s = now_s
         self.due_at_s = math.inf  # no notification is due before this time
@@ -63,8 +72,13 @@ class AlertEngine:
         """`service` is the current definition, if the change is a registration or a replacement."""
         self._issues = issues
         match change.kind:
-            case ChangeKind.REGISTERED | ChangeKind.REPLACED if service is not None and change.after is not None:
+            case (
+                ChangeKind.REGISTERED | ChangeKind.REPLACED | ChangeKind.MAINTENANCE | ChangeKind.MAINTENANCE_ENDED
+            ) if service is not None and change.after is not None:
                 self._register(service, change.after, change.at_s)
+            case ChangeKind.MAINTENANCE | ChangeKind.MAINTENANCE_ENDED if change.service_id is None:
+                for current, state in self._registry:
+                    self._register(current, state, change.at_s)
             case ChangeKind.DEREGISTERED:
                 self._deregister(change.service_id, change.at_s)
             case ChangeKind.STATUS if change.after is not None and change.service_id in self._alerts:
@@ -132,6 +146,7 @@ class AlertEngine:
         if service_id is None or alert is None:
             return
         self._track_not_up(service_id, None)
+        self._held.discard(service_id)
         if alert.incident is None:
             self._discard(service_id)
             return
@@ -144,6 +159,13 @@ class AlertEngine:
 
     def _update_service(self, alert: Alert, state: ServiceState, now_s: float) -> None:
         assert alert.service is not None, "_update_node updates the node"
+        is_counted = alert.service.impact is not Impact.NONE and state.status is not Status.UP
+        if self._registry.maintenance(alert.service.id) is not None:
+            self._track_not_up(alert.service.id, None)
+            if is_counted:
+                self._not_up_in_maintenance.add(alert.service.id)
+            self._hold(alert)
+            return
         # Without evidence, no check has finished since the registration or the new probe.
         was_starting = alert.observed.is_starting or state.last_evidence_at_s is None
         alert.observe(
@@ -156,24 +178,50 @@ class AlertEngine:
                 is_starting=was_starting and state.status is Status.INITIALIZING,
             )
         )
-        is_counted = alert.service.impact is not Impact.NONE and state.status is not Status.UP
+        self._end_hold(alert)
         self._track_not_up(alert.service.id, alert if is_counted else None)
         self._schedule(alert, now_s)
 
     def _track_not_up(self, service_id: str, alert: Alert | None) -> None:
-        """`alert` is None if the service is Up, not counted or removed."""
+        """`alert` is None if the service is Up, not counted, in maintenance or removed."""
         self._not_up.pop(service_id, None)
+        self._not_up_in_maintenance.discard(service_id)
         self._failing.discard(service_id)
         if alert is not None:
             self._not_up[service_id] = alert
             if not alert.observed.is_starting:
                 self._failing.add(service_id)
 
+    def _hold(self, alert: Alert) -> None:
+        """Until the maintenance ends, the alert sees no changes and is not notified."""
+        self._held.add(alert.key)
+        self._waiting.pop(alert.key, None)
+        alert.due_at_s = math.inf
+
+    def _end_hold(self, alert: Alert) -> None:
+        if alert.key in self._held:
+            self._held.discard(alert.key)
+            alert.end_hold()
+
     def _update_node(self, health: Health, now_s: float) -> None:
+        self._health = health
+        if self._registry.maintenance() is not None or self._is_by_maintenance(health):
+            self._hold(self._node)
+            return
         self._node.observe(Observation(health, now_s, is_starting=not (self._failing or self._issues)))
+        self._end_hold(self._node)
         self._schedule(self._node, now_s)
 
+    def _is_by_maintenance(self, health: Health) -> bool:
+        if health < self._node.notified_health:
+            held = (self._alerts[key] for key in self._held if key is not None)
+            return any(alert.notified_health is not Health.HEALTHY for alert in held)
+        is_only_cause = bool(self._not_up_in_maintenance) and not (self._not_up or self._issues)
+        return health is not Health.HEALTHY and is_only_cause
+
     def _schedule(self, alert: Alert, now_s: float) -> None:
+        if alert.key in self._held:
+            return
         alert.update_state(self._policy, now_s, is_other_due=self._node.due_at_s < math.inf)
         # A problem that was notified is ended by a notification, also if the service no longer causes any.
         is_reported = self._policy.is_reported(alert.service) or alert.state is AlertState.RESOLVING
@@ -190,7 +238,7 @@ class AlertEngine:
         return self._notified_at_s + self._policy.repeat_interval_s if self._policy.repeat_interval_s else math.inf
 
     def _is_reminded(self, alert: Alert) -> bool:
-        is_firing = alert.state is AlertState.FIRING and not alert.observed.is_starting
+        is_firing = alert.state is AlertState.FIRING and not alert.observed.is_starting and alert.key not in self._held
         return is_firing and self._policy.is_reported(alert.service)
 
     def _remind(self, now_s: float) -> bool:
@@ -233,7 +281,7 @@ class AlertEngine:
         listed = heapq.nsmallest(MAX_LISTED_SERVICES, services, key=_by_severity)
         return Notification(
             at_s=now_s,
-            health=self._node.observed.health,
+            health=self._health,
             node=self._node.to_change(now_s) if None in notified else None,
             services=tuple(alert.to_change(now_s) for alert in listed),
             truncated_services=len(services) - len(listed),

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self
 
-from svcnode.core.model import ChangeKind
+from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind
 from svcnode.notify.dispatcher import Dispatcher
 from svcnode.notify.engine import AlertEngine
 from svcnode.notify.incidents import from_json, to_json
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("svcnode.notify")
 
-_DEFINITION_CHANGES = (ChangeKind.REGISTERED, ChangeKind.REPLACED)
+# After these, the definition of the service may be another one.
+_DEFINITION_CHANGES = (ChangeKind.REGISTERED, ChangeKind.REPLACED, *MAINTENANCE_CHANGES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,8 @@ class ServiceDetails(TypedDict, total=False):
     id: str
     name: str
     description: str
-    impact: str
+    impact: str  # now: during maintenance it may be a lower one
+    maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
     kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed"
     probe: str | None  # the URL of the probe without secrets
     options: Json  # of the probe, other than the defaults; those that may hold a secret are masked
@@ -126,6 +127,7 @@ def node_details(context: OperatorContext) -> Json:
         "starting": condition.starting,
         "draining": condition.draining,
         "issues": [encodable(issue) for issue in condition.issues],
+        "maintenance": builder.maintenance(),
         "started": iso_time(process.started_at_s),
         "uptime_s": builder.ago_s(process.started_monotonic_s),
         "last_event_id": last_event_id,
@@ -174,6 +176,7 @@ class _DetailsBuilder:
             "name": service.name,
             "description": service.description,
             "impact": service.impact.value,
+            "maintenance": self.maintenance(service.id),
             "kind": kind,
             "probe": self._probe_url(probe_config),
             "status": state.status.value,
@@ -236,6 +239,21 @@ class _DetailsBuilder:
                 return [self._redact(inner) for inner in value]
             case _:
                 return value
+
+    def maintenance(self, service_id: str | None = None) -> Json | None:
+        """Of a service, or of the node."""
+        node = self._context.node
+        maintenance = node.maintenance(service_id)
+        if maintenance is None:
+            return None
+        return {
+            "source": maintenance.source,
+            "until": self._iso(maintenance.ends_at_s),
+            "ends_in_s": self._until_s(maintenance.ends_at_s),
+            "by": self._redacted[maintenance.by],
+            "reason": self._redacted[maintenance.reason],
+            "text": self._redacted[node.maintenance_text(maintenance)],
+        }
 
     def alert(self, service_id: str | None) -> Json | None:
         """Of a service, or of the node. A recovery that waits for resolve_delay is in the state `resolving`."""

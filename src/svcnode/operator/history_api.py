@@ -128,6 +128,7 @@ def _json_member(name: str, value: Any) -> str:  # noqa: ANN401  any JSON value
 
 def encode_bucket(bucket: Bucket) -> str:
     """An array instead of an object: shorter and faster, as there may be thousands."""
-    begin_s, up_s, initializing_s, down_s, checks, failures, latency_sum_s, latency_max_s = bucket
+    begin_s, up_s, initializing_s, down_s, checks, failures, latency_sum_s, latency_max_s, maintenance_s = bucket
     latency = f"{1000 * latency_sum_s / checks:.6g},{1000 * latency_max_s:.6g}" if checks else "null,null"
-    return f"[{begin_s},{up_s:.8g},{initializing_s:.8g},{down_s:.8g},{checks},{failures},{latency}]"
+    times = f"{up_s:.8g},{initializing_s:.8g},{down_s:.8g}"
+    return f"[{begin_s},{times},{checks},{failures},{latency},{maintenance_s:.8g}]"

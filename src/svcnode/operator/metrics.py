@@ -29,15 +29,17 @@ from svcnode.stats import DURATION_BUCKETS_S, REPORTED_KIND, ServiceStats
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric
 
     from svcnode.api.spec import Request, Response
+    from svcnode.node import Node
     from svcnode.operator.context import OperatorContext
+    from svcnode.stats import CheckStats
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
-MAX_SERVICES = 2_000  # with their own series, up to thirteen each
+MAX_SERVICES = 2_000  # with their own series, up to fourteen each
 # Not "service": Prometheus in Kubernetes sets a label of that name on every target, which would replace ours.
 SERVICE_ID_LABEL = "service_id"
 BUCKET_LABELS = (*map(str, DURATION_BUCKETS_S), "+Inf")
@@ -80,27 +82,48 @@ class ServiceSample(NamedTuple):
 def build_registry(context: OperatorContext) -> CollectorRegistry:
     """A registry of our own: the default registry belongs to the embedding program."""
     registry = CollectorRegistry()
-    registry.register(NodeCollector(context))
+    registry.register(NodeCollector(context.node, context.check_stats))
+    registry.register(OperatorCollector(context))
     ProcessCollector(registry=registry)
     return registry
 
 
-class NodeCollector(Collector):
-    def __init__(self, context: OperatorContext) -> None:
+class EmbeddedCollector(Collector):
+    """For the registry of an embedding program. It has the metrics of the operator surface while the checks run."""
+
+    def __init__(self, node: Node, check_stats: CheckStats, context: Callable[[], OperatorContext | None]) -> None:
+        self._node_collector = NodeCollector(node, check_stats)
         self._context = context
 
     def collect(self) -> Iterator[Metric]:
-        services = [*self._context.node]
-        yield from self._node_metrics()
+        yield from self._node_collector.collect()
+        if (context := self._context()) is not None:
+            yield from _surface_metrics(context)
+            yield from _notification_metrics(context)
+
+
+class NodeCollector(Collector):
+    """The node and its services."""
+
+    def __init__(self, node: Node, check_stats: CheckStats) -> None:
+        self._node = node
+        self._check_stats = check_stats
+
+    def collect(self) -> Iterator[Metric]:
+        services = [*self._node]
+        yield from self._node_metrics(services)
         yield from _service_counts(services)
         yield from self._service_metrics(services[:MAX_SERVICES])
         yield self._failures_by_code()
         yield self._duration_histogram()
-        yield from self._agent_metrics()
-        yield from self._notification_metrics()
+        yield InfoMetricFamily(
+            "svcnode_build",
+            "Versions of svcnode and Python; always 1.",
+            value={"version": __version__, "python_version": platform.python_version()},
+        )
 
-    def _node_metrics(self) -> Iterator[Metric]:
-        node = self._context.node
+    def _node_metrics(self, services: Sequence[tuple[Service, ServiceState]]) -> Iterator[Metric]:
+        node = self._node
         identity, condition, health = node.identity, node.condition, node.health
         names = {"name": identity.node_name, "version": identity.node_version, "spec_version": identity.spec_version}
         yield InfoMetricFamily("svcnode_node", "Name and versions of the node; always 1.", value=names)
@@ -112,12 +135,17 @@ class NodeCollector(Collector):
         yield _gauge("svcnode_node_starting", "1 until the node has started.", condition.starting)
         yield _gauge("svcnode_node_draining", "1 while the node drains before it stops.", condition.draining)
         yield _gauge("svcnode_node_issues", "Issues that the program has reported.", len(condition.issues))
+        yield _gauge(
+            "svcnode_node_maintenance",
+            "1 while the node is in maintenance, or only services in maintenance keep it from being healthy.",
+            _is_held(node, services),
+        )
         yield _counter(
-            "svcnode_node_transitions", "Changes of the health of the node.", self._context.check_stats.node_transitions
+            "svcnode_node_transitions", "Changes of the health of the node.", self._check_stats.node_transitions
         )
 
     def _service_metrics(self, services: Iterable[tuple[Service, ServiceState]]) -> Iterator[Metric]:
-        stats_of = self._context.check_stats.get
+        stats_of = self._check_stats.get
         samples = [
             ServiceSample(service, state, stats)
             for service, state in services
@@ -125,7 +153,8 @@ class NodeCollector(Collector):
         ]
         yield _service_infos(samples)
         yield _service_statuses(samples)
-        yield from _evidence_ages(samples, self._context.node.now_s())
+        yield _service_maintenance(samples, self._node)
+        yield from _evidence_ages(samples, self._node.now_s())
         yield from _check_metrics(samples)
 
     def _failures_by_code(self) -> Metric:
@@ -133,7 +162,7 @@ class NodeCollector(Collector):
         family = CounterMetricFamily(
             "svcnode_check_failures", "Checks and reports whose outcome was not ready, by reason code.", labels=["code"]
         )
-        for code, count in sorted(self._context.check_stats.failures_by_code.copy().items()):
+        for code, count in sorted(self._check_stats.failures_by_code.copy().items()):
             family.add_metric([code], count)
         return family
 
@@ -141,19 +170,21 @@ class NodeCollector(Collector):
         family = HistogramMetricFamily(
             "svcnode_check_duration_seconds", "Duration of checks, by kind of probe.", labels=["kind"]
         )
-        for kind, durations in dict(self._context.check_stats.durations).items():
+        for kind, durations in dict(self._check_stats.durations).items():
             if kind != REPORTED_KIND:
                 cumulative = accumulate(durations.counts)
                 family.add_metric([kind], [*zip(BUCKET_LABELS, cumulative, strict=True)], durations.sum_s)
         return family
 
-    def _agent_metrics(self) -> Iterator[Metric]:
+
+class OperatorCollector(Collector):
+    """The operator surface of `svcnode serve`, and its configuration."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
         process = self._context.process_stats
-        yield InfoMetricFamily(
-            "svcnode_build",
-            "Versions of svcnode and Python; always 1.",
-            value={"version": __version__, "python_version": platform.python_version()},
-        )
         yield _gauge(
             "svcnode_config_last_reload_successful",
             "0 if the last reload failed; the previous configuration stays active.",
@@ -168,32 +199,38 @@ class NodeCollector(Collector):
         reloads.add_metric(["success"], process.reloads_succeeded)
         reloads.add_metric(["failure"], process.reloads_failed)
         yield reloads
-        yield _gauge(
-            "svcnode_event_loop_lag_seconds",
-            "Longest delay of the event loop in the last one to two minutes.",
-            process.loop_lag_s,
-        )
-        yield _gauge("svcnode_event_streams", "Open /events streams.", self._context.events.stream_count)
-        yield _gauge(
-            "svcnode_history_healthy",
-            "0 while history cannot be written; 1 also if it is disabled.",
-            self._context.history.is_healthy,
-        )
+        yield from _surface_metrics(self._context)
+        yield from _notification_metrics(self._context)
 
-    def _notification_metrics(self) -> Iterator[Metric]:
-        delivery = self._context.notify_status
-        notifications = CounterMetricFamily(
-            "svcnode_notifications", "Notifications, counted per target, by result.", labels=["result"]
-        )
-        notifications.add_metric(["delivered"], delivery.sent)
-        notifications.add_metric(["dropped"], delivery.dropped)
-        yield notifications
-        yield _counter(
-            "svcnode_notification_requests_failed",
-            "Failed attempts to deliver a notification; most are retried.",
-            delivery.failed,
-        )
-        yield _gauge("svcnode_notifications_queue_length", "Notifications not delivered yet.", delivery.queued)
+
+def _surface_metrics(context: OperatorContext) -> Iterator[Metric]:
+    yield _gauge(
+        "svcnode_event_loop_lag_seconds",
+        "Longest delay of the event loop in the last one to two minutes.",
+        context.process_stats.loop_lag_s,
+    )
+    yield _gauge("svcnode_event_streams", "Open /events streams.", context.events.stream_count)
+    yield _gauge(
+        "svcnode_history_healthy",
+        "0 while history cannot be written; 1 also if it is disabled.",
+        context.history.is_healthy,
+    )
+
+
+def _notification_metrics(context: OperatorContext) -> Iterator[Metric]:
+    delivery = context.notify_status
+    notifications = CounterMetricFamily(
+        "svcnode_notifications", "Notifications, counted per target, by result.", labels=["result"]
+    )
+    notifications.add_metric(["delivered"], delivery.sent)
+    notifications.add_metric(["dropped"], delivery.dropped)
+    yield notifications
+    yield _counter(
+        "svcnode_notification_requests_failed",
+        "Failed attempts to deliver a notification; most are retried.",
+        delivery.failed,
+    )
+    yield _gauge("svcnode_notifications_queue_length", "Notifications not delivered yet.", delivery.queued)
 
 
 # ---- the services
@@ -233,6 +270,28 @@ def _service_statuses(services: Iterable[ServiceSample]) -> Metric:
     for service, state, _ in services:
         for status in Status:
             family.add_metric([service.id, status.value], status is state.status)
+    return family
+
+
+def _is_held(node: Node, services: Iterable[tuple[Service, ServiceState]]) -> bool:
+    """Whether alerts about the node are held, as those of `AlertEngine` are."""
+    if node.maintenance() is not None:
+        return True
+    not_up = [
+        service.id for service, state in services if service.impact is not Impact.NONE and state.status is not Status.UP
+    ]
+    has_other_cause = node.condition.draining or node.condition.issues
+    return bool(not_up) and not has_other_cause and all(node.maintenance(service_id) for service_id in not_up)
+
+
+def _service_maintenance(services: Iterable[ServiceSample], node: Node) -> Metric:
+    family = GaugeMetricFamily(
+        "svcnode_service_maintenance",
+        "1 while a service, or the node, is in maintenance: messages about it are held.",
+        labels=[SERVICE_ID_LABEL],
+    )
+    for service, _, _ in services:
+        family.add_metric([service.id], node.maintenance(service.id) is not None)
     return family
 
 

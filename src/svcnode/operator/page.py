@@ -75,6 +75,7 @@ HEALTH_DISPLAY = {
 }
 STATUS_SORT_ORDER = {Status.DOWN.value: 0, Status.INITIALIZING.value: 1, Status.UP.value: 2}
 NOTICES = {
+    "maintenance": "The node is in maintenance",
     "history_problem": "History",
     "reload_problem": "The last reload failed, the previous configuration is active",
 }
@@ -162,7 +163,8 @@ def _template() -> Template:
 def _notices(node: Mapping[str, Any]) -> Iterable[str]:
     for key, label in NOTICES.items():
         if node[key]:
-            yield f'<p class="notice" dir="auto">{label}: {escape_text(node[key])}</p>'
+            text = node[key]["text"] if key == "maintenance" else node[key]
+            yield f'<p class="notice" dir="auto">{label}: {escape_text(text)}</p>'
 
 
 def _chunks(rows: Sequence[str]) -> str:
@@ -186,13 +188,20 @@ def _row(order: int, service: ServiceDetails, buckets: Sequence[Bucket]) -> str:
         f'data-code="{escape(code)}"{fixed}>'
         f'<th role="rowheader" scope="row"><a href="details?recent_checks=1&amp;id={link}" dir="auto"{nowrap}>'
         f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code></th>'
-        f'<td role="cell"><span class="status">{status}</span></td>'
+        f'<td role="cell"><span class="status">{status}</span>{_maintenance(service)}</td>'
         f'<td role="cell">{_time_element(service["since"], format_coarse_duration(service["since_s"]))}</td>'
         f'<td role="cell"><span class="reason" dir="auto">{escape_text(reason)}</span></td>'
         f'<td role="cell">{_time_element(evidence.get("at"), format_age(evidence.get("age_s")))}</td>'
         f'<td role="cell">{_latency(service)}</td>'
         f'<td role="cell">{_availability(() if fixed else buckets)}</td></tr>\n'
     )
+
+
+def _maintenance(service: ServiceDetails) -> str:
+    maintenance = service["maintenance"]
+    if maintenance is None:
+        return ""
+    return f'<span class="maintenance" title="In maintenance {escape_text(maintenance["text"])}">Maintenance</span>'
 
 
 def escape_text(text: str) -> str:
@@ -230,16 +239,18 @@ def _latency(service: ServiceDetails) -> str:
     return f'<data value="{duration_ms}">{format_latency(duration_ms)}</data>'
 
 
-def _availability(buckets: Iterable[Bucket]) -> str:
-    share = availability(buckets)
-    if share is None:
-        return f'<data value="">{EMPTY_CELL}</data>'
-    return f'<data value="{share:.6f}">{format_percent(share)}</data>'
+def _availability(buckets: Sequence[Bucket]) -> str:
+    share, has_maintenance = availability(buckets), any(bucket.maintenance_s for bucket in buckets)
+    value = "" if share is None else f"{share:.6f}"
+    maintenance = " data-maintenance" if has_maintenance else ""
+    return f'<data value="{value}"{maintenance}>{format_availability(share, has_maintenance=has_maintenance)}</data>'
 
 
-def availability(buckets: Iterable[Bucket]) -> float | None:
-    """The share of the known time in which the service was Up; time without a running node is not known."""
-    buckets = list(buckets)
+def availability(buckets: Sequence[Bucket]) -> float | None:
+    """The share of the known time in which the service was Up.
+
+    Time without a running node is not known, and time in maintenance is left out.
+    """
     up_s = sum(bucket.up_s for bucket in buckets)
     known_s = sum(bucket.known_s for bucket in buckets)
     return up_s / known_s if known_s > 0 else None
@@ -266,6 +277,13 @@ def read_static(name: str) -> bytes:
 
 def format_age(seconds: float | None) -> str:
     return EMPTY_CELL if seconds is None else f"{format_coarse_duration(seconds)} ago"
+
+
+def format_availability(share: float | None, *, has_maintenance: bool) -> str:
+    """Time in maintenance is left out of the share."""
+    if share is None:
+        return "only maintenance" if has_maintenance else EMPTY_CELL
+    return format_percent(share) + (" without maintenance" if has_maintenance else "")
 
 
 def format_percent(share: float) -> str:

@@ -25,9 +25,8 @@ def bind(address: Address, set_by: str | None = None) -> socket.socket:
     try:
         return _bind_unix(Path(address.path)) if address.scheme == "unix" else _bind_tcp(address)
     except OSError as exc:
-        raise ListenError(
-            f"cannot listen on {address}: {_bind_error_text(exc, address, set_by or '--listen')}"
-        ) from exc
+        problem = _bind_error_text(exc, address, set_by or "--listen or SVCNODE_SERVER_LISTEN")
+        raise ListenError(f"cannot listen on {address}: {problem}") from exc
     except ValueError as exc:  # for example a label of more than 63 characters
         raise ListenError(f'cannot listen on {address}: invalid host name "{address.host}"') from exc
 

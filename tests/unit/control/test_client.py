@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,22 +36,20 @@ class Server:
         self.sock.listen()
 
     def run(self) -> None:
-        while self._responses:
-            try:
-                connection = self.sock.accept()[0]
-            except OSError:
+        with suppress(OSError):  # closed by `close`
+            while self._responses:
+                self._serve(self.sock.accept()[0])
+
+    def _serve(self, connection: socket.socket) -> None:
+        self._open.append(connection)
+        self.connections += 1
+        while self._responses and (request := connection.recv(65536)):
+            self.requests.append(request)
+            response = self._responses.pop(0)
+            if response is None:
+                connection.close()
                 return
-            self._open.append(connection)
-            self.connections += 1
-            while self._responses and (request := connection.recv(65536)):
-                self.requests.append(request)
-                response = self._responses.pop(0)
-                if response is None:
-                    break
-                connection.sendall(response)
-            else:
-                continue
-            connection.close()
+            connection.sendall(response)
 
     def close(self) -> None:
         self.sock.shutdown(socket.SHUT_RDWR)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import sys
 import tempfile
 import threading
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from svcnode.probes import KINDS
 from tests.support.control_agent import (
     CONFIGURED,
     ISSUES,
+    MAINTENANCE,
     MATCHES,
     OPTIONS,
     REASONS,
@@ -340,6 +343,146 @@ def test_secrets_of_a_probe_are_not_returned(agent: ControlAgent) -> None:
     assert b"hunter2secret" not in response.body
 
 
+# ---- maintenance
+
+
+def maintain(agent: ControlAgent, service_id: str | None = "indexer", **fields: str) -> Response:
+    path = "/v1/maintenance" if service_id is None else f"/v1/services/{service_id}/maintenance"
+    return agent.send("PUT", path, {"duration": "2h", **fields})
+
+
+def until_s(response: Response) -> float:
+    return datetime.fromisoformat(body_of(response)["until"]).timestamp()
+
+
+@pytest.mark.parametrize("service_id", ["indexer", None])
+def test_maintenance_survives_a_restart_and_is_not_extended_by_it(agent: ControlAgent, service_id: str | None) -> None:
+    register(agent)
+    assert maintain(agent, service_id, by="alice", reason="new disk").code == 201
+    agent.now_s += 3600
+    agent.restart()
+    maintenance = agent.node.maintenance(service_id)
+    assert maintenance is not None
+    assert (maintenance.by, maintenance.reason) == ("alice", "new disk")
+    assert maintenance.ends_at_s == 1000.0 + 7200
+    agent.now_s += 3600
+    assert agent.node.maintenance(service_id) is None
+    agent.restart()
+    assert agent.node.maintenance(service_id) is None
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
+def test_setting_the_wall_clock_moves_the_shown_end_of_maintenance_and_not_its_length(
+    agent: ControlAgent, step_s: float
+) -> None:
+    register(agent)
+    before = until_s(maintain(agent))
+    agent.wall_offset_s += step_s
+    agent.now_s += 600
+    for is_restarted in (False, True):
+        if is_restarted:
+            agent.restart()  # of the node; the machine goes on, and its monotonic clock with it
+        maintenance = agent.node.maintenance("indexer")
+        assert maintenance is not None
+        assert maintenance.ends_at_s == 1000.0 + 7200
+        assert until_s(agent.send("GET", "/v1/services/indexer/maintenance")) == before + step_s
+        listed = body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"]
+        assert listed["until"] == body_of(agent.send("GET", "/v1/services/indexer/maintenance"))["until"]
+    agent.now_s = 1000.0 + 7200
+    assert agent.node.maintenance("indexer") is None
+
+
+def test_after_a_restart_of_the_machine_maintenance_ends_by_the_wall_clock(
+    agent: ControlAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(agent)
+    maintain(agent)
+
+    def left_s_after_boot(wall_offset_s: float) -> float:
+        monkeypatch.setattr(store_module, "_boot_id", lambda: f"of {wall_offset_s}")
+        agent.now_s, agent.wall_offset_s = 5.0, wall_offset_s
+        agent.restart()
+        maintenance = agent.node.maintenance("indexer")
+        return 0.0 if maintenance is None else maintenance.ends_at_s - agent.now_s
+
+    began_s = 1e9 + 1000.0 - 5.0
+    assert left_s_after_boot(began_s + 600) == pytest.approx(6600)
+    assert left_s_after_boot(began_s + 3600) == pytest.approx(3600)
+    assert left_s_after_boot(began_s - 86_400) == pytest.approx(7200)  # a wrong clock does not make it longer
+    assert left_s_after_boot(began_s + 7200) == 0.0
+
+
+def test_a_maintenance_that_has_ended_is_not_found_before_it_is_deleted(agent: ControlAgent) -> None:
+    maintain(agent, None)
+    agent.now_s += 7200
+    assert agent.send("GET", "/v1/maintenance").code == 404
+
+
+def test_the_document_of_a_maintenance_is_deleted_at_its_end(agent: ControlAgent) -> None:
+    register(agent)
+    maintain(agent, duration="30ms")
+    assert agent.send("GET", "/v1/services/indexer/maintenance").code == 200
+    agent.now_s += 0.03
+    agent.loop.run_until_complete(asyncio.sleep(0.3))
+    assert agent.send("GET", "/v1/services/indexer/maintenance").code == 404
+
+
+def test_maintenance_is_ended_by_delete_and_with_its_service(agent: ControlAgent) -> None:
+    register(agent)
+    maintain(agent)
+    assert agent.send("DELETE", "/v1/services/indexer/maintenance").code == 204
+    assert agent.node.maintenance("indexer") is None
+    maintain(agent)
+    agent.send("DELETE", "/v1/services/indexer")
+    assert agent.node.maintenance("indexer") is None
+    register(agent)
+    assert agent.send("GET", "/v1/services/indexer/maintenance").code == 404
+
+
+def test_maintenance_is_listed_with_the_service_and_the_node(agent: ControlAgent) -> None:
+    register(agent)
+    assert body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"] is None
+    document = body_of(maintain(agent, by="alice"))
+    assert document.keys() == {"duration", "by", "until", "revision"}
+    expected = {"until": document["until"], "by": "alice", "reason": "", "source": "control"}
+    assert body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"] == expected
+    assert body_of(agent.send("GET", "/v1"))["maintenance"] is None
+
+
+def test_a_service_of_the_file_may_be_in_maintenance_and_an_unknown_one_may_not(tmp_path: Path) -> None:
+    agent = ControlAgent(tmp_path, {"db": False})
+    assert maintain(agent, "db").code == 201
+    assert maintain(agent, "nothing").code == 404
+    assert agent.send("PUT", "/v1/services/nothing/maintenance", {"duration": "1h"}, if_match="*").code == 404
+    agent.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"duration": "soon"}, "/duration"),
+        ({"duration": "0s"}, "/duration"),
+        ({"duration": "31d"}, "/duration"),
+        ({"by": "x" * 101}, "/by"),
+        ({"by": "two\nlines"}, "/by"),
+        ({"why": "x"}, "/why"),
+    ],
+)
+def test_a_wrong_maintenance_is_refused(agent: ControlAgent, fields: dict[str, str], pointer: str) -> None:
+    response = maintain(agent, None, **fields)
+    assert (response.code, body_of(response)["pointer"]) == (400, pointer)
+    assert agent.node.maintenance() is None
+
+
+@pytest.mark.parametrize("service_id", ["status", "maintenance"])
+def test_a_service_may_have_the_name_of_a_child(agent: ControlAgent, service_id: str) -> None:
+    assert register(agent, service_id).code == 201
+    assert beat(agent, service_id).code == 204
+    agent.restart()
+    assert agent.statuses() == {service_id: UP}
+    assert agent.send("PUT", f"/v1/issues/{service_id}").code == 201
+
+
 # ---- any sequence of requests and restarts agrees with a plain dict
 
 OPERATIONS = st.one_of(
@@ -369,8 +512,16 @@ OPERATIONS = st.one_of(
     ),
     st.builds(
         Operation,
+        st.just("PUT"),
+        st.sampled_from(["maintenance", "node_maintenance"]),
+        st.sampled_from(SERVICE_IDS),
+        st.sampled_from(MAINTENANCE),
+        st.sampled_from(MATCHES),
+    ),
+    st.builds(
+        Operation,
         st.just("DELETE"),
-        st.just("service"),
+        st.sampled_from(["service", "maintenance", "node_maintenance"]),
         st.sampled_from(SERVICE_IDS),
         st.none(),
         st.sampled_from(MATCHES),

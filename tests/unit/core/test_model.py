@@ -19,6 +19,7 @@ from svcnode.core.model import (
     Health,
     Identity,
     Impact,
+    Maintenance,
     Outcome,
     Policy,
     Schedule,
@@ -293,3 +294,20 @@ def test_with_a_pending_change_the_wait_is_a_fifth_of_the_interval(interval_s: f
 def test_with_a_pending_change_the_wait_is_the_transition_interval(interval_s: float, share: float) -> None:
     schedule = Schedule(interval_s=interval_s, timeout_s=interval_s / 2, transition_interval_s=interval_s * share)
     assert schedule.wait_s(is_change_pending=True) == interval_s * share <= interval_s
+
+
+# ---- maintenance
+
+
+@pytest.mark.parametrize("impact", Impact)
+@pytest.mark.parametrize("maintenance_impact", [None, *Impact])
+def test_maintenance_lowers_the_impact_and_never_raises_it(impact: Impact, maintenance_impact: Impact | None) -> None:
+    service = Service(id="db", name="db", description="", impact=impact, maintenance_impact=maintenance_impact)
+    severity = [Impact.NONE, Impact.PARTIAL, Impact.CRITICAL].index
+    lowest = min((one for one in (impact, maintenance_impact) if one is not None), key=severity)
+    assert service.during_maintenance().impact is lowest
+
+
+def test_the_text_of_a_maintenance_says_until_when_who_and_why() -> None:
+    assert Maintenance("control", 0.0).text("noon") == "until noon"
+    assert Maintenance("control", 0.0, "alice", "new disk").text("noon") == "until noon, by alice: new disk"

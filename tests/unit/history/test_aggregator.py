@@ -333,3 +333,26 @@ def test_a_registered_service_has_a_status_for_all_the_time(steps: list[tuple[An
     run_steps(harness, steps, jumps=False)
     known_s = sum(minute.buckets["a"].known_s for minute in harness.minutes if "a" in minute.buckets)
     assert known_s == pytest.approx(harness.now_s - NOON, abs=1e-4)
+
+
+def test_time_in_maintenance_is_counted_apart_from_the_statuses_and_its_checks_are_counted() -> None:
+    backlog = Backlog()
+    aggregator = MinuteAggregator(0.0, backlog)
+    aggregator.set_status("db", Status.UP, 0.0, 0.0)
+    for second in range(1, 151):
+        aggregator.tick(float(second))
+        while aggregator.close_some(10):
+            pass
+        if second == 30:
+            aggregator.set_status("db", Status.UP, 30.0, 30.0, in_maintenance=True)
+        if second == 40:
+            aggregator.set_status("db", Status.DOWN, 40.0, 40.0, in_maintenance=True)
+            aggregator.add_check("db", 0.1, is_failure=True)
+        if second == 130:
+            aggregator.set_status("db", Status.DOWN, 130.0, 130.0)
+    buckets = aggregator.unwritten_buckets(["db"])["db"]
+    assert [(one.begin_s, one.up_s, one.down_s, one.maintenance_s, one.checks) for one in buckets] == [
+        (0, 30.0, 0.0, 30.0, 1),
+        (60, 0.0, 0.0, 60.0, 0),
+        (120, 0.0, 20.0, 10.0, 0),
+    ]

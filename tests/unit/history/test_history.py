@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Verdict
+from svcnode.core.model import Health, Maintenance, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.history import History, Transition, writer
 from svcnode.history.database import Database
@@ -964,3 +964,35 @@ def test_a_forward_jump_of_the_wall_clock_and_back_does_not_purge_the_history(ha
             assert history.pruned_to == 0
 
     asyncio.run(scenario())
+
+
+# ---- maintenance
+
+
+@pytest.mark.parametrize("service_id", ["db", None])
+def test_maintenance_is_recorded_as_transitions_and_as_time_of_its_own(
+    harness: Harness, service_id: str | None
+) -> None:
+    async def scenario() -> tuple[list[Transition], Bucket]:
+        async with harness.history() as (history, follower):
+            harness.node.register("db").up()
+            harness.wait(10, history)
+            ends_at_s = harness.clock.now_s + 15
+            harness.node.set_maintenance(Maintenance("control", ends_at_s, "alice", "new disk"), service_id)
+            harness.wait(5, history)
+            harness.node.handle("db").down("stopped")
+            harness.wait(10, history)
+            harness.node.expire_stale()
+            harness.wait(20, history)
+            await follower.until(lambda: "maintenance_ended" in follower.kinds)
+            buckets = await history.buckets(["db"], HOURS)
+            return follower.received, buckets["db"][-1]
+
+    transitions, bucket = asyncio.run(scenario())
+    marks = [one for one in transitions if "maintenance" in one.kind]
+    assert [(one.kind, one.service_id) for one in marks] == [
+        ("maintenance", service_id),
+        ("maintenance_ended", service_id),
+    ]
+    assert marks[0].reason.endswith("UTC, by alice: new disk")
+    assert (bucket.up_s, bucket.down_s, bucket.maintenance_s) == (10.0, 20.0, 15.0)

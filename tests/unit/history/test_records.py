@@ -19,14 +19,15 @@ NOON = 1_767_268_800
 
 
 def test_two_buckets_add_up() -> None:
-    first = Bucket(NOON, 10.0, 5.0, 1.0, 3, 1, 0.5, 0.25)
-    second = Bucket(NOON + 20, 20.0, 0.0, 2.0, 4, 2, 1.0, 0.75)
-    assert merge_buckets(first, second, 60) == Bucket(NOON, 30.0, 5.0, 3.0, 7, 3, 1.5, 0.75)
+    first = Bucket(NOON, 10.0, 5.0, 1.0, 3, 1, 0.5, 0.25, 7.0)
+    second = Bucket(NOON + 20, 20.0, 0.0, 2.0, 4, 2, 1.0, 0.75, 8.0)
+    assert merge_buckets(first, second, 60) == Bucket(NOON, 30.0, 5.0, 3.0, 7, 3, 1.5, 0.75, 15.0)
 
 
 def test_a_bucket_never_exceeds_its_length() -> None:
     full = Bucket(NOON, up_s=50.0)
     assert merge_buckets(full, Bucket(NOON, down_s=20.0), 60) == full
+    assert merge_buckets(full, Bucket(NOON, maintenance_s=20.0), 60) == full
 
 
 def test_a_bucket_may_reach_its_length() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Impact, Status
+from svcnode.core.model import Health, Impact, Maintenance, Status
 from svcnode.core.state_machine import service_health
 from svcnode.definition import define
 from svcnode.notify.alert import SETTLED_AFTER_S, AlertPolicy, ChangeType
@@ -547,3 +548,173 @@ def test_one_service_causes_at_most_three_notifications_within_the_resolve_delay
     for index, at_s in enumerate(times_s):
         within = [other for other in times_s[index:] if other - at_s < RESOLVE_DELAY_S]
         assert len(within) <= 3
+
+
+# ---- maintenance
+
+
+def maintain(harness: Harness, service_id: str | None, for_s: float) -> None:
+    harness.node.set_maintenance(Maintenance("control", harness.clock.now_s + for_s), service_id)
+
+
+@pytest.mark.parametrize("service_id", ["db", None])
+def test_nothing_is_notified_during_maintenance_and_what_is_wrong_at_its_end_is(service_id: str | None) -> None:
+    harness = Harness()
+    harness.add("db")
+    maintain(harness, service_id, 3600)
+    harness.down("db")
+    harness.wait(3599)
+    assert not harness.notifications
+    harness.wait(60)
+    (notification,) = harness.notifications
+    assert change_types(notification) == {None: ChangeType.WORSE, "db": ChangeType.WORSE}
+    assert notification.health is Health.UNHEALTHY
+
+
+def test_what_is_right_again_at_the_end_of_maintenance_is_not_notified() -> None:
+    harness = Harness()
+    harness.add("db")
+    maintain(harness, "db", 3600)
+    flap(harness, times=10)
+    harness.wait(7200)
+    assert not harness.notifications
+
+
+def test_a_recovery_during_maintenance_is_notified_at_its_end_with_the_time_of_the_recovery() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=600.0))
+    harness.add("db", "queue")
+    harness.down("db")
+    harness.wait(60)
+    maintain(harness, "db", 3600)
+    harness.wait(3000)
+    harness.up("db")
+    harness.wait(599)
+    assert len(harness.notifications) == 1  # neither reminders nor the recovery
+    harness.wait(7200)
+    assert len(harness.notifications) == 2
+    assert change_types(harness.last) == {None: ChangeType.RECOVERED, "db": ChangeType.RECOVERED}
+    assert change_of(harness.last, "db").duration_s == 3060.0
+
+
+@pytest.mark.parametrize("service_id", ["db", None])
+def test_a_problem_that_waits_when_maintenance_begins_is_notified_at_the_end_only_if_it_lasts(
+    service_id: str | None,
+) -> None:
+    for is_over in (True, False):
+        harness = Harness()
+        harness.add("db")
+        harness.down("db")
+        maintain(harness, service_id, 3600)
+        harness.wait(60)
+        if is_over:
+            harness.up("db")
+        harness.wait(7200)
+        expected = [] if is_over else [{None: ChangeType.WORSE, "db": ChangeType.WORSE}]
+        assert list(map(change_types, harness.notifications)) == expected
+
+
+def test_a_node_whose_health_recovers_only_because_maintenance_lowers_an_impact_has_not_recovered() -> None:
+    harness = Harness()
+    harness.add("queue")
+    harness.node.add(define("db", impact="critical", maintenance_impact="none"))
+    harness.down("db")
+    harness.wait(60)
+    maintain(harness, "db", 3600)
+    assert harness.node.health is Health.HEALTHY
+    harness.wait(7200)
+    assert len(harness.notifications) == 1
+    harness.down("queue")
+    harness.wait(60)
+    assert change_types(harness.last) == {"queue": ChangeType.WORSE}
+
+
+def test_a_node_that_gets_worse_is_notified_while_a_problem_from_before_is_held() -> None:
+    harness = Harness()
+    harness.add("db", "cache", impact="partial")
+    harness.add("queue")
+    harness.down("db")
+    harness.wait(60)
+    maintain(harness, "db", 3600)
+    harness.up("db")
+    harness.down("queue")
+    harness.wait(60)
+    assert change_types(harness.last) == {None: ChangeType.WORSE, "queue": ChangeType.WORSE}
+
+
+def test_flapping_from_before_maintenance_is_not_notified_after_it() -> None:
+    harness = Harness(AlertPolicy(services="all", group_wait_s=100.0))
+    harness.add("db")
+    flap(harness, times=3, every_s=10.0)
+    maintain(harness, None, 3600)
+    harness.wait(7200)
+    assert not harness.notifications
+
+
+def test_other_services_are_notified_with_the_health_of_the_node() -> None:
+    harness = Harness(AlertPolicy(services="all"))
+    harness.add("db")
+    harness.add("logs", impact="none")
+    maintain(harness, "db", 3600)
+    harness.down("db")
+    harness.down("logs")
+    harness.wait(60)
+    (notification,) = harness.notifications
+    assert change_types(notification) == {"logs": ChangeType.WORSE}
+    assert (notification.health, notification.not_up) == (Health.UNHEALTHY, ())
+
+
+def test_the_node_is_notified_if_another_service_is_not_up() -> None:
+    harness = Harness()
+    harness.add("db", "queue")
+    maintain(harness, "db", 3600)
+    harness.down("db", "queue")
+    harness.wait(60)
+    assert change_types(harness.last) == {None: ChangeType.WORSE, "queue": ChangeType.WORSE}
+
+
+def test_a_pending_message_is_held_when_maintenance_begins_also_after_a_restart() -> None:
+    harness = Harness()
+    harness.add("db")
+    harness.down("db")
+    maintain(harness, "db", 3600)
+    harness.wait(600)
+    harness.restart(is_confirmed=True)
+    harness.wait(600)
+    harness.stop()
+    assert not harness.notifications
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["up", "down", "starting", "maintain", "end"]), st.floats(0, 900)), max_size=20
+    ),
+    of=st.sampled_from(["db", None]),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_notification_names_a_service_in_maintenance_and_the_last_one_is_true(
+    steps: list[tuple[str, float]], of: str | None
+) -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=900.0))
+    harness.add("db")
+    for step, wait_s in steps:
+        match step:
+            case "up":
+                harness.up("db")
+            case "down":
+                harness.down("db")
+            case "starting":
+                harness.starting("db")
+            case "maintain":
+                maintain(harness, of, 600.0)
+            case _:
+                harness.node.end_maintenance(of, source="control")
+        before, in_maintenance = len(harness.notifications), harness.node.maintenance("db") is not None
+        harness.wait(min(wait_s, 599.0) if in_maintenance else wait_s)
+        if in_maintenance and harness.node.maintenance("db") is not None:
+            assert not [one for one in harness.notifications[before:] if "db" in change_types(one)]
+    harness.node.end_maintenance(of, source="control")
+    harness.wait(10_000)
+    status = harness.node.status("db")
+    assert status is not None
+    notified = [change_of(one, "db").health for one in harness.notifications if "db" in change_types(one)]
+    assert (notified or [Health.HEALTHY])[-1] is service_health(status)

@@ -25,7 +25,7 @@ READY = Verdict.ready()
 REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTION_REFUSED)
 
 FIELDS = [
-    *("id", "name", "description", "impact", "kind", "probe", "status", "health", "code", "reason"),
+    *("id", "name", "description", "impact", "maintenance", "kind", "probe", "status", "health", "code", "reason"),
     *(
         "since",
         "since_s",
@@ -44,6 +44,7 @@ FIELDS = [
 ]
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
+    *("maintenance",),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
 ]
 
@@ -80,6 +81,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "name": "Ledger",
         "description": "Holds the ledger",
         "impact": "critical",
+        "maintenance": None,
         "kind": "tcp",
         "probe": "tcp://db:5432",
         "status": "Initializing",

@@ -43,7 +43,7 @@ class FakeHistory:
         buckets = [
             Bucket(NOON),
             Bucket(NOON + resolution.length_s, 59.25, 0.5, 0.25, 6, 1, 0.03, 0.0123456789),
-            Bucket(NOON + 2 * resolution.length_s, up_s=12.0),
+            Bucket(NOON + 2 * resolution.length_s, up_s=12.0, maintenance_s=30.0),
         ]
         return dict.fromkeys(service_ids, buckets)
 
@@ -108,9 +108,9 @@ def test_buckets_have_latencies_in_milliseconds() -> None:
         "length_s": 60,
         "services": {
             "db": [
-                [NOON, 0, 0, 0, 0, 0, None, None],
-                [NOON + 60, 59.25, 0.5, 0.25, 6, 1, 5, 12.3457],
-                [NOON + 120, 12, 0, 0, 0, 0, None, None],
+                [NOON, 0, 0, 0, 0, 0, None, None, 0],
+                [NOON + 60, 59.25, 0.5, 0.25, 6, 1, 5, 12.3457, 0],
+                [NOON + 120, 12, 0, 0, 0, 0, None, None, 30],
             ]
         },
         "unknown": [],

@@ -17,10 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families as families_
 from svcnode import Node, Verdict
 from svcnode.api.spec import Request
 from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Maintenance
 from svcnode.notify import NotifyStatus
 from svcnode.operator import metrics
 from svcnode.operator.context import OperatorContext, ProcessStats
-from svcnode.operator.metrics import NodeCollector, build_registry
+from svcnode.operator.metrics import build_registry
 from svcnode.operator.single_flight import SingleFlight
 from svcnode.stats import MAX_CUSTOM_CODES, CheckStats
 from svcnode.version import __version__
@@ -59,7 +60,7 @@ class MetricsHarness:
         """The series that have these labels, by one more label."""
         return {
             sample.labels[label]: sample.value
-            for family in NodeCollector(self.context).collect()
+            for family in build_registry(self.context).collect()
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         }
@@ -103,6 +104,27 @@ def test_conditions_of_the_node_have_metrics(harness: MetricsHarness) -> None:
     assert harness.value("svcnode_node_issues") == 2
     assert harness.value("svcnode_node_draining") == 1
     assert harness.value("svcnode_node_starting") == 0
+
+
+def test_maintenance_has_metrics(harness: MetricsHarness) -> None:
+    ledger, cache = harness.node.register("ledger", impact="critical"), harness.node.register("cache")
+    harness.node.register("logs", impact="none").down()
+    ledger.down()
+    cache.up()
+    assert harness.value("svcnode_node_maintenance") == 0
+    harness.node.set_maintenance(Maintenance("control", START_S + 60), "ledger")
+    assert harness.values("svcnode_service_maintenance", "service_id") == {"ledger": 1, "cache": 0, "logs": 0}
+    assert harness.value("svcnode_node_maintenance") == 1
+    cache.down()
+    assert harness.value("svcnode_node_maintenance") == 0
+    cache.up()
+    harness.node.set_issue("out of keys")
+    assert harness.value("svcnode_node_maintenance") == 0
+    harness.node.set_maintenance(Maintenance("control", START_S + 60))
+    assert harness.value("svcnode_node_maintenance") == 1
+    harness.clock.now_s += 60
+    assert harness.values("svcnode_service_maintenance", "service_id") == {"ledger": 0, "cache": 0, "logs": 0}
+    assert harness.value("svcnode_node_maintenance") == 0
 
 
 def test_changes_of_health_are_counted(harness: MetricsHarness) -> None:

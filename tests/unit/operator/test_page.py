@@ -344,4 +344,13 @@ def test_a_percentage_is_rounded_down(share: float, formatted: str) -> None:
 def test_unknown_time_does_not_count_for_availability() -> None:
     assert page.availability([Bucket(0), Bucket(3600, up_s=30.0, initializing_s=10.0)]) == 0.75
     assert page.availability([Bucket(0), Bucket(3600)]) is None
+
+
+def test_maintenance_is_left_out_of_availability_and_stated() -> None:
+    worked_on = [Bucket(0, up_s=30.0, down_s=10.0, maintenance_s=3560.0), Bucket(3600, maintenance_s=3600.0)]
+    assert page.availability(worked_on) == 0.75
+    assert page.availability(worked_on[1:]) is None
+    assert page.format_availability(0.75, has_maintenance=True) == "75.00 % without maintenance"
+    assert page.format_availability(None, has_maintenance=True) == "only maintenance"
+    assert page.format_availability(None, has_maintenance=False) == page.EMPTY_CELL
     assert page.availability([]) is None

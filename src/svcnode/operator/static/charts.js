@@ -9,15 +9,18 @@ const BARS = { width: 270, height: 22 };
 const LINE = { width: 108, height: 18 };
 const MIN_SEGMENT_PX = 6; // keeps a short outage visible
 
-// A bucket of /history: [begin_s, up_s, initializing_s, down_s, checks, failures, mean_ms, max_ms].
-const STATUS_COLUMNS = [["down", 3], ["initializing", 2], ["up", 1]]; // from bottom to top
+// A bucket of /history: [begin_s, up_s, initializing_s, down_s, checks, failures, mean_ms, max_ms, maintenance_s].
+const TIME_COLUMNS = [["down", 3], ["initializing", 2], ["up", 1], ["maintenance", 8]]; // from bottom to top
 const knownSeconds = (bucket) => bucket[1] + bucket[2] + bucket[3];
+const observedSeconds = (bucket) => knownSeconds(bucket) + bucket[8];
 export const meanLatency = (bucket) => bucket[6];
 
 export function availability(buckets) {
   const known = buckets.reduce((sum, bucket) => sum + knownSeconds(bucket), 0);
   return known > 0 ? buckets.reduce((sum, bucket) => sum + bucket[1], 0) / known : null;
 }
+
+export const hasMaintenance = (buckets) => buckets.some((bucket) => bucket[8] > 0);
 
 // ---- drawing
 
@@ -47,7 +50,7 @@ function layout(buckets) {
 }
 
 export function newBars() {
-  const svg = newChart(BARS, "bars", ["unknown", "up", "initializing", "down", "cursor"]);
+  const svg = newChart(BARS, "bars", ["unknown", "maintenance", "up", "initializing", "down", "cursor"]);
   svg.setAttribute("role", "slider");
   svg.setAttribute("tabindex", "0");
   svg.setAttribute("aria-valuemin", "0");
@@ -63,12 +66,12 @@ export function newLine() {
 // A bar is filled in proportion to its elapsed time; time without data stays in the colour of "unknown".
 export function drawBars(svg, buckets, length, fetchedAt) {
   const { step, width } = layout(buckets);
-  const paths = { unknown: "", up: "", initializing: "", down: "" };
+  const paths = { unknown: "", maintenance: "", up: "", initializing: "", down: "" };
   buckets.forEach((bucket, index) => {
-    const elapsed = Math.max(1, Math.min(length, fetchedAt / 1000 - bucket[0]), knownSeconds(bucket));
+    const elapsed = Math.max(1, Math.min(length, fetchedAt / 1000 - bucket[0]), observedSeconds(bucket));
     let top = BARS.height;
     paths.unknown += box(index * step, 0, width, BARS.height);
-    for (const [status, column] of STATUS_COLUMNS) {
+    for (const [status, column] of TIME_COLUMNS) {
       if (bucket[column] <= 0) continue;
       const height = Math.min(top, Math.max(MIN_SEGMENT_PX, (bucket[column] / elapsed) * BARS.height));
       top -= height;
@@ -107,13 +110,13 @@ export function drawLine(svg, latencies) {
 // A heading and lines of [status or "", text]; the tooltip marks lines that have a status.
 function describeBar(bucket, length, fetchedAt) {
   const elapsed = Math.max(0, Math.min(length, fetchedAt / 1000 - bucket[0]));
-  const unknown = elapsed - knownSeconds(bucket);
-  const lines = [["up", "Up"], ["initializing", "Initializing"], ["down", "Down"]]
-    .map(([status, label], column) => [status, label, bucket[column + 1]])
-    .concat([["unknown", "Unknown", unknown > 1.5 || knownSeconds(bucket) <= 0 ? unknown : 0]])
+  const unknown = elapsed - observedSeconds(bucket);
+  const lines = [["up", "Up", 1], ["initializing", "Initializing", 2], ["down", "Down", 3], ["maintenance", "Maintenance", 8]]
+    .map(([status, label, column]) => [status, label, bucket[column]])
+    .concat([["unknown", "Unknown", unknown > 1.5 || observedSeconds(bucket) <= 0 ? unknown : 0]])
     .filter(([, , seconds]) => seconds > 0)
     .map(([status, label, seconds]) => [status, `${label} ${seconds < 1 ? "less than 1 s" : duration(Math.round(seconds))}`]);
-  const [checks, failures, mean, longest] = bucket.slice(4);
+  const [checks, failures, mean, longest] = bucket.slice(4, 8);
   if (checks) lines.push(["", `${count(checks, "check")}, ${failures} failed`]);
   if (mean !== null) lines.push(["", `Latency: mean ${latency(mean)}, maximum ${latency(longest)}`]);
   return { heading: formatTimeRange(bucket[0] * 1000, length * 1000), lines };

@@ -26,6 +26,12 @@ export function percent(share) {
   return share >= 1 ? "100 %" : `${(Math.floor(share * 10000) / 100).toFixed(2)} %`;
 }
 
+// Time in maintenance is left out of the share.
+export function availabilityText({ availability, hasMaintenance }) {
+  if (availability === null) return hasMaintenance ? "only maintenance" : EMPTY_CELL;
+  return percent(availability) + (hasMaintenance ? " without maintenance" : "");
+}
+
 // Invisible and direction-changing characters are shown as escape sequences, as in the log.
 const INVISIBLE = /(?! )[\p{C}\p{Z}]/gu;
 const ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };

@@ -61,7 +61,7 @@ function paintConnection() {
 
 export function paintNotices(problems) {
   const shown = Object.entries(SHARED.notices).filter(([key]) => problems[key]);
-  const notices = shown.map(([key, label]) => `${label}: ${problems[key]}`);
+  const notices = shown.map(([key, label]) => `${label}: ${problems[key].text ?? problems[key]}`);
   if (byId("notices").textContent === notices.join("")) return;
   byId("notices").replaceChildren(...notices.map((text) => element("p", { class: "notice", dir: "auto" }, text)));
 }

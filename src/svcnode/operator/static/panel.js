@@ -88,6 +88,7 @@ function facts(service) {
     ["Code", element("code", {}, code)],
     ["Since", isFixed(service) ? "" : timeElement(service.since)],
     ["First failure", service.first_failure && timeElement(service.first_failure.at)],
+    ["Maintenance", service.maintenance && autoText(`${service.maintenance.text}; messages are held, availability leaves it out`)],
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
     ["Impact", IMPACTS[service.impact]],
     ["Interval", schedule && `${seconds(schedule.interval_s)}${nextCheck(service)}`],
@@ -175,6 +176,6 @@ function transitionList(service, list) {
 }
 
 function transitionText({ kind, before, reason }) {
-  const change = kind === "status" && before ? `was ${before}` : kind;
+  const change = kind === "status" && before ? `was ${before}` : kind.replace("_", " ");
   return reason ? `${change}: ${reason}` : change;
 }

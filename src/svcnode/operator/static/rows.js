@@ -3,8 +3,8 @@
 // Rows are grouped in chunks. The browser observes chunks instead of rows: observing 2,000 rows makes scrolling slow,
 // observing 100 chunks does not.
 
-import { availability, drawBars, drawLine, meanLatency, newBars, newLine, setSliderValue } from "./charts.js";
-import { EMPTY_CELL, SHARED, age, duration, latency, percent } from "./format.js";
+import { availability, drawBars, drawLine, hasMaintenance, meanLatency, newBars, newLine, setSliderValue } from "./charts.js";
+import { EMPTY_CELL, SHARED, age, availabilityText, duration, latency } from "./format.js";
 import { RESOLUTIONS, byId, connection, element, main, now, scheduleOnce, services, setText, view, visibleServices } from "./state.js";
 
 const NO_BUCKETS = [];
@@ -69,24 +69,28 @@ function readRow(row) {
     id, order: Number(order), row, link, name: link.textContent, isFixed: "fixed" in row.dataset,
     status, since: time(sinceCell), reason: reasonCell.textContent, code,
     checkedAt: time(checkCell), latency: number(latencyCell), checks: null, drawnChecks: null,
-    availability: number(availabilityCell), buckets: NO_BUCKETS, drawnBuckets: NO_BUCKETS, historyVersion: "",
+    availability: number(availabilityCell), hasMaintenance: "maintenance" in availabilityCell.firstChild.dataset,
+    buckets: NO_BUCKETS, drawnBuckets: NO_BUCKETS, historyVersion: "",
     panel: null, details: null, transitions: null,
   };
 }
 
 // A fixed status is not measured, so it has no availability.
-const availabilityOf = ({ isFixed }, buckets) => (isFixed ? null : availability(buckets));
+function availabilityOf({ isFixed }, buckets) {
+  if (isFixed) return { availability: null, hasMaintenance: false };
+  return { availability: availability(buckets), hasMaintenance: hasMaintenance(buckets) };
+}
 
 // Data that the rendered table does not contain; it stays valid when the table is replaced.
 function carryOver(service, before) {
   if (!before) return {};
   const { checks, buckets, historyVersion, length, fetchedAt, details, transitions } = before;
-  const derived = buckets.length ? { availability: availabilityOf(service, buckets) } : {};
+  const derived = buckets.length ? availabilityOf(service, buckets) : {};
   return { checks, buckets, historyVersion, length, fetchedAt, details, transitions, ...derived };
 }
 
 export function setBuckets(service, buckets, length) {
-  Object.assign(service, { buckets, length, fetchedAt: now(), availability: availabilityOf(service, buckets) });
+  Object.assign(service, { buckets, length, fetchedAt: now(), ...availabilityOf(service, buckets) });
   paintSoon(service);
 }
 
@@ -137,7 +141,7 @@ function paint(service) {
   setText(statusCell.firstChild, status);
   setText(reasonCell.firstChild, service.reason);
   setText(latencyCell.firstChild, service.latency === null ? EMPTY_CELL : latency(service.latency));
-  setText(availabilityCell.firstChild, service.availability === null ? EMPTY_CELL : percent(service.availability));
+  setText(availabilityCell.firstChild, availabilityText(service));
   paintTimes(service);
   if (visibleServices.has(service) && service.buckets.length) {
     const isNew = service.drawnBuckets !== service.buckets;

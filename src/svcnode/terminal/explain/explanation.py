@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 INDENT = "  "
 NOT_UP, PROBLEMS = "Not Up", "Problems"  # titles of sections, for a node
 WHY, WHAT_CHANGES_IT, HOW_TO_FIX_IT = "Why", "What changes it", "How to fix it"  # for a service
-ALERT = "Alert"  # for both
+MAINTENANCE, ALERT = "Maintenance", "Alert"  # for both
 MAX_GROUPS = 4
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -65,19 +65,19 @@ def explain_node(document: Mapping[str, Any]) -> Explanation:
     node, services = document["node"], document["services"]
     health = Health(node["health"])
     about = f"{_up_count_text(services)}; svcnode {node['svcnode']}, running for {format_duration(node['uptime_s'])}"
+    sections = {
+        NOT_UP: _not_up_lines(services),
+        PROBLEMS: _problem_lines(node),
+        MAINTENANCE: _maintenance_lines(node),
+        ALERT: _alert_lines(node, {health: f"{health.text} ({health})" for health in Health}),
+    }
     return Explanation(
         status=health,
         headline=one_line(
             f"{node['name']} {node['version']} is {health.text} ({health.value}): {node['health_reason']}"
         ),
         about=(one_line(about),),
-        sections=_sections(
-            {
-                NOT_UP: _not_up_lines(services),
-                PROBLEMS: _problem_lines(node),
-                ALERT: _alert_lines(node, {health: f"{health.text} ({health})" for health in Health}),
-            }
-        ),
+        sections=_sections(sections),
     )
 
 
@@ -97,7 +97,9 @@ def _not_up_lines(services: list[Mapping[str, Any]]) -> Iterator[str]:
         text = _reason_text(service)
         reason = f": {text}" if text else ""
         impact = {Impact.NONE: " (impact none)", Impact.CRITICAL: " (critical)"}.get(Impact(service["impact"]), "")
-        yield f"{service['id']} is {service['status']}{impact}, for {format_duration(service['since_s'])}{reason}"
+        maintenance = " in maintenance" if service.get("maintenance") else ""
+        for_text = f"for {format_duration(service['since_s'])}"
+        yield f"{service['id']} is {service['status']}{maintenance}{impact}, {for_text}{reason}"
     if listed:
         yield f"For more about one service: svcnode explain {shlex.quote(listed[0]['id'])}"
 
@@ -115,6 +117,14 @@ def _problem_lines(node: Mapping[str, Any]) -> Iterator[str]:
         yield f"The last reload failed, the previous configuration is active: {node['reload_problem']}"
     if node["history_problem"]:
         yield f"History: {node['history_problem']}"
+
+
+def _maintenance_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    maintenance = document.get("maintenance")  # an older node does not have it
+    if maintenance:
+        yield f"{maintenance['text'][:1].upper()}{maintenance['text'][1:]}."
+        yield "Checks go on. Messages are held, and what is still wrong at the end is sent then."
+        yield "Availability leaves this time out."
 
 
 def _alert_lines(document: Mapping[str, Any], names: Mapping[Health, str]) -> Iterator[str]:
@@ -149,6 +159,7 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
                 WHY: iter([*_attempt_texts(details, zone), *_decision_texts(details, zone), *rule_texts(details)]),
                 WHAT_CHANGES_IT: outlook_texts(details),
                 HOW_TO_FIX_IT: hint_texts(details),
+                MAINTENANCE: _maintenance_lines(document),
                 ALERT: _alert_lines(document, {service_health(status): status.value for status in Status}),
             }
         ),

@@ -1,0 +1,87 @@
+"""Maintenance by schedule: every day or every week at a time of day, in a time zone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.text import closest_match
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import tzinfo
+
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+DAY_S, WEEK_S = 86_400.0, 7 * 86_400.0
+_START = re.compile(r"(?:([A-Z][a-z]{2}) )?([01][0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    weekday: int | None  # Monday is 0; None: every day
+    hour: int
+    minute: int
+
+    @property
+    def period_s(self) -> float:
+        return DAY_S if self.weekday is None else WEEK_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceSchedule:
+    """Times are seconds of the wall clock."""
+
+    service_ids: tuple[str, ...]  # none: the node
+    start: Start
+    duration_s: float  # less than the period of the start
+    timezone: tzinfo
+    reason: str = ""
+
+    def end_s(self, now_s: float) -> float | None:
+        """The end of the maintenance that is on at this time, if any."""
+        begins_s = (begin_s for begin_s in self._begins_s(now_s) if begin_s <= now_s < begin_s + self.duration_s)
+        begin_s = max(begins_s, default=None)
+        return None if begin_s is None else begin_s + self.duration_s
+
+    def next_begin_s(self, now_s: float) -> float:
+        return min(begin_s for begin_s in self._begins_s(now_s) if begin_s > now_s)
+
+    def _begins_s(self, now_s: float) -> Iterator[float]:
+        """All from a week before a time to a week after it.
+
+        A time of day that is skipped when clocks are set forward begins as much later; one that comes twice begins with
+        the first.
+        """
+        today = datetime.fromtimestamp(now_s, self.timezone)
+        for days in range(-8, 9):
+            day = today.date() + timedelta(days)
+            if self.start.weekday in (None, day.weekday()):
+                begin = datetime(day.year, day.month, day.day, self.start.hour, self.start.minute, tzinfo=self.timezone)
+                yield begin.timestamp()
+
+
+def parse_start(text: str) -> Start:
+    """From "02:00", which is every day, or "Sun 02:00"."""
+    match = _START.fullmatch(text)
+    if match is None or (match[1] and match[1] not in WEEKDAYS):
+        raise InvalidValueError(
+            f'must be a time of day such as "02:00", or a day of the week with it such as "Sun 02:00", not "{text}"'
+        )
+    weekday = WEEKDAYS.index(match[1]) if match[1] else None
+    return Start(weekday=weekday, hour=int(match[2]), minute=int(match[3]))
+
+
+def parse_timezone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    import zoneinfo  # loaded late: few nodes need it
+
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # OSError: the name of a folder
+        near = closest_match(name, zoneinfo.available_timezones())
+        hint = f'did you mean "{near}"?' if near else 'write "UTC" or a name such as "Europe/Berlin"'
+        raise InvalidValueError(f'there is no time zone "{name}" on this machine; {hint}') from None

@@ -1,0 +1,138 @@
+"""Scheduled maintenance begins and ends by the wall clock."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.agent.maintenance import ScheduledMaintenance
+from svcnode.config import load
+from svcnode.core.maintenance import MaintenanceSchedule, parse_start
+from svcnode.core.model import ChangeKind
+from svcnode.node import Node
+from tests.support.virtual_time import in_virtual_time
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from svcnode.core.model import Change
+
+SUNDAY_S = datetime(2026, 11, 15, tzinfo=UTC).timestamp()
+
+
+def schedule(start: str, hours: float, *service_ids: str, reason: str = "") -> MaintenanceSchedule:
+    return MaintenanceSchedule(
+        service_ids=service_ids, start=parse_start(start), duration_s=hours * 3600, timezone=UTC, reason=reason
+    )
+
+
+def make_node(starts_s: float = SUNDAY_S, steps_s: list[float] | None = None) -> Node:
+    """`steps_s`: by how much the wall clock was set since the start."""
+    loop = asyncio.get_running_loop()
+    node = Node(
+        "validator-7", version="v1", clock=loop.time, wall_clock=lambda: starts_s + loop.time() + sum(steps_s or ())
+    )
+    node.register("db")
+    return node
+
+
+@in_virtual_time
+async def test_a_week_of_schedules() -> None:
+    node, changes = make_node(), list[tuple[ChangeKind, str | None, float]]()
+
+    def on_change(change: Change) -> None:
+        changes.append((change.kind, change.service_id, round(change.at_s / 3600, 2)))
+
+    node.subscribe(on_change)
+    scheduled = ScheduledMaintenance(node)
+    scheduled.apply([schedule("Mon 02:00", 2, "db"), schedule("Sun 23:30", 1)])
+    for _ in range(7 * 24 * 60):
+        await asyncio.sleep(60)
+        node.expire_stale()
+    scheduled.stop()
+    assert changes == [
+        (ChangeKind.MAINTENANCE, None, 23.5),
+        (ChangeKind.MAINTENANCE_ENDED, None, 24.5),
+        (ChangeKind.MAINTENANCE, "db", 26.0),
+        (ChangeKind.MAINTENANCE_ENDED, "db", 28.0),
+    ]
+
+
+@in_virtual_time
+async def test_of_two_schedules_the_one_that_ends_last_counts_and_a_reload_ends_it() -> None:
+    node = make_node()
+    scheduled = ScheduledMaintenance(node)
+    scheduled.apply([schedule("00:00", 1, "db", reason="short"), schedule("00:00", 2, "db", reason="long")])
+    maintenance = node.maintenance("db")
+    assert maintenance is not None
+    assert maintenance.reason == "long"
+    changes: list[Change] = []
+    node.subscribe(changes.append)
+    await asyncio.sleep(300)
+    scheduled.update()
+    assert changes == []
+    scheduled.apply([])
+    assert node.maintenance("db") is None
+
+
+@in_virtual_time
+async def test_a_schedule_follows_a_wall_clock_that_is_set() -> None:
+    steps_s: list[float] = []
+    node = make_node(steps_s=steps_s)
+    scheduled = ScheduledMaintenance(node)
+    scheduled.apply([schedule("00:00", 2, "db")])
+    await asyncio.sleep(600)
+    assert left_s(node) == pytest.approx(6600)
+    steps_s.append(3600)
+    await asyncio.sleep(60)
+    assert left_s(node) == pytest.approx(2940)
+    steps_s.append(-1800)
+    await asyncio.sleep(60)
+    assert left_s(node) == pytest.approx(4680)
+    steps_s.append(5 * 3600)
+    await asyncio.sleep(60)
+    assert left_s(node) is None
+    scheduled.stop()
+
+
+def left_s(node: Node) -> float | None:
+    maintenance = node.maintenance("db")
+    return None if maintenance is None else maintenance.ends_at_s - node.now_s()
+
+
+@pytest.mark.parametrize(
+    ("day", "expected"),
+    [
+        ("2026-03-29T00:00:00+01:00", ["03:30 CEST", "04:30 CEST"]),  # 02:30 is skipped
+        ("2026-10-25T00:00:00+02:00", ["02:30 CEST", "02:30 CET"]),  # 02:30 comes twice
+        ("2026-10-26T00:00:00+01:00", ["02:30 CET", "03:30 CET"]),
+    ],
+)
+@in_virtual_time
+async def test_a_schedule_of_the_file_on_a_day_on_which_clocks_are_set(
+    tmp_path: Path, day: str, expected: list[str]
+) -> None:
+    file = tmp_path / "svcnode.toml"
+    file.write_text(
+        '[[services]]\nid = "db"\nstatus = "Up"\n'
+        '[[maintenance]]\nservices = ["db"]\nstart = "02:30"\nduration = "1h"\ntimezone = "Europe/Berlin"\n'
+    )
+    (one,) = load(file, {"HOME": str(tmp_path)}).maintenance
+    node = make_node(datetime.fromisoformat(day).timestamp())
+    times: list[str] = []
+
+    def on_change(change: Change) -> None:
+        local = datetime.fromtimestamp(round(node.wall_time_s(change.at_s)), one.timezone)
+        times.append(f"{local:%H:%M %Z}")
+
+    node.subscribe(on_change)
+    scheduled = ScheduledMaintenance(node)
+    scheduled.apply([one])
+    for _ in range(23 * 60):
+        await asyncio.sleep(60)
+        node.expire_stale()
+    scheduled.stop()
+    assert times == expected
