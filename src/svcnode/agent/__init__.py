@@ -55,6 +55,7 @@ from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from pathlib import Path
 
     from svcnode.agent.services import ConfigDiff
     from svcnode.config import Settings
@@ -111,7 +112,7 @@ class Agent:
         self._signals = Signals(ignore_hangup=ignore_hangup)
         self._manager = ServiceManager(os.environ)
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
-        self._surface = OperatorSurface(self._node)
+        self._surface = OperatorSurface(self._node, self._config_file_of)
         self._watchdog = Watchdog(
             self._node.ping_scheduler, on_alive=self._manager.alive, alive_within_s=self._manager.watchdog_s
         )
@@ -160,6 +161,9 @@ class Agent:
                 self._control.stop_listening()
                 self._listeners.close()
                 self._manager.close()
+
+    def _config_file_of(self, service_id: str) -> Path | None:
+        return self._services.file_of(service_id)
 
     async def _prepare_store(self, settings: Settings) -> None:
         """A store that cannot be opened does not stop the node: the check of its service fails."""

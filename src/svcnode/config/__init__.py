@@ -22,6 +22,7 @@ from svcnode.config.settings import (
     ServiceSettings,
     Settings,
     TlsSettings,
+    configured_service,
     control_from,
     history_from,
     notify_from,
@@ -55,6 +56,7 @@ __all__ = [
     "load_control",
     "load_notify",
     "load_registry",
+    "load_service",
 ]
 
 DEFAULT_FILE = Path("svcnode.toml")
@@ -108,6 +110,11 @@ def load_registry(file: Path | None, environ: Mapping[str, str], flags: Iterable
 
     source = Source(file, environ, flags)
     return registry_settings_from(validate_keys(source, {"node": None, "sharing": None}), source)
+
+
+def load_service(file: Path | None, environ: Mapping[str, str], service_id: str) -> ServiceSettings:
+    """Only this service, as for `load_notify`."""
+    return configured_service(Source(file, environ, ()), service_id)
 
 
 def embedded_history(options: Mapping[str, Any]) -> HistorySettings:

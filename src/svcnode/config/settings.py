@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from svcnode.api.spec import parse_prefixes
-from svcnode.config.schema import DURATION_KEYS, IMPACT_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
+from svcnode.config.schema import DURATION_KEYS, IMPACT_KEYS, THRESHOLD_KEYS, WINDOW_KEYS, ServiceTable
+from svcnode.config.validate import validate_keys, validate_value
 from svcnode.core.address import Address, parse_address
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import (
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
         MaintenanceTable,
         NodeTable,
         NotifyTable,
-        ServiceTable,
         TlsTable,
     )
     from svcnode.config.sources import Source
@@ -72,6 +72,7 @@ DEFAULT_REPEAT_INTERVAL, MIN_REPEAT_INTERVAL_S, MAX_REPEAT_INTERVAL_S = "0s", 60
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"
+STORE_ID = "store"  # of the one service of a node without configured services
 CONTROL_SOCKET, CONTROL_STORE = "control.sock", "control.db"
 MAX_SOCKET_PATH_BYTES = 107  # of the operating system
 
@@ -84,6 +85,7 @@ class ServiceSettings:
     definition: Definition
     status: Status | None = None  # the fixed status of a service without a probe
     push_token: str | None = field(default=None, repr=False)  # None: pushes are not received
+    file: Path | None = None  # the configuration file with its probe; None: another source
 
     @property
     def id(self) -> str:
@@ -236,6 +238,26 @@ def _fleet(table: FileTable, source: Source, defaults: ServiceOptions) -> FleetS
     from svcnode.config.fleet import fleet_from  # few nodes show a fleet
 
     return fleet_from(table, source, defaults | _policy_options(table["fleet"], ("fleet",), source))
+
+
+def configured_service(source: Source, service_id: str) -> ServiceSettings:
+    """One service; other services are not read."""
+    keys = {"defaults": None, "security": ("allow_exec",), "store": None}
+    table = validate_keys(source, keys)
+    defaults = _policy_options(table.get("defaults", {}), ("defaults",), source)
+    services = source.data.get("services", [])
+    validate_value(services, list[dict[str, Any]], ("services",), source)
+    ids = [str(service.get("id", "")) for service in services]
+    if not ids and service_id == STORE_ID:
+        with source.error_context("store", "path"):
+            return _store_service(defaults, source, _store_path(table, _state_folder(source.environ)))
+    if service_id not in ids:
+        known = suggestion(service_id, ids) if ids else f'; without services, the node has only "{STORE_ID}"'
+        raise source.error(("services",), f'no service "{service_id}"{known}')
+    path = ("services", ids.index(service_id))
+    validate_value(services[path[1]], ServiceTable, path, source)
+    make = partial(make_probe, environ=source.environ, allowed=_allowed_features(table))
+    return service_from(services[path[1]], path, defaults, make, source)
 
 
 def _identity(node: NodeTable, source: Source) -> Identity:
@@ -505,7 +527,10 @@ def service_from(
             raise InvalidValueError('is only for a service with the probe "heartbeat:"; remove this key')
         push_token = _token(service.get("push_token"), source.environ)
     status = Status(service["status"]) if "status" in service else None
-    return ServiceSettings(definition=definition, status=status, push_token=push_token)
+    file = source.file_of((*path, "probe"))
+    return ServiceSettings(
+        definition=definition, status=status, push_token=push_token, file=None if file is None else file.absolute()
+    )
 
 
 def _check_push(
@@ -597,7 +622,7 @@ def _store_service(defaults: ServiceOptions, source: Source, store_path: Path) -
 
     with source.error_context("defaults"):
         definition = define(
-            "store",
+            STORE_ID,
             **defaults
             | {
                 "name": "Embedded store",

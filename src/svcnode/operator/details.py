@@ -42,6 +42,7 @@ class ServiceDetails(TypedDict, total=False):
     kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed"
     probe: str | None  # the URL of the probe without secrets
     options: Json  # of the probe, other than the defaults; those that may hold a secret are masked
+    config_file: str | None  # the configuration file with the probe; None: it comes from another source
     status: str
     health: int
     code: str  # of core.codes
@@ -201,6 +202,8 @@ class _DetailsBuilder:
             "alert": self.alert(service.id),
         }
         if with_recent_checks:
+            config_file = self._context.config_file_of(service.id)
+            details["config_file"] = None if config_file is None else encodable(str(config_file))
             details["options"] = self._options(probe_config)
             details["recent_checks"] = [
                 self._evidence(result.evidence) | {"status": result.status.value} for result in results
@@ -226,7 +229,18 @@ class _DetailsBuilder:
 
     def _options(self, probe_config: ProbeConfig | None) -> Json:
         options = {} if probe_config is None else public_options(probe_config.probe)
-        return {name: self._redacted[value] if isinstance(value, str) else value for name, value in options.items()}
+        return {name: self._redact(value) for name, value in options.items()}
+
+    def _redact(self, value: object) -> object:
+        match value:
+            case str():
+                return self._redacted[value]
+            case dict():
+                return {self._redacted[key]: self._redact(inner) for key, inner in value.items()}
+            case list():
+                return [self._redact(inner) for inner in value]
+            case _:
+                return value
 
     def maintenance(self, service_id: str | None = None) -> Json | None:
         """Of a service, or of the node."""

@@ -53,7 +53,7 @@ FIELDS = [
         "next_check_in_s",
         "registered_s",
     ),
-    *("checks", "transitions", "alert", "options", "recent_checks"),
+    *("checks", "transitions", "alert", "config_file", "options", "recent_checks"),
 ]
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
@@ -130,6 +130,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "checks": {"ready": 0, "not_ready": 0, "failed": 0, "unknown": 0},
         "transitions": 0,
         "alert": None,
+        "config_file": None,
         "options": {},
         "recent_checks": [],
     }
@@ -137,7 +138,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
 
 def test_the_order_of_the_fields_is_fixed(harness: OperatorHarness) -> None:
     assert list(harness.details("db")) == FIELDS
-    assert list(document(harness)["services"][0]) == FIELDS[:-2]
+    assert list(document(harness)["services"][0]) == FIELDS[:-3]
     assert list(document(harness)["node"]) == NODE_FIELDS
 
 
