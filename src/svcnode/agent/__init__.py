@@ -177,6 +177,7 @@ class Agent:
             notify_status=self._notify_status,
             single_flight=SingleFlight(),
             history_single_flight=SingleFlight(),
+            replica=self._replica,
         )
 
     async def _prepare_store(self, settings: Settings) -> None:

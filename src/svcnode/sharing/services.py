@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from svcnode.core.model import Change, Evidence, Service
     from svcnode.definition import ProbeConfig
     from svcnode.node import Node
+    from svcnode.probes.base import Probe
     from svcnode.sharing.format import ServiceDocument
     from svcnode.sharing.rules import MergedState
     from svcnode.sharing.view import RegistryView, SharedService, ViewChanges
@@ -88,7 +90,7 @@ class _Checked(NamedTuple):
 class SharedServices:
     """Registers the services of this replica (`Registrar`), and records its checks (`CheckRecorder`).
 
-    Not thread-safe: used on the event loop of the agent. `on_change` is called when there is something to publish.
+    Used on the event loop of the agent, except for the methods for operators. `on_change` is called when there is something to publish.
     """
 
     def __init__(
@@ -217,8 +219,30 @@ class SharedServices:
             due += self._undecided
         await self._in_chunks(due, self._merge)
 
+    # ---- for operators; may be called in any thread
+
     def observers_of(self, service_id: str) -> tuple[str, ...]:
         return self._observers.get(service_id, ())
+
+    def checked_counts(self) -> Counter[str]:
+        """How many services each replica checks now."""
+        checked = (names for id_, names in list(self._observers.items()) if self._is_checked(id_))
+        return Counter(name for names in checked for name in names)
+
+    def _is_checked(self, service_id: str) -> bool:
+        """By this replica or another one."""
+        source = self._sources.get(service_id)
+        return service_id in self._checked or (source is not None and source.kind == "checked")
+
+    def definition(self, service_id: str) -> ServiceDocument | None:
+        """The definition that all replicas show; None if the registry has none."""
+        shared = self._shared(service_id)
+        return None if shared is None else shared.definition
+
+    def own_probe(self, service_id: str) -> Probe | None:
+        """The probe in the configuration of this replica, whoever checks the service."""
+        own = self._own.get(service_id)
+        return None if own is None or own.definition.probe_config is None else own.definition.probe_config.probe
 
     def observed(self, service_id: str) -> tuple[ObservedState, ...]:
         """The states of a service by all who publish one, this replica included."""
