@@ -48,7 +48,7 @@ class ServiceDetails(TypedDict, total=False):
     maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
     kind: str  # the scheme of the probe's URL, "function", "reported", "fixed", or "restricted"
     probe: str | None  # the URL of the probe without secrets
-    # Of the probe, other than the defaults; those that may hold a secret are masked. None: another replica has the probe
+    # Of the probe, other than the defaults; those that may hold a secret are masked. None: other replicas have them
     options: Json | None
     status: str
     health: int
@@ -216,7 +216,7 @@ class _DetailsBuilder:
             "alert": self.alert(service.id),
         }
         if with_recent_checks:
-            details["options"] = None if shared and shared.url else self._options(probe_config)
+            details["options"] = None if shared and shared.has_options else self._options(probe_config)
             details["recent_checks"] = [
                 self._evidence(result.evidence) | {"status": result.status.value} for result in results
             ]

@@ -341,9 +341,7 @@ def _sharing_metrics(replica: Replica) -> Iterator[Metric]:
     yield _counter("svcnode_sharing_requests", "Requests to the registry.", traffic.requests)
     yield _counter("svcnode_sharing_writes", "Requests to the registry that write.", traffic.writes)
     yield _counter("svcnode_sharing_sent_bytes", "Bytes of the requests to the registry.", traffic.sent_bytes)
-    yield _counter(
-        "svcnode_sharing_received_bytes", "Bytes of the responses of the registry.", traffic.received_bytes
-    )
+    yield _counter("svcnode_sharing_received_bytes", "Bytes of the responses of the registry.", traffic.received_bytes)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

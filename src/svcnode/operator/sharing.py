@@ -27,6 +27,7 @@ RESTRICTED_KIND = "restricted"  # of a service whose probe only other replicas h
 class ProbeDisplay(NamedTuple):
     kind: str
     url: str | None = None
+    has_options: bool = False
 
 
 def node_sharing(replica: Replica, ago_s: Callable[[float], float], iso: Callable[[float], str]) -> Json:
@@ -71,21 +72,27 @@ def observed_states(services: SharedServices, service_id: str, ago_s: Callable[[
 
 
 def shared_probe(services: SharedServices, service_id: str) -> ProbeDisplay | None:
-    """Where a service that this replica does not check gets its evidence from; None if the registry has no such service.
+    """The probe of a service that this replica does not check; None if the registry has no such service.
 
-    Its probe is not made here: this replica may not have the driver.
+    It is read as it is written: this replica may not have its driver.
     """
     definition = services.definition(service_id)
     if definition is None:
         return None
     if definition.fixed_status is not None:
         return ProbeDisplay(FIXED_KIND)
+    if not definition.is_checked:
+        return ProbeDisplay(REPORTED_KIND)
     if definition.restricted:
         probe = services.own_probe(service_id)
-        return ProbeDisplay(RESTRICTED_KIND) if probe is None else ProbeDisplay(probe.kind, probe.display_url)
-    written = definition.options.get("probe")
-    url = written.get("url") if isinstance(written, dict) else written
-    return ProbeDisplay(scheme_of(written), _display_url(url)) if isinstance(url, str) else ProbeDisplay(REPORTED_KIND)
+        return (
+            ProbeDisplay(RESTRICTED_KIND)
+            if probe is None
+            else ProbeDisplay(probe.kind, probe.display_url, has_options=True)
+        )
+    written = definition.options["probe"]
+    is_table = isinstance(written, dict)
+    return ProbeDisplay(scheme_of(written), _display_url(written["url"] if is_table else written), has_options=is_table)
 
 
 def _display_url(text: str) -> str:

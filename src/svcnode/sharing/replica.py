@@ -96,7 +96,7 @@ class Replica:
         self._logged_problems: set[type[Exception]] = set()
         self._problem_began_at_s = 0.0
         self._foreign_issues: frozenset[str] = frozenset()
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, Member] = {}  # replaced as a whole
         self._loaded_schemes: set[str] = set()
         self._importer = DaemonCall("drivers of shared services")
         self.view = RegistryView(self._root, self._client.fences.written_after_s)
@@ -149,7 +149,7 @@ class Replica:
 
     def members(self) -> list[Member]:
         """The live replicas as last known, this one included, by name."""
-        return sorted(list(self._members.values()))
+        return sorted(self._members.values())
 
     # ---- running
 

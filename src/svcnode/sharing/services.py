@@ -90,7 +90,8 @@ class _Checked(NamedTuple):
 class SharedServices:
     """Registers the services of this replica (`Registrar`), and records its checks (`CheckRecorder`).
 
-    Used on the event loop of the agent, except for the methods for operators. `on_change` is called when there is something to publish.
+    Not thread-safe, except for the methods for operators: used on the event loop of the agent. `on_change` is called
+    when there is something to publish.
     """
 
     def __init__(

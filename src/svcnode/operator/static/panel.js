@@ -78,7 +78,7 @@ function* factsSection(service) {
 }
 
 const isFixed = ({ kind }) => kind === "fixed";
-const isProbed = ({ kind }) => !["fixed", "reported", "heartbeat"].includes(kind);
+const isProbed = ({ kind }) => !["fixed", "reported"].includes(kind);
 
 function facts(service) {
   const { policy, counters, schedule } = service;

@@ -1,0 +1,92 @@
+"""A service of a node on several machines: which replicas check it, what each of them saw, and how they decide."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from svcnode.terminal.explain.details import Observation, ParsedDetails
+
+
+def observation_texts(details: ParsedDetails) -> Iterator[str]:
+    """Who checks the service, and what each of them saw; nothing about a node on one machine."""
+    if details.checked_by is None or details.is_fixed:
+        return
+    yield _observers_text(details, details.checked_by)
+    if details.is_probed and not details.is_decided_by_replicas:
+        return  # only this replica checks it: its checks are shown
+    for observation in details.observed:
+        yield _observation_text(observation, is_current=_is_current(observation, details))
+
+
+def _observers_text(details: ParsedDetails, names: Sequence[str]) -> str:
+    listed = _listed(names)
+    if details.kind == "reported":
+        return (
+            f"Replica {listed} receives its reports." if len(names) == 1 else f"Replicas {listed} receive its reports."
+        )
+    match len(names):
+        case 0:
+            return "No live replica can check it."
+        case 1:
+            return f"Replica {listed} checks it."
+        case _:
+            return f"Replicas {listed} check it."
+
+
+def _is_current(observation: Observation, details: ParsedDetails) -> bool:
+    return details.kind == "reported" or observation.observer in (details.checked_by or ())
+
+
+def _observation_text(observation: Observation, *, is_current: bool) -> str:
+    age_s = observation.age_s
+    when = "at an unknown time, which does not count" if age_s is None else f"{format_duration(age_s)} ago"
+    code = "" if observation.code in (ReasonCode.OK, ReasonCode.REPORTED) else f" ({observation.code})"
+    reason = f": {observation.reason.rstrip('.')}" if observation.reason else ""
+    note = "" if is_current else " It does not check it any more."
+    return f"{observation.observer} saw {observation.status.value} {when}{reason}{code}.{note}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
+
+
+# ---- the rule, and what changes the status
+
+
+def decision_texts(details: ParsedDetails) -> Iterator[str]:
+    """The rule by which the status follows from what the replicas saw."""
+    needed, count = _majority(details), len(details.checked_by or ())
+    if details.code in (ReasonCode.REGISTRY_LOST, ReasonCode.STALE):
+        yield (
+            f"What a replica saw is valid for {details.stale_after_s or 0:g} s, and nothing newer arrived through the "
+            "registry. Without valid evidence, a service is Initializing."
+        )
+    elif details.code == ReasonCode.OBSERVERS_DISAGREE:
+        votes = Counter(each.status.value for each in details.observed if _is_current(each, details))
+        seen = ", ".join(f"{number} of {count} saw {status}" for status, number in votes.items())
+        yield f"At least {needed} of {count} must see the same status, and {seen}. So the service is Initializing."
+    elif count > 1 and details.kind != "reported":
+        yield f"The status that at least {needed} of {count} see is the status of the service."
+
+
+def decision_outlook_texts(details: ParsedDetails) -> Iterator[str]:
+    needed, count = _majority(details), len(details.checked_by or ())
+    if details.kind == "reported":
+        yield "A report of another status."
+    elif count > 1:
+        yield f"The same other status, seen by at least {needed} of {count} replicas."
+    else:
+        yield "Another status that the replica sees."
+    if details.expires_in_s is not None:
+        yield f"Without newer evidence, the status changes to Initializing in {format_duration(details.expires_in_s)}."
+
+
+def _majority(details: ParsedDetails) -> int:
+    return len(details.checked_by or ()) // 2 + 1
