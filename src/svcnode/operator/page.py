@@ -177,7 +177,7 @@ def _replicas(sharing: Mapping[str, Any] | None) -> str:
         return ""
     items = "".join(map(_replica_item, sharing["replicas"]))
     registry = f'<code dir="auto">{escape_text(sharing["registry"])}</code>'
-    return f'<h2>Replicas <span>by the registry {registry}</span></h2><ul id="replica-list">{items}</ul>'
+    return f'<h2>Replicas <span>in the registry {registry}</span></h2><ul id="replica-list">{items}</ul>'
 
 
 def _replica_item(replica: Mapping[str, Any]) -> str:
@@ -185,9 +185,10 @@ def _replica_item(replica: Mapping[str, Any]) -> str:
     link = f'<a href="{escape(url)}">{name}</a>' if url else name
     seen = _time_element(replica["since"], format_coarse_duration(replica["since_s"]))
     return (
-        f'<li><b dir="auto">{link}</b>{"<span>this one</span>" if replica["is_self"] else ""}'
+        f'<li><b dir="auto">{link}</b>'
         f"<span>checks {count} service{'' if count == 1 else 's'}</span><span>seen for {seen}</span>"
-        f"<span>svcnode {escape_text(replica['software'])}</span></li>"
+        f"<span>svcnode {escape_text(replica['software'])}</span>"
+        f"{'<span>this one</span>' if replica['is_self'] else ''}</li>"
     )
 
 

@@ -74,10 +74,11 @@ class _Applied(NamedTuple):
     document: ServiceDocument
     own: _OwnService | None
     is_observer: bool
+    has_others: bool  # whether there are other observers
 
     def is_same(self, other: _Applied) -> bool:
         """By identity: a comparison of documents takes long."""
-        return self.document is other.document and self.own is other.own and self.is_observer == other.is_observer
+        return self.document is other.document and self.own is other.own and self[2:] == other[2:]
 
 
 class _Checked(NamedTuple):
@@ -377,7 +378,7 @@ class SharedServices:
         service_id, document = shared.id, shared.definition
         self._observers[service_id] = names = observers(shared, {*self._view.replicas, self._replica})
         self._set_source(service_id, _source(document), shared.revision or math.inf, document.valid_s)
-        applied = _Applied(document, own, self._replica in names)
+        applied = _Applied(document, own, self._replica in names, names != (self._replica,))
         known = self._applied.get(service_id)
         if not document.is_checked:
             self._apply(Definition(self._reported_service(shared)))
@@ -386,11 +387,12 @@ class SharedServices:
         elif not applied.is_observer:
             self._apply(Definition(_from_registry(document.service, document.valid_s)))
         else:
-            self._sync_checked(service_id, document, own)
+            self._sync_checked(service_id, applied)
         self._applied[service_id] = applied
 
-    def _sync_checked(self, service_id: str, document: ServiceDocument, own: _OwnService | None) -> None:
+    def _sync_checked(self, service_id: str, applied: _Applied) -> None:
         """This replica checks the service, with its own probe if it has the same one, or if the probe is restricted."""
+        document, own = applied.document, applied.own
         probe_config = None if own is None else own.definition.probe_config
         is_same = own is not None and own.document is not None and own.document.options == document.options
         try:
@@ -400,7 +402,9 @@ class SharedServices:
             reason = f"{self._replica} cannot check it: {exc}"
             self._apply(Definition(document.service), unchecked_reason=reason)
         else:
-            self._apply(Definition(document.service, probe_config))
+            service = document.service
+            service = _from_registry(service, document.valid_s) if applied.has_others else service
+            self._apply(Definition(service, probe_config))
 
     def _sync_unpublished(self, service_id: str, definition: Definition) -> None:
         """This replica checks its own service until the registry says which one does."""
@@ -589,7 +593,7 @@ def _probe_config(service_id: str, document: ServiceDocument) -> ProbeConfig | N
 
 
 def _from_registry(service: Service, valid_s: float) -> Service:
-    """A service whose evidence comes from the registry."""
+    """A service whose evidence comes from the registry, or most of it."""
     return replace(service, policy=_registry_policy(service.policy, min(valid_s, MAX_STALE_AFTER_S)))
 
 

@@ -15,8 +15,8 @@ function replicaItem({ name, url, checks, since, since_s: seen, software, is_sel
   const shown = escapeInvisible(name);
   return element("li", {},
     element("b", { dir: "auto" }, url ? element("a", { href: url }, shown) : shown),
-    ...(isSelf ? [element("span", {}, "this one")] : []),
     element("span", {}, `checks ${count(checks, "service")}`),
     element("span", {}, "seen for ", element("time", { datetime: since }, duration(seen))),
-    element("span", {}, `svcnode ${software}`));
+    element("span", {}, `svcnode ${software}`),
+    ...(isSelf ? [element("span", {}, "this one")] : []));
 }

@@ -10,6 +10,7 @@ from svcnode.core.codes import ReasonCode, is_custom_code
 from svcnode.core.model import Outcome, Status
 from svcnode.core.redaction import MASK
 from svcnode.core.url import Url, UrlError
+from svcnode.terminal.explain.observers import listed_names
 from svcnode.terminal.explain.remedies import CUSTOM_CODE_MEANING, REMEDIES
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def _replica_hints(details: ParsedDetails) -> Iterator[str]:
         bad = (each.code for each in details.observed if each.status is not Status.UP)
         yield from dict.fromkeys(advice_text(code, details) for code in bad)
     if details.probe is not None and details.checked_by:
-        machines = f"the machine of {' and of '.join(details.checked_by)}"
+        plural = "" if len(details.checked_by) == 1 else "s"
+        machines = f"the machine{plural} of {listed_names(details.checked_by)}"
         yield f"To run the check by hand, on {machines}: {_probe_command(details.probe, details)}"
 
 

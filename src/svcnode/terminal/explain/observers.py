@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from svcnode.terminal.explain.details import Observation, ParsedDetails
 
+_LOST = (ReasonCode.REGISTRY_LOST, ReasonCode.STALE)
+
 
 def observation_texts(details: ParsedDetails) -> Iterator[str]:
     """Who checks the service, and what each of them saw; nothing about a node on one machine."""
@@ -26,7 +28,7 @@ def observation_texts(details: ParsedDetails) -> Iterator[str]:
 
 
 def _observers_text(details: ParsedDetails, names: Sequence[str]) -> str:
-    listed = _listed(names)
+    listed = listed_names(names)
     if details.kind == "reported":
         return (
             f"Replica {listed} receives its reports." if len(names) == 1 else f"Replicas {listed} receive its reports."
@@ -53,8 +55,8 @@ def _observation_text(observation: Observation, *, is_current: bool) -> str:
     return f"{observation.observer} saw {observation.status.value} {when}{reason}{code}.{note}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
+def listed_names(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 # ---- the rule, and what changes the status
@@ -63,7 +65,7 @@ def _listed(names: Sequence[str]) -> str:
 def decision_texts(details: ParsedDetails) -> Iterator[str]:
     """The rule by which the status follows from what the replicas saw."""
     needed, count = _majority(details), len(details.checked_by or ())
-    if details.code in (ReasonCode.REGISTRY_LOST, ReasonCode.STALE):
+    if details.code in _LOST:
         yield (
             f"What a replica saw is valid for {details.stale_after_s or 0:g} s, and nothing newer arrived through the "
             "registry. Without valid evidence, a service is Initializing."
@@ -78,7 +80,9 @@ def decision_texts(details: ParsedDetails) -> Iterator[str]:
 
 def decision_outlook_texts(details: ParsedDetails) -> Iterator[str]:
     needed, count = _majority(details), len(details.checked_by or ())
-    if details.kind == "reported":
+    if details.code in _LOST:
+        yield "Newer evidence of the replicas."
+    elif details.kind == "reported":
         yield "A report of another status."
     elif count > 1:
         yield f"The same other status, seen by at least {needed} of {count} replicas."
