@@ -89,7 +89,8 @@ class Operator:
         return build_registry(self.context).get_sample_value(f"svcnode_{name}", labels)
 
     def page(self) -> str:
-        return asyncio.run(page(self.context, Request("GET", b"/"), "")).body.decode()
+        context = self.context._replace(single_flight=SingleFlight())  # which caches a page for a second
+        return asyncio.run(page(context, Request("GET", b"/"), "")).body.decode()
 
 
 async def no_buckets(*_: object) -> dict[str, Any]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Observation(NamedTuple):
+class ObservedStatus(NamedTuple):
     """The state of a service as one replica sees it, or as one client reports it."""
 
     observer: str
@@ -72,7 +72,7 @@ class ParsedDetails:
     registered_s: float
     recent_checks: tuple[RecentCheck, ...]  # the newest first
     checked_by: tuple[str, ...] | None  # the replicas that check it, or receive its reports; None: the node has none
-    observed: tuple[Observation, ...]
+    observed: tuple[ObservedStatus, ...]
 
     @property
     def now(self) -> datetime:
@@ -167,8 +167,8 @@ def _parse_time(document: Mapping[str, Any] | None) -> datetime | None:
     return None if document is None else datetime.fromisoformat(document["at"])
 
 
-def _parse_observation(document: Mapping[str, Any]) -> Observation:
-    return Observation(
+def _parse_observation(document: Mapping[str, Any]) -> ObservedStatus:
+    return ObservedStatus(
         observer=document["observer"],
         status=Status(document["status"]),
         code=known_code(document["code"]),

@@ -11,7 +11,7 @@ from svcnode.core.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from svcnode.terminal.explain.details import Observation, ParsedDetails
+    from svcnode.terminal.explain.details import ObservedStatus, ParsedDetails
 
 _LOST = (ReasonCode.REGISTRY_LOST, ReasonCode.STALE)
 
@@ -42,11 +42,11 @@ def _observers_text(details: ParsedDetails, names: Sequence[str]) -> str:
             return f"Replicas {listed} check it."
 
 
-def _is_current(observation: Observation, details: ParsedDetails) -> bool:
+def _is_current(observation: ObservedStatus, details: ParsedDetails) -> bool:
     return details.kind == "reported" or observation.observer in (details.checked_by or ())
 
 
-def _observation_text(observation: Observation, *, is_current: bool) -> str:
+def _observation_text(observation: ObservedStatus, *, is_current: bool) -> str:
     age_s = observation.age_s
     when = "at an unknown time, which does not count" if age_s is None else f"{format_duration(age_s)} ago"
     code = "" if observation.code in (ReasonCode.OK, ReasonCode.REPORTED) else f" ({observation.code})"
