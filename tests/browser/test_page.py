@@ -1007,7 +1007,7 @@ def test_replicas_and_the_loss_of_the_registry_are_shown(tmp_path: Path, open_pa
         expect(node_page.panel("db")).to_contain_text("Checked by")
         static_page = open_page(f"http://127.0.0.1:{one.port}/", java_script_enabled=False)
         expect(static_page.page.locator("#replica-list li")).to_have_count(2)
-        etcd.stop()
+        etcd.kill()
         expect(node_page.page.locator("#notices .notice")).to_contain_text("Registry problem")
         etcd.start()
         expect(node_page.page.locator("#notices .notice")).to_have_count(0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.integration.test_metrics import documented_metrics, exported_metrics
 from tests.support.replicas import Backends, Replica, Replicas
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import EtcdServer
@@ -70,12 +71,15 @@ def test_operators_see_the_replicas_who_checks_what_and_the_loss_of_the_registry
         assert found["svcnode_sharing_received_bytes_total"] > 0
         service = next(service for service in document["services"] if service["id"] == "all")
         assert {*service["checked_by"]} == {state["observer"] for state in service["observed"]} == NAMES
-        assert "host-2 saw Up" in explain(replica, "all")
+        assert "host-2 observed Up" in explain(replica, "all")
         assert "(this one)" in explain(replica)
     first = shared.replicas[0]
+    exported = exported_metrics(first.ask("/metrics").body.decode())
+    assert all(exported.get(name) == row for name, row in documented_metrics().items() if "_sharing_" in name)
+    assert {name for name in exported if "_sharing_" in name} <= documented_metrics().keys()
     of_others = next(service for service in documents[0]["services"] if first.name not in service["checked_by"])
     assert (of_others["kind"], of_others["probe"]) == ("http", shared.backends.url(of_others["id"]))
-    shared.etcd.stop()
+    shared.etcd.kill()
     wait_until(lambda: not details(first)["node"]["sharing"]["connected"], "the loss of the registry", 60)
     wait_until(lambda: first.statuses()[of_others["id"]] == "Initializing", "the end of the evidence", 60)
     assert metrics(first)["svcnode_sharing_connected"] == 0

@@ -1,4 +1,4 @@
-"""What operators see of a node on several machines: the registry, the replicas, and who saw what of a service.
+"""What operators see of a node on several machines: the registry, the replicas, and what each observes.
 
 Without [sharing], `OperatorContext.replica` is None, and none of this is called.
 """

@@ -68,7 +68,7 @@ class Member(NamedTuple):
 
     name: str
     document: ReplicaDocument
-    seen_at_s: float  # when this replica saw it first
+    seen_at_s: float  # when this replica received it first
 
 
 class Replica:

@@ -242,7 +242,7 @@ class SharedServices:
         return None if shared is None else shared.definition
 
     def own_probe(self, service_id: str) -> Probe | None:
-        """The probe in the configuration of this replica, whoever checks the service."""
+        """The probe in the configuration of this replica, also if another one checks the service."""
         own = self._own.get(service_id)
         return None if own is None or own.definition.probe_config is None else own.definition.probe_config.probe
 

@@ -152,7 +152,7 @@ def test_a_lost_registry_is_shown_everywhere(simulation: Simulation) -> None:
     assert a.service(lost)["code"] == "registry_lost"
     explained = a.explained(lost)
     assert "b checks it" in explained[WHY][0]
-    assert "b saw Up" in explained[WHY][1]
+    assert "b observed Up" in explained[WHY][1]
     assert any("registry check" in line for line in explained[HOW_TO_FIX_IT])
 
 
@@ -216,14 +216,14 @@ def test_a_service_that_another_replica_checks_has_its_probe_and_its_evidence(si
     assert a.metric("service_info", service_id=of_b, name=of_b, impact="partial", kind="sim") == 1
     explained = a.explained(of_b)
     assert "b checks it" in explained[WHY][0]
-    assert "b saw Up" in explained[WHY][1]
+    assert "b observed Up" in explained[WHY][1]
 
 
 def test_a_service_that_only_this_replica_checks_is_explained_by_its_checks(simulation: Simulation) -> None:
     a, _ = start(simulation, a={"s": checked(checked_by=["a"])}, b={})
     why = a.explained("s")[WHY]
     assert any("a checks it" in line for line in why)
-    assert not any("a saw" in line for line in why)
+    assert not any("a observed" in line for line in why)
 
 
 @pytest.mark.parametrize(
@@ -269,10 +269,10 @@ def test_each_vote_is_shown_when_the_replicas_disagree(simulation: Simulation) -
         seen = {state["observer"]: (state["status"], state["code"]) for state in service["observed"]}
         assert seen == {"a": ("Up", "ok"), "b": ("Down", "connection_refused")}
         explained = operator.explained("s")
-        assert any("a saw Up" in line for line in explained[WHY])
-        assert any("b saw Down" in line and "refused" in line for line in explained[WHY])
-        assert any("1 of 2 saw Up, 1 of 2 saw Down" in line for line in explained[WHY]) or any(
-            "1 of 2 saw Down, 1 of 2 saw Up" in line for line in explained[WHY]
+        assert any("a observed Up" in line for line in explained[WHY])
+        assert any("b observed Down" in line and "refused" in line for line in explained[WHY])
+        assert any("1 of 2 observed Up, 1 of 2 observed Down" in line for line in explained[WHY]) or any(
+            "1 of 2 observed Down, 1 of 2 observed Up" in line for line in explained[WHY]
         )
         assert any("2 of 2" in line for line in explained[WHAT_CHANGES_IT])
         assert any("Nothing listens" in line for line in explained[HOW_TO_FIX_IT])
@@ -302,4 +302,4 @@ def test_the_replica_that_receives_reports_is_named(simulation: Simulation) -> N
     assert [state["observer"] for state in service["observed"]] == ["a"]
     why = b.explained("s")[WHY]
     assert "a receives its reports" in why[0]
-    assert "a saw Up" in why[1]
+    assert "a observed Up" in why[1]

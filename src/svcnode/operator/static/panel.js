@@ -175,7 +175,7 @@ function checkList(service) {
 // What each replica publishes about the service; a node on one machine has none.
 function observerSection({ observed }) {
   if (!observed?.length) return [];
-  return [heading("Who saw what"), element("ol", { class: "list observers" }, ...observed.map((state) =>
+  return [heading("Observations"), element("ol", { class: "list observers" }, ...observed.map((state) =>
     element("li", { "data-status": state.status },
       element("span", { class: "observer", dir: "auto" }, state.observer),
       element("span", { class: "status" }, state.status),

@@ -1,4 +1,4 @@
-"""A service of a node on several machines: which replicas check it, what each of them saw, and how they decide."""
+"""A service of a node on several machines: which replicas check it, what each of them observes, and how they decide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOST = (ReasonCode.REGISTRY_LOST, ReasonCode.STALE)
 
 
 def observation_texts(details: ParsedDetails) -> Iterator[str]:
-    """Who checks the service, and what each of them saw; nothing about a node on one machine."""
+    """Who checks the service, and what each of them observes; nothing about a node on one machine."""
     if details.checked_by is None or details.is_fixed:
         return
     yield _observers_text(details, details.checked_by)
@@ -52,7 +52,7 @@ def _observation_text(observation: ObservedStatus, *, is_current: bool) -> str:
     code = "" if observation.code in (ReasonCode.OK, ReasonCode.REPORTED) else f" ({observation.code})"
     reason = f": {observation.reason.rstrip('.')}" if observation.reason else ""
     note = "" if is_current else " It does not check it any more."
-    return f"{observation.observer} saw {observation.status.value} {when}{reason}{code}.{note}"
+    return f"{observation.observer} observed {observation.status.value} {when}{reason}{code}.{note}"
 
 
 def listed_names(names: Sequence[str]) -> str:
@@ -63,19 +63,19 @@ def listed_names(names: Sequence[str]) -> str:
 
 
 def decision_texts(details: ParsedDetails) -> Iterator[str]:
-    """The rule by which the status follows from what the replicas saw."""
+    """The rule by which the status follows from what the replicas observe."""
     needed, count = _majority(details), len(details.checked_by or ())
     if details.code in _LOST:
         yield (
-            f"What a replica saw is valid for {details.stale_after_s or 0:g} s, and nothing newer arrived through the "
-            "registry. Without valid evidence, a service is Initializing."
+            f"What a replica observed is valid for {details.stale_after_s or 0:g} s, and nothing newer arrived through "
+            "the registry. Without valid evidence, a service is Initializing."
         )
     elif details.code == ReasonCode.OBSERVERS_DISAGREE:
         votes = Counter(each.status.value for each in details.observed if _is_current(each, details))
-        seen = ", ".join(f"{number} of {count} saw {status}" for status, number in votes.items())
-        yield f"At least {needed} of {count} must see the same status, and {seen}. So the service is Initializing."
+        results = ", ".join(f"{number} of {count} observed {status}" for status, number in votes.items())
+        yield f"At least {needed} of {count} must observe the same status, and {results}. So the service is Initializing."
     elif count > 1 and details.kind != "reported":
-        yield f"The status that at least {needed} of {count} see is the status of the service."
+        yield f"The status that at least {needed} of {count} observe is the status of the service."
 
 
 def decision_outlook_texts(details: ParsedDetails) -> Iterator[str]:
@@ -85,9 +85,9 @@ def decision_outlook_texts(details: ParsedDetails) -> Iterator[str]:
     elif details.kind == "reported":
         yield "A report of another status."
     elif count > 1:
-        yield f"The same other status, seen by at least {needed} of {count} replicas."
+        yield f"The same other status, observed by at least {needed} of {count} replicas."
     else:
-        yield "Another status that the replica sees."
+        yield "Another status that the replica observes."
     if details.expires_in_s is not None:
         yield f"Without newer evidence, the status changes to Initializing in {format_duration(details.expires_in_s)}."
 
