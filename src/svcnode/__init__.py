@@ -51,8 +51,10 @@ from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from svcnode.api.asgi import asgi
+    from svcnode.api.embedded import OperatorOptions
     from svcnode.api.wsgi import wsgi
     from svcnode.client import AsyncClient, BackingService, Client
+    from svcnode.embed import prometheus_collector
 
 __all__ = [
     "AsyncClient",
@@ -73,6 +75,7 @@ __all__ = [
     "ListenError",
     "Node",
     "NodeFailedError",
+    "OperatorOptions",
     "OptionError",
     "Outcome",
     "Probe",
@@ -101,6 +104,7 @@ __all__ = [
     "VersionNotFoundError",
     "__version__",
     "asgi",
+    "prometheus_collector",
     "wsgi",
 ]
 
@@ -110,7 +114,9 @@ _LOADED_LATE = {
     "AsyncClient": "svcnode.client",
     "BackingService": "svcnode.client",
     "Client": "svcnode.client",
+    "OperatorOptions": "svcnode.api.embedded",
     "asgi": "svcnode.api.asgi",
+    "prometheus_collector": "svcnode.embed",
     "wsgi": "svcnode.api.wsgi",
 }
 

@@ -6,9 +6,10 @@ import logging
 import os
 import threading
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from svcnode.clock import monotonic_s
 from svcnode.core.codes import ReasonCode
@@ -17,7 +18,9 @@ from svcnode.core.model import SPEC_VERSION, Identity
 from svcnode.registry import ServiceRegistry
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from svcnode.core.model import ServiceState
     from svcnode.registry import _Entry
@@ -29,6 +32,14 @@ if TYPE_CHECKING:
 NOT_PROBING_REASON = "checks are not running; call node.start(), or use node.lifespan in the application"
 
 log = logging.getLogger("svcnode.node")
+
+_EMBED = "svcnode.embed"  # a layer above this one: loaded by its name, on first use
+
+
+class Companion(Protocol):
+    """Runs as long as the checks of a node: its history and notifications inside another program."""
+
+    def running(self) -> AbstractAsyncContextManager[None]: ...
 
 
 class Node(ServiceRegistry):
@@ -52,6 +63,24 @@ class Node(ServiceRegistry):
         self._scheduler_thread: SchedulerThread | None = None
         self._scheduler_thread_lock = threading.Lock()
         self._not_probing_reason = ""
+        self._starting_loop: asyncio.AbstractEventLoop | None = None  # while the companion starts
+        self.companion: Companion | None = None
+
+    def record_history(self, path: str | os.PathLike[str], **limits: str) -> None:
+        """Record every change in a SQLite file while the checks run; the operator page shows it.
+
+        `limits` are `max_age` and `max_size`, as in [history] of the configuration. Call it before the checks start.
+        Raises `ConfigError`.
+        """
+        import_module(_EMBED).record_history(self, {"path": os.fspath(path), **limits})
+
+    def notify(self, **options: Any) -> None:  # noqa: ANN401  they are validated
+        """Send a message when the health of the node or of a critical service changes, while the checks run.
+
+        The options are the keys of [notify] in the configuration, such as `webhook="https://…"`. Call it before the
+        checks start. Raises `ConfigError`.
+        """
+        import_module(_EMBED).notify(self, options)
 
     def next_check_in_s(self, service_id: str) -> float | None:
         """Seconds until the next check of a service, 0 during a check; None if it is not being checked."""
@@ -82,17 +111,24 @@ class Node(ServiceRegistry):
 
         `recorder` records the evidence of the checks; by default, the node does.
         """
+        from asyncio import get_running_loop
+
         from svcnode.scheduler import MAX_CONCURRENT_CHECKS
 
-        if self._running_scheduler is not None:
+        if self._running_scheduler is not None or self._is_starting:
             yield self
             return
         scheduler = self._make_scheduler(max_concurrent_checks or MAX_CONCURRENT_CHECKS, recorder)
         try:
-            async with scheduler:
-                self._scheduler = scheduler
+            async with AsyncExitStack() as stack:
+                if self.companion is not None:
+                    self._starting_loop = get_running_loop()
+                    await stack.enter_async_context(self.companion.running())
+                self._scheduler = await stack.enter_async_context(scheduler)
+                self._starting_loop = None
                 yield self
         finally:
+            self._starting_loop = None
             if self._scheduler is scheduler:
                 self._scheduler = None
 
@@ -158,14 +194,19 @@ class Node(ServiceRegistry):
     def is_probing(self) -> bool:
         """Whether the services are checked: in a `probing` block, or after `start`."""
         thread = self._scheduler_thread  # another thread may set it to None
-        return self._running_scheduler is not None or (thread is not None and thread.is_alive)
+        return self._running_scheduler is not None or self._is_starting or (thread is not None and thread.is_alive)
 
     def warn_if_not_probing(self, reason: str = NOT_PROBING_REASON) -> None:
         """When the node is served: if no checks run, say so in the log and in the reason of each checked service."""
         if reason != self._not_probing_reason and not self.is_probing:
             self._not_probing_reason = reason
-            if any(self.probe_config(service.id) for service, _ in self):
+            if any(entry.probe_config for entry in tuple(self._entries.values())):
                 log.warning("%s", reason, extra={"event": "not_probing"})
+
+    @property
+    def _is_starting(self) -> bool:
+        loop = self._starting_loop  # another thread may set it to None
+        return loop is not None and loop.is_running()
 
     @property
     def _running_scheduler(self) -> ProbeScheduler | ElectedScheduler | None:
@@ -185,5 +226,6 @@ class Node(ServiceRegistry):
     def _after_fork(self) -> None:
         super()._after_fork()
         self._scheduler_thread_lock = threading.Lock()
+        self._starting_loop = None
         if self._workers is not None:
             self._workers.after_fork()

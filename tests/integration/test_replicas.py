@@ -17,6 +17,8 @@ from tests.support.servers.etcd import EtcdServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.replicas import Options
+
 NAMES = {"host-1", "host-2", "host-3"}
 SETTINGS = 'lease = "4s"\n[defaults]\ninterval = "1s"\nstale_after = "6s"\nstart_period = "0s"\n'
 
@@ -30,7 +32,9 @@ class Shared:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     folder = tmp_path_factory.mktemp("r")  # the path of a socket is short
     with Backends() as backends, EtcdServer(folder / "etcd") as etcd:
-        files = [{f"s-{number}": {"probe": backends.url(f"s-{number}")}} for number in range(3)]
+        files: list[dict[str, Options]] = [
+            {f"s-{number}": {"probe": backends.url(f"s-{number}")}} for number in range(3)
+        ]
         files[0]["all"] = {"probe": backends.url("all"), "observers": 3}
         with Replicas(folder, etcd.url, files, SETTINGS) as replicas:
             replicas.wait_for(dict.fromkeys(["s-0", "all", "s-1", "s-2"], "Up"))

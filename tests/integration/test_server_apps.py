@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from svcnode.api import app as app_module
 from svcnode.api.app import Mount, StreamingResponse
 from svcnode.api.spec import INTERNAL_ERROR, METHOD_NOT_ALLOWED, Request, Response, error_response, make_response
-from svcnode.server import connection as connection_module
 from svcnode.server import state as state_module
 from svcnode.server.connection import Connection
 from tests.support.http_server import (
@@ -488,10 +488,10 @@ def test_the_cause_of_an_internal_error_is_logged_and_not_sent(
 def test_an_app_request_over_the_time_limit_is_cancelled(
     server: RunningServer, app: FakeApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connection_module, "HANDLER_TIMEOUT_S", SHORT_S)
+    monkeypatch.setattr(app_module, "HANDLER_TIMEOUT_S", SHORT_S)
     with server.connect() as client:
         response = client.request(HELD)
-        assert (response.code, response.body) == (503, connection_module.HANDLER_TIMED_OUT.body)
+        assert (response.code, response.body) == (503, app_module.HANDLER_TIMED_OUT.body)
         assert client.request(DB).code == 200
     assert app.cancelled_count == 1
     assert logged_errors(caplog) == [("internal_error", 503, "")]

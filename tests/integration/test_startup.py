@@ -165,11 +165,30 @@ def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) ->
         "svcnode.agent",
         "svcnode.cli",
         "svcnode.config",
+        "svcnode.embed",
         "svcnode.server.server",
         "svcnode.scheduler",
         "svcnode.testing",
     }
     assert {module for module in modules if module.startswith("svcnode.probes.")} == {"svcnode.probes.base"}
+
+
+def test_embedding_a_node_loads_nothing_of_the_operator_surface(tmp_path: Path) -> None:
+    script = """
+import asyncio
+from svcnode import Node, asgi, wsgi
+node = Node("validator-7", version="v1")
+asgi(node), wsgi(node)
+async def probe():
+    async with node.probing():
+        pass
+asyncio.run(probe())
+"""
+    modules = modules_after(script, tmp_path)
+    assert third_party(modules) == {"svcnode"}
+    assert not modules & NOT_LOADED
+    layers_above = ("svcnode.config", "svcnode.embed", "svcnode.history", "svcnode.notify", "svcnode.operator")
+    assert not {module for module in modules if module.startswith(layers_above)}
 
 
 def test_the_helpers_for_tests_load_no_test_framework(tmp_path: Path) -> None:
@@ -244,6 +263,13 @@ def test_the_lines_of_the_file_are_counted_only_for_an_error(configured: Path) -
     assert "svcnode.config.toml_lines" not in modules_after(SERVE, configured)
 
 
+@pytest.mark.parametrize("command", [["status", "127.0.0.1:1"], ["beat", "a", "--socket", "c"], ["check-config"]])
+def test_the_registry_is_loaded_only_if_a_command_uses_it(command: list[str], tmp_path: Path) -> None:
+    modules = modules_after(COMMAND.format(arguments=command), tmp_path)
+    assert not {module for module in modules if module.startswith("svcnode.sharing")}
+    assert "svcnode.cli._registry_args" not in modules
+
+
 def test_check_config_loads_no_server(configured: Path) -> None:
     modules = modules_after('from svcnode.cli import main; main(["check-config", "/dev/null"])', configured)
     assert not modules & {"uvloop", "httptools", "svcnode.agent", "svcnode.server.server"}
@@ -268,7 +294,7 @@ def test_every_command_module_is_in_the_table() -> None:
         module = import_module(command.module)
         assert callable(module.configure)
         assert callable(module.run_command)
-    shared = {"__init__", "_args", "_node_args", "operator_url", "output"}
+    shared = {"__init__", "_args", "_node_args", "_registry_args", "operator_url", "output"}
     files = {file.stem for file in Path(cli.__path__[0]).glob("*.py")}
     assert {command.module.removeprefix("svcnode.cli.") for command in COMMANDS} == files - shared
 

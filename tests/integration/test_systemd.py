@@ -362,9 +362,13 @@ def test_the_reload_of_the_unit_fails_if_the_node_refuses_it(under_unit: Callabl
         assert (tmp_path / "state" / "nodes" / "validator-7" / "history.db").exists()
 
 
-def test_a_node_with_an_invalid_configuration_is_not_restarted(tmp_path: Path) -> None:
-    with Agent(tmp_path, "--config", "svcnode.toml", config="[server]\nlisten = 5") as agent:
-        assert [str(agent.wait_for_exit())] == KEYS["RestartPreventExitStatus"]
+@pytest.mark.parametrize("config", ["[server]\nlisten = 5", '[server]\nlisten = "192.0.2.1:8420"'])
+def test_a_node_that_cannot_start_is_tried_again(config: str, tmp_path: Path) -> None:
+    with Agent(tmp_path, "--config", "svcnode.toml", config=config) as agent:
+        assert agent.wait_for_exit() > 0, "a failure for systemd"
+    assert KEYS["Restart"] == ["on-failure"]
+    assert "RestartPreventExitStatus" not in KEYS
+    assert "\nStartLimitIntervalSec=0\n" in SERVICE.partition("[Service]")[0]
 
 
 def test_a_credential_is_a_secret_of_the_configuration(under_unit: Callable[..., Agent], tmp_path: Path) -> None:

@@ -72,10 +72,12 @@ class Model:
             self.resume,
             self.cut,
             self.cut,
-            self.mend,
+            self.reconnect,
             self.slow,
             self.change_backend,
             self.change_backend,
+            self.end_all,
+            self.end_all,
             self.isolate,
             self.silence,
             self.add,
@@ -163,8 +165,8 @@ class Model:
         for channel in self.rng.choice([[client.requests], [client.responses], [client.requests, client.responses]]):
             channel.is_cut = True
 
-    def mend(self) -> None:
-        self.rng.choice(self.alive()).client.mend()
+    def reconnect(self) -> None:
+        self.rng.choice(self.alive()).client.reconnect()
 
     def slow(self) -> None:
         """All or one; messages in one direction may take longer than the time limit of a request."""
@@ -182,6 +184,14 @@ class Model:
     def change_backend(self) -> None:
         self.simulation.down ^= {self.rng.choice([*CHECKED_IDS, "shared"])}
 
+    def end_all(self) -> None:
+        """All backends fail together with one replica, or with its link: the others know only the last success."""
+        before = set(self.simulation.down)
+        self.simulation.down.update(name for service_id in (*CHECKED_IDS, "shared") for name in _backends(service_id))
+        self.rng.choice([self.kill, self.suspend, self.cut, self.slow, self.restore])()
+        self.wait(self.rng.uniform(0, 2 * STALE_AFTER_S))
+        self.simulation.down = before
+
     def silence(self) -> None:
         self.silent ^= {self.rng.choice(REPORTED_IDS)}
 
@@ -189,7 +199,7 @@ class Model:
 
     def checked_options(self, service_id: str) -> Options:
         options: Options = {
-            "probe": f"sim://{self.rng.choice([service_id, f'{service_id}-new'])}",
+            "probe": f"sim://{self.rng.choice(_backends(service_id))}",
             "interval": "2s",
             "stale_after": f"{STALE_AFTER_S:g}s",
             "start_period": "0s",
@@ -281,7 +291,7 @@ class Model:
         for process in self.simulation.processes.values():
             process.resume()
             process.reaches_backends = True
-            process.client.mend()
+            process.client.reconnect()
             process.client.requests.delay_s = process.client.responses.delay_s = DELAY_S
 
     # ---- what must be true
@@ -302,7 +312,7 @@ class Model:
         if service_id in REPORTED_IDS:
             return self.beat_s.get(service_id, float("-inf"))
         success_s = self.simulation.success_s
-        return max(success_s.get(name, float("-inf")) for name in (service_id, f"{service_id}-new"))
+        return max(success_s.get(name, float("-inf")) for name in _backends(service_id))
 
     def registered(self) -> dict[str, Any]:
         """The services, by id, as etcd has them; it has all that clients have written and it has not lost."""
@@ -312,7 +322,7 @@ class Model:
             if isinstance(entry, Entry) and entry.key.kind is KeyKind.SERVICES:
                 found[entry.key.names[0]] = entry.document
                 owner = replica_of(entry.key.names[1])
-                assert owner is None or entry.key.names[0] in self.own[owner], f"ghost: {entry.key.names}"
+                assert owner is None or entry.key.names[0] in self.own[owner], f"not removed: {entry.key.names}"
         own = {service_id for services in self.own.values() for service_id in services}
         assert own <= found.keys(), f"lost: {own - found.keys()}"
         return found
@@ -339,6 +349,11 @@ class Model:
             return Status.DOWN if service_id in self.silent else Status.UP
         backend = document.options["probe"].removeprefix("sim://")
         return Status.DOWN if backend in self.simulation.down else Status.UP
+
+
+def _backends(service_id: str) -> tuple[str, str]:
+    """Between which the probe of a service changes."""
+    return service_id, f"{service_id}-new"
 
 
 class _ErrorHandler(logging.Handler):

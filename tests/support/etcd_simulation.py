@@ -75,7 +75,7 @@ class Channel:
         self._last_s = max(self._last_s, self._events.now_s + self.delay_s)
         self._events.call_at(self._last_s, deliver)
 
-    def mend(self, *, keeps: bool) -> None:
+    def reconnect(self, *, keeps: bool) -> None:
         """`keeps`: whether the messages that wait arrive after all."""
         self.is_cut = False
         waiting, self._waiting = self._waiting, []
@@ -293,10 +293,10 @@ class SimulatedClient(EtcdClient):
     async def __aexit__(self, *_: object) -> None:
         pass
 
-    def mend(self) -> None:
+    def reconnect(self) -> None:
         for channel in (self.requests, self.responses):
             if channel.is_cut:
-                channel.mend(keeps=self._rng.random() < 0.5)
+                channel.reconnect(keeps=self._rng.random() < 0.5)
 
     async def _send(self, handle: Callable[[], T], *, is_fence: bool = True) -> T:
         loop = asyncio.get_running_loop()

@@ -103,6 +103,14 @@ ALL_EXAMPLES = (
         slash_id="indexer/main",
         prefixes=("/svc", "/eigen"),
     ),
+    Example(
+        file="status_page.py",
+        command=_uvicorn("status_page:app"),
+        slash_id="indexer/main",
+        prefixes=("/status/svc",),
+        own_paths=("/metrics", "/status/", "/status/metrics", "/status/details/indexer%2Fmain"),
+        has_own_404=True,
+    ),
     Example(file="worker.py", command=("worker.py",), slash_id="replay/main"),
 )
 

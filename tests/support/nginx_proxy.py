@@ -33,13 +33,19 @@ http {{
 @contextmanager
 def nginx_in_front_of(agent: Agent, location: str, node: str = "127.0.0.1:8420") -> Iterator[int]:
     """Forwards requests to the agent as `location` configures; yields the port of nginx."""
-    directory, port = agent.config_file.parent, free_port()
-    location = location.replace(node, f"127.0.0.1:{agent.port}")
-    (directory / "nginx.conf").write_text(_CONFIG.format(port=port, location=location))
-    command = [program("nginx", "nginx-light"), "-p", f"{directory}/", "-c", "nginx.conf", "-e", "stderr"]
+    with nginx_with(agent.config_file.parent, location.replace(node, f"127.0.0.1:{agent.port}")) as port:
+        yield port
+
+
+@contextmanager
+def nginx_with(folder: Path, location: str) -> Iterator[int]:
+    """Yields the port of nginx."""
+    port = free_port()
+    (folder / "nginx.conf").write_text(_CONFIG.format(port=port, location=location))
+    command = [program("nginx", "nginx-light"), "-p", f"{folder}/", "-c", "nginx.conf", "-e", "stderr"]
     proxy = subprocess.Popen(command)
     try:
-        agent.wait_until(lambda: is_listening(port))
+        wait_until(lambda: is_listening(port), "nginx listens")
         yield port
     finally:
         proxy.terminate()

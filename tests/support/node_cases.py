@@ -162,7 +162,7 @@ NODE_CASES: dict[str, Callable[[], NodeCase]] = {
 @cache
 def _asgi_application(name: str) -> Any:
     case = NODE_CASES[name]()
-    return asgi(case.node, prefix=case.prefixes)
+    return asgi(case.node, prefix=case.prefixes, start=False)
 
 
 @cache

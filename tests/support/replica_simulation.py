@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.address import RegistryAddress
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Status, Verdict
+from svcnode.core.model import Health, Status, Verdict
 from svcnode.core.url import Url  # noqa: TC001  the options of a probe are parsed by the types of its fields
 from svcnode.definition import define
 from svcnode.node import Node
@@ -121,7 +121,7 @@ class Process:
         self.clock_s = clock_s
         self.is_alive, self.is_suspended = True, False
         self.reaches_backends = True
-        self.has_mail = True
+        self.has_work = True
         self.loop = ProcessLoop(self)
         rng = random.Random(simulation.rng.random())
         self.client = SimulatedClient(
@@ -139,7 +139,7 @@ class Process:
         self._services = services
         self.call(self._start)
         self._task = self.loop.create_task(self._run())
-        self.has_mail = True
+        self.has_work = True
 
     def _start(self) -> None:
         self.node = Node(NODE, version="v1", starting=True, clock=self.loop.time, wall_clock=lambda: -self.loop.time())
@@ -192,6 +192,12 @@ class Process:
     def codes(self) -> dict[str, str]:
         return {service.id: state.code for service, state in self.node}
 
+    def health(self) -> Health:
+        return self.node.health
+
+    def issues(self) -> tuple[str, ...]:
+        return self.node.condition.issues
+
     def checked(self) -> set[str]:
         """The services that this process checks."""
         return {service_id for service_id in self.ids() if self.node.probe_config(service_id) is not None}
@@ -207,7 +213,7 @@ class Process:
     def stop(self) -> None:
         """As by SIGTERM; it leaves within the next seconds."""
         self.loop.call_soon(self._task.cancel)
-        self.has_mail = True
+        self.has_work = True
 
     def kill(self) -> None:
         """As by SIGKILL: no message is sent any more."""
@@ -222,10 +228,10 @@ class Process:
     def next_at_s(self) -> float:
         if not self.is_alive or self.is_suspended:
             return float("inf")
-        return 0.0 if self.has_mail else self.loop.next_timer_s - self.clock_s
+        return 0.0 if self.has_work else self.loop.next_timer_s - self.clock_s
 
     def run(self) -> None:
-        self.has_mail = False
+        self.has_work = False
         self.loop.run_forever()
         if self.loop.error is not None:
             error, self.loop.error = self.loop.error, None
@@ -234,7 +240,7 @@ class Process:
     def _deliver(self, function: Callable[[], None]) -> None:
         if self.is_alive:
             self.loop.call_soon(function)
-            self.has_mail = True
+            self.has_work = True
 
 
 class ProcessLoop(asyncio.SelectorEventLoop):

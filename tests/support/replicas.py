@@ -28,7 +28,8 @@ NODE = "ledger"
 PREFIX = "/svcnode/"  # of the keys
 SERVICES, HEALTH = "/svc/node/services", "/svc/node/health"
 SAMPLE_S = 0.03
-RECENT_CHECKS = 50
+RECENT_CHECKS = 500
+LOG_DELAY_S = 0.5  # a status is shown before its line is written and read
 
 Options = dict[str, Any]
 
@@ -203,7 +204,17 @@ class Replica(Agent):
         return {service_id: service["status"] for service_id, service in self.shown().items()}
 
     def wait_for(self, statuses: Mapping[str, str]) -> None:
-        self.wait_until(lambda: self.statuses() == statuses)
+        try:
+            self.wait_until(lambda: self.statuses() == statuses)
+        except AssertionError:
+            raise AssertionError(f"{self.name}: {self.difference(statuses)}") from None
+
+    def difference(self, expected: Mapping[str, str]) -> str:
+        """From these statuses, and what the log says about sharing."""
+        shown = self.statuses()
+        pairs = ((id_, shown.get(id_), expected.get(id_)) for id_ in sorted(shown.keys() | expected.keys()))
+        different = [f"{id_} is {found}, not {wanted}" for id_, found, wanted in pairs if found != wanted]
+        return "\n".join([*different[:20], *[line for line in self.lines if "svcnode.sharing" in line][-10:]])
 
     def health(self) -> int:
         return self.ask(HEALTH).code
@@ -276,9 +287,8 @@ class Replicas:
         try:
             wait_until(lambda: self.have(statuses), "the statuses", timeout_s)
         except AssertionError:
-            differences = {replica.name: _difference(replica.statuses(), statuses) for replica in self.all}
-            logs = "\n".join(line for replica in self.all for line in replica.lines if "svcnode.sharing" in line)
-            raise AssertionError(f"{differences}\n{logs[-3000:]}") from None
+            text = "\n".join(f"{replica.name}: {replica.difference(statuses)}" for replica in self.all)
+            raise AssertionError(text) from None
 
     def wait_until_started(self) -> None:
         wait_until(self._are_started, "the start of the replicas")
@@ -289,18 +299,13 @@ class Replicas:
         return all(any("started: node" in line for line in replica.lines) for replica in self.all)
 
     def log_lengths(self) -> list[int]:
+        time.sleep(LOG_DELAY_S)
         return [len(replica.lines) for replica in self.all]
 
     def status_changes(self, starts: Sequence[int]) -> list[StatusChange]:
         return [
             change for replica, start in zip(self.all, starts, strict=True) for change in replica.status_changes(start)
         ]
-
-
-def _difference(shown: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
-    ids = sorted(shown.keys() | expected.keys())
-    pairs = ((id_, shown.get(id_), expected.get(id_)) for id_ in ids)
-    return [f"{id_}: {found}, not {wanted}" for id_, found, wanted in pairs if found != wanted][:10]
 
 
 class Sampler:
@@ -360,7 +365,8 @@ class Sampler:
                 if replica.name not in self._paused:
                     self.failures.append(f"{replica.name}: {type(exc).__name__}: {exc}")
                 continue
-            self.max_latency_s = max(self.max_latency_s, time.monotonic() - asked_s)
+            if replica.name not in self._paused:
+                self.max_latency_s = max(self.max_latency_s, time.monotonic() - asked_s)
             self.samples += 2
             statuses = {service["id"]: service["status"] for service in services.json["services"]}
             self._verify(replica.name, asked_s, health, statuses)

@@ -187,7 +187,7 @@ def _with_content_type(application: Any) -> Any:
 @contextmanager
 def _asgi(case_name: str) -> Iterator[Fetch]:
     case = NODE_CASES[case_name]()
-    yield AsgiTransport(asgi(case.node, prefix=case.prefixes))
+    yield AsgiTransport(asgi(case.node, prefix=case.prefixes, start=False))
 
 
 def _wsgi(raw_name: str | None) -> Callable[[str], AbstractContextManager[Fetch]]:

@@ -27,6 +27,7 @@ PUBLIC_NAMES = [
     "ListenError",
     "Node",
     "NodeFailedError",
+    "OperatorOptions",
     "OptionError",
     "Outcome",
     "Probe",
@@ -55,6 +56,7 @@ PUBLIC_NAMES = [
     "VersionNotFoundError",
     "__version__",
     "asgi",
+    "prometheus_collector",
     "wsgi",
 ]
 

@@ -52,6 +52,10 @@ def help_text(parser: argparse.ArgumentParser) -> str:
     for action in parser._actions:
         if isinstance(action, argparse._HelpAction):
             continue
+        if isinstance(action, argparse._SubParsersAction):
+            lines += [f"{choice.dest}: {choice.help}" for choice in action._choices_actions]
+            lines += ["", *map(help_text, action.choices.values())]
+            continue
         name = ", ".join(action.option_strings) or str(action.metavar)
         value = f" {action.metavar}" if action.option_strings and action.nargs != 0 and action.metavar else ""
         lines.append(f"{name}{value}: {action.help}")
@@ -74,6 +78,7 @@ def test_help_of_a_command(command: str, snapshot: Snapshot) -> None:
 # ---- errors
 
 
+AT_REGISTRY = ["--registry", "etcd://127.0.0.1:1", "--node", "n"]
 ERRORS: dict[str, list[list[str]]] = {
     "serve": [
         ["-c", "/no/such.toml"],
@@ -115,8 +120,10 @@ ERRORS: dict[str, list[list[str]]] = {
         ["--from", "/dev/zero"],
         ["--from", "bytes"],
         ["--from", "nodes"],
+        ["--registry", "http://127.0.0.1:2379"],
+        ["--registry", "etcd://127.0.0.1:1"],
     ],
-    "watch": [["h"], ["h", "--interval", "soon"]],
+    "watch": [["h"], ["h", "--interval", "soon"], ["--registry", "etcd://127.0.0.1:1"]],
     "explain": [
         ["--url", "ftp://node"],
         ["--url", "https://node", "--ca", "/no/such.pem"],
@@ -137,14 +144,35 @@ ERRORS: dict[str, list[list[str]]] = {
         ["a", "--ttl", "15s", "--set", "fall", "--socket", "no.sock"],
         ["a", "--ttl", "15s", "--socket", "no.sock"],
         ["a", "--ttl", "15s", "-c", "no-control.toml"],
+        ["a", "--ttl", "15s", "--node", "n"],
+        ["a", "--ttl", "15s", "--registry", "etcd://127.0.0.1:1", "--socket", "no.sock"],
+        ["a", "--ttl", "15s", "--registry", "etcd://127.0.0.1:1"],
+        ["a", "--ttl", "15s", "--registry", "etcd://u:${NOT_SET}@127.0.0.1:1", "--node", "n"],
+        ["a", "--ttl", "15s", "--registry", "etcd://127.0.0.1:1?a=b", "--node", "n"],
+        [*AT_REGISTRY, "a", "--ttl", "15s"],
+        [*AT_REGISTRY, "a", "--ttl", "15s", "--owner", "replica:a"],
+        [*AT_REGISTRY, "a", "--ttl", "15s", "--ca", "exists.toml"],
+        [*AT_REGISTRY, "a", "--ttl", "15s", "--tls", "--ca", "exists.toml"],
+        [*AT_REGISTRY, "a", "--ttl", "15s", "--set", "intervall=5s"],
+        [*AT_REGISTRY, "a", "--probe", "disk:/"],
     ],
-    "deregister": [["a", "--socket", "exists.toml"]],
-    "beat": [["a", "--socket", "unix:no.sock"]],
+    "deregister": [["a", "--socket", "exists.toml"], [*AT_REGISTRY, "a"]],
+    "beat": [["a", "--socket", "unix:no.sock"], [*AT_REGISTRY, "a"]],
     "run": [
         ["--service", "a"],
         ["--", "true"],
         ["--service", "a", "--ttl", "15", "--socket", "no.sock", "--", "true"],
         ["--service", "a", "--socket", "no.sock", "--", "true"],
+        [*AT_REGISTRY, "--service", "a", "--", "true"],
+    ],
+    "registry": [
+        [],
+        ["check"],
+        ["show"],
+        ["forget", "a", "--registry", "etcd://127.0.0.1:1"],
+        ["forget", *AT_REGISTRY],
+        ["forget", "a", *AT_REGISTRY],
+        ["check", "--registry", "etcd://127.0.0.1:1", "--node", ""],
     ],
     "issue": [[]],
     "drain": [["now"], ["--socket", "no.sock"]],

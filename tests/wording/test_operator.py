@@ -9,13 +9,15 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from svcnode.api.asgi import NEEDS_ASYNCIO
 from svcnode.api.spec import Request
 from svcnode.core.address import Address
+from svcnode.embed.app import NOT_RUNNING
 from svcnode.operator import OVERLOADED
-from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_REQUIRED, OperatorAuth
+from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_NOT_GIVEN, TOKEN_REQUIRED, OperatorAuth
 from svcnode.operator.events import INVALID_EVENT_ID, TOO_MANY_STREAMS
 from svcnode.operator.history_api import history
-from svcnode.operator.metrics import NodeCollector
+from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import STATIC_FILES, read_static, render
 from tests.support.operator_context import OperatorHarness
 
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 RESPONSES = {
     "no token": TOKEN_REQUIRED,
     "no token configured": TOKEN_NOT_CONFIGURED,
+    "no token, embedded": TOKEN_NOT_GIVEN,
+    "not running, embedded": NOT_RUNNING,
+    "not on asyncio, embedded": NEEDS_ASYNCIO,
     "too many requests": OVERLOADED,
     "too many streams": TOO_MANY_STREAMS,
     "bad event id": INVALID_EVENT_ID,
@@ -141,5 +146,5 @@ def test_metrics(snapshot: Snapshot) -> None:
     harness.node.register("db", ttl="5s").up()
     fakes: Any = SimpleNamespace(is_healthy=True, stream_count=0)
     context = harness.context._replace(history=fakes, events=fakes)
-    families = NodeCollector(context).collect()
+    families = [family for family in build_registry(context).collect() if family.name.startswith("svcnode_")]
     snapshot("metrics", table([(family.name, family.documentation) for family in families]))

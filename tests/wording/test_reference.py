@@ -26,12 +26,21 @@ pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the documentation is 
 
 
 def commands_table() -> str:
-    rows = [command_row(command.name, command.help) for command in COMMANDS]
+    rows = [row for command in COMMANDS for row in command_rows(command.name, command.help, parser_of(command.name))]
     return "\n".join(["| command | use | options |", "|---|---|---|", *rows, ""])
 
 
-def command_row(name: str, summary: str) -> str:
-    parser = parser_of(name)
+def command_rows(name: str, summary: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    """One row, or one for each command below it."""
+    below = next((action for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
+    if below is None:
+        yield command_row(name, summary, parser)
+        return
+    for choice in below._choices_actions:
+        yield command_row(f"{name} {choice.dest}", choice.help or "", below.choices[choice.dest])
+
+
+def command_row(name: str, summary: str, parser: argparse.ArgumentParser) -> str:
     actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
     arguments = "".join(
         f" [{action.metavar}]" if action.nargs == "?" else f" {action.metavar}{'…' if action.nargs else ''}"

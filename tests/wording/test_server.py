@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.api import routing, spec
+from svcnode.api import app, routing, spec
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError, InvalidValueError, ListenError
 from svcnode.server import connection, parser
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def test_error_bodies(snapshot: Snapshot) -> None:
     responses = [
         value
-        for module in (spec, parser, connection)
+        for module in (spec, app, parser, connection)
         for name, value in sorted(vars(module).items())
         if name.isupper() and isinstance(value, spec.Response)
     ]

@@ -19,7 +19,6 @@ import asyncio
 import logging
 import os
 import sys
-import time
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -41,20 +40,15 @@ from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
 from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
-from svcnode.history import History
 from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.net.fd_limit import raise_fd_limit
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.node import Node
-from svcnode.notify import NotifyStatus
-from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
-from svcnode.operator.event_hub import EventHub
-from svcnode.operator.single_flight import SingleFlight
+from svcnode.operator.surface import OperatorSurface
 from svcnode.scheduler import MAX_CONCURRENT_CHECKS
 from svcnode.server.server import HttpServer
 from svcnode.server.state import ServerLimits
-from svcnode.stats import CheckStats
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -63,7 +57,6 @@ if TYPE_CHECKING:
     from svcnode.agent.services import ConfigDiff
     from svcnode.config import Settings
     from svcnode.core.redaction import SecretScope
-    from svcnode.notify.notifier import Notifier, NotifySettings
 
 RESERVED_FDS = 128  # for everything but connections and checks
 DRAIN_S = 5.0  # the default if the log does not go to a terminal
@@ -116,12 +109,10 @@ class Agent:
         self._signals = Signals(ignore_hangup=ignore_hangup)
         self._manager = ServiceManager(os.environ)
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
+        self._surface = OperatorSurface(self._node)
         self._watchdog = Watchdog(
             self._node.ping_scheduler, on_alive=self._manager.alive, alive_within_s=self._manager.watchdog_s
         )
-        self._process_stats = ProcessStats(time.time(), self._node.now_s())
-        self._notify_status = NotifyStatus()
-        self._notifier: Notifier | None = None
         self._has_store = False
         self._reader = DaemonCall("configuration")
         self._reloading = asyncio.Lock()
@@ -136,7 +127,6 @@ class Agent:
             self._node, settings.prefixes, ServerLimits(connections=connections), cors=settings.cors
         )
         self._listeners = Listeners(self._server, PassedSockets(os.environ))
-        self._stats = CheckStats(self._node)
         self._replica = make_replica(self._node, settings)
         registrar = None if self._replica is None else self._replica.services
         self._services = ConfiguredServices(self._node, registrar)
@@ -148,10 +138,9 @@ class Agent:
                 self._services.apply(settings.services)
                 # After the services: their registration is not a transition to record.
                 log_history_location(settings.history)
-                async with History(self._node, **history_options(settings)) as history:
-                    history.set_has_folder(settings.history.has_folder)
-                    self._set_context(history)
-                    await self._listeners.listen(bound, self._context, self._control.push_app(settings))
+                async with self._surface.recording(**history_options(settings), replica=self._replica) as context:
+                    context.history.set_has_folder(settings.history.has_folder)
+                    await self._listeners.listen(bound, context, self._control.push_app(settings))
                     await self._prepare_store(settings)
                     await self._control.start()
                     self._maintenance.apply(settings.maintenance)
@@ -166,19 +155,6 @@ class Agent:
                 self._control.stop_listening()
                 self._listeners.close()
                 self._manager.close()
-
-    def _set_context(self, history: History) -> None:
-        self._context = OperatorContext(
-            node=self._node,
-            check_stats=self._stats,
-            history=history,
-            events=EventHub(history),
-            process_stats=self._process_stats,
-            notify_status=self._notify_status,
-            single_flight=SingleFlight(),
-            history_single_flight=SingleFlight(),
-            replica=self._replica,
-        )
 
     async def _prepare_store(self, settings: Settings) -> None:
         """A store that cannot be opened does not stop the node: the check of its service fails."""
@@ -203,7 +179,7 @@ class Agent:
             self._node.probing(max_concurrent_checks=self._max_concurrent_checks, recorder=recorder),
             AsyncExitStack() as self._probing_stack,
         ):
-            await self._apply_notify(self._settings.notify)
+            await self._probing_stack.enter_async_context(self._surface.notifying(self._settings.notify))
             if self._replica is None:
                 self._node.started()
             else:  # the node has started when it knows the services of the others
@@ -213,9 +189,8 @@ class Agent:
             reload_task = asyncio.create_task(self._reload_on_request(), name="reload")
             reload_task.add_done_callback(log_failure)
             self._manager.ready()
-            with self._manager.showing_status(self._node, self._process_stats, asyncio.get_running_loop()):
-                with LoopLagMeter(self._process_stats).running():
-                    await self._signals.stop_requested.wait()
+            with self._manager.showing_status(self._node, self._surface.process_stats, asyncio.get_running_loop()):
+                await self._signals.stop_requested.wait()
                 reload_task.cancel()
                 return await self._shutdown()
 
@@ -223,15 +198,6 @@ class Agent:
         name, count = self._settings.node_name, len(self._node)
         extra = {"event": "started", "node": name, "version": __version__, "services": count}
         log.info("svcnode %s started: node %s, services: %d", __version__, name, count, extra=extra)
-
-    async def _apply_notify(self, settings: NotifySettings | None) -> None:
-        if self._notifier is not None:
-            self._notifier.apply(settings)
-        elif settings is not None:
-            from svcnode.notify.notifier import Notifier
-
-            notifier = Notifier(self._node, settings, self._notify_status, storage=self._context.history)
-            self._notifier = await self._probing_stack.enter_async_context(notifier)
 
     # ---- reloading
 
@@ -250,13 +216,13 @@ class Agent:
                 # In a thread: loading the driver of a new probe may take a second.
                 diff = await self._apply(await self._reader.call_in_turn(self._read_settings))
             except SvcnodeError as exc:
-                self._process_stats.record_reload(str(exc))
+                self._surface.process_stats.record_reload(str(exc))
                 key = exc.key if isinstance(exc, ConfigError) else None
                 extra = {"event": "reload_failed", "error": type(exc).__name__, "key": key}
                 log.error("reload failed, the old configuration stays active: %s", exc, extra=extra)  # noqa: TRY400
                 raise
             except Exception as exc:
-                self._process_stats.record_reload("internal error")
+                self._surface.process_stats.record_reload("internal error")
                 log.exception(
                     "reload failed with an internal error; parts of the new configuration may be active",
                     extra={"event": "reload_failed", "error": type(exc).__name__},
@@ -264,7 +230,7 @@ class Agent:
                 raise SvcnodeError("reload failed with an internal error, which is in the log") from exc
             finally:
                 self._manager.ready()
-            self._process_stats.record_reload()
+            self._surface.process_stats.record_reload()
             log.info("reloaded: %s", diff, extra={"event": "reloaded", **diff.counts})
             return str(diff)
 
@@ -278,16 +244,17 @@ class Agent:
         check_history_move(old, new)
         self._control.before_reload(new)
         bound = self._listeners.open(new)
-        await self._listeners.listen(bound, self._context, self._control.push_app(new))
+        await self._listeners.listen(bound, self._surface.context, self._control.push_app(new))
         if (new.prefixes, new.cors) != (old.prefixes, old.cors):
             self._server.set_routing(new.prefixes, new.cors)
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
             self._node.set_identity(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
         set_format(new.log_format)
-        self._context.history.reconfigure(**history_options(new), moved_from=history_moved_from(old, new))
-        self._context.history.set_has_folder(new.history.has_folder)
-        await self._apply_notify(new.notify)
+        history = self._surface.context.history
+        history.reconfigure(**history_options(new), moved_from=history_moved_from(old, new))
+        history.set_has_folder(new.history.has_folder)
+        await self._surface.apply_notify(new.notify)
         self._control.set_configured(new)
         diff = self._services.apply(new.services)
         if self._replica is not None and new.sharing is not None:
@@ -314,8 +281,7 @@ class Agent:
         drain_s = self._drain_s()
         self._watchdog.expect_stop(drain_s)
         self._manager.stopping(drain_s + STOP_TIMEOUT_S)
-        if self._notifier is not None:
-            self._notifier.flush()
+        self._surface.flush_notifications()
         self._control.stop()
         self._node.drain()
         if drain_s:

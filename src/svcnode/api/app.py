@@ -6,13 +6,18 @@ A connection parses the next request when the response to the current one is com
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from svcnode.api.routing import log_failure
+from svcnode.api.spec import INTERNAL_ERROR, Response, error_response
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
 
-    from svcnode.api.spec import Request, Response
+    from svcnode.api.spec import Request
 
 PROXY_HEADERS = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
@@ -34,8 +39,16 @@ RETAINED_HEADERS = (
 )
 
 
+HANDLER_TIMED_OUT = error_response(503, "Timeout: the server did not complete the response in time")
+HANDLER_TIMEOUT_S = 30.0
+
+
 class StreamWriter(Protocol):
     """The connection that a stream is written to."""
+
+    @property
+    def max_live_s(self) -> float | None:
+        """How long a stream may wait for new data; None: without a limit."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -62,6 +75,16 @@ class App(Protocol):
         """The response to a request that is not allowed; None if it is allowed."""
 
     async def handle(self, request: Request) -> Response | StreamingResponse: ...
+
+
+async def call_handler(handler: Callable[[], Awaitable[Response | StreamingResponse]]) -> Response | StreamingResponse:
+    """Every failure is a response. The cause goes to the log, not to the client."""
+    try:
+        async with asyncio.timeout(HANDLER_TIMEOUT_S) as deadline:
+            response = await handler()
+    except Exception as exc:  # noqa: BLE001  as the docstring says
+        response = replace(HANDLER_TIMED_OUT if deadline.expired() else INTERNAL_ERROR, cause=exc)
+    return log_failure(response) if isinstance(response, Response) else response
 
 
 class Closable(Protocol):

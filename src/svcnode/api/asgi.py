@@ -9,14 +9,16 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
+from svcnode.api.embedded import ConnectionInfo, load_operator_app, retained_headers, slash_redirect
 from svcnode.api.raw_path import path_below
-from svcnode.api.spec import Request, Response, parse_prefixes
+from svcnode.api.spec import Request, Response, error_response, parse_prefixes
 from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.text import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from svcnode.api.embedded import EmbeddedApp, EmbeddedStream, OperatorOptions
     from svcnode.node import Node
 
 # Defined at run time: Litestar evaluates the annotations of an application that it mounts.
@@ -25,6 +27,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+NEEDS_ASYNCIO = error_response(503, "The operator surface needs a server that runs on asyncio")
 
 log = logging.getLogger("svcnode.api")
 
@@ -35,25 +39,41 @@ def asgi(
     prefix: str | Sequence[str] = DEFAULT_PREFIX,
     fallback: AsgiApplication | None = None,
     start: bool = True,
+    operator: bool | OperatorOptions = False,
 ) -> AsgiApplication:
     """Return an ASGI application that serves the node's interface.
 
     With `fallback`, requests outside the prefix are passed to that application.
+    With `operator`, it also serves the page, metrics, details, events, history and badges of the node; `True` is for
+    clients on this machine only.
     As the main application it starts and stops probing with the server. Mounted inside another application it gets no
     lifespan; use that of the application: `FastAPI(lifespan=node.lifespan)`. If no lifespan starts probing, the first
     request does. With `start=False` only the program starts it.
     """
-    return _AsgiApp(node, parse_prefixes(prefix), fallback, start=start)
+    prefixes = parse_prefixes(prefix)
+    operator_app = load_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
+    return _AsgiApp(node, prefixes, fallback, operator_app, start=start)
 
 
 class _AsgiApp:
-    def __init__(self, node: Node, prefixes: tuple[str, ...], fallback: AsgiApplication | None, *, start: bool) -> None:
+    def __init__(
+        self,
+        node: Node,
+        prefixes: tuple[str, ...],
+        fallback: AsgiApplication | None,
+        operator_app: EmbeddedApp | None,
+        *,
+        start: bool,
+    ) -> None:
         self._node = node
         self._prefixes = prefixes
         self._fallback = fallback
+        self._operator_app = operator_app
         self._should_start = start
         self._serving_loop: object = self  # no request yet
-        self._probing_task: asyncio.Task[None] | None = None
+        self._probing_tasks: set[asyncio.Task[None]] = (
+            set()
+        )  # of each event loop; a loop itself does not hold its tasks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -63,11 +83,13 @@ class _AsgiApp:
             self._serving_loop = loop
             self._on_first_request(loop)
         path = path_below(scope.get("root_path", ""), scope["path"], scope.get("raw_path"), self._prefixes)
-        if self._fallback is not None and not routing.is_under_prefix(path, self._prefixes):
+        if scope["type"] == "http" and self._operator_app is not None and self._operator_app.matches(path):
+            await _respond_from_operator(self._operator_app, path, scope, receive, send)
+        elif self._fallback is not None and not routing.is_under_prefix(path, self._prefixes):
             await self._fallback(scope, receive, send)
         elif scope["type"] == "http":
             request = Request(scope["method"], path, scope.get("query_string", b""))
-            await _send_response(routing.respond(self._node, request, self._prefixes), request, send)
+            await _send_response(routing.respond(self._node, request, self._prefixes), request.method, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
@@ -79,7 +101,9 @@ class _AsgiApp:
             self._node.start_or_warn()
         else:
             # Not in the context of the request, which may hold its user or its trace.
-            self._probing_task = loop.create_task(self._probe(), name="svcnode probing", context=Context())
+            task = loop.create_task(self._probe(), name="svcnode probing", context=Context())
+            self._probing_tasks.add(task)
+            task.add_done_callback(self._probing_tasks.discard)
 
     async def _probe(self) -> None:
         """Until the event loop cancels its tasks at its end."""
@@ -115,6 +139,56 @@ class _AsgiApp:
         await send({"type": "lifespan.shutdown.complete"})
 
 
+async def _respond_from_operator(app: EmbeddedApp, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    headers = retained_headers(scope["headers"])
+    request = Request(scope["method"], path, scope.get("query_string", b""), headers)
+    response: Response | EmbeddedStream | None
+    if path == app.root:
+        response = slash_redirect(scope["path"])
+    else:
+        response = app.rejection(request, _connection_info(scope))
+        if response is None:
+            response = NEEDS_ASYNCIO if _running_loop() is None else await app.handle(request)
+    if isinstance(response, Response):
+        await _send_response(response, request.method, send)
+    else:
+        await _send_stream(response, request.method, receive, send)
+
+
+def _connection_info(scope: Scope) -> ConnectionInfo:
+    """A server may not know the addresses, as with a Unix socket."""
+    client, server = scope.get("client") or ("", 0), scope.get("server") or ("", 0)
+    return ConnectionInfo(
+        client_host=client[0] or "",
+        uses_tls=scope.get("scheme") == "https",
+        server_port=server[1] or 0,
+        http_version=scope.get("http_version", ""),
+    )
+
+
+async def _send_response(response: Response, method: str, send: Send) -> None:
+    await send(_start_message(response))
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else response.body})
+
+
+async def _send_stream(stream: EmbeddedStream, method: str, receive: Receive, send: Send) -> None:
+    disconnected = asyncio.create_task(_wait_for_disconnect(receive))
+    disconnected.add_done_callback(lambda _: stream.close())
+    try:
+        await send(_start_message(stream.head))
+        if method != "HEAD":
+            async for chunk in stream.chunks():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body"})
+    finally:
+        disconnected.cancel()
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     """None if the server does not run on asyncio, as Hypercorn with trio."""
     try:
@@ -123,8 +197,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-async def _send_response(response: Response, request: Request, send: Send) -> None:
+def _start_message(response: Response) -> Message:
     headers = [(name.lower().encode(), value.encode()) for name, value in response.headers]
-    body = b"" if request.method == "HEAD" else response.body
-    await send({"type": "http.response.start", "status": response.code, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return {"type": "http.response.start", "status": response.code, "headers": headers}

@@ -7,13 +7,15 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
+from svcnode.api.embedded import ConnectionInfo, load_operator_app, retained_headers, slash_redirect
 from svcnode.api.raw_path import path_below
 from svcnode.api.spec import Request, Response, parse_prefixes
 from svcnode.core.model import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from svcnode.api.embedded import EmbeddedApp, EmbeddedStream, OperatorOptions
     from svcnode.node import Node
 
     Environ = dict[str, Any]
@@ -26,21 +28,35 @@ def wsgi(
     prefix: str | Sequence[str] = DEFAULT_PREFIX,
     fallback: WsgiApplication | None = None,
     start: bool = True,
+    operator: bool | OperatorOptions = False,
 ) -> WsgiApplication:
     """Return a WSGI application that serves the node's interface.
 
     With `fallback`, requests outside the prefix are passed to that application.
+    With `operator`, it also serves the page, metrics, details, events, history and badges of the node; `True` is for
+    clients on this machine only.
     WSGI has no lifespan, so probing starts with the first request in each process; a server that forks workers probes
     in each of them. With `start=False` the program calls `node.start()` itself.
     """
-    return _WsgiApp(node, parse_prefixes(prefix), fallback, start=start)
+    prefixes = parse_prefixes(prefix)
+    operator_app = load_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
+    return _WsgiApp(node, prefixes, fallback, operator_app, start=start)
 
 
 class _WsgiApp:
-    def __init__(self, node: Node, prefixes: tuple[str, ...], fallback: WsgiApplication | None, *, start: bool) -> None:
+    def __init__(
+        self,
+        node: Node,
+        prefixes: tuple[str, ...],
+        fallback: WsgiApplication | None,
+        operator_app: EmbeddedApp | None,
+        *,
+        start: bool,
+    ) -> None:
         self._node = node
         self._prefixes = prefixes
         self._fallback = fallback
+        self._operator_app = operator_app
         self._should_start = start
         self._serving_pid = 0
 
@@ -49,12 +65,12 @@ class _WsgiApp:
             self._serving_pid = os.getpid()
             self._on_first_request()
         path = _raw_path_below_mount(environ, self._prefixes)
+        if self._operator_app is not None and self._operator_app.matches(path):
+            return _respond_from_operator(self._operator_app, path, environ, start_response)
         if self._fallback is not None and not routing.is_under_prefix(path, self._prefixes):
             return self._fallback(environ, start_response)
         request = Request(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", "").encode("latin-1"))
-        response = routing.respond(self._node, request, self._prefixes)
-        start_response(_status_line(response), list(response.headers))
-        return [response.body] if response.body and request.method != "HEAD" else []
+        return _send_response(routing.respond(self._node, request, self._prefixes), request.method, start_response)
 
     def _on_first_request(self) -> None:
         """In each process: a fork copies this object, but not the thread that runs the checks."""
@@ -64,9 +80,68 @@ class _WsgiApp:
             self._node.warn_if_not_probing()
 
 
+def _respond_from_operator(
+    app: EmbeddedApp, path: bytes, environ: Environ, start_response: Callable[..., Any]
+) -> Iterable[bytes]:
+    method = environ["REQUEST_METHOD"]
+    request = Request(method, path, environ.get("QUERY_STRING", "").encode("latin-1"), _headers(environ))
+    response: Response | EmbeddedStream | None
+    if path == app.root:
+        response = slash_redirect(_full_path(environ))
+    else:
+        is_multithread = bool(environ.get("wsgi.multithread"))
+        response = app.rejection(request, _connection_info(environ)) or app.handle_blocking(
+            request, is_multithread=is_multithread
+        )
+    if isinstance(response, Response):
+        return _send_response(response, method, start_response)
+    start_response(_status_line(response.head), list(response.head.headers))
+    return _WsgiStream(response, has_body=method != "HEAD")
+
+
+class _WsgiStream:
+    """The body of an event stream. The server calls `close` at the end, also if the client has disconnected."""
+
+    def __init__(self, stream: EmbeddedStream, *, has_body: bool) -> None:
+        self._stream = stream
+        self._has_body = has_body
+        self.close = stream.close
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._stream.blocking_chunks() if self._has_body else iter(())
+
+
+def _send_response(response: Response, method: str, start_response: Callable[..., Any]) -> Iterable[bytes]:
+    start_response(_status_line(response), list(response.headers))
+    return [response.body] if response.body and method != "HEAD" else []
+
+
+def _headers(environ: Environ) -> dict[bytes, bytes]:
+    names = (key for key in environ if key.startswith("HTTP_"))
+    return retained_headers(
+        (key.removeprefix("HTTP_").replace("_", "-").lower().encode("latin-1"), environ[key].encode("latin-1"))
+        for key in names
+    )
+
+
+def _connection_info(environ: Environ) -> ConnectionInfo:
+    """A server may not know the address of the client, as with a Unix socket."""
+    port = str(environ.get("SERVER_PORT", ""))
+    return ConnectionInfo(
+        client_host=environ.get("REMOTE_ADDR", "") or "",
+        uses_tls=environ.get("wsgi.url_scheme") == "https",
+        server_port=int(port) if port.isascii() and port.isdigit() else 0,
+        http_version=environ.get("SERVER_PROTOCOL", "").removeprefix("HTTP/"),
+    )
+
+
+def _full_path(environ: Environ) -> str:
+    return _decode_wsgi(environ.get("SCRIPT_NAME", "")) + _decode_wsgi(environ.get("PATH_INFO", ""))
+
+
 def _raw_path_below_mount(environ: Environ, prefixes: tuple[str, ...]) -> bytes:
     mount = _decode_wsgi(environ.get("SCRIPT_NAME", ""))
-    path = mount + _decode_wsgi(environ.get("PATH_INFO", ""))
+    path = _full_path(environ)
     # Not in the WSGI standard; servers use one of these two names, or none.
     raw_target = environ.get("RAW_URI") or environ.get("REQUEST_URI")
     raw_path = None if raw_target is None else raw_target.partition("?")[0].encode("latin-1", "replace")

@@ -122,7 +122,7 @@ def add_control_options(parser: argparse.ArgumentParser, *, with_registry: bool 
             "--owner",
             type=utf8_text,
             metavar="NAME",
-            help='with --registry: to whom the service belongs (default: the host name and "-client")',
+            help='with --registry: owner of the service (default: the host name and "-client")',
         )
         parser.add_argument("--ca", metavar="FILE", help="with --tls: PEM file of the certificate authority to trust")
         add_registry_tls_options(parser)

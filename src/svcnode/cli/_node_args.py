@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from svcnode.terminal.loop_lag import MAX_EXTENSION_S
 from svcnode.terminal.snapshot import NodeSource, RegistryEntry
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
     from svcnode.cli._args import CommandParser
@@ -44,7 +44,7 @@ def add_node_arguments(parser: CommandParser) -> None:
     add_registry_tls_options(parser)
 
 
-async def sources_from(arguments: argparse.Namespace) -> list[NodeSource]:
+async def sources_from(arguments: Namespace) -> list[NodeSource]:
     """In the order given: the URLs of the command line, then those of the file, then those of the registry."""
     sources = [_source(arguments, location, url) for location, url in _node_urls(arguments)]
     if arguments.registry is not None:
@@ -54,9 +54,7 @@ async def sources_from(arguments: argparse.Namespace) -> list[NodeSource]:
     return sources
 
 
-def _source(
-    arguments: argparse.Namespace, location: str, url: str, in_registry: RegistryEntry | None = None
-) -> NodeSource:
+def _source(arguments: Namespace, location: str, url: str, in_registry: RegistryEntry | None = None) -> NodeSource:
     """`location` is where the URL is, for error messages."""
     prefixes = DEFAULT_PREFIXES if arguments.prefix is None else (arguments.prefix,)
     # The snapshot applies --timeout to a node as a whole, and extends it while this process is slow. The client's own
@@ -72,11 +70,11 @@ def _source(
     return NodeSource(*clients, in_registry=in_registry)
 
 
-def timeout_from(arguments: argparse.Namespace) -> float:
+def timeout_from(arguments: Namespace) -> float:
     return positive_duration_s("--timeout", arguments.timeout)
 
 
-def _node_urls(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
+def _node_urls(arguments: Namespace) -> Iterator[tuple[str, str]]:
     """Each URL with its file and line, for error messages."""
     for url in arguments.urls:
         yield "", url
@@ -109,12 +107,13 @@ def _read_list(file: str) -> str:
 # ---- nodes of a registry
 
 
-async def _registry_sources(arguments: argparse.Namespace) -> list[NodeSource]:
+async def _registry_sources(arguments: Namespace) -> list[NodeSource]:
     from svcnode.cli._registry_args import open_registry
     from svcnode.sharing.client import read_nodes
 
+    registry_arguments = Namespace(**{**vars(arguments), "ca": arguments.ca if arguments.tls else None})
     try:
-        async with open_registry(arguments) as (etcd, settings):
+        async with open_registry(registry_arguments) as (etcd, settings):
             nodes = (await read_nodes(etcd, settings.registry.prefix)).nodes
     except RegistryError as exc:
         raise SvcnodeError(str(exc)) from exc  # with the exit code of this command: 1 is partially healthy
@@ -127,9 +126,7 @@ async def _registry_sources(arguments: argparse.Namespace) -> list[NodeSource]:
     ]
 
 
-def _sources_of_node(
-    arguments: argparse.Namespace, name: str, view: RegistryView, registry: str
-) -> Iterator[NodeSource]:
+def _sources_of_node(arguments: Namespace, name: str, view: RegistryView, registry: str) -> Iterator[NodeSource]:
     """One for each replica with a URL, or one that says that there is none."""
     replicas = sorted(view.replicas)
     known = f"services: {len(view.services())}, live replicas: {', '.join(replicas) or 'none'}"

@@ -113,7 +113,7 @@ class BlockingRegistryClient:
             return self._runner.run(self._call_connected(call))
 
     async def _call_connected(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if not self._is_open:  # not before: `run` starts its command although the files of TLS are missing
+        if not self._is_open:  # not before: the command of `run` does not wait for the registry
             await self._etcd.__aenter__()
             self._is_open = True
         return await call()

@@ -14,7 +14,7 @@ from svcnode.cli.output import show
 from svcnode.config import find_file, load
 from svcnode.core.errors import InvalidValueError, RegistryError
 from svcnode.core.text import join_first, sanitize
-from svcnode.sharing.check import Level, check_configuration, check_registry
+from svcnode.sharing.check import FindingLevel, check_configuration, check_registry
 from svcnode.sharing.client import forget_replica, read_nodes
 from svcnode.sharing.format import KeyKind, node_root, parse_key, replica_of
 from svcnode.sharing.rules import observers
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from svcnode.config.sharing import RegistrySettings
-    from svcnode.sharing.check import Finding
+    from svcnode.sharing.check import RegistryFinding
     from svcnode.sharing.etcd import EtcdClient
     from svcnode.sharing.view import RegistryView, SharedService
 
@@ -91,8 +91,8 @@ async def _check(etcd: EtcdClient, settings: RegistrySettings, arguments: argpar
     return int(_has_failed(findings))
 
 
-def _has_failed(findings: Sequence[Finding]) -> bool:
-    return any(finding.level is Level.FAILED for finding in findings)
+def _has_failed(findings: Sequence[RegistryFinding]) -> bool:
+    return any(finding.level is FindingLevel.FAILED for finding in findings)
 
 
 # ---- show

@@ -12,7 +12,7 @@ toml_lines.py  finds the line of a key, for error messages
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from svcnode.config.settings import (
     ControlSettings,
@@ -22,7 +22,9 @@ from svcnode.config.settings import (
     Settings,
     TlsSettings,
     control_from,
+    history_from,
     notify_from,
+    notify_settings,
     settings_from,
 )
 from svcnode.config.sources import NamedProbe, Override, Source
@@ -45,6 +47,8 @@ __all__ = [
     "ServiceSettings",
     "Settings",
     "TlsSettings",
+    "embedded_history",
+    "embedded_notify",
     "find_file",
     "load",
     "load_control",
@@ -103,3 +107,15 @@ def load_registry(file: Path | None, environ: Mapping[str, str], flags: Iterable
 
     source = Source(file, environ, flags)
     return registry_settings_from(validate_keys(source, {"node": None, "sharing": None}), source)
+
+
+def embedded_history(options: Mapping[str, Any]) -> HistorySettings:
+    """The keys of [history], given by an embedding program. Raises `ConfigError`."""
+    source = Source.of_data({"history": dict(options)}, {})
+    return history_from(validate_keys(source, {"history": None}), source)
+
+
+def embedded_notify(options: Mapping[str, Any], environ: Mapping[str, str]) -> NotifySettings:
+    """The keys of [notify], given by an embedding program. Raises `ConfigError`."""
+    source = Source.of_data({"notify": dict(options)}, environ)
+    return notify_settings(validate_keys(source, {"notify": None})["notify"], source)

@@ -43,7 +43,7 @@ def define_registered(
     """
     if "id" in options:
         raise ConfigError("id: the id is in the path; remove this key", key="id", path=(*PATH, "id"))
-    source = Source.of_services([{"id": service_id, **options}], environ)
+    source = Source.of_data({"services": [{"id": service_id, **options}]}, environ)
     validate_value(source.data["services"][0], RegisteredServiceTable, PATH, source)
     service = cast("RegisteredServiceTable", source.data["services"][0])
     with source.error_context(*PATH, "id"):

@@ -24,6 +24,7 @@ from svcnode.core.model import (
     validate_service_id,
     validate_single_line,
     validate_text,
+    validate_token,
     validate_version,
 )
 from svcnode.core.redaction import register_secret
@@ -67,13 +68,11 @@ RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge
 PUSH_SEGMENT = "push"  # a prefix must not use it if pushes are received
 DEFAULT_GROUP_WAIT, DEFAULT_RESOLVE_DELAY = "5s", "5m"
 DEFAULT_REPEAT_INTERVAL, MIN_REPEAT_INTERVAL_S, MAX_REPEAT_INTERVAL_S = "0s", 60.0, 30 * 86_400.0  # 0s: no reminders
-MIN_TOKEN_CHARS = 16  # a shorter token can be guessed
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"
 CONTROL_SOCKET, CONTROL_STORE = "control.sock", "control.db"
 MAX_SOCKET_PATH_BYTES = 107  # of the operating system
-TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
 _POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
 _OBSERVER_KEYS = ("observers", "checked_by")  # which replicas of a shared node check a service
@@ -190,7 +189,7 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         store_path=store_path,
         history=_history(table.get("history", {}), source, state_folder, identity.node_name),
         control=control,
-        notify=_notify(table["notify"], source) if "notify" in table else None,
+        notify=notify_settings(table["notify"], source) if "notify" in table else None,
         sharing=sharing,
         defaults=defaults,
         log_level=log.get("level", "info"),
@@ -204,8 +203,13 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
 
 def notify_from(table: FileTable, source: Source) -> tuple[Identity, NotifySettings | None]:
     """The identity in messages, and the notification settings; other tables are not read."""
-    notify = _notify(table["notify"], source) if "notify" in table else None
+    notify = notify_settings(table["notify"], source) if "notify" in table else None
     return _identity(table.get("node", {}), source), notify
+
+
+def history_from(table: FileTable, source: Source) -> HistorySettings:
+    """The history, whose path is set; other tables are not read."""
+    return _history(table["history"], source, state_folder=None, node_name="")
 
 
 def control_from(table: FileTable, source: Source) -> ControlSettings | None:
@@ -305,8 +309,7 @@ def _token(value: object, environ: Mapping[str, str]) -> str | None:
     token = interpolate(value, environ)
     if not isinstance(token, str):
         raise InvalidValueError('must be a string, "${NAME}", or { file = "…" }')
-    if not TOKEN_PATTERN.fullmatch(token):
-        raise InvalidValueError(f"must be at least {MIN_TOKEN_CHARS} characters, only letters, digits and -._~+/=")
+    validate_token(token)
     register_secret(token)
     return token
 
@@ -371,7 +374,7 @@ def _group_id(name: str) -> int:
         raise InvalidValueError(f'there is no group "{name}" on this machine') from None
 
 
-def _notify(notify: NotifyTable, source: Source) -> NotifySettings:
+def notify_settings(notify: NotifyTable, source: Source) -> NotifySettings:
     from svcnode.notify.alert import AlertPolicy
     from svcnode.notify.notifier import NotifySettings
 

@@ -82,10 +82,10 @@ class Source:
             self._put_service(service)
 
     @classmethod
-    def of_services(cls, services: list[Any], environ: Mapping[str, str]) -> Source:
-        """Services that do not come from a file."""
+    def of_data(cls, data: dict[str, Any], environ: Mapping[str, str]) -> Source:
+        """Tables that do not come from a file."""
         source = cls(None, {}, ())
-        source.environ, source.data = environ, {"services": services}
+        source.environ, source.data = environ, data
         return source
 
     def value_at(self, path: KeyPath) -> Any:  # noqa: ANN401  any TOML value

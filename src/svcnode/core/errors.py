@@ -15,7 +15,7 @@ SvcnodeError
 │   ├── ServiceNotFoundError    the node has no service with this id
 │   ├── NodeFailedError         the node answered 500
 │   └── UnexpectedResponseError   the response is not one of the interface
-├── ControlError            the node refuses a request to its control socket; `status` and `pointer` say why
+├── ControlError            the control socket or the registry refuses a request; `status` and `pointer` say why
 ├── ControlUnreachableError   the control socket of a node cannot be used
 ├── RegistryError           a request to the shared registry (etcd) failed
 │   ├── RegistryUnreachableError   no endpoint gives a response, or the cluster has no leader

@@ -24,6 +24,8 @@ MAX_THRESHOLD = 1000  # at the default transition interval of 2 s, more than hal
 MAX_INTERVAL_S = 86_400.0  # evidence is valid for three intervals; days later it says little about the service
 MAX_STALE_AFTER_S = 7 * 86_400.0  # more than the default for the longest interval
 # ASCII digits only, as in the patterns of clients.
+MIN_TOKEN_CHARS = 16
+TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 VERSION_PATTERN = re.compile(r"v[0-9]+(\.[0-9]+)*")
 
 
@@ -371,6 +373,12 @@ def validate_single_line(name: str, text: str) -> None:
 def validate_multiline(name: str, text: str) -> None:
     if has_control_chars(text.replace("\n", "").replace("\t", "")):
         raise InvalidValueError(f"{name} must not contain control characters other than line breaks and tabs")
+
+
+def validate_token(token: str) -> None:
+    """An operator token: long enough that it cannot be guessed, and the same text in every header."""
+    if not TOKEN_PATTERN.fullmatch(token):
+        raise InvalidValueError(f"must be at least {MIN_TOKEN_CHARS} characters, only letters, digits and -._~+/=")
 
 
 def validate_version(name: str, version: str) -> None:

@@ -74,6 +74,21 @@ def call_in_thread(function: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
+class LoopStoppedError(Exception):
+    """The event loop that runs a call has stopped."""
+
+
+async def result_of(future: Future[T]) -> T:
+    """Wait for a call on another event loop, or in a thread. Cancelling the wait cancels the call."""
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise LoopStoppedError from None  # the call was cancelled, not the caller
+
+
 def call_with_timeout(function: Callable[[], T], timeout_s: float) -> T:
     """Run a blocking call in a thread and wait for it. Raises TimeoutError.
 

@@ -48,55 +48,79 @@ _FIRST_SEGMENTS = {segments[1] for segments in _ROUTE_SEGMENTS.values() if segme
 _ROOT = split_path("/")
 
 
+def matches(path: bytes) -> bool:
+    """True for every path below an operator path, whether or not it exists."""
+    segments = split_path(path)
+    return segments == _ROOT or (len(segments) > 1 and not segments[0] and segments[1] in _FIRST_SEGMENTS)
+
+
+async def handle(context: OperatorContext, request: Request) -> Response | StreamingResponse:
+    match = _match_route(request.path)
+    if match is None:
+        return _with_same_origin_policy(NOT_FOUND)
+    path, name = match
+    handler = _handlers[path] if path in _handlers else await asyncio.to_thread(_load_handler, path)
+    try:
+        response = await handler(context, request, name)
+    except OverloadedError:
+        response = OVERLOADED
+    return (
+        response._replace(head=_with_same_origin_policy(response.head))
+        if isinstance(response, StreamingResponse)
+        else _with_same_origin_policy(response)
+    )
+
+
+class RequestGuard:
+    """Rejects requests that are not allowed."""
+
+    def __init__(self) -> None:
+        self._has_logged_proxy = False
+
+    def rejection(self, request: Request, auth: OperatorAuth | None) -> Response | None:
+        """Without `auth`, the embedding program restricts access itself."""
+        rejection = None if auth is None else self._check_access(request, auth)
+        if rejection is None and request.method not in METHODS:
+            rejection = METHOD_NOT_ALLOWED
+        return rejection and _with_same_origin_policy(rejection)
+
+    def _check_access(self, request: Request, auth: OperatorAuth) -> Response | None:
+        if auth.is_open and not self._has_logged_proxy:
+            self._log_proxy(request, auth)
+        return auth.rejection(request.headers)
+
+    def _log_proxy(self, request: Request, auth: OperatorAuth) -> None:
+        """Once: a proxy in front of a trusted listener may open it to every client that sends `Host: localhost`."""
+        sign = auth.proxy_sign(request.headers)
+        if sign is None:
+            return
+        self._has_logged_proxy = True
+        log.warning(
+            "operator page on %s: a request seems to come through a proxy (%s). Clients of a proxy that passes Host on "
+            "can read the page without a token; %s, or forward only the interface",
+            auth.address,
+            sign,
+            auth.token_hint,
+            extra={"event": "proxy_on_trusted_listener", "sign": sign},
+        )
+
+
 class OperatorApp:
     """The operator endpoints on one listener."""
 
     def __init__(self, context: OperatorContext, auth: OperatorAuth) -> None:
         self._context = context
         self.auth = auth
-        self._has_logged_proxy = False
+        self._guard = RequestGuard()
 
     def matches(self, path: bytes) -> bool:
-        segments = split_path(path)
-        return segments == _ROOT or (len(segments) > 1 and not segments[0] and segments[1] in _FIRST_SEGMENTS)
+        return matches(path)
 
     def rejection(self, request: Request) -> Response | None:
-        if self.auth.is_open and not self._has_logged_proxy:
-            self._log_proxy(request)
-        rejection = self.auth.rejection(request.headers)
-        if rejection is None and request.method not in METHODS:
-            rejection = METHOD_NOT_ALLOWED
-        return rejection and _with_same_origin_policy(rejection)
-
-    def _log_proxy(self, request: Request) -> None:
-        """Once: a proxy in front of a trusted listener may open it to every client that sends `Host: localhost`."""
-        sign = self.auth.proxy_sign(request.headers)
-        if sign is None:
-            return
-        self._has_logged_proxy = True
-        log.warning(
-            "operator page on %s: a request seems to come through a proxy (%s). Clients of a proxy that passes Host on "
-            "can read the page without a token; set operator_token in [security], or forward only the interface",
-            self.auth.address,
-            sign,
-            extra={"event": "proxy_on_trusted_listener", "sign": sign},
-        )
+        return self._guard.rejection(request, self.auth)
 
     async def handle(self, request: Request) -> Response | StreamingResponse:
-        match = _match_route(request.path)
-        if match is None:
-            return _with_same_origin_policy(NOT_FOUND)
-        path, name = match
-        handler = _handlers[path] if path in _handlers else await asyncio.to_thread(_load_handler, path)
-        try:
-            response = await handler(self._context, request, name)
-        except OverloadedError:
-            response = OVERLOADED
-        return (
-            response._replace(head=_with_same_origin_policy(response.head))
-            if isinstance(response, StreamingResponse)
-            else _with_same_origin_policy(response)
-        )
+        return await handle(self._context, request)
 
 
 def _with_same_origin_policy(response: Response) -> Response:

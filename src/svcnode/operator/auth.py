@@ -1,10 +1,12 @@
 """Access control of the operator endpoints.
 
-If a token is configured, every request needs it. If not, or with trust_loopback = true, requests over loopback and
-Unix sockets need none: a local user can read more than these endpoints show. Three kinds of requests reach a trusted
-listener from elsewhere and need the token, too: those with a proxy header; those whose Host is not this machine
-(DNS rebinding); and those that a browser marks as cross-site. A proxy that adds no header and sets a local Host, or
-passes one on that its client sends, cannot be detected. Requests of its other clients show it; that is logged.
+`serve` decides by the address of the listener; an embedded node by the address of the client, as its server states it.
+If a token is configured, every request needs it. If not, or with trust_loopback = true, requests over loopback need
+none, and neither do those over a Unix socket that `serve` listens on: a local user can read more than these endpoints
+show. Three kinds of requests reach a trusted listener from elsewhere and need the token, too: those with a proxy
+header; those whose Host is not this machine (DNS rebinding); and those that a browser marks as cross-site. A proxy that
+adds no header and sets a local Host, or passes one on that its client sends, cannot be detected. Requests of its other
+clients show it; that is logged.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ TOKEN_NOT_CONFIGURED = error_response(
     403,
     "Access from other hosts needs a token: set operator_token in [security] of the node's configuration",
 )
+TOKEN_NOT_GIVEN = error_response(
+    403,
+    "Access from other hosts, or through a proxy, needs a token: the program of the node can set it in OperatorOptions",
+)
 
 # A host name or an IPv6 address in brackets, with an optional port.
 _HOST = re.compile(
@@ -45,17 +51,18 @@ _SAME_SITE_VALUES = (b"none", b"same-origin")  # address bar or bookmark; our ow
 
 @dataclass(frozen=True, slots=True)
 class OperatorAuth:
-    """The access rules of one listener."""
+    """The access rules of one listener, or of one client of an embedded node."""
 
-    address: Address
+    address: Address  # of the listener; in an embedded node, the host of the client and the port of the listener
     token: str | None = field(repr=False)
     trusts_loopback: bool
+    is_embedded: bool = False
 
     def rejection(self, headers: Mapping[bytes, bytes]) -> Response | None:
         if self._is_trusted_local(headers):
             return None
         if self.token is None:
-            return TOKEN_NOT_CONFIGURED
+            return TOKEN_NOT_GIVEN if self.is_embedded else TOKEN_NOT_CONFIGURED
         import hmac  # with OpenSSL's hashes; most nodes have no token
 
         token = _parse_token(headers.get(b"authorization", b""))
@@ -65,6 +72,10 @@ class OperatorAuth:
     def is_open(self) -> bool:
         """Whether local requests need no token."""
         return self.trusts_loopback and is_local_address(self.address)
+
+    @property
+    def token_hint(self) -> str:
+        return "set a token in OperatorOptions" if self.is_embedded else "set operator_token in [security]"
 
     @property
     def log_suffix(self) -> str:

@@ -38,6 +38,7 @@ PREAMBLE = f"retry: {RECONNECT_MS}\n\n".encode()
 HEARTBEAT = b": heartbeat\n\n"
 # Some events are no longer available: the client should load the current state again.
 GAP = b"event: gap\ndata: {}\n\n"
+RECONNECT_AFTER_END_MS = 500
 
 
 class _EventPage(NamedTuple):
@@ -65,7 +66,7 @@ class EventHub:
         return self.stream_count >= MAX_STREAMS
 
     async def stream_to(self, writer: StreamWriter, after: int | None) -> None:
-        """Send events until the task is cancelled or the client is too far behind."""
+        """Send events until the task is cancelled, the client is too far behind, or the server limits the stream."""
         self.stream_count += 1
         self._heartbeat = self._heartbeat or asyncio.get_running_loop().call_later(HEARTBEAT_S, self._send_heartbeats)
         try:
@@ -79,7 +80,13 @@ class EventHub:
     async def _stream_live(self, writer: StreamWriter) -> None:
         overflow = self._live[writer] = asyncio.get_running_loop().create_future()
         try:
-            await overflow
+            async with asyncio.timeout(writer.max_live_s) as limit:
+                await overflow
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            retry_ms = RECONNECT_AFTER_END_MS if writer.max_live_s else RECONNECT_MS
+            writer.write(_end_event(self._history.last_id, retry_ms))
         finally:
             del self._live[writer]
 
@@ -150,6 +157,11 @@ def transition_document(transition: Transition) -> dict[str, Any]:
 def encode_event(transition: Transition) -> bytes:
     data = compact_json(transition_document(transition))
     return f"id: {transition.id}\nevent: transition\ndata: {data}\n\n".encode(errors="replace")
+
+
+def _end_event(last_id: int, retry_ms: int) -> bytes:
+    """The server ends the stream as planned: the client connects again, and misses nothing after this id."""
+    return f"id: {last_id}\nretry: {retry_ms}\nevent: end\ndata: {{}}\n\n".encode()
 
 
 def _make_page(events: Iterable[tuple[int, bytes]]) -> _EventPage:

@@ -30,7 +30,7 @@ from svcnode.stats import DURATION_BUCKETS_S, REPORTED_KIND, ServiceStats
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from svcnode.node import Node
     from svcnode.operator.context import OperatorContext
     from svcnode.sharing.replica import Replica
+    from svcnode.stats import CheckStats
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
 MAX_SERVICES = 2_000  # with their own series, up to fourteen each
@@ -83,29 +84,51 @@ class ServiceSample(NamedTuple):
 def build_registry(context: OperatorContext) -> CollectorRegistry:
     """A registry of our own: the default registry belongs to the embedding program."""
     registry = CollectorRegistry()
-    registry.register(NodeCollector(context))
+    registry.register(NodeCollector(context.node, context.check_stats, context.replica))
+    registry.register(OperatorCollector(context))
     ProcessCollector(registry=registry)
     return registry
 
 
-class NodeCollector(Collector):
-    def __init__(self, context: OperatorContext) -> None:
+class EmbeddedCollector(Collector):
+    """For the registry of an embedding program. It has the metrics of the operator surface while the checks run."""
+
+    def __init__(self, node: Node, check_stats: CheckStats, context: Callable[[], OperatorContext | None]) -> None:
+        self._node_collector = NodeCollector(node, check_stats)
         self._context = context
 
     def collect(self) -> Iterator[Metric]:
-        services = [*self._context.node]
+        yield from self._node_collector.collect()
+        if (context := self._context()) is not None:
+            yield from _surface_metrics(context)
+            yield from _notification_metrics(context)
+
+
+class NodeCollector(Collector):
+    """The node and its services."""
+
+    def __init__(self, node: Node, check_stats: CheckStats, replica: Replica | None = None) -> None:
+        self._node = node
+        self._check_stats = check_stats
+        self._replica = replica
+
+    def collect(self) -> Iterator[Metric]:
+        services = [*self._node]
         yield from self._node_metrics(services)
         yield from _service_counts(services)
         yield from self._service_metrics(services[:MAX_SERVICES])
         yield self._failures_by_code()
         yield self._duration_histogram()
-        yield from self._agent_metrics()
-        yield from self._notification_metrics()
-        if self._context.replica is not None:
-            yield from _sharing_metrics(self._context.replica)
+        yield InfoMetricFamily(
+            "svcnode_build",
+            "Versions of svcnode and Python; always 1.",
+            value={"version": __version__, "python_version": platform.python_version()},
+        )
+        if self._replica is not None:
+            yield from _sharing_metrics(self._replica)
 
     def _node_metrics(self, services: Sequence[tuple[Service, ServiceState]]) -> Iterator[Metric]:
-        node = self._context.node
+        node = self._node
         identity, condition, health = node.identity, node.condition, node.health
         names = {"name": identity.node_name, "version": identity.node_version, "spec_version": identity.spec_version}
         yield InfoMetricFamily("svcnode_node", "Name and versions of the node; always 1.", value=names)
@@ -123,20 +146,20 @@ class NodeCollector(Collector):
             _is_held(node, services),
         )
         yield _counter(
-            "svcnode_node_transitions", "Changes of the health of the node.", self._context.check_stats.node_transitions
+            "svcnode_node_transitions", "Changes of the health of the node.", self._check_stats.node_transitions
         )
 
     def _service_metrics(self, services: Iterable[tuple[Service, ServiceState]]) -> Iterator[Metric]:
-        stats_of = self._context.check_stats.get
+        stats_of = self._check_stats.get
         samples = [
             ServiceSample(service, state, stats)
             for service, state in services
             if (stats := stats_of(service.id)) is not None
         ]
-        yield _service_infos(samples, self._context.replica)
+        yield _service_infos(samples, self._replica)
         yield _service_statuses(samples)
-        yield _service_maintenance(samples, self._context.node)
-        yield from _evidence_ages(samples, self._context.node.now_s())
+        yield _service_maintenance(samples, self._node)
+        yield from _evidence_ages(samples, self._node.now_s())
         yield from _check_metrics(samples)
 
     def _failures_by_code(self) -> Metric:
@@ -144,7 +167,7 @@ class NodeCollector(Collector):
         family = CounterMetricFamily(
             "svcnode_check_failures", "Checks and reports whose outcome was not ready, by reason code.", labels=["code"]
         )
-        for code, count in sorted(self._context.check_stats.failures_by_code.copy().items()):
+        for code, count in sorted(self._check_stats.failures_by_code.copy().items()):
             family.add_metric([code], count)
         return family
 
@@ -152,19 +175,21 @@ class NodeCollector(Collector):
         family = HistogramMetricFamily(
             "svcnode_check_duration_seconds", "Duration of checks, by kind of probe.", labels=["kind"]
         )
-        for kind, durations in dict(self._context.check_stats.durations).items():
+        for kind, durations in dict(self._check_stats.durations).items():
             if kind != REPORTED_KIND:
                 cumulative = accumulate(durations.counts)
                 family.add_metric([kind], [*zip(BUCKET_LABELS, cumulative, strict=True)], durations.sum_s)
         return family
 
-    def _agent_metrics(self) -> Iterator[Metric]:
+
+class OperatorCollector(Collector):
+    """The operator surface of `svcnode serve`, and its configuration."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
         process = self._context.process_stats
-        yield InfoMetricFamily(
-            "svcnode_build",
-            "Versions of svcnode and Python; always 1.",
-            value={"version": __version__, "python_version": platform.python_version()},
-        )
         yield _gauge(
             "svcnode_config_last_reload_successful",
             "0 if the last reload failed; the previous configuration stays active.",
@@ -179,32 +204,38 @@ class NodeCollector(Collector):
         reloads.add_metric(["success"], process.reloads_succeeded)
         reloads.add_metric(["failure"], process.reloads_failed)
         yield reloads
-        yield _gauge(
-            "svcnode_event_loop_lag_seconds",
-            "Longest delay of the event loop in the last one to two minutes.",
-            process.loop_lag_s,
-        )
-        yield _gauge("svcnode_event_streams", "Open /events streams.", self._context.events.stream_count)
-        yield _gauge(
-            "svcnode_history_healthy",
-            "0 while history cannot be written; 1 also if it is disabled.",
-            self._context.history.is_healthy,
-        )
+        yield from _surface_metrics(self._context)
+        yield from _notification_metrics(self._context)
 
-    def _notification_metrics(self) -> Iterator[Metric]:
-        delivery = self._context.notify_status
-        notifications = CounterMetricFamily(
-            "svcnode_notifications", "Notifications, counted per target, by result.", labels=["result"]
-        )
-        notifications.add_metric(["delivered"], delivery.sent)
-        notifications.add_metric(["dropped"], delivery.dropped)
-        yield notifications
-        yield _counter(
-            "svcnode_notification_requests_failed",
-            "Failed attempts to deliver a notification; most are retried.",
-            delivery.failed,
-        )
-        yield _gauge("svcnode_notifications_queue_length", "Notifications not delivered yet.", delivery.queued)
+
+def _surface_metrics(context: OperatorContext) -> Iterator[Metric]:
+    yield _gauge(
+        "svcnode_event_loop_lag_seconds",
+        "Longest delay of the event loop in the last one to two minutes.",
+        context.process_stats.loop_lag_s,
+    )
+    yield _gauge("svcnode_event_streams", "Open /events streams.", context.events.stream_count)
+    yield _gauge(
+        "svcnode_history_healthy",
+        "0 while history cannot be written; 1 also if it is disabled.",
+        context.history.is_healthy,
+    )
+
+
+def _notification_metrics(context: OperatorContext) -> Iterator[Metric]:
+    delivery = context.notify_status
+    notifications = CounterMetricFamily(
+        "svcnode_notifications", "Notifications, counted per target, by result.", labels=["result"]
+    )
+    notifications.add_metric(["delivered"], delivery.sent)
+    notifications.add_metric(["dropped"], delivery.dropped)
+    yield notifications
+    yield _counter(
+        "svcnode_notification_requests_failed",
+        "Failed attempts to deliver a notification; most are retried.",
+        delivery.failed,
+    )
+    yield _gauge("svcnode_notifications_queue_length", "Notifications not delivered yet.", delivery.queued)
 
 
 # ---- the services

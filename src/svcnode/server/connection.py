@@ -26,14 +26,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, assert_never, cast
 
 from svcnode.api import routing
-from svcnode.api.app import StreamingResponse
-from svcnode.api.spec import INTERNAL_ERROR, METHOD_NOT_ALLOWED, Response, error_response
+from svcnode.api.app import StreamingResponse, call_handler
+from svcnode.api.spec import METHOD_NOT_ALLOWED, Response, error_response
 from svcnode.clock import monotonic_s
 from svcnode.server.parser import END_OF_HEAD, ParsedRequest, RequestParser
 from svcnode.server.streams import EventStream
@@ -51,9 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("svcnode.server")
 
 REQUEST_TIMEOUT = error_response(408, "Request timeout: the request was not received completely in time")
-HANDLER_TIMED_OUT = error_response(503, "Timeout: the server did not complete the response in time")
 
-HANDLER_TIMEOUT_S = 30.0
 LARGE_BODY_BYTES = 16 * 1024  # is sent without copying it
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -339,7 +336,7 @@ class Connection(asyncio.Protocol):
             self._enter(Phase.HANDLING)
 
     async def _run_handler(self, app: App, parsed: ParsedRequest) -> None:
-        response = await _call_handler(app, parsed.request)
+        response = await call_handler(partial(app.handle, parsed.request))
         if isinstance(response, StreamingResponse):
             await self._run_stream(response, app, parsed.request)
             self._task = None
@@ -424,13 +421,3 @@ class Connection(asyncio.Protocol):
                 return state.sending
             case _:
                 assert_never(self.phase)
-
-
-async def _call_handler(app: App, request: Request) -> Response | StreamingResponse:
-    """Every failure is a response. The cause goes to the log, not to the client."""
-    try:
-        async with asyncio.timeout(HANDLER_TIMEOUT_S) as deadline:
-            response = await app.handle(request)
-    except Exception as exc:  # noqa: BLE001  as the docstring says
-        response = replace(HANDLER_TIMED_OUT if deadline.expired() else INTERNAL_ERROR, cause=exc)
-    return routing.log_failure(response) if isinstance(response, Response) else response

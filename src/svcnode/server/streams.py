@@ -23,6 +23,8 @@ class EventStream:
         self._writable = asyncio.Event()
         self._writable.set()
 
+    max_live_s = None
+
     @property
     def buffered_bytes(self) -> int:
         return self._transport.get_write_buffer_size()

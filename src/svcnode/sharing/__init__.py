@@ -19,7 +19,11 @@ and without locks. No wall clock is compared: evidence is dated by the revisions
     format    keys and documents, in both directions
     view      the keys as last known
     rules     who observes a service, and the state that follows from what the observers publish
-    replica   joins, watches, publishes, and keeps the node equal to the view
+    services  keeps the services and the states of the node equal to the view and to what this replica defines
+    publisher the keys of this replica: what it has to write, and what it has written
+    replica   joins, watches and publishes
+    client    clients that are no replicas: they register and report services, or read all nodes
+    check     whether the registry can be used, and what a replica would write
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from svcnode.sharing.format import (
     IgnoredKind,
     encode_key,
     node_root,
+    nodes_root,
     replica_owner,
     service_document,
 )
@@ -37,20 +38,20 @@ LONG_HISTORY = 1_000_000  # revisions; a replica writes about one per second
 MAX_NAMES = 10  # in a text
 
 
-class Level(Enum):
+class FindingLevel(Enum):
     OK = "ok"
     NOTE = "note"
     WARNING = "warning"
     FAILED = "failed"
 
 
-class Finding(NamedTuple):
-    level: Level
+class RegistryFinding(NamedTuple):
+    level: FindingLevel
     subject: str
     text: str
 
 
-async def check_registry(etcd: EtcdClient, registry: RegistryAddress, node: str | None) -> list[Finding]:
+async def check_registry(etcd: EtcdClient, registry: RegistryAddress, node: str | None) -> list[RegistryFinding]:
     """The checks up to the first one that fails, because the others would fail with it."""
     members = await _member_statuses(etcd)
     reached = [status for status in members.values() if not isinstance(status, RegistryError)]
@@ -59,15 +60,16 @@ async def check_registry(etcd: EtcdClient, registry: RegistryAddress, node: str 
         return findings
     if len({status.header.cluster_id for status in reached}) > 1:
         text = "the endpoints are members of different clusters; name the members of one"
-        return [*findings, Finding(Level.FAILED, "cluster", text)]
+        return [*findings, RegistryFinding(FindingLevel.FAILED, "cluster", text)]
     try:
         content = await read_nodes(etcd, registry.prefix, node)
     except RegistryError as exc:
         return [*findings, _access_failure("read", exc)]
     if registry.username:
-        findings.append(Finding(Level.OK, "login", f"as {registry.username}"))
+        findings.append(RegistryFinding(FindingLevel.OK, "login", f"as {registry.username}"))
     findings += [_read_finding(content, registry, node), await _write_finding(etcd, registry, node)]
-    return [*findings, *_format_findings(content), *await _history_findings(etcd, registry, reached)]
+    root = nodes_root(registry.prefix) if node is None else node_root(registry.prefix, node)
+    return [*findings, *_format_findings(content), *await _history_findings(etcd, root, reached)]
 
 
 async def _member_statuses(etcd: EtcdClient) -> dict[str, MemberStatus | RegistryError]:
@@ -81,72 +83,75 @@ async def _member_statuses(etcd: EtcdClient) -> dict[str, MemberStatus | Registr
     return dict(zip(map(str, etcd.endpoints), statuses, strict=True))
 
 
-def _member_finding(endpoint: str, status: MemberStatus | RegistryError, *, is_fatal: bool) -> Finding:
+def _member_finding(endpoint: str, status: MemberStatus | RegistryError, *, is_fatal: bool) -> RegistryFinding:
     """A cluster works without some of its members."""
     if isinstance(status, RegistryError):
-        return Finding(Level.FAILED if is_fatal else Level.WARNING, endpoint, str(status).removeprefix(f"{endpoint}: "))
+        return RegistryFinding(
+            FindingLevel.FAILED if is_fatal else FindingLevel.WARNING,
+            endpoint,
+            str(status).removeprefix(f"{endpoint}: "),
+        )
     role = "leader" if status.leader_id == status.header.member_id else "follower"
     text = f"etcd {status.version}, {role if status.leader_id else 'no leader'}, database {_size(status.db_bytes)}"
     if status.errors or not status.leader_id:
-        return Finding(Level.WARNING, endpoint, "; ".join([text, *status.errors]))
-    return Finding(Level.OK, endpoint, text)
+        return RegistryFinding(FindingLevel.WARNING, endpoint, "; ".join([text, *status.errors]))
+    return RegistryFinding(FindingLevel.OK, endpoint, text)
 
 
 def _size(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.0f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
 
 
-def _access_failure(subject: str, exc: RegistryError) -> Finding:
-    return Finding(Level.FAILED, "login" if isinstance(exc, RegistryLoginError) else subject, str(exc))
+def _access_failure(subject: str, exc: RegistryError) -> RegistryFinding:
+    return RegistryFinding(FindingLevel.FAILED, "login" if isinstance(exc, RegistryLoginError) else subject, str(exc))
 
 
-def _read_finding(content: RegistryContent, registry: RegistryAddress, node: str | None) -> Finding:
+def _read_finding(content: RegistryContent, registry: RegistryAddress, node: str | None) -> RegistryFinding:
     if node is not None:
-        return Finding(Level.OK, "read", node_root(registry.prefix, node))
+        return RegistryFinding(FindingLevel.OK, "read", node_root(registry.prefix, node))
     nodes = join_first(sorted(content.nodes), MAX_NAMES) if content.nodes else "none"
-    return Finding(Level.OK, "read", f"{registry.prefix}, nodes: {nodes}")
+    return RegistryFinding(FindingLevel.OK, "read", f"{registry.prefix}, nodes: {nodes}")
 
 
-async def _write_finding(etcd: EtcdClient, registry: RegistryAddress, node: str | None) -> Finding:
+async def _write_finding(etcd: EtcdClient, registry: RegistryAddress, node: str | None) -> RegistryFinding:
     """A transaction whose condition is never true: etcd checks permissions and space, and writes nothing."""
     if node is None:
-        return Finding(Level.NOTE, "write", "not checked: name the node with --node")
+        return RegistryFinding(FindingLevel.NOTE, "write", "not checked: name the node with --node")
     root = node_root(registry.prefix, node)
     keys = [encode_key(root, kind, *["check"] * count) for kind, count in NAME_COUNTS.items()]
     try:
         await etcd.txn([Put(key, b"{}") for key in keys], [Compare(keys[0], MAX_REVISION)])
     except RegistryError as exc:
         return _access_failure("write", exc)
-    return Finding(Level.OK, "write", root)
+    return RegistryFinding(FindingLevel.OK, "write", root)
 
 
-def _format_findings(content: RegistryContent) -> Iterator[Finding]:
+def _format_findings(content: RegistryContent) -> Iterator[RegistryFinding]:
     views = content.nodes.values()
-    yield Finding(Level.OK, "format", f"version {FORMAT_VERSION}, keys: {content.key_count}")
+    yield RegistryFinding(FindingLevel.OK, "format", f"version {FORMAT_VERSION}, keys: {content.key_count}")
     for kind in IgnoredKind:
         keys = sorted(key for view in views for key, ignored in view.ignored.items() if ignored.kind is kind)
         keys += content.foreign_keys if kind is IgnoredKind.UNKNOWN_KEY else []
         if keys:
             text = f"{kind.value}, keys: {len(keys)}, ignored; svcnode registry show lists them"
-            yield Finding(Level.WARNING, "format", text)
+            yield RegistryFinding(FindingLevel.WARNING, "format", text)
 
 
-async def _history_findings(
-    etcd: EtcdClient, registry: RegistryAddress, members: Sequence[MemberStatus]
-) -> list[Finding]:
+async def _history_findings(etcd: EtcdClient, root: str, members: Sequence[MemberStatus]) -> list[RegistryFinding]:
     findings = []
     largest = max(status.db_bytes for status in members)
     if largest > LARGE_DATABASE_BYTES:
         text = f"the database has {_size(largest)}; the default quota is 2 GB, and a full etcd refuses all writes"
-        findings.append(Finding(Level.WARNING, "size", f"{text}; compact and defragment it"))
-    if await _has_long_history(etcd, registry):
+        findings.append(RegistryFinding(FindingLevel.WARNING, "size", f"{text}; compact and defragment it"))
+    if await _has_long_history(etcd, root):
         text = f"more than {LONG_HISTORY:,} revisions are not compacted; start etcd with --auto-compaction-retention=1h"
-        findings.append(Finding(Level.WARNING, "history", text))
+        findings.append(RegistryFinding(FindingLevel.WARNING, "history", text))
     return findings
 
 
-async def _has_long_history(etcd: EtcdClient, registry: RegistryAddress) -> bool:
-    key = node_root(registry.prefix, "check")
+async def _has_long_history(etcd: EtcdClient, root: str) -> bool:
+    """Whether an old revision can still be read."""
+    key = f"{root}check"  # that the user may read; it need not exist
     revision = (await etcd.fence(key)).revision - LONG_HISTORY
     if revision < 1:
         return False
@@ -162,7 +167,7 @@ async def _has_long_history(etcd: EtcdClient, registry: RegistryAddress) -> bool
 
 def check_configuration(
     sharing: SharingSettings, node: str, definitions: Iterable[Definition], view: RegistryView
-) -> Iterator[Finding]:
+) -> Iterator[RegistryFinding]:
     """`view` is that of the node."""
     replica, owner = sharing.replica, replica_owner(sharing.replica)
     documents = {
@@ -170,32 +175,36 @@ def check_configuration(
         for position, definition in enumerate(definitions)
         if definition.options is not None
     }
-    yield Finding(Level.NOTE, "writes", f"of {node}: replicas/{replica}, evidence/{replica}, states/{replica}/…")
+    yield RegistryFinding(
+        FindingLevel.NOTE, "writes", f"of {node}: replicas/{replica}, evidence/{replica}, states/{replica}/…"
+    )
     if documents:
         ids = join_first(list(documents), MAX_NAMES)
-        yield Finding(Level.NOTE, "writes", f"services/…/{owner}, services: {len(documents)}: {ids}")
+        yield RegistryFinding(FindingLevel.NOTE, "writes", f"services/…/{owner}, services: {len(documents)}: {ids}")
     if restricted := [service_id for service_id, document in documents.items() if document.restricted]:
         text = "only replicas that have them in their own file check them, and their probes are not written"
-        yield Finding(Level.NOTE, "restricted", f"{join_first(restricted, MAX_NAMES)}: {text}")
+        yield RegistryFinding(FindingLevel.NOTE, "restricted", f"{join_first(restricted, MAX_NAMES)}: {text}")
     if removed := sorted(view.definitions(owner).keys() - documents.keys()):
         text = (
             "in the registry, and not in this file: removed when this replica joins, unless its control socket has them"
         )
-        yield Finding(Level.NOTE, "writes", f"{join_first(removed, MAX_NAMES)}: {text}")
+        yield RegistryFinding(FindingLevel.NOTE, "writes", f"{join_first(removed, MAX_NAMES)}: {text}")
     yield _replica_finding(sharing, view)
     if not sharing.url:
         text = "others do not know how to reach this replica; set url in [sharing], or an address in [server] listen"
-        yield Finding(Level.WARNING, "url", text)
+        yield RegistryFinding(FindingLevel.WARNING, "url", text)
 
 
-def _replica_finding(sharing: SharingSettings, view: RegistryView) -> Finding:
+def _replica_finding(sharing: SharingSettings, view: RegistryView) -> RegistryFinding:
     live = view.replicas.get(sharing.replica)
     if live is None:
-        return Finding(Level.OK, "replica", f"{sharing.replica} is not live")
+        return RegistryFinding(FindingLevel.OK, "replica", f"{sharing.replica} is not live")
     if live.url == sharing.url:
-        return Finding(Level.OK, "replica", f"{sharing.replica} is live, with the url of this configuration")
+        return RegistryFinding(
+            FindingLevel.OK, "replica", f"{sharing.replica} is live, with the url of this configuration"
+        )
     url = f"the url {live.url}" if live.url else "no url"
     text = (
         f"{sharing.replica} is live, with {url}: another process has this name; set another with replica in [sharing]"
     )
-    return Finding(Level.WARNING, "replica", text)
+    return RegistryFinding(FindingLevel.WARNING, "replica", text)

@@ -57,6 +57,7 @@ TICK_S = 0.5
 COMPARE_INTERVAL_S = 60.0
 WATCH_SILENCE_S = 5.0  # a replica writes every second: a watch that receives nothing for longer is broken
 MAX_OPERATIONS = 100  # per transaction; the default limit of etcd is 128
+MAX_BACKOFF_S = 1.0  # as often as a replica writes; a longer delay after a change of the leader would lose evidence
 LEAVE_TIMEOUT_S = 2.0
 MAX_LISTED = 5  # replicas in a line of the log
 
@@ -184,7 +185,7 @@ class Replica:
             self._start_again(str(restored.exceptions[0]))
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        backoff = Backoff()
+        backoff = Backoff(max_s=MAX_BACKOFF_S)
         while True:
             try:
                 await step()

@@ -41,17 +41,33 @@ def candidates(service: SharedService, replicas: Collection[str]) -> frozenset[s
     return found
 
 
-def observers(service: SharedService, replicas: Collection[str]) -> tuple[str, ...]:
-    """The replicas that observe a service: those that check it, or all that receive its reports.
+class Choice(NamedTuple):
+    """The observers of a service that is checked, and from whom they were chosen."""
 
-    Rendezvous hashing: each service ranks the replicas in its own order. So if a replica leaves, only its services
+    count: int  # how many were wanted
+    candidates: frozenset[str]
+    observers: tuple[str, ...]
+
+
+def observers(service: SharedService, replicas: Collection[str]) -> tuple[str, ...]:
+    """The replicas that observe a service: those that check it, or all that receive its reports."""
+    if service.definition.is_checked:
+        return choose_observers(service, replicas).observers
+    return tuple(sorted(service.owner_replicas.intersection(replicas)))
+
+
+def choose_observers(service: SharedService, replicas: Collection[str], before: Choice | None = None) -> Choice:
+    """Rendezvous hashing: each service ranks the replicas in its own order. So if a replica leaves, only its services
     move, and they move to all others alike.
+
+    The choice from before saves most of the work: as long as these observers are there, only new candidates compete.
     """
-    definition = service.definition
-    if not definition.is_checked:
-        return tuple(sorted(service.owner_replicas.intersection(replicas)))
-    ranked = sorted(candidates(service, replicas), key=lambda replica: (_weight(replica, service.id), replica))
-    return tuple(ranked[: -definition.observers - 1 : -1])
+    count, found = service.definition.observers, candidates(service, replicas)
+    competing = found
+    if before is not None and before.count == count and found.issuperset(before.observers):
+        competing = found - before.candidates | {*before.observers}
+    ranked = sorted(competing, key=lambda replica: (_weight(replica, service.id), replica))
+    return Choice(count, found, tuple(ranked[: -count - 1 : -1]))
 
 
 def _weight(replica: str, service_id: str) -> bytes:

@@ -29,7 +29,14 @@ from svcnode.core.model import MAX_STALE_AFTER_S, Outcome, Policy, ServiceState,
 from svcnode.definition import Definition, define
 from svcnode.probes import make_probe
 from svcnode.sharing.format import replica_of, replica_owner, service_document
-from svcnode.sharing.rules import merged_state, observers, renewal_due_at_s, report_order, service_state
+from svcnode.sharing.rules import (
+    choose_observers,
+    merged_state,
+    observers,
+    renewal_due_at_s,
+    report_order,
+    service_state,
+)
 from svcnode.sharing.view import ObservedState
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ if TYPE_CHECKING:
     from svcnode.node import Node
     from svcnode.probes.base import Probe
     from svcnode.sharing.format import ServiceDocument
-    from svcnode.sharing.rules import MergedState
+    from svcnode.sharing.rules import Choice, MergedState
     from svcnode.sharing.view import RegistryView, SharedService, ViewChanges
 
 CHUNK = 200  # services that are compared or merged at once, on the event loop
@@ -107,6 +114,7 @@ class SharedServices:
         self._own: dict[str, _OwnService] = {}
         self._positions = count()
         self._observers: dict[str, tuple[str, ...]] = {}
+        self._choices: dict[str, Choice] = {}  # of the services that are checked
         self._sources: dict[str, _Source] = {}
         self._source_changes: dict[str, _SourceChange] = {}
         self._checked: dict[str, _Checked] = {}
@@ -376,7 +384,7 @@ class SharedServices:
 
     def _sync_shared(self, shared: SharedService, own: _OwnService | None) -> None:
         service_id, document = shared.id, shared.definition
-        self._observers[service_id] = names = observers(shared, {*self._view.replicas, self._replica})
+        self._observers[service_id] = names = self._choose_observers(shared)
         self._set_source(service_id, _source(document), shared.revision or math.inf, document.valid_s)
         applied = _Applied(document, own, self._replica in names, names != (self._replica,))
         known = self._applied.get(service_id)
@@ -389,6 +397,13 @@ class SharedServices:
         else:
             self._sync_checked(service_id, applied)
         self._applied[service_id] = applied
+
+    def _choose_observers(self, shared: SharedService) -> tuple[str, ...]:
+        replicas = {*self._view.replicas, self._replica}
+        if not shared.definition.is_checked:
+            return observers(shared, replicas)
+        choice = self._choices[shared.id] = choose_observers(shared, replicas, self._choices.get(shared.id))
+        return choice.observers
 
     def _sync_checked(self, service_id: str, applied: _Applied) -> None:
         """This replica checks the service, with its own probe if it has the same one, or if the probe is restricted."""
@@ -482,6 +497,7 @@ class SharedServices:
 
     def _remove(self, service_id: str) -> None:
         self._observers.pop(service_id, None)
+        self._choices.pop(service_id, None)
         self._applied.pop(service_id, None)
         self._sources.pop(service_id, None)
         self._source_changes.pop(service_id, None)
@@ -517,9 +533,10 @@ class SharedServices:
 
     def _decide(self, service_id: str, before: ServiceState, now_s: float) -> ServiceState | None:
         """None: the node keeps its state."""
-        shared, checked = self._shared(service_id), self._checked.get(service_id)
+        checked = self._checked.get(service_id)
         if self._observers.get(service_id) == (self._replica,) and checked is not None:
             return checked.state if checked.has_vote else None
+        shared = self._shared(service_id)
         merged = None if shared is None else self._merged(shared, now_s)
         return None if merged is None else service_state(merged, before, now_s)
 

@@ -15,6 +15,7 @@ from svcnode.core.address import parse_address
 from svcnode.core.errors import ListenError
 from svcnode.node import Node
 from svcnode.operator.context import ProcessStats
+from tests.support.processes import has_ipv6
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -162,6 +163,14 @@ def test_a_socket_is_used_for_its_own_address_only(passed: Callable[..., PassedS
             assert not found.get_inheritable()
         for other in (f"127.0.0.2:{port}", f"127.0.0.1:{port ^ 1}", f"[::1]:{port}", "unix:/run/a.sock"):
             assert sockets.get(parse_address(other, has_tls=False)) is None
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6")
+def test_a_socket_of_ipv6_is_used_for_its_address(passed: Callable[..., PassedSockets]) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as sock:
+        found = passed(sock).get(parse_address(f"[::1]:{sock.getsockname()[1]}", has_tls=False))
+        assert found is not None
+        found.close()
 
 
 def test_a_host_name_is_resolved(passed: Callable[..., PassedSockets]) -> None:

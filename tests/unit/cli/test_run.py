@@ -54,3 +54,9 @@ def test_the_handlers_of_the_program_are_restored(tmp_path: Path) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     assert run(tmp_path, "true") == 0
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_the_command_runs_although_the_registry_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+    registry = ["--registry", "etcd://127.0.0.1:1", "--node", "n"]
+    assert main(["run", *registry, "--service", "job", "--", "sh", "-c", "exit 3"]) == 3
+    assert "the end is not reported" in capsys.readouterr().err

@@ -148,3 +148,20 @@ def test_allow_exec_allows_programs_files_and_secrets(settings: Settings, tmp_pa
         {"url": "redis://127.0.0.1", "password": {"file": f"{tmp_path}/password"}},
     ):
         assert register(with_exec(settings), probe=probe).probe_config is not None
+
+
+# ---- in the registry, without a node
+
+
+def test_a_registration_in_the_registry_has_the_built_in_defaults() -> None:
+    definition = define_registered("web", {"probe": "tcp://a:1", "checked_by": ["host-1"]}, None, ENVIRON)
+    assert definition.options == {"probe": "tcp://a:1", "checked_by": ["host-1"]}
+    assert definition.service.impact is Impact.PARTIAL
+
+
+@pytest.mark.parametrize("probe", ["disk:/", "exec:/bin/true", "redis://:hunter2hunter2@a", "tcp://${SECRET}:1"])
+def test_a_probe_in_the_registry_holds_no_secret_and_reads_no_machine(probe: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        define_registered("web", {"probe": probe}, None, ENVIRON)
+    assert caught.value.path == (*PATH, "probe")
+    assert "hunter2" not in str(caught.value)

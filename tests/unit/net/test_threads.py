@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,14 @@ from svcnode.core.errors import SvcnodeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.net import threads
 from svcnode.net.os_errors import ThreadStartError
-from svcnode.net.threads import DaemonCall, ThreadRefusedError, call_with_timeout, start_thread
+from svcnode.net.threads import (
+    DaemonCall,
+    LoopStoppedError,
+    ThreadRefusedError,
+    call_with_timeout,
+    result_of,
+    start_thread,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,3 +245,33 @@ def test_calls_in_turn_wait_for_the_thread_of_an_earlier_call() -> None:
         assert await waiting == 42
 
     asyncio.run(scenario())
+
+
+# ---- calls on another event loop
+
+
+def test_the_result_of_a_thread_is_awaited() -> None:
+    assert asyncio.run(result_of(threads.call_in_thread(lambda: 42, "question"))) == 42
+
+
+def test_a_call_whose_loop_stops_is_not_the_cancellation_of_its_caller() -> None:
+    async def wait() -> None:
+        cancelled: Future[None] = Future()
+        cancelled.cancel()
+        await result_of(cancelled)
+
+    with pytest.raises(LoopStoppedError):
+        asyncio.run(wait())
+
+
+def test_cancelling_the_caller_cancels_the_call() -> None:
+    async def run() -> bool:
+        call: Future[None] = Future()
+        waiting = asyncio.create_task(result_of(call))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return call.cancelled()
+
+    assert asyncio.run(run())

@@ -67,6 +67,8 @@ class FakeHistory:
 
 
 class FakeWriter:
+    max_live_s: float | None = None
+
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.buffered_bytes = 0
@@ -491,6 +493,35 @@ async def test_a_heartbeat_closes_a_stream_with_too_much_buffered() -> None:
         slow.buffered_bytes = event_hub.MAX_BUFFERED_BYTES + 1
         await asyncio.sleep(event_hub.HEARTBEAT_S + 1)
         assert task.done()
+
+
+@in_virtual_time
+async def test_a_stream_that_the_server_limits_ends_with_the_id_to_continue_from() -> None:
+    async with HubHarness(1, 2) as harness:
+        writer = FakeWriter()
+        writer.max_live_s = 10.0
+        task = asyncio.create_task(harness.hub.stream_to(writer, after=1))
+        await asyncio.sleep(9)
+        harness.history.publish(3)
+        assert not task.done()
+        await asyncio.sleep(2)
+        assert task.done()
+        assert writer.events == [2, 3, 3]
+        assert writer.written[-1].startswith(b"id: 3\n")
+        assert b"event: end" in writer.written[-1]
+
+
+@in_virtual_time
+async def test_a_stream_without_live_events_ends_after_its_replay() -> None:
+    async with HubHarness(1, 2) as harness:
+        writer = FakeWriter()
+        writer.max_live_s = 0.0
+        await harness.hub.stream_to(writer, after=None)
+        assert writer.events == [2]
+        writer.written.clear()
+        await harness.hub.stream_to(writer, after=0)
+        assert writer.events == [1, 2, 2]
+        assert b"event: end" in writer.written[-1]
 
 
 @in_virtual_time

@@ -21,7 +21,7 @@ from svcnode.core.model import Maintenance
 from svcnode.notify import NotifyStatus
 from svcnode.operator import metrics
 from svcnode.operator.context import OperatorContext, ProcessStats
-from svcnode.operator.metrics import NodeCollector, build_registry
+from svcnode.operator.metrics import build_registry
 from svcnode.operator.single_flight import SingleFlight
 from svcnode.stats import MAX_CUSTOM_CODES, CheckStats
 from svcnode.version import __version__
@@ -60,7 +60,7 @@ class MetricsHarness:
         """The series that have these labels, by one more label."""
         return {
             sample.labels[label]: sample.value
-            for family in NodeCollector(self.context).collect()
+            for family in build_registry(self.context).collect()
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         }

@@ -93,10 +93,10 @@ def test_a_node_is_starting_until_it_knows_the_services_of_the_others(simulation
     simulation.etcd.stop()
     (a,) = start(simulation, {"a": services("a1")})
     assert a.statuses() == {"a1": UP}
-    assert a.node.health is Health.PARTIAL
+    assert a.health() is Health.PARTIAL
     simulation.etcd.start()
     simulation.run_for(10)
-    assert a.node.health is Health.HEALTHY
+    assert a.health() is Health.HEALTHY
     assert not a.replica.problem
 
 
@@ -238,7 +238,7 @@ def test_a_replica_that_is_cut_off_says_nothing_old_and_returns(
     assert {b.statuses()[id_] for id_ in by_a} == {INITIALIZING}
     assert {a.statuses()[id_] for id_ in by_a} == {DOWN}
     assert a.checked() == (set(ids) if "requests" in directions else by_a)  # what b publishes still arrives
-    b.client.mend()
+    b.client.reconnect()
     simulation.run_for(20)
     assert a.statuses() == b.statuses()
     assert (a.checked(), b.checked()) == (by_a, set(ids) - by_a)
@@ -313,7 +313,7 @@ def test_a_restore_that_was_not_noticed_is_corrected_by_the_next_range(simulatio
     simulation.etcd.start(snapshot)
     for number in range(100):  # beyond the revision that b knows
         simulation.write(Put("/other", str(number).encode()))
-    b.client.mend()
+    b.client.reconnect()
     simulation.run_for(30)
     assert [service.name for service, _ in b.node] == ["a1"]
     assert b.statuses() == {"a1": UP}
@@ -325,7 +325,7 @@ def test_a_compaction_leads_to_a_new_range(simulation: Simulation) -> None:
     a.add("a2", **checked("a2"))
     simulation.run_for(8)
     simulation.etcd.compact()
-    b.client.responses.mend(keeps=False)
+    b.client.responses.reconnect(keeps=False)
     simulation.run_for(15)
     assert b.statuses() == {"a1": UP, "a2": UP}
 
@@ -348,13 +348,31 @@ def test_a_registry_that_refuses_is_a_problem_and_no_end(simulation: Simulation,
         assert set(process.statuses().values()) == {UP}
 
 
+def test_each_kind_of_problem_is_logged_once_until_there_is_none(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(simulation, {"a": services("a1")})
+    caplog.set_level("INFO")
+    for _ in range(2):
+        caplog.clear()
+        simulation.etcd.stop()
+        simulation.run_for(5)
+        simulation.etcd.is_full = True
+        simulation.etcd.start()
+        simulation.run_for(5)
+        simulation.etcd.is_full = False
+        simulation.run_for(5)
+        events = [record.__dict__.get("event") for record in caplog.records if record.name == "svcnode.sharing"]
+        assert events == ["registry_problem", "registry_problem", "registry_recovered"]
+
+
 def test_one_failed_renewal_does_not_lose_the_lease(simulation: Simulation) -> None:
     (a,) = start(simulation, {"a": services("a1")})
     revision = simulation.etcd.kvs[f"{ROOT}replicas/a"].mod_revision
     for _ in range(6):
         a.client.requests.is_cut = True
         simulation.run_for(4)
-        a.client.requests.mend(keeps=False)
+        a.client.requests.reconnect(keeps=False)
         simulation.run_for(4.5)
     assert simulation.etcd.kvs[f"{ROOT}replicas/a"].mod_revision == revision
 
@@ -396,16 +414,16 @@ def test_an_issue_of_one_replica_is_an_issue_of_all(simulation: Simulation) -> N
     a.call(lambda: a.node.set_issue(long_text))
     simulation.run_for(SETTLE_S)
     (b,) = start(simulation, {"b": {}})
-    assert b.node.health is Health.UNHEALTHY
-    first, second = b.node.condition.issues
+    assert b.health() is Health.UNHEALTHY
+    first, second = b.issues()
     assert (first, long_text in second) == ("disk: full (a)", True)
     b.call(lambda: b.node.set_issue("net"))
     simulation.run_for(1)
-    assert a.node.condition.issues == ("disk: full", long_text, "net (b)")
+    assert a.issues() == ("disk: full", long_text, "net (b)")
     a.call(a.node.clear_issue)
     b.call(lambda: b.node.clear_issue("net"))
     simulation.run_for(1)
-    assert a.node.condition.issues == b.node.condition.issues == ()
+    assert a.issues() == b.issues() == ()
     assert not keys(simulation, KeyKind.ISSUES)
 
 

@@ -16,6 +16,7 @@ from svcnode.sharing.format import KeyKind, ReportDocument, service_document
 from svcnode.sharing.rules import (
     MergedState,
     candidates,
+    choose_observers,
     majority,
     merged_state,
     newest_report,
@@ -65,6 +66,15 @@ def test_a_replica_that_leaves_moves_only_its_own_services(replicas: set[str], c
         each = service(f"service-{number}", observers=count)
         before, after = observers(each, replicas), observers(each, replicas - {leaving})
         assert [name for name in before if name != leaving] == list(after[: len(before) - (leaving in before)])
+
+
+@given(st.lists(st.tuples(replica_sets, st.integers(1, 3)), min_size=2, max_size=5))
+def test_a_choice_does_not_depend_on_the_choices_before(steps: list[tuple[set[str], int]]) -> None:
+    choice = None
+    for replicas, count in steps:
+        each = service(observers=count)
+        choice = choose_observers(each, replicas, choice)
+        assert choice.observers == observers(each, replicas)
 
 
 def test_services_are_spread_evenly_also_after_a_replica_has_left() -> None:

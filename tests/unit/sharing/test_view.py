@@ -290,6 +290,18 @@ replicas, ids, owners = st.sampled_from(REPLICAS), st.sampled_from(IDS), st.samp
 ages_s = st.floats(0, 100)
 
 
+def test_after_a_restore_old_evidence_does_not_renew_old_states(keys: RegistryKeys) -> None:
+    keys.publish("a", "db", Status.UP)
+    snapshot = keys.range()
+    keys.publish("a", "db", Status.DOWN)
+    keys.renew("a")
+    view = view_of(keys)
+    view.replace_all(snapshot)
+    observed = view.observed("a", "db")
+    assert observed is not None
+    assert (observed.status, observed.evidence_at_s) == (Status.UP, exact(keys.revision - 3))
+
+
 class ViewMachine(RuleBasedStateMachine):
     """One view receives events, one receives ranges, one both; a fresh one receives the last range."""
 
@@ -367,8 +379,9 @@ class ViewMachine(RuleBasedStateMachine):
         for mine, known in zip(
             other.observed_by_all(service_id), self.by_events.observed_by_all(service_id), strict=True
         ):
-            undated = {"evidence_at_s": None, "known_at_s": None}
-            assert mine._replace(**undated) == known._replace(**undated)
+            assert mine._replace(evidence_at_s=None, known_at_s=None) == known._replace(
+                evidence_at_s=None, known_at_s=None
+            )
             assert mine.evidence_at_s is not None
             assert known.evidence_at_s is not None
             assert mine.evidence_at_s <= known.evidence_at_s < self.keys.revision

@@ -31,18 +31,22 @@ let behindSince = 0;
 
 let source = null;
 let wasInterrupted = false;
+let isEnded = false; // the server has ended the stream as planned, and the browser connects again
 
 function openEventStream() {
   source?.close();
   connectAttemptedAt = Date.now();
   source = new EventSource(`events?after=${connection.lastEventId}`);
   source.onopen = () => {
+    isEnded = false;
     connection.isStreaming = true;
     paintNode();
     if (wasInterrupted) sync(); // the node may be another process, or events may be lost
     wasInterrupted = false;
   };
+  source.addEventListener("end", () => (isEnded = true));
   source.onerror = () => {
+    if (isEnded) return void (isEnded = false); // an error that follows is one
     Object.assign(connection, { isStreaming: false, isFailing: true });
     wasInterrupted = true;
     paintNode();

@@ -73,7 +73,7 @@ def decision_texts(details: ParsedDetails) -> Iterator[str]:
     elif details.code == ReasonCode.OBSERVERS_DISAGREE:
         votes = Counter(each.status.value for each in details.observed if _is_current(each, details))
         results = ", ".join(f"{number} of {count} observed {status}" for status, number in votes.items())
-        yield f"At least {needed} of {count} must observe the same status, and {results}. So the service is Initializing."
+        yield f"At least {needed} of {count} must observe the same status, and {results}. So it is Initializing."
     elif count > 1 and details.kind != "reported":
         yield f"The status that at least {needed} of {count} observe is the status of the service."
 

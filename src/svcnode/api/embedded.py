@@ -1,0 +1,148 @@
+"""The operator endpoints inside another program: their options, and their contract with `asgi` and `wsgi`.
+
+The server of the program has an event loop or threads of its own; the operator endpoints run on the event loop of the
+checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import quote
+
+from svcnode.api.app import RETAINED_HEADERS
+from svcnode.api.spec import make_response, parse_prefixes
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import require_str, validate_token
+from svcnode.core.redaction import register_secret
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from svcnode.api.spec import Request, Response
+    from svcnode.node import Node
+
+_IMPLEMENTATION = "svcnode.embed"  # a layer above this one, and loaded only with `operator`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorOptions:
+    """Where the operator endpoints of an embedded node are, and who may use them.
+
+    Without a token: only clients on this machine that connect to the server of the program directly. With one: every
+    client that sends it; `trust_loopback` lets clients on this machine in without it. With `unrestricted`, every
+    request that reaches the application is answered: the program itself restricts access.
+
+    Under WSGI, a response to `/events` has the events so far and ends, and the client asks again. A server with enough
+    threads can keep `wsgi_streams` of them open.
+    """
+
+    path: str = "/"  # below the mount point
+    token: str | None = field(default=None, repr=False)
+    trust_loopback: bool | None = None  # None: without a token
+    unrestricted: bool = False
+    wsgi_streams: int = 0  # event streams that may be open at a time under WSGI, where each occupies a thread
+
+    def __post_init__(self) -> None:
+        require_str("path", self.path)
+        try:
+            parse_prefixes(self.path)
+        except InvalidValueError:
+            raise InvalidValueError(f'path: must be a path such as "/status", not "{self.path}"') from None
+        if self.token is not None:
+            _check_token(self.token)
+        if self.unrestricted and (self.token is not None or self.trust_loopback is not None):
+            raise InvalidValueError("unrestricted: answers every request; remove token and trust_loopback, or this")
+        if self.trust_loopback is False and self.token is None:
+            raise InvalidValueError("trust_loopback: is False without a token, so no request is allowed; add a token")
+
+        if self.wsgi_streams < 0:
+            raise InvalidValueError(f"wsgi_streams: must be a number from 0, not {self.wsgi_streams!r}")
+
+    @property
+    def prefix(self) -> str:
+        """The path without a slash at its end."""
+        return parse_prefixes(self.path)[0]
+
+    @property
+    def trusts_loopback(self) -> bool:
+        return self.token is None if self.trust_loopback is None else self.trust_loopback
+
+
+def _check_token(token: str) -> None:
+    require_str("token", token)
+    try:
+        validate_token(token)
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"token: {exc}") from None
+    register_secret(token)
+
+
+class ConnectionInfo(NamedTuple):
+    """Both ends of a connection, as the server of the program states them."""
+
+    client_host: str  # empty if it is not known, as with a Unix socket
+    uses_tls: bool
+    server_port: int  # 0 if it is not known
+    http_version: str  # of the request, such as "1.1"
+
+
+class EmbeddedStream(Protocol):
+    """The body of a response of unknown length, to be read on one loop or in one thread."""
+
+    head: Response
+
+    def chunks(self) -> AsyncIterator[bytes]: ...
+
+    def blocking_chunks(self) -> Iterator[bytes]: ...
+
+    def close(self) -> None:
+        """The client has disconnected, or the body is complete. May be called from any thread, and more than once."""
+
+
+class EmbeddedApp(Protocol):
+    @property
+    def root(self) -> bytes:
+        """The path of the page without the slash at its end, which relative links need."""
+
+    def matches(self, path: bytes) -> bool: ...
+
+    def rejection(self, request: Request, connection: ConnectionInfo) -> Response | None:
+        """The response to a request that is not allowed; None if it is allowed."""
+
+    async def handle(self, request: Request) -> Response | EmbeddedStream: ...
+
+    def handle_blocking(self, request: Request, *, is_multithread: bool) -> Response | EmbeddedStream:
+        """As `handle`, in a thread of the server, which may have others."""
+
+
+def load_operator_app(
+    node: Node, operator: bool | OperatorOptions, prefixes: tuple[str, ...], *, has_fallback: bool
+) -> EmbeddedApp | None:
+    if operator is False:
+        return None
+    options = OperatorOptions() if operator is True else operator
+    if not isinstance(options, OperatorOptions):
+        raise InvalidValueError(f"operator must be True, False or OperatorOptions(…), not {type(operator).__name__}")
+    if has_fallback and not options.prefix:
+        raise InvalidValueError(
+            'the operator page and the fallback application are both at "/"; '
+            'give the page a path: operator=OperatorOptions(path="/status")'
+        )
+    app: EmbeddedApp = import_module(_IMPLEMENTATION).operator_app(node, options, prefixes)
+    return app
+
+
+def slash_redirect(path: str) -> Response:
+    """To the same path with a slash at its end. Relative: a proxy may have another path in front of it."""
+    return make_response(307, b"", ("Location", f"./{quote(path.rpartition('/')[2], safe='')}/"))
+
+
+def retained_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The headers that the application reads, as a request has them."""
+    retained: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in RETAINED_HEADERS:
+            retained[name] = b"%s, %s" % (retained[name], value) if name in retained else value
+    return retained

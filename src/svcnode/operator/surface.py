@@ -1,0 +1,79 @@
+"""OperatorSurface: records what operators see of a node. `svcnode serve` and embedded nodes use the same."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from svcnode.history import History
+from svcnode.notify import NotifyStatus
+from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
+from svcnode.operator.event_hub import EventHub
+from svcnode.operator.single_flight import SingleFlight
+from svcnode.stats import CheckStats
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from svcnode.node import Node
+    from svcnode.notify.notifier import Notifier, NotifySettings
+    from svcnode.sharing.replica import Replica
+
+
+class OperatorSurface:
+    """Counts checks from its creation on. History and notifications run while the blocks of its methods run."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.check_stats = CheckStats(node)
+        self.process_stats = ProcessStats(time.time(), node.now_s())
+        self._notify_status = NotifyStatus()
+        self._notifier: Notifier | None = None
+        self.context: OperatorContext  # while `recording`
+
+    @asynccontextmanager
+    async def recording(
+        self, path: Path | None, *, max_age_s: float, max_bytes: int, replica: Replica | None = None
+    ) -> AsyncIterator[OperatorContext]:
+        """Record the history, without a path in memory only."""
+        async with History(self._node, path, max_age_s=max_age_s, max_bytes=max_bytes) as history:
+            self.context = OperatorContext(
+                node=self._node,
+                check_stats=self.check_stats,
+                history=history,
+                events=EventHub(history),
+                process_stats=self.process_stats,
+                notify_status=self._notify_status,
+                single_flight=SingleFlight(),
+                history_single_flight=SingleFlight(),
+                replica=replica,
+            )
+            yield self.context
+
+    @asynccontextmanager
+    async def notifying(self, settings: NotifySettings | None) -> AsyncIterator[None]:
+        """Send notifications while `recording`, and measure the delay of the event loop."""
+        async with AsyncExitStack() as self._notifier_stack:
+            try:
+                await self.apply_notify(settings)
+                with LoopLagMeter(self.process_stats).running():
+                    yield
+            finally:
+                self._notifier = None
+
+    async def apply_notify(self, settings: NotifySettings | None) -> None:
+        """Apply new settings while `notifying`."""
+        if self._notifier is not None:
+            self._notifier.apply(settings)
+        elif settings is not None:
+            from svcnode.notify.notifier import Notifier
+
+            notifier = Notifier(self._node, settings, self._notify_status, storage=self.context.history)
+            self._notifier = await self._notifier_stack.enter_async_context(notifier)
+
+    def flush_notifications(self) -> None:
+        """Send the pending changes, and notify of no further ones: a planned stop is not notified."""
+        if self._notifier is not None:
+            self._notifier.flush()
