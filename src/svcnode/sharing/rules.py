@@ -42,9 +42,9 @@ def candidates(service: SharedService, replicas: Collection[str]) -> frozenset[s
 
 
 class Choice(NamedTuple):
-    """The observers of a service that is checked, and from whom they were chosen."""
+    """The observers of a service that is checked, and the candidates for it."""
 
-    count: int  # how many were wanted
+    wanted: int  # the number of observers, if there are enough candidates
     candidates: frozenset[str]
     observers: tuple[str, ...]
 
@@ -64,7 +64,7 @@ def choose_observers(service: SharedService, replicas: Collection[str], before: 
     """
     count, found = service.definition.observers, candidates(service, replicas)
     competing = found
-    if before is not None and before.count == count and found.issuperset(before.observers):
+    if before is not None and before.wanted == count and found.issuperset(before.observers):
         competing = found - before.candidates | {*before.observers}
     ranked = sorted(competing, key=lambda replica: (_weight(replica, service.id), replica))
     return Choice(count, found, tuple(ranked[: -count - 1 : -1]))
