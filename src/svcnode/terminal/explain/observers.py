@@ -80,7 +80,9 @@ def decision_texts(details: ParsedDetails) -> Iterator[str]:
 
 def decision_outlook_texts(details: ParsedDetails) -> Iterator[str]:
     needed, count = _majority(details), len(details.checked_by or ())
-    if details.code in _LOST:
+    if not count:
+        yield "A live replica that can check it."
+    elif details.code in _LOST:
         yield "Newer evidence of the replicas."
     elif details.kind == "reported":
         yield "A report of another status."
