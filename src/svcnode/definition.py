@@ -66,6 +66,7 @@ class CheckOptions(TimingOptions, total=False):
 
     name: str
     description: str
+    group: str
     impact: Impact | str
     maintenance_impact: Impact | str | None
 
@@ -91,6 +92,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     *,
     name: str | None = None,
     description: str = "",
+    group: str = "",
     impact: Impact | str = Impact.PARTIAL,
     maintenance_impact: Impact | str | None = None,
     probe: Probe | str | Mapping[str, Any] | None = None,
@@ -116,6 +118,7 @@ def define(  # noqa: PLR0913  each is a key of the table
         impact=_impact("impact", impact),
         maintenance_impact=None if maintenance_impact is None else _impact("maintenance_impact", maintenance_impact),
         policy=policy,
+        group=group,
     )
     return Definition(service, probe_config)
 

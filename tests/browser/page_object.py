@@ -61,12 +61,23 @@ class NodePage:
     def cell(self, service_id: str, column: int) -> Locator:
         return self.row(service_id).locator(":scope > *").nth(column)
 
+    def group(self, name: str) -> Locator:
+        """The heading of a group."""
+        return self.page.locator(f"tr.group[data-group={json.dumps(name, ensure_ascii=False)}]")
+
     def panel(self, service_id: str) -> Locator:
         return self.row(service_id).locator("xpath=following-sibling::tr[1]").locator(".panel")
 
     @property
     def service_ids(self) -> list[str]:
         found: list[str] = self.page.eval_on_selector_all(".chunk tr[data-id]", "rows => rows.map(r => r.dataset.id)")
+        return found
+
+    @property
+    def rows(self) -> list[str]:
+        """The ids of the services, and the names of the groups between them."""
+        read = "rows => rows.map(row => row.dataset.id ?? row.dataset.group)"
+        found: list[str] = self.page.eval_on_selector_all(".chunk tr:not(.expanded)", read)
         return found
 
     def bars(self, service_id: str) -> Locator:

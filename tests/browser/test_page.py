@@ -525,6 +525,104 @@ def test_arrow_keys_move_between_bars(steady_agent: Agent, open_page: OpenPage) 
     expect(node_page.tooltip).to_be_hidden()
 
 
+# ---- groups
+
+
+def grouped_services(status_of_a: str = "Up", names: tuple[str, ...] = ("a", "b")) -> str:
+    payments = (
+        service(f"pay/{name}", name=f"host {name}", group="payments", status=status_of_a if name == "a" else "Up")
+        for name in names
+    )
+    search = service("find/a", group="search", status="Initializing")
+    return HEAD + "".join(payments) + search + service("db", status="Up")
+
+
+GROUPED = ["db", "search", "find/a", "payments", "pay/a", "pay/b"]
+
+
+def test_groups_have_headings_with_counts_that_follow_the_node(tmp_path: Path, open_page: OpenPage) -> None:
+    with Agent(tmp_path, config=grouped_services()) as agent:
+        agent.wait_until(lambda: agent.statuses()["find/a"] == "Initializing")
+        node_page = open_page(url_of(agent))
+        payments = node_page.group("payments")
+        assert node_page.rows == GROUPED
+        expect(payments).to_contain_text("2 Up")
+        expect(payments.get_by_text("0 Down")).to_be_hidden()
+
+        agent.reload(grouped_services("Down"))
+        expect(payments.get_by_text("1 Down")).to_be_visible()
+        expect(payments).to_contain_text("1 Up")
+        expect(node_page.page.locator(".chunk tr.group").first).to_have_attribute("data-group", "payments")
+
+        agent.reload(grouped_services("Down", ("a", "b", "c")))
+        expect(payments).to_contain_text("2 Up")
+        assert node_page.rows == ["db", "payments", "pay/a", "pay/b", "pay/c", "search", "find/a"]
+
+
+def test_groups_collapse_one_by_one_and_together_until_a_filter_shows_all_matches(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    with Agent(tmp_path, config=grouped_services()) as agent:
+        agent.wait_until(lambda: agent.statuses()["find/a"] == "Initializing")
+        node_page = open_page(url_of(agent))
+        button = node_page.group("payments").get_by_role("button")
+        button.click()
+        expect(button).to_have_attribute("aria-expanded", "false")
+        assert node_page.rows == ["db", "search", "find/a", "payments"]
+
+        agent.reload(grouped_services("Up", ("a", "b", "c")))  # the table is replaced; the view stays
+        expect(node_page.group("payments")).to_contain_text("3 Up")
+        assert node_page.rows == ["db", "search", "find/a", "payments"]
+
+        node_page.page.get_by_role("button", name="Collapse groups").click()
+        assert node_page.rows == ["db", "search", "payments"]
+        assert node_page.page.url.endswith("groups=collapsed")
+
+        node_page.page.locator("#filter").fill("payments")
+        assert node_page.rows == ["payments", "pay/a", "pay/b", "pay/c"]
+        expect(button).to_be_disabled()
+
+        node_page.page.locator("#filter").fill("")
+        node_page.page.get_by_role("button", name="Expand groups").click()
+        expect(button).to_have_attribute("aria-expanded", "true")
+        assert node_page.rows == ["db", "search", "find/a", "payments", "pay/a", "pay/b", "pay/c"]
+
+
+def test_without_groups_nothing_of_them_is_shown(steady_agent: Agent, open_page: OpenPage) -> None:
+    node_page = open_page(url_of(steady_agent))
+    expect(node_page.page.locator("#toggle-groups")).to_be_hidden()
+    expect(node_page.page.locator("tr.group")).to_have_count(0)
+
+
+def test_nodes_of_a_fleet_appear_in_the_group_of_their_node(tmp_path: Path, open_page: OpenPage) -> None:
+    nodes = tmp_path / "nodes.txt"
+    nodes.write_text("127.0.0.1:1 ledger\n127.0.0.1:2 ledger\n127.0.0.1:3 search\n")
+    fleet = f'[fleet]\nfile = "{nodes}"\nrefresh_interval = "1s"\nfall = 1\n'
+    with Agent(tmp_path, config=HEAD + fleet) as agent:
+        agent.wait_until(lambda: list(agent.statuses().values()).count("Down") == 3)
+        node_page = open_page(url_of(agent))
+        expect(node_page.group("ledger")).to_contain_text("2 Down")
+        assert node_page.rows == [
+            *("fleet", "ledger", "ledger/127.0.0.1:1", "ledger/127.0.0.1:2"),
+            *("search", "search/127.0.0.1:3"),
+        ]
+        nodes.write_text("127.0.0.1:2 ledger\n127.0.0.1:3 search\n127.0.0.1:4 cart\n")
+        expect(node_page.group("cart")).to_contain_text("1 Down")
+        expect(node_page.group("ledger")).to_contain_text("1 Down")
+        expect(node_page.row("ledger/127.0.0.1:1")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_groups_fit_the_viewport_without_javascript_too(width: int, tmp_path: Path, open_page: OpenPage) -> None:
+    with Agent(tmp_path, config=grouped_services() + service("long", group="g" * 80, status="Down")) as agent:
+        agent.wait_until(lambda: agent.statuses()["long"] == "Down")
+        for has_script in (True, False):
+            viewport = {"width": width, "height": 900}
+            node_page = open_page(url_of(agent), java_script_enabled=has_script, viewport=viewport)
+            expect(node_page.group("g" * 80)).to_contain_text("1 Down")
+            assert not node_page.overflows_viewport
+
+
 # ---- the expanded row
 
 

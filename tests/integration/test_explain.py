@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -105,7 +106,26 @@ def test_a_stopped_server(agent_with_faults: Agent) -> None:
     assert "(fall = 3)" in text
     assert "(rise = 2)" in text
     assert re.search(r" 127\.0\.0\.1:\d+\. ", text)
-    assert re.search(r"svcnode probe redis://127\.0\.0\.1:\d+ --timeout 5s", text)
+    assert re.search(r"svcnode probe --service stopped --config /\S+/svcnode.toml\n", text)
+
+
+def test_the_recommended_command_fails_as_the_node_does(tmp_path: Path) -> None:
+    """Without the options and the secret of the configuration, the same URL would be ready."""
+    options = 'json = { "/status" = "ok" }, bearer = "${API_TOKEN}"'
+    environ = {"PATH": os.environ["PATH"], "API_TOKEN": "a-secret-of-the-node"}
+    with HttpBackend(http_response(200, b'{"status": "bad"}')) as backend:
+        service = f'[[services]]\nid = "api"\nprobe = {{ url = "http://{backend.address}/ready", {options} }}\n'
+        with Agent(tmp_path, config=config(service), environ=environ) as agent:
+            agent.wait_until(lambda: agent.statuses() == {"api": "Down"})
+            _, text = explanation_of(agent, "api")
+        command = text.rpartition("on the node's machine: svcnode ")[2].strip()
+        run = [sys.executable, "-m", "svcnode", *shlex.split(command)]
+        done = subprocess.run(run, env=environ, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False)
+        assert done.returncode == 2
+        assert "a-secret-of-the-node" not in done.stdout
+        assert "a-secret-of-the-node" in str(backend.last_request)
+        without = [sys.executable, "-m", "svcnode", "probe", f"http://{backend.address}/ready"]
+        assert subprocess.run(without, capture_output=True, timeout=WAIT_TIMEOUT_S, check=False).returncode == 0
 
 
 def test_a_wrong_password(agent_with_faults: Agent) -> None:

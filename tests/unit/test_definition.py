@@ -31,7 +31,8 @@ class UnusedProbe(Probe):
 
 def test_an_id_is_enough() -> None:
     service = define("db-1").service
-    assert (service.id, service.name, service.description, service.impact) == ("db-1", "db-1", "", Impact.PARTIAL)
+    assert (service.id, service.name, service.description, service.group) == ("db-1", "db-1", "", "")
+    assert service.impact is Impact.PARTIAL
 
 
 def test_an_empty_name_is_a_name() -> None:

@@ -1,6 +1,7 @@
 """The agent behind `svcnode serve`: the only package that connects all others.
 
 control.py      the control socket and pushes
+fleet.py        the nodes of a fleet as services of the node
 listeners.py    binds the addresses and mounts the operator surface
 services.py     applies the configured services to the node and logs changes
 maintenance.py  maintenance by the schedule in the configuration
@@ -32,6 +33,7 @@ from svcnode.agent.files import (
     open_store,
     rename_text,
 )
+from svcnode.agent.fleet import Fleet
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.maintenance import ScheduledMaintenance
 from svcnode.agent.services import ConfiguredServices
@@ -53,6 +55,7 @@ from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from pathlib import Path
 
     from svcnode.agent.services import ConfigDiff
     from svcnode.config import Settings
@@ -109,7 +112,7 @@ class Agent:
         self._signals = Signals(ignore_hangup=ignore_hangup)
         self._manager = ServiceManager(os.environ)
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
-        self._surface = OperatorSurface(self._node)
+        self._surface = OperatorSurface(self._node, self._config_file_of)
         self._watchdog = Watchdog(
             self._node.ping_scheduler, on_alive=self._manager.alive, alive_within_s=self._manager.watchdog_s
         )
@@ -130,12 +133,15 @@ class Agent:
         self._replica = make_replica(self._node, settings)
         registrar = None if self._replica is None else self._replica.services
         self._services = ConfiguredServices(self._node, registrar)
+        self._fleet = Fleet(self._node)
         self._maintenance = ScheduledMaintenance(self._node)
         self._control = ControlSocket(self._node, self._server, settings, self._reload, registrar)
+        self._control.set_found(self._fleet.ids)
         with self._signals.installed():
             try:
                 bound = self._listeners.open(settings)
                 self._services.apply(settings.services)
+                self._fleet.apply(settings.fleet)
                 # After the services: their registration is not a transition to record.
                 log_history_location(settings.history)
                 async with self._surface.recording(**history_options(settings), replica=self._replica) as context:
@@ -155,6 +161,9 @@ class Agent:
                 self._control.stop_listening()
                 self._listeners.close()
                 self._manager.close()
+
+    def _config_file_of(self, service_id: str) -> Path | None:
+        return self._services.file_of(service_id)
 
     async def _prepare_store(self, settings: Settings) -> None:
         """A store that cannot be opened does not stop the node: the check of its service fails."""
@@ -241,6 +250,7 @@ class Agent:
             # An unfinished deployment may leave an empty file, and any node would become healthy with it.
             raise ConfigError("the new configuration has no services; if this is intended, restart the node")
         check_sharing_change(old, new)
+        self._fleet.check_change(new)
         check_history_move(old, new)
         self._control.before_reload(new)
         bound = self._listeners.open(new)
@@ -257,6 +267,7 @@ class Agent:
         await self._surface.apply_notify(new.notify)
         self._control.set_configured(new)
         diff = self._services.apply(new.services)
+        self._fleet.apply(new.fleet)
         if self._replica is not None and new.sharing is not None:
             self._replica.services.set_default_observers(new.sharing.observers)
         await self._control.apply(new)

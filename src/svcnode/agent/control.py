@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api.app import Mount
@@ -42,6 +43,7 @@ class ControlSocket:
         registrar: Registrar | None = None,
     ) -> None:
         self._node = node
+        self._found: dict[str, bool] = {}
         self._registrar = registrar
         self._server = server
         self._reload = reload
@@ -53,6 +55,10 @@ class ControlSocket:
         self._mount = Mount(self, kept_body_bytes=server.state.limits.body_bytes, admits=self._admits)
         self._app: ControlApp | None = None
         self._loading = asyncio.Lock()
+
+    def set_found(self, services: dict[str, bool]) -> None:
+        """Services that the node finds by itself, which count as those of the file. The caller keeps it up to date."""
+        self._found = services
 
     async def start(self) -> None:
         """After the services of the file are applied: bind the socket, and apply what is stored."""
@@ -88,7 +94,7 @@ class ControlSocket:
 
     def set_configured(self, new: Settings) -> None:
         if self._app is not None:
-            self._app.resources.set_configured(_configured(new))
+            self._app.resources.set_configured(self._configured(new))
 
     async def apply(self, new: Settings) -> None:
         """After the services of the new settings are applied."""
@@ -173,7 +179,7 @@ class ControlSocket:
         assert self._settings.control is not None
         store = ControlStore(self._settings.control.path)
         resources = Resources(self._node, store, self._define, self._registrar)
-        resources.set_configured(_configured(self._settings))
+        resources.set_configured(self._configured(self._settings))
         if self._is_stopping:
             resources.stop()
         await resources.start()
@@ -182,6 +188,9 @@ class ControlSocket:
     async def _reload_whole(self) -> str:
         """A client that disconnects does not end a reload halfway."""
         return await asyncio.shield(asyncio.create_task(self._reload(), name="reload by the control socket"))
+
+    def _configured(self, settings: Settings) -> Mapping[str, bool]:
+        return ChainMap(_configured(settings), self._found)
 
     def _define(self, service_id: str, options: Mapping[str, Any]) -> Definition:
         from svcnode.config.registration import PATH, define_registered

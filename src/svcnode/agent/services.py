@@ -13,6 +13,7 @@ from svcnode.core.units import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from svcnode.config import ServiceSettings
     from svcnode.node import Node
@@ -68,6 +69,11 @@ class ConfiguredServices:
             self._registrar.deregister(service_id)
             del self._current[service_id]
         return diff
+
+    def file_of(self, service_id: str) -> Path | None:
+        """The configuration file with the probe of the service; None: it comes from another source."""
+        service = self._current.get(service_id)
+        return None if service is None else service.file
 
     def _diff(self, configured: Mapping[str, ServiceSettings]) -> ConfigDiff:
         current = self._current

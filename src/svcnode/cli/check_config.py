@@ -41,6 +41,8 @@ def run_command(arguments: argparse.Namespace) -> int:
     lines = [f"Configuration is valid ({source}): {settings.node_name} {settings.node_version} on {addresses}"]
     if settings.sharing is not None:
         lines.append(f"  replica {settings.sharing.replica}, registry {settings.sharing.registry}")
+    if settings.fleet is not None:
+        lines.append(f"  fleet: the nodes of {settings.fleet.location}")
     lines += map(_service_line, settings.services)
     notes = [
         *heartbeat_warnings(settings),

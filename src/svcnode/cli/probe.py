@@ -1,9 +1,10 @@
-"""`svcnode probe URL`: check a service once, or repeatedly, and show every step."""
+"""`svcnode probe URL` or `svcnode probe --service ID`: check a service once, or repeatedly, and show every step."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 import tomllib
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import EXIT_UNKNOWN, positive_duration_s
+from svcnode.cli._args import EXIT_UNKNOWN, add_config_option, positive_duration_s
 from svcnode.cli.output import show
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Verdict
@@ -28,19 +29,23 @@ if TYPE_CHECKING:
 
     from svcnode.cli._args import CommandParser
 
-DEFAULT_INTERVAL = "1s"
+DEFAULT_INTERVAL, DEFAULT_TIMEOUT_S = "1s", 3.0
+ALLOW_EXEC_VARIABLE = "SVCNODE_SECURITY_ALLOW_EXEC"
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
         "Check a service once and show the outcome, its reason, the duration, and every step. "
+        "With --service, the probe, its options and secrets, and its limits are those of the configuration. "
         "Exit code: 0 ready, 1 not ready, 2 failed, 3 unknown or invalid arguments."
     )
     parser.usage_exit_code = EXIT_UNKNOWN  # 2 means that the check failed
     add = parser.add_argument
-    add("url", metavar="URL", help="URL of the probe, such as http://127.0.0.1:8080/health")
+    add("url", nargs="?", metavar="URL", help="URL of the probe, such as http://127.0.0.1:8080/health")
+    add("--service", metavar="ID", help="check this service of the configuration, instead of a URL")
+    add_config_option(parser)
     add("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the probe, as in TOML")
-    add("--timeout", default="3s", metavar="DURATION", help="limit for one check (default: 3s)")
+    add("--timeout", metavar="DURATION", help="limit for one check (default: that of the service, or 3s)")
     add("--max-latency", metavar="DURATION", help="a check that succeeds but takes longer is not ready")
     add("--allow-exec", action="store_true", help="allow an exec: probe to run its program")
     add("--json", action="store_true", help="one JSON object per check")
@@ -63,15 +68,40 @@ class _ProbeRun:
     """A probe and its limits, from the arguments."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        allowed = {"allow_exec"} if arguments.allow_exec else ()
-        self.probe = make_probe({**_options(arguments.option), "url": arguments.url}, allowed=allowed)
-        self._timeout_s = positive_duration_s("--timeout", arguments.timeout)
-        latency = arguments.max_latency
-        self._max_latency_s = None if latency is None else positive_duration_s("--max-latency", latency)
+        self._max_latency_s: float | None
+        if arguments.service is None:
+            self._use_url(arguments)
+        else:
+            self._use_service(arguments)
+        if arguments.timeout is not None:
+            self._timeout_s = positive_duration_s("--timeout", arguments.timeout)
+        if arguments.max_latency is not None:
+            self._max_latency_s = positive_duration_s("--max-latency", arguments.max_latency)
         interval = arguments.interval
         if interval is not None and not arguments.watch:
             raise InvalidValueError("--interval: only with --watch")
         self.interval_s = positive_duration_s("--interval", DEFAULT_INTERVAL if interval is None else interval)
+
+    def _use_url(self, arguments: argparse.Namespace) -> None:
+        if arguments.url is None:
+            arguments.parser.error("name a URL, or a service of the configuration with --service")
+        allowed = {"allow_exec"} if arguments.allow_exec else ()
+        self.probe = make_probe({**_options(arguments.option), "url": arguments.url}, allowed=allowed)
+        self._timeout_s, self._max_latency_s = DEFAULT_TIMEOUT_S, None
+
+    def _use_service(self, arguments: argparse.Namespace) -> None:
+        from svcnode.config import find_file, load_service
+
+        for name, value in (("a URL", arguments.url), ("--option", arguments.option)):
+            if value:
+                raise InvalidValueError(f"--service: cannot be used with {name}")
+        environ = {**os.environ, **({ALLOW_EXEC_VARIABLE: "true"} if arguments.allow_exec else {})}
+        config = load_service(find_file(arguments.config), environ, arguments.service).definition.probe_config
+        if config is None:
+            raise InvalidValueError(
+                f'--service: "{arguments.service}" is not checked: it has a fixed status, or it sends heartbeats'
+            )
+        self.probe, self._timeout_s, self._max_latency_s = config.probe, config.schedule.timeout_s, config.max_latency_s
 
     async def check(self) -> _ProbeResult:
         at, started_s = datetime.now().astimezone(), time.perf_counter()

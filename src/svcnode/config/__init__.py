@@ -6,6 +6,7 @@ validate.py    checks the keys and types against the schema
 registration.py  checks a service that is registered through the control socket
 settings.py    checks the values and builds the settings that the rest of the program uses
 sharing.py     the same for [sharing]; loaded late
+fleet.py       the same for [fleet]; loaded late
 toml_lines.py  finds the line of a key, for error messages
 """
 
@@ -21,6 +22,7 @@ from svcnode.config.settings import (
     ServiceSettings,
     Settings,
     TlsSettings,
+    configured_service,
     control_from,
     history_from,
     notify_from,
@@ -54,6 +56,7 @@ __all__ = [
     "load_control",
     "load_notify",
     "load_registry",
+    "load_service",
 ]
 
 DEFAULT_FILE = Path("svcnode.toml")
@@ -107,6 +110,11 @@ def load_registry(file: Path | None, environ: Mapping[str, str], flags: Iterable
 
     source = Source(file, environ, flags)
     return registry_settings_from(validate_keys(source, {"node": None, "sharing": None}), source)
+
+
+def load_service(file: Path | None, environ: Mapping[str, str], service_id: str) -> ServiceSettings:
+    """Only this service, as for `load_notify`."""
+    return configured_service(Source(file, environ, ()), service_id)
 
 
 def embedded_history(options: Mapping[str, Any]) -> HistorySettings:

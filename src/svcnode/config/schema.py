@@ -17,6 +17,7 @@ OTHER_DURATION_KEYS = {
     "resolve_delay": "m",
     "repeat_interval": "h",
     "lease": "s",
+    "refresh_interval": "s",
     "duration": "h",
 }
 
@@ -82,13 +83,18 @@ class NotifyTable(TypedDict, total=False):
     repeat_interval: str
 
 
-class SharingTable(TypedDict, total=False):
+class RegistryTable(TypedDict, total=False):
+    """How to connect to the registry."""
+
     registry: str | dict[str, Any]
     password: str | dict[str, Any]
     tls: bool
     ca: str
     client_certificate: str
     client_key: str
+
+
+class SharingTable(RegistryTable, total=False):
     replica: str
     observers: int
     lease: str
@@ -123,6 +129,14 @@ class DefaultsTable(TypedDict, total=False):
     stale_after: str
 
 
+class FleetTable(RegistryTable, DefaultsTable, total=False):
+    """Where other nodes are, and the options of the services that they become."""
+
+    file: str
+    refresh_interval: str
+    probe: dict[str, Any]
+
+
 class ServiceIdTable(TypedDict):
     id: str
 
@@ -130,6 +144,7 @@ class ServiceIdTable(TypedDict):
 class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     name: str
     description: str
+    group: str
     maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
@@ -143,6 +158,7 @@ class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):
 
     name: str
     description: str
+    group: str
     maintenance_impact: Literal["partial", "none"]
     probe: str | dict[str, Any]
     ttl: str
@@ -160,6 +176,7 @@ class FileTable(TypedDict, total=False):
     control: ControlTable
     notify: NotifyTable
     sharing: SharingTable
+    fleet: FleetTable
     defaults: DefaultsTable
     services: list[ServiceTable]
     maintenance: list[MaintenanceTable]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from svcnode.api.spec import parse_prefixes
-from svcnode.config.schema import DURATION_KEYS, IMPACT_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
+from svcnode.config.schema import DURATION_KEYS, IMPACT_KEYS, THRESHOLD_KEYS, WINDOW_KEYS, ServiceTable
+from svcnode.config.validate import validate_keys, validate_value
 from svcnode.core.address import Address, parse_address
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import (
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
         MaintenanceTable,
         NodeTable,
         NotifyTable,
-        ServiceTable,
         TlsTable,
     )
     from svcnode.config.sources import Source
     from svcnode.core.maintenance import MaintenanceSchedule
     from svcnode.core.redaction import SecretScope
+    from svcnode.fleet import FleetSettings
     from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
     from svcnode.probes.base import Probe
@@ -71,6 +72,7 @@ DEFAULT_REPEAT_INTERVAL, MIN_REPEAT_INTERVAL_S, MAX_REPEAT_INTERVAL_S = "0s", 60
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"
+STORE_ID = "store"  # of the one service of a node without configured services
 CONTROL_SOCKET, CONTROL_STORE = "control.sock", "control.db"
 MAX_SOCKET_PATH_BYTES = 107  # of the operating system
 
@@ -83,6 +85,7 @@ class ServiceSettings:
     definition: Definition
     status: Status | None = None  # the fixed status of a service without a probe
     push_token: str | None = field(default=None, repr=False)  # None: pushes are not received
+    file: Path | None = None  # the configuration file with its probe; None: another source
 
     @property
     def id(self) -> str:
@@ -139,12 +142,13 @@ class Settings(NamedTuple):
     control: ControlSettings | None  # None: no control socket
     notify: NotifySettings | None  # None: no notifications
     sharing: SharingSettings | None  # None: the node is on one machine
+    fleet: FleetSettings | None  # None: its services are not found elsewhere
     defaults: ServiceOptions
     log_level: str
     log_format: str
     services: tuple[ServiceSettings, ...]
     maintenance: tuple[MaintenanceSchedule, ...]
-    uses_store: bool  # no services are configured or shared, so the node probes its own store
+    uses_store: bool  # no services are configured, shared or found, so the node probes its own store
     secrets: SecretScope  # of this configuration
 
 
@@ -172,7 +176,8 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
     control = _control(table.get("control", {}), source, state_folder, identity.node_name)
     _check_push(services, control, prefixes, source)
     sharing = _sharing(table, source, listen)
-    uses_store = not services and sharing is None
+    fleet = _fleet(table, source, defaults)
+    uses_store = not services and sharing is None and fleet is None
     return Settings(
         node_name=identity.node_name,
         node_version=identity.node_version,
@@ -191,6 +196,7 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         control=control,
         notify=notify_settings(table["notify"], source) if "notify" in table else None,
         sharing=sharing,
+        fleet=fleet,
         defaults=defaults,
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
@@ -224,6 +230,34 @@ def _sharing(table: FileTable, source: Source, listen: tuple[Address, ...]) -> S
     from svcnode.config.sharing import sharing_from  # few nodes are shared
 
     return sharing_from(table, source, listen)
+
+
+def _fleet(table: FileTable, source: Source, defaults: ServiceOptions) -> FleetSettings | None:
+    if "fleet" not in table:
+        return None
+    from svcnode.config.fleet import fleet_from  # few nodes show a fleet
+
+    return fleet_from(table, source, defaults | _policy_options(table["fleet"], ("fleet",), source))
+
+
+def configured_service(source: Source, service_id: str) -> ServiceSettings:
+    """One service; other services are not read."""
+    keys = {"defaults": None, "security": ("allow_exec",), "store": None}
+    table = validate_keys(source, keys)
+    defaults = _policy_options(table.get("defaults", {}), ("defaults",), source)
+    services = source.data.get("services", [])
+    validate_value(services, list[dict[str, Any]], ("services",), source)
+    ids = [str(service.get("id", "")) for service in services]
+    if not ids and service_id == STORE_ID:
+        with source.error_context("store", "path"):
+            return _store_service(defaults, source, _store_path(table, _state_folder(source.environ)))
+    if service_id not in ids:
+        known = suggestion(service_id, ids) if ids else f'; without services, the node has only "{STORE_ID}"'
+        raise source.error(("services",), f'no service "{service_id}"{known}')
+    path = ("services", ids.index(service_id))
+    validate_value(services[path[1]], ServiceTable, path, source)
+    make = partial(make_probe, environ=source.environ, allowed=_allowed_features(table))
+    return service_from(services[path[1]], path, defaults, make, source)
 
 
 def _identity(node: NodeTable, source: Source) -> Identity:
@@ -493,7 +527,10 @@ def service_from(
             raise InvalidValueError('is only for a service with the probe "heartbeat:"; remove this key')
         push_token = _token(service.get("push_token"), source.environ)
     status = Status(service["status"]) if "status" in service else None
-    return ServiceSettings(definition=definition, status=status, push_token=push_token)
+    file = source.file_of((*path, "probe"))
+    return ServiceSettings(
+        definition=definition, status=status, push_token=push_token, file=None if file is None else file.absolute()
+    )
 
 
 def _check_push(
@@ -517,7 +554,9 @@ def _text_options(service: ServiceTable, path: KeyPath, source: Source) -> Servi
         validate_single_line("the name", service.get("name", ""))
     with source.error_context(*path, "description"):
         validate_multiline("the description", service.get("description", ""))
-    return cast("ServiceOptions", {key: service[key] for key in ("name", "description") if key in service})
+    with source.error_context(*path, "group"):
+        validate_single_line("the group", service.get("group", ""))
+    return cast("ServiceOptions", {key: service[key] for key in ("name", "description", "group") if key in service})
 
 
 def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) -> ServiceOptions:
@@ -583,7 +622,7 @@ def _store_service(defaults: ServiceOptions, source: Source, store_path: Path) -
 
     with source.error_context("defaults"):
         definition = define(
-            "store",
+            STORE_ID,
             **defaults
             | {
                 "name": "Embedded store",
@@ -612,7 +651,7 @@ def _store_path(table: FileTable, state_folder: Path | None) -> Path:
         return path
     if state_folder is not None:
         return state_folder / "store.db"
-    if table.get("services") or "sharing" in table:
+    if table.get("services") or "sharing" in table or "fleet" in table:
         return Path()  # unused
     raise InvalidValueError(
         "not set, and no home folder: HOME is not set, and this user is not in the password database; "

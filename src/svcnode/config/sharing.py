@@ -18,7 +18,7 @@ from svcnode.sharing import SharingSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from svcnode.config.schema import FileTable, SharingTable
+    from svcnode.config.schema import FileTable, RegistryTable
     from svcnode.config.sources import Source
 
 DEFAULT_LEASE, MIN_LEASE_S, MAX_LEASE_S = "10s", 2.0, 600.0
@@ -49,7 +49,11 @@ def registry_from(value: object, environ: Mapping[str, str]) -> RegistryAddress:
 def registry_settings_from(table: FileTable, source: Source) -> RegistrySettings:
     """Only what a connection needs."""
     sharing = table.get("sharing", {})
-    return RegistrySettings(_registry(sharing, source), _tls(sharing, source), table.get("node", {}).get("name"))
+    return RegistrySettings(
+        registry_address(sharing, "sharing", source),
+        registry_tls(sharing, "sharing", source),
+        table.get("node", {}).get("name"),
+    )
 
 
 def sharing_from(table: FileTable, source: Source, listen: Sequence[Address]) -> SharingSettings:
@@ -69,8 +73,8 @@ def sharing_from(table: FileTable, source: Source, listen: Sequence[Address]) ->
     with source.error_context("sharing", "url"):
         url = _checked_url(sharing["url"]) if "url" in sharing else _default_url(listen)
     return SharingSettings(
-        registry=_registry(sharing, source),
-        tls=_tls(sharing, source),
+        registry=registry_address(sharing, "sharing", source),
+        tls=registry_tls(sharing, "sharing", source),
         replica=replica,
         observers=observers,
         lease_s=lease_s,
@@ -78,15 +82,16 @@ def sharing_from(table: FileTable, source: Source, listen: Sequence[Address]) ->
     )
 
 
-def _registry(sharing: SharingTable, source: Source) -> RegistryAddress:
-    with source.error_context("sharing", "registry"):
-        if "registry" not in sharing:
+def registry_address(table: RegistryTable, name: str, source: Source) -> RegistryAddress:
+    """Of the table with this name."""
+    with source.error_context(name, "registry"):
+        if "registry" not in table:
             raise InvalidValueError("is missing; write etcd://host1:2379,host2:2379/prefix")
-        registry = registry_from(sharing["registry"], source.environ)
-    if "password" not in sharing:
+        registry = registry_from(table["registry"], source.environ)
+    if "password" not in table:
         return registry
-    with source.error_context("sharing", "password"):
-        password = interpolate(sharing["password"], source.environ)
+    with source.error_context(name, "password"):
+        password = interpolate(table["password"], source.environ)
         if not isinstance(password, str) or not password:
             raise InvalidValueError('must be a string, "${NAME}", or { file = "…" }')
         register_secret(password)
@@ -97,15 +102,15 @@ def _registry(sharing: SharingTable, source: Source) -> RegistryAddress:
     return registry._replace(password=password)
 
 
-def _tls(sharing: SharingTable, source: Source) -> TlsOptions | None:
-    uses_tls = sharing.get("tls", False)
+def registry_tls(table: RegistryTable, name: str, source: Source) -> TlsOptions | None:
+    uses_tls = table.get("tls", False)
     options = RegistryTlsOptions(
         Url(scheme="etcd"),
-        ca=sharing.get("ca", ""),
-        client_certificate=sharing.get("client_certificate", ""),
-        client_key=sharing.get("client_key", ""),
+        ca=table.get("ca", ""),
+        client_certificate=table.get("client_certificate", ""),
+        client_key=table.get("client_key", ""),
     )
-    with source.error_context("sharing"):
+    with source.error_context(name):
         options.validate_tls_options(uses_tls=uses_tls)
     return options if uses_tls else None
 

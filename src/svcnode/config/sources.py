@@ -104,6 +104,10 @@ class Source:
 
         return Origin(file=self._file, line=TomlLines(self._text).line_of(path))
 
+    def file_of(self, path: KeyPath) -> Path | None:
+        """The file that has this value; None if an option or environment variable sets it."""
+        return None if path in self._origins else self._file
+
     def set_by(self, table: str, key: str) -> str | None:
         """The option, environment variable or key that sets the value; None if it is not set."""
         if origin := self._origins.get((table, key)):

@@ -22,7 +22,7 @@ class ReasonCode(StrEnum):
     FIXED = "fixed"  # the configuration sets the status
     REPORTED = "reported"  # the program reported the status and gave no code
     UNRELIABLE = "unreliable"  # too many of the last checks failed, although not enough in a row, or too many outages
-    REGISTRY_LOST = "registry_lost"  # other replicas check it, and their evidence does not arrive any more
+    REGISTRY_LOST = "registry_lost"  # what other replicas know does not arrive any more
     OBSERVERS_DISAGREE = "observers_disagree"  # the replicas that check it have no majority for any status
 
     # The check could not be run: the fault is on this machine.

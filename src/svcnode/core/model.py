@@ -218,11 +218,13 @@ class Service:
     impact: Impact = Impact.PARTIAL
     maintenance_impact: Impact | None = None  # during maintenance, if it is lower; None: as always
     policy: Policy = REPORTED_POLICY
+    group: str = ""  # on the page, under this heading; "": in no group
 
     def __post_init__(self) -> None:
         validate_service_id(self.id)
         validate_single_line(f"name of service {self.id!r}", self.name)
         validate_multiline(f"description of service {self.id!r}", self.description)
+        validate_single_line(f"group of service {self.id!r}", self.group)
 
     def during_maintenance(self) -> Service:
         """The service with the impact that it has during maintenance, which is never a higher one."""

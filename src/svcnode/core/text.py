@@ -105,3 +105,18 @@ def join_first(names: Sequence[str], limit: int) -> str:
     """All names, or the first `limit` and the number of the others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def toml_value(value: object) -> str:
+    """A value of JSON in TOML, on one line."""
+    import json
+
+    match value:
+        case dict():
+            pairs = ", ".join(f"{toml_value(key)} = {toml_value(inner)}" for key, inner in value.items())
+            return f"{{ {pairs} }}" if pairs else "{}"
+        case list():
+            return f"[{', '.join(map(toml_value, value))}]"
+        case _:
+            # JSON's quoting is valid TOML, except for one character that TOML requires to be escaped.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

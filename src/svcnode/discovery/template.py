@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, validate_text
+from svcnode.core.text import toml_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,11 +99,6 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def toml_string(text: str) -> str:
-    """JSON's quoting is valid TOML, except for one character that TOML requires to be escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def toml_comment(text: str) -> str:
     """One comment line; foreign text may contain line breaks."""
     return "# " + "".join(char if char.isprintable() else " " for char in text)
@@ -112,7 +107,7 @@ def toml_comment(text: str) -> str:
 def _node_table(name: str) -> str:
     return f"""\
 [node]
-name = {toml_string(name)}
+name = {toml_value(name)}
 version = "v0.1.0"             # the version of your node's software
 """
 
@@ -132,11 +127,11 @@ def _service_table(probe: SelectedProbe, *, is_only_one: bool) -> str:
     return "\n".join(
         [
             "[[services]]",
-            f"id = {toml_string(entry.kind if is_only_one else f'{entry.kind}-{endpoint.port}')}",
-            f"name = {toml_string(entry.title)}",
-            f"description = {toml_string(f'{entry.title} on port {endpoint.port} of this host')}",
+            f"id = {toml_value(entry.kind if is_only_one else f'{entry.kind}-{endpoint.port}')}",
+            f"name = {toml_value(entry.title)}",
+            f"description = {toml_value(f'{entry.title} on port {endpoint.port} of this host')}",
             *(_tcp_fallback_comments(probe) if probe.preferred_probe else _deep_probe_comments(probe)),
-            f"probe = {toml_string(probe.probe)}",
+            f"probe = {toml_value(probe.probe)}",
             '# impact = "critical"',
             "",
         ]
@@ -152,14 +147,14 @@ def _deep_probe_comments(probe: SelectedProbe) -> Iterator[str]:
     )
     if login_probe := found.entry.login_probe_at(found.endpoint):
         yield toml_comment("If it requires a password once it is ready, replace the probe below with:")
-        yield toml_comment(f"probe = {toml_string(login_probe)}")
+        yield toml_comment(f"probe = {toml_value(login_probe)}")
 
 
 def _tcp_fallback_comments(probe: SelectedProbe) -> Iterator[str]:
     yield toml_comment(f"This probe checks {PORT_ONLY}. A better probe does not work yet:")
     yield toml_comment(f"  {probe.unavailable_reason or (probe.verdict.reason if probe.verdict is not None else '')}")
     yield toml_comment(_fix_text(probe))
-    yield toml_comment(f"probe = {toml_string(probe.preferred_probe)}")
+    yield toml_comment(f"probe = {toml_value(probe.preferred_probe)}")
 
 
 def _fix_text(probe: SelectedProbe) -> str:

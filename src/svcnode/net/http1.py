@@ -15,11 +15,12 @@ from urllib.parse import quote
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.errors import InvalidValueError, OptionError
+from svcnode.core.option_types import option_type, public_text, show_url
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import type_name
 from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address
 from svcnode.net.http_response import PROTOCOLS, BodyProtocol, HttpProtocolError, HttpResponse, ResponseProtocol
-from svcnode.net.proxy import Proxy
+from svcnode.net.proxy import FROM_ENVIRONMENT, Proxy
 from svcnode.net.tls import TlsOptions, connect_tls
 from svcnode.net.trace import step
 
@@ -37,6 +38,7 @@ _PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))  # allowed unencoded in 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
+@option_type({"type": "object", "additionalProperties": {"type": "string"}})
 def parse_headers(value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict):
         raise InvalidValueError(f'must be a table such as {{ X-Api-Key = "…" }}, not {type_name(value)}')
@@ -46,6 +48,11 @@ def parse_headers(value: object) -> tuple[tuple[str, str], ...]:
         if not isinstance(text, str) or any(char in text for char in "\r\n\0") or not _is_latin1(text):
             raise InvalidValueError(f"invalid value of the header {name}: must be one line of Latin-1 text")
     return tuple(value.items())
+
+
+@option_type({"type": "string"}, show=lambda text: text if text == FROM_ENVIRONMENT else show_url(text))
+def proxy_url(value: object) -> str:
+    return public_text(value)
 
 
 def _is_latin1(text: str) -> bool:
@@ -90,7 +97,7 @@ class Http1Client(TlsOptions):
 
     headers: Annotated[tuple[tuple[str, str], ...], parse_headers] = ()
     bearer: str = ""
-    proxy: str = ""  # a URL, or "environment" to use HTTP_PROXY and HTTPS_PROXY
+    proxy: Annotated[str, proxy_url] = ""  # a URL, or "environment" to use HTTP_PROXY and HTTPS_PROXY
     reuse: bool = False  # keep the connection open between requests
     _connections: ConnectionCache[_OpenConnection] = field(init=False, compare=False, default_factory=ConnectionCache)
 

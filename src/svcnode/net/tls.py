@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 from svcnode.core.errors import OptionError
+from svcnode.core.option_types import PublicText  # noqa: TC001  options are parsed by the types of the fields
 from svcnode.core.text import os_error_text
 from svcnode.core.url import Url, is_valid_hostname
 from svcnode.net.files import MAX_PEM_BYTES, READ_TIMEOUT_S, file_version, read_small_file
@@ -73,10 +74,10 @@ class TlsOptions:
     """A URL and the TLS options of the client that connects to it."""
 
     url: Url = field(kw_only=False)
-    ca: str = ""  # PEM file; default: the certificate authorities of the system
-    server_name: str = ""  # default: the host of the URL
-    client_certificate: str = ""
-    client_key: str = ""
+    ca: PublicText = ""  # PEM file; default: the certificate authorities of the system
+    server_name: PublicText = ""  # default: the host of the URL
+    client_certificate: PublicText = ""
+    client_key: PublicText = ""  # PEM file
     _context_loader: _ContextLoader = field(init=False, compare=False, default_factory=_ContextLoader)
 
     tls_enabled_by: ClassVar[str] = ""  # the option that enables TLS, where the scheme does not

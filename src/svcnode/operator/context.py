@@ -11,6 +11,7 @@ from svcnode.clock import next_tick_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from svcnode.history import History
     from svcnode.node import Node
@@ -67,6 +68,7 @@ class OperatorContext(NamedTuple):
     single_flight: SingleFlight
     # Separate, so that requests that wait for a hanging disk do not use up the limit of the others.
     history_single_flight: SingleFlight
+    config_file_of: Callable[[str], Path | None] = lambda _: None  # by the id of a service
     replica: Replica | None = None  # None: the node is on one machine
 
 

@@ -1,6 +1,6 @@
 """`/details` and `/details/{id}`: the state of the services, its reasons and the evidence behind it, as JSON.
 
-Id, name and description are as the interface publishes them; every other text is redacted.
+Id, name and description are as the interface publishes them, and the group as it is set; every other text is redacted.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ class ServiceDetails(TypedDict, total=False):
     id: str
     name: str
     description: str
+    group: str  # its heading on the page; "": none
     impact: str  # now: during maintenance it may be a lower one
     maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
     kind: str  # the scheme of the probe's URL, "function", "reported", "fixed", or "restricted"
     probe: str | None  # the URL of the probe without secrets
     # Of the probe, other than the defaults; those that may hold a secret are masked. None: other replicas have them
     options: Json | None
+    config_file: str | None  # the configuration file with the probe; None: it comes from another source
     status: str
     health: int
     code: str  # of core.codes
@@ -189,6 +191,7 @@ class _DetailsBuilder:
             "id": service.id,
             "name": service.name,
             "description": service.description,
+            "group": service.group,
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "kind": kind,
@@ -216,6 +219,8 @@ class _DetailsBuilder:
             "alert": self.alert(service.id),
         }
         if with_recent_checks:
+            config_file = self._context.config_file_of(service.id)
+            details["config_file"] = None if config_file is None else encodable(str(config_file))
             details["options"] = None if shared and shared.has_options else self._options(probe_config)
             details["recent_checks"] = [
                 self._evidence(result.evidence) | {"status": result.status.value} for result in results
@@ -256,7 +261,18 @@ class _DetailsBuilder:
 
     def _options(self, probe_config: ProbeConfig | None) -> Json:
         options = {} if probe_config is None else public_options(probe_config.probe)
-        return {name: self._redacted[value] if isinstance(value, str) else value for name, value in options.items()}
+        return {name: self._redact(value) for name, value in options.items()}
+
+    def _redact(self, value: object) -> object:
+        match value:
+            case str():
+                return self._redacted[value]
+            case dict():
+                return {self._redacted[key]: self._redact(inner) for key, inner in value.items()}
+            case list():
+                return [self._redact(inner) for inner in value]
+            case _:
+                return value
 
     def maintenance(self, service_id: str | None = None) -> Json | None:
         """Of a service, or of the node."""

@@ -126,7 +126,6 @@ def render(
 ) -> bytes:
     health, label, symbol = HEALTH_DISPLAY[Health(node["health"])]
     counts = Counter(service["status"] for service in services)
-    rows = sorted(enumerate(services), key=lambda numbered: STATUS_SORT_ORDER[numbered[1]["status"]])
     text = {
         "health_code": node["health"],
         "health": health,
@@ -151,7 +150,7 @@ def render(
         "shared": _SHARED,
         "raw_name": escape(node["name"]),  # compared by the script, not displayed
         "notices": "".join(_notices(node)),
-        "rows": _chunks([_row(order, service, buckets.get(service["id"], ())) for order, service in rows]),
+        "rows": _chunks(_grouped(services, buckets)),
         "none_hidden": " hidden" if services else "",
         "replicas": _replicas(node["sharing"]),
     }
@@ -192,6 +191,33 @@ def _replica_item(replica: Mapping[str, Any]) -> str:
     )
 
 
+def _grouped(services: Sequence[ServiceDetails], buckets: Mapping[str, Sequence[Bucket]]) -> list[str]:
+    """The rows by status, those in no group first; the groups follow in the order of their first row."""
+    groups: dict[str, list[tuple[int, ServiceDetails]]] = {"": []}
+    for order, service in sorted(enumerate(services), key=lambda numbered: STATUS_SORT_ORDER[numbered[1]["status"]]):
+        groups.setdefault(service["group"], []).append((order, service))
+    rows: list[str] = []
+    for group, members in groups.items():
+        if group:
+            rows.append(_group_row(group, Counter(service["status"] for _, service in members)))
+        rows += [_row(order, service, buckets.get(service["id"], ())) for order, service in members]
+    return rows
+
+
+def _group_row(group: str, counts: Counter[str]) -> str:
+    """The heading of a group, with the number of its services in each status."""
+    totals = " ".join(
+        f'<span data-status="{status}"{"" if counts[status] else " hidden"}>'
+        f'<span class="status">{counts[status]} {status}</span></span>'
+        for status in STATUS_SORT_ORDER
+    )
+    return (
+        f'<tr role="row" class="group" data-group="{escape(group)}"><th role="rowheader" colspan="7">'
+        f'<button type="button" aria-expanded="true" disabled dir="auto">{escape_text(group)}</button>'
+        f'<span class="totals">{totals}</span></th></tr>\n'
+    )
+
+
 def _chunks(rows: Sequence[str]) -> str:
     """The browser lays out a chunk only when it is scrolled into view."""
     return "".join(
@@ -208,9 +234,10 @@ def _row(order: int, service: ServiceDetails, buckets: Sequence[Bucket]) -> str:
     evidence = service["evidence"] or {}
     reason, code = display_reason(service)
     fixed = " data-fixed" if service["kind"] == FIXED_KIND else ""
+    group = f' data-group="{escape(service["group"])}"' if service["group"] else ""
     return (
         f'<tr role="row" data-id="{escape(service_id)}" data-order="{order}" data-status="{status}" '
-        f'data-code="{escape(code)}"{fixed}>'
+        f'data-code="{escape(code)}"{fixed}{group}>'
         f'<th role="rowheader" scope="row"><a href="details?recent_checks=1&amp;id={link}" dir="auto"{nowrap}>'
         f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code></th>'
         f'<td role="cell"><span class="status">{status}</span>{_maintenance(service)}</td>'

@@ -14,7 +14,7 @@ from svcnode.operator.single_flight import SingleFlight
 from svcnode.stats import CheckStats
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from svcnode.node import Node
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class OperatorSurface:
     """Counts checks from its creation on. History and notifications run while the blocks of its methods run."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, config_file_of: Callable[[str], Path | None] = lambda _: None) -> None:
         self._node = node
+        self._config_file_of = config_file_of
         self.check_stats = CheckStats(node)
         self.process_stats = ProcessStats(time.time(), node.now_s())
         self._notify_status = NotifyStatus()
@@ -48,6 +49,7 @@ class OperatorSurface:
                 notify_status=self._notify_status,
                 single_flight=SingleFlight(),
                 history_single_flight=SingleFlight(),
+                config_file_of=self._config_file_of,
                 replica=replica,
             )
             yield self.context

@@ -37,6 +37,7 @@ from yarl import URL
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome
+from svcnode.core.option_types import PublicText
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
@@ -132,8 +133,8 @@ class _CloseFrameReceiver(FrameReceiver):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AmqpProbe(LoginProbe[_AmqpConnection]):
-    vhost: str = ""  # without it, the path of the URL, and without that "/"
-    queue: str = ""  # must exist
+    vhost: PublicText = ""  # without it, the path of the URL, and without that "/"
+    queue: PublicText = ""  # must exist
     write: WriteTarget = ""  # a queue
 
     tls_schemes: ClassVar = ("amqps",)

@@ -21,6 +21,7 @@ from typing import Annotated
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.option_types import SIZE_SCHEMA, option_type
 from svcnode.core.text import os_error_text, type_name
 from svcnode.core.url import UrlError
 from svcnode.net.os_errors import CodedOSError, code_for_os_error, verdict_for_file_error, verdict_for_os_error
@@ -55,6 +56,9 @@ class DiskSpace:
         return self.bytes or self.share * total_bytes
 
 
+@option_type(
+    {"anyOf": [SIZE_SCHEMA, {"type": "string", "pattern": f"^{_PERCENT.pattern}$"}]}, show=lambda space: space.text
+)
 def disk_space(value: object) -> DiskSpace:
     if isinstance(value, str) and (found := _PERCENT.fullmatch(value)):
         return DiskSpace(value, share=float(found[1]) / 100)

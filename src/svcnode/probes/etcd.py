@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
+from svcnode.core.option_types import PublicText
 from svcnode.core.redaction import RotatingSecret
 from svcnode.probes.base import CheckError
 from svcnode.probes.http_client import HttpSessionProbe
@@ -48,7 +49,7 @@ _ALARMS = {
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EtcdProbe(HttpSessionProbe):
     tls: bool = False
-    username: str = ""
+    username: PublicText = ""
     password: str = ""
     write: WriteTarget = ""  # a key
     _token: RotatingSecret = field(init=False, compare=False, default_factory=RotatingSecret)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
+from svcnode.core.option_types import PublicText
 from svcnode.core.url import UrlError
 from svcnode.net.files import open_regular_file, read_at_most
 from svcnode.net.os_errors import CodedOSError, verdict_for_file_error
@@ -30,7 +31,7 @@ MAX_READ_BYTES = 1024 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FileProbe(UrlProbe):
     max_age: Seconds | None = None
-    contains: str = ""  # in the first MiB
+    contains: PublicText = ""  # in the first MiB
     _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("file"))
 
     def __post_init__(self) -> None:

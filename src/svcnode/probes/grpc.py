@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import InvalidValueError, ProbeError
+from svcnode.core.option_types import option_type
 from svcnode.core.text import suggestion, type_name
 from svcnode.net.http2 import Http2Protocol
 from svcnode.net.tls import connect_tls
@@ -37,12 +38,16 @@ _NOT_FOUND, _UNIMPLEMENTED = "5", "12"
 _MAX_RECEIVED_BYTES = 16 * 1024  # small, because parsing many short frames takes long
 
 
+_STARTING_STATUSES = {"enum": [name for number, name in STATUSES.items() if number != SERVING]}
+
+
+@option_type({"anyOf": [_STARTING_STATUSES, {"type": "array", "items": _STARTING_STATUSES}]}, show=sorted)
 def starting_statuses(value: object) -> frozenset[str]:
     if isinstance(value, list | tuple):
         return frozenset[str]().union(*map(starting_statuses, value))
     if not isinstance(value, str):
         raise InvalidValueError(f'must be a status such as "NOT_SERVING" or a list of them, not {type_name(value)}')
-    others = [name for number, name in STATUSES.items() if number != SERVING]
+    others = _STARTING_STATUSES["enum"]
     if value not in others:
         raise InvalidValueError(f'"{value}" is not one of {", ".join(others)}{suggestion(value, others)}')
     return frozenset({value})

@@ -21,6 +21,7 @@ from urllib.parse import urljoin
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
+from svcnode.core.option_types import PublicText, option_type
 from svcnode.core.redaction import redacted
 from svcnode.core.text import truncate
 from svcnode.core.url import Url
@@ -56,6 +57,26 @@ _CACHE_HEADERS = {
 }
 
 
+_STATUS = {
+    "anyOf": [
+        {"type": "integer", "minimum": 100, "maximum": 599},
+        {"type": "string", "pattern": "^[1-5](xx|[0-9][0-9](-[1-5][0-9][0-9])?)$"},
+    ]
+}
+
+
+def _show_statuses(numbers: frozenset[int]) -> list[int | str]:
+    """Numbers that follow each other as a range: [200, "300-399"]."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return [run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+
+
+@option_type({"anyOf": [_STATUS, {"type": "array", "items": _STATUS}]}, show=_show_statuses)
 def statuses(value: object) -> frozenset[int]:
     """200, "2xx", "200-204", or a list of these."""
     if isinstance(value, list | tuple):
@@ -78,11 +99,11 @@ SUCCESS = statuses("2xx")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HttpProbe(HttpClientProbe):
-    method: str = "GET"
+    method: PublicText = "GET"
     body: RawBytes = b""
     status: Statuses = SUCCESS
     starting_status: Statuses = frozenset()
-    contains: str = ""
+    contains: PublicText = ""
     matches: Pattern = ""
     json: Expectations = field(default_factory=dict)
     starting_json: Expectations = field(default_factory=dict)

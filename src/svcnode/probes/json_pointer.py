@@ -6,12 +6,14 @@ import json
 from typing import Annotated, Any
 
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.option_types import option_type, show_as_is
 from svcnode.core.text import sanitize, truncate, type_name
 
 _MISSING = object()
 _MAX_SHOWN_CHARS = 80
 
 
+@option_type({"type": "object", "propertyNames": {"pattern": "^(/|$)"}}, show=show_as_is)
 def expectations(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidValueError(f'must be a table such as {{ "/status" = "ok" }}, not {type_name(value)}')

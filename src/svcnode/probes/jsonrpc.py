@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.option_types import PublicText, option_type
 from svcnode.core.text import type_name
 from svcnode.net.http1 import PreparedRequest
 from svcnode.probes.http_client import HttpSessionProbe
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from svcnode.net.http1 import HttpSession
 
 
+@option_type({"type": ["array", "object"]})
 def parameters(value: object) -> list[Any] | dict[str, Any]:
     if not isinstance(value, list | dict):
         raise InvalidValueError(f"must be a list or a table, not {type_name(value)}")
@@ -35,7 +37,7 @@ def parameters(value: object) -> list[Any] | dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JsonRpcProbe(HttpSessionProbe):
-    method: str
+    method: PublicText
     params: Annotated[list[Any] | dict[str, Any], parameters] = field(default_factory=list)
     result: Expectations = field(default_factory=dict)  # by JSON pointer into the result; "" is the whole result
     _request: PreparedRequest = field(init=False, compare=False)

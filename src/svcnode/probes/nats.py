@@ -28,6 +28,7 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.option_types import PublicText
 from svcnode.core.redaction import RotatingSecret, register_secret
 from svcnode.core.text import os_error_text
 from svcnode.net.files import READ_TIMEOUT_S, file_version, read_small_file
@@ -145,7 +146,7 @@ class _NatsSession:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class NatsProbe(LoginProbe[_NatsSession]):
     token: str = ""
-    credentials_file: str = ""  # a .creds file with a JWT and its key
+    credentials_file: PublicText = ""  # a .creds file with a JWT and its key
     jetstream: bool = False
     write: WriteTarget = ""  # a subject of a stream; implies jetstream
     tls: bool = False

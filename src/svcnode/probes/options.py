@@ -12,6 +12,7 @@ import types
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
+from svcnode.core.option_types import DURATION_SCHEMA, SIZE_SCHEMA, find_option_type, option_type, show_as_is
 from svcnode.core.redaction import MASK
 from svcnode.core.text import TYPE_NAMES, suggestion, type_name
 from svcnode.core.units import parse_duration_s, parse_size_bytes
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEFAULT_WRITE_TARGET = "svcnode_write"
-# The functions that `one_of` made.
-_choices: set[Callable[[object], str]] = set()
 # Options that are URLs: variables in them are percent-encoded.
 URL_OPTIONS = ("primary",)
 
@@ -78,7 +77,7 @@ def _strip_optional(hint: Any) -> Any:  # noqa: ANN401  a type hint
 # ---- options that may be shown
 
 
-def public_options(probe: object) -> dict[str, bool | float | str]:
+def public_options(probe: object) -> dict[str, Any]:
     """The options of a probe that are not the defaults, as in TOML. Those that may hold a secret are masked."""
     if not dataclasses.is_dataclass(probe):
         return {}
@@ -97,36 +96,44 @@ def _default_value(field: dataclasses.Field[Any]) -> object:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _public_value(value: object, hint: Any) -> bool | float | str:  # noqa: ANN401  a type hint
-    convert = get_args(hint)[1] if get_origin(hint) is Annotated else None
-    match value:
-        case int() | float() if convert is seconds:
-            return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
-        case int() if convert is size:
-            return f"{value}B"
-        case bool() | int() | float() if hint in (bool, int, float) or convert is non_negative_int:
-            return value
-        case str() if convert is write_target or convert in _choices:
-            return (convert is write_target and value == DEFAULT_WRITE_TARGET) or value
-        case _:
-            return MASK
+def _public_value(value: object, hint: Any) -> object:  # noqa: ANN401  a type hint
+    if get_origin(hint) is Annotated:
+        show = find_option_type(get_args(hint)[1]).show
+        return MASK if show is None else show(value)
+    return value if hint in (bool, int, float) else MASK
 
 
 # ---- functions that convert a TOML value
 
 
+@option_type(DURATION_SCHEMA, show=lambda value: f"{value:.9f}".rstrip("0").rstrip(".") + "s")
 def seconds(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
         raise InvalidValueError(f'must be a string with a unit, not {type_name(value)}; write "{value}s"')
     return parse_duration_s(_require_string(value))
 
 
+@option_type(SIZE_SCHEMA, show=lambda value: f"{value}B")
 def size(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         raise InvalidValueError(f'must be a string with a unit, not a whole number; write "{value}B"')
     return parse_size_bytes(_require_string(value))
 
 
+_BYTES_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "object",
+            "properties": {"hex": {"type": "string", "pattern": r"^\s*([0-9A-Fa-f]{2}\s*)*$"}},
+            "required": ["hex"],
+            "additionalProperties": False,
+        },
+    ]
+}
+
+
+@option_type(_BYTES_SCHEMA)
 def raw_bytes(value: object) -> bytes:
     """Text as UTF-8, or `{ hex = "00 ff" }`."""
     match value:
@@ -141,18 +148,33 @@ def raw_bytes(value: object) -> bytes:
             raise InvalidValueError(f'must be a string or {{ hex = "00 ff" }}, not {type_name(value)}')
 
 
+def _show_bytes(value: bytes) -> object:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"hex": value.hex(" ")}
+
+
+@option_type(_BYTES_SCHEMA, show=_show_bytes)
+def public_bytes(value: object) -> bytes:
+    return raw_bytes(value)
+
+
+@option_type({"type": "array", "items": {"type": "string"}})
 def strings(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise InvalidValueError(f"must be a list of strings, not {type_name(value)}")
     return tuple(value)
 
 
+@option_type({"type": "object"})
 def table(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidValueError(f"must be a table, not {type_name(value)}")
     return value
 
 
+@option_type({"type": "integer", "minimum": 0}, show=show_as_is)
 def non_negative_int(value: object) -> int:
     if type(value) is not int or value < 0:
         raise InvalidValueError(
@@ -162,16 +184,20 @@ def non_negative_int(value: object) -> int:
 
 
 def one_of(*names: str) -> Callable[[object], str]:
+    @option_type({"enum": list(names)}, show=show_as_is)
     def choose(value: object) -> str:
         if value not in names:
             choices = ", ".join(f'"{name}"' for name in names)
             raise InvalidValueError(f"must be {'one of ' if len(names) > 1 else ''}{choices}, not {_display(value)}")
         return str(value)
 
-    _choices.add(choose)
     return choose
 
 
+@option_type(
+    {"anyOf": [{"type": "boolean"}, {"type": "string", "minLength": 1}]},
+    show=lambda value: value == DEFAULT_WRITE_TARGET or value,
+)
 def write_target(value: object) -> str:
     """`true` for the default name of what the check writes to, or another name; "" for no write."""
     if isinstance(value, bool):
@@ -194,6 +220,7 @@ def _require_string(value: object) -> str:
 Seconds = Annotated[float, seconds]
 Size = Annotated[int, size]
 RawBytes = Annotated[bytes, raw_bytes]
+PublicBytes = Annotated[bytes, public_bytes]  # no secret, such as an expected response
 Strings = Annotated[tuple[str, ...], strings]
 Table = Annotated[dict[str, Any], table]
 Count = Annotated[int, non_negative_int]

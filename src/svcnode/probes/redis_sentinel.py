@@ -20,6 +20,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
+from svcnode.core.option_types import PublicText  # noqa: TC001  options are parsed by the types of the fields
 from svcnode.core.redaction import register_secret
 from svcnode.core.url import Url, is_valid_hostname
 from svcnode.net.connect import TcpEndpoint
@@ -40,7 +41,7 @@ class RedisSentinelProbe(RedisProbe):
 
     role: Annotated[str, one_of("primary")] = "primary"
     tls: bool = False  # of both servers
-    sentinel_username: str = ""
+    sentinel_username: PublicText = ""
     sentinel_password: str = ""
 
     default_port: ClassVar = 26379

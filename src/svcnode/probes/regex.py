@@ -10,6 +10,7 @@ import re
 from typing import Annotated, Protocol, cast
 
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.option_types import option_type, show_as_is
 from svcnode.core.text import type_name
 from svcnode.net.threads import DaemonCall
 
@@ -30,6 +31,7 @@ class _Matcher(Protocol):
     def search(self, text: str, *, timeout: float, concurrent: bool) -> object: ...
 
 
+@option_type({"type": "string", "maxLength": MAX_PATTERN_CHARS}, show=show_as_is)
 def pattern(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidValueError(f"must be a string, not {type_name(value)}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.option_types import UrlText
 from svcnode.core.url import Url, UrlError
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError, time_left_s
@@ -58,7 +59,7 @@ class ReplicatedProbe(LoginProbe[C]):
     query: str = ""  # cannot write; its first value must be true
     write: WriteTarget = ""  # a table
     max_lag: Seconds | None = None
-    primary: str = ""  # a URL
+    primary: UrlText = ""
     _primary: Self | None = field(init=False, compare=False, default=None)
 
     primary_schemes: ClassVar[tuple[str, ...]]

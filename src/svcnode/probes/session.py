@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.option_types import PublicText
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import excerpt, one_line, truncate
 from svcnode.core.url import UrlError
@@ -217,7 +218,7 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
 class LoginProbe(SessionProbe[C]):
     """A session with a user name and a password, from the options or from the URL."""
 
-    username: str = ""
+    username: PublicText = ""
     password: str = ""
 
     def credentials(self) -> tuple[str, str]:

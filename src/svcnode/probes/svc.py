@@ -17,6 +17,7 @@ from urllib.parse import quote
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import DOT_SEGMENTS, Health, Verdict
+from svcnode.core.option_types import PublicText
 from svcnode.core.url import UrlError
 from svcnode.net.http1 import PreparedRequest
 from svcnode.net.os_errors import verdict_for_os_error
@@ -27,8 +28,8 @@ READY = Verdict.ready()
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SvcProbe(HttpClientProbe):
-    prefix: str = ""  # default: the path of the URL up to /node, or /svc; "/" for no prefix
-    service: str = ""  # default: the node as a whole
+    prefix: PublicText = ""  # default: the path of the URL up to /node, or /svc; "/" for no prefix
+    service: PublicText = ""  # default: the node as a whole
     _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from svcnode.net.connect import TcpEndpoint
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.tls import connect_tls
 from svcnode.net.trace import attach_progress, step
-from svcnode.probes.options import RawBytes
+from svcnode.probes.options import PublicBytes, RawBytes
 from svcnode.probes.session import TlsProbe
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ READY = Verdict.ready()
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TcpProbe(TlsProbe):
     send: RawBytes = b""
-    expect: RawBytes = b""  # must be in the first 64 KiB
+    expect: PublicBytes = b""  # must be in the first 64 KiB
     _endpoint: TcpEndpoint = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -6,28 +6,33 @@ call that returns has succeeded as a transaction of etcd.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import ControlError, RegistryError
-from svcnode.sharing.etcd_json import Compare, Delete, Put
+from svcnode.sharing.etcd_json import Compare, Delete, Put, Range
 from svcnode.sharing.format import (
     REPORTED_STATUS,
+    Entry,
     Ignored,
     IgnoredKind,
     KeyKind,
+    ReplicaDocument,
     ReportDocument,
     encode_document,
     encode_key,
     node_of,
     node_root,
     nodes_root,
+    parse_entry,
+    parse_key,
+    replica_of,
     replica_owner,
 )
 from svcnode.sharing.view import RegistryView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from svcnode.sharing.etcd import EtcdClient
     from svcnode.sharing.etcd_json import KeyValue
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS = 5  # of a transaction that fails because another client has changed the service
 MAX_OPERATIONS = 100  # per transaction; the default limit of etcd is 128
+KEYS_PER_REQUEST, NODES_PER_REQUEST = 500, MAX_OPERATIONS // 2
+_AFTER_SLASH = chr(ord("/") + 1)
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409  # as over the control socket
 
 
@@ -171,6 +178,51 @@ async def read_nodes(etcd: EtcdClient, prefix: str, node: str | None = None) -> 
             kvs_of.setdefault(name, []).append(kv)
     views = {name: _view_of(node_root(prefix, name), found) for name, found in kvs_of.items()}
     return RegistryContent(views, foreign_keys, len(kvs))
+
+
+class NodeReplicas(NamedTuple):
+    live: Mapping[str, ReplicaDocument | Ignored]  # by name; a document of a newer version is ignored
+    absent: frozenset[str]  # replicas that are not live and still define services
+    has_services: bool
+
+
+async def read_replicas(etcd: EtcdClient, prefix: str) -> dict[str, NodeReplicas]:
+    """By node, in the order of the names. It costs far less than all keys, for those who ask again and again."""
+    names, found = await _node_names(etcd, prefix), {}
+    for start in range(0, len(names), NODES_PER_REQUEST):
+        part = names[start : start + NODES_PER_REQUEST]
+        roots = [node_root(prefix, name) for name in part]
+        replicas = (Range(f"{root}{KeyKind.REPLICAS}/") for root in roots)
+        services = (Range(f"{root}{KeyKind.SERVICES}/", keys_only=True) for root in roots)
+        results = await etcd.ranges([*replicas, *services])
+        for name, root, *kvs in zip(part, roots, results[: len(part)], results[len(part) :], strict=True):
+            found[name] = _node_replicas(root, *kvs)
+    return found
+
+
+async def _node_names(etcd: EtcdClient, prefix: str) -> list[str]:
+    """The first keys of a node name it; the others are skipped."""
+    root = nodes_root(prefix)
+    names: dict[str, None] = {}
+    start = root
+    while True:
+        keys = await etcd.keys(root, start=start, limit=KEYS_PER_REQUEST)
+        names |= dict.fromkeys(name for key in keys if (name := node_of(prefix, key)) is not None)
+        if len(keys) < KEYS_PER_REQUEST:
+            return sorted(names)
+        segment, slash, _ = keys[-1].removeprefix(root).partition("/")
+        start = f"{root}{segment}{_AFTER_SLASH}" if slash else f"{keys[-1]}\0"
+
+
+def _node_replicas(root: str, replicas: Iterable[KeyValue], services: Iterable[KeyValue]) -> NodeReplicas:
+    live: dict[str, ReplicaDocument | Ignored] = {}
+    for kv in replicas:
+        key, entry = parse_key(root, kv.key), parse_entry(root, kv.key, kv.value)
+        if key is not None:
+            live[key.names[0]] = cast("ReplicaDocument", entry.document) if isinstance(entry, Entry) else entry
+    owners = {key.names[1] for kv in services if (key := parse_key(root, kv.key)) is not None}
+    defining = {replica for owner in owners if (replica := replica_of(owner)) is not None}
+    return NodeReplicas(live, frozenset(defining - live.keys()), bool(owners))
 
 
 async def forget_replica(etcd: EtcdClient, root: str, replica: str) -> list[str]:

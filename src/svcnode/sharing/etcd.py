@@ -37,6 +37,7 @@ from svcnode.sharing.etcd_json import (
     LoginDisabledError,
     MemberStatus,
     Put,
+    Range,
     RangePage,
     RangeResult,
     TokenError,
@@ -48,6 +49,7 @@ from svcnode.sharing.etcd_json import (
     parse_header,
     parse_message,
     parse_page,
+    parse_ranges,
     parse_status,
 )
 from svcnode.sharing.fences import Fences
@@ -175,6 +177,17 @@ class EtcdClient:
     async def _range_page(self, keys: dict[str, str], revision: int, page_keys: int) -> RangePage:
         return await self._call(_RANGE, {**keys, "revision": str(revision), "limit": str(page_keys)}, parse_page)
 
+    async def keys(self, prefix: str, *, start: str = "", limit: int = PAGE_KEYS) -> list[str]:
+        """The first keys with the prefix, from the key `start` on. Sorted."""
+        keys = {**encode_prefix(prefix), "key": encode_key(start or prefix)}
+        page = await self._call(_RANGE, {**keys, "keys_only": True, "limit": str(limit)}, parse_page)
+        return [kv.key for kv in page.kvs]
+
+    async def ranges(self, ranges: Iterable[Range]) -> list[list[KeyValue]]:
+        """Up to 128 ranges at one revision, each whole and in one response."""
+        body = {"success": [{"request_range": one.encode()} for one in ranges]}
+        return await self._call(_TXN, body, parse_ranges)
+
     async def get(self, key: str) -> KeyValue | None:
         page = await self._call(_RANGE, {"key": encode_key(key)}, parse_page)
         return page.kvs[0] if page.kvs else None
@@ -235,8 +248,8 @@ class EtcdClient:
 
     async def _try_endpoints(self, attempt: Callable[[TcpEndpoint], Awaitable[T]]) -> T:
         failures: list[str] = []
-        count = len(self.endpoints)
-        for index in ((self._current + offset) % count for offset in range(count)):
+        first, count = self._current, len(self.endpoints)  # other calls change the current one meanwhile
+        for index in ((first + offset) % count for offset in range(count)):
             endpoint = self.endpoints[index]
             try:
                 result = await self._with_token(endpoint, attempt)

@@ -94,6 +94,16 @@ class Delete(NamedTuple):
         return encode_prefix(self.key) if self.is_prefix else {"key": encode_key(self.key)}
 
 
+class Range(NamedTuple):
+    """All keys with the prefix; without their values if `keys_only`."""
+
+    prefix: str
+    keys_only: bool = False
+
+    def encode(self) -> dict[str, Any]:
+        return {**encode_prefix(self.prefix), "keys_only": self.keys_only}
+
+
 class Compare(NamedTuple):
     """A condition of a transaction: the key was last written at this revision. 0: it does not exist."""
 
@@ -182,6 +192,12 @@ def parse_page(fields: dict[str, Any]) -> RangePage:
     return RangePage(
         parse_header(fields), [_parse_key_value(kv) for kv in fields.get("kvs", ())], fields.get("more", False)
     )
+
+
+def parse_ranges(fields: dict[str, Any]) -> list[list[KeyValue]]:
+    """Of a transaction that only reads."""
+    results = [response.get("response_range", {}) for response in fields.get("responses", ())]
+    return [[_parse_key_value(kv) for kv in result.get("kvs", ())] for result in results]
 
 
 def _parse_key_value(fields: dict[str, Any]) -> KeyValue:

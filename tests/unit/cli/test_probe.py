@@ -22,6 +22,101 @@ def result_of(verdict: Verdict, duration_s: float = 0.0, *steps: Step) -> _Probe
     return _ProbeResult(at=NOON, verdict=verdict, duration_s=duration_s, steps=list(steps))
 
 
+# ---- a service of the configuration
+
+SERVICES = """
+[defaults]
+timeout = "2s"
+[[services]]
+id = "spool"
+probe = { url = "file:FOLDER/spool", contains = "${EXPECTED}" }
+[[services]]
+id = "broken"
+probe = "nonsense"
+[[services]]
+id = "set"
+status = "Up"
+[[services]]
+id = "worker"
+probe = "heartbeat:30s"
+[[services]]
+id = "program"
+probe = "exec:/bin/true"
+"""
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "svcnode.toml").write_text(SERVICES.replace("FOLDER", str(tmp_path)))
+    (tmp_path / "spool").write_text("is good")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SVCNODE_CONFIG", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("expected", "code"), [("good", 0), ("other", 2)])
+def test_a_service_is_checked_with_the_options_and_secrets_of_the_configuration(
+    expected: str, code: int, configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EXPECTED", expected)
+    assert main(["probe", "--service", "spool"]) == code
+    monkeypatch.chdir("/")
+    assert main(["probe", "--service", "spool", "--config", str(configured / "svcnode.toml"), "--json"]) == code
+    output = capsys.readouterr()
+    assert expected not in output.out.replace("is good", "")
+    assert output.err == ""
+
+
+def test_a_service_is_checked_with_its_own_limits(configured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXPECTED", "good")
+    limits = []
+
+    async def record(_: object, timeout_s: float, max_latency_s: float | None) -> tuple[Verdict, None]:
+        limits.append((timeout_s, max_latency_s))
+        return Verdict.ready(), None
+
+    monkeypatch.setattr("svcnode.cli.probe.run_check", record)
+    main(["probe", "--service", "spool"])
+    main(["probe", "--service", "spool", "--timeout", "5s", "--max-latency", "1s"])
+    main(["probe", "file:/"])
+    assert limits == [(2.0, None), (5.0, 1.0), (3.0, None)]
+
+
+def test_a_program_of_the_configuration_needs_permission(configured: Path) -> None:
+    assert main(["probe", "--service", "program"]) == 3
+    assert main(["probe", "--service", "program", "--allow-exec"]) == 0
+
+
+def test_without_services_the_store_of_the_node_is_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SVCNODE_STORE_PATH", str(tmp_path / "none.db"))
+    assert main(["probe", "--service", "store"]) == 2
+    assert "none.db" in capsys.readouterr().out
+    assert main(["probe", "--service", "db"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--service", "spol"], '"spool"'),
+        (["--service", "spool"], "EXPECTED"),
+        (["--service", "broken"], "services.broken.probe"),
+        (["--service", "set"], "fixed status"),
+        (["--service", "worker"], "heartbeats"),
+        (["--service", "spool", "file:/"], "URL"),
+        (["--service", "spool", "-o", "contains=x"], "--option"),
+        (["--service", "spool", "--config", "/no/such.toml"], "/no/such.toml"),
+    ],
+)
+def test_a_service_that_cannot_be_checked_is_reported_with_exit_code_3(
+    arguments: list[str], named: str, configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", *arguments]) == 3
+    assert named in capsys.readouterr().err
+
+
 # ---- errors
 
 

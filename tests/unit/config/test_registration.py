@@ -46,12 +46,13 @@ def error_of(settings: Settings, **options: Any) -> tuple[tuple[str | int, ...],
 
 
 def test_a_service_with_a_ttl_sends_heartbeats(settings: Settings) -> None:
-    definition = register(settings, ttl="5s", name="Indexer", description="of blocks")
+    definition = register(settings, ttl="5s", name="Indexer", description="of blocks", group="chain")
     assert (definition.service.id, definition.service.name, definition.service.policy.ttl_s) == (
         "indexer",
         "Indexer",
         5.0,
     )
+    assert definition.service.group == "chain"
     assert definition.probe_config is None
 
 

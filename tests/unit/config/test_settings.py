@@ -219,6 +219,7 @@ def test_a_service_has_the_values_of_its_table(file: Path) -> None:
         id = "db-1"
         name = "Ledger database"
         description = "Holds the ledger"
+        group = "storage"
         impact = "critical"
         probe = "sqlite:/var/lib/ledger.db"
         interval = "5s"
@@ -231,6 +232,7 @@ def test_a_service_has_the_values_of_its_table(file: Path) -> None:
     service = the_service(file, text)
     about = service.definition.service
     assert (about.id, about.name, about.description) == ("db-1", "Ledger database", "Holds the ledger")
+    assert about.group == "storage"
     assert about.impact is Impact.CRITICAL
     assert about.policy == Policy(rise=4, fall=5, start_period_s=120.0, stale_after_s=3600.0, window_s=50.0)
     assert service.definition.probe_config == ProbeConfig(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import errno
 import socket
+import tomllib
 
 import pytest
 
@@ -20,6 +21,7 @@ from svcnode.core.text import (
     os_error_text,
     sanitize,
     suggestion,
+    toml_value,
     truncate,
     type_name,
 )
@@ -139,3 +141,8 @@ def test_a_secret_that_is_cut_in_half_is_hidden_in_a_reason_of_many_secrets() ->
     register_secret("s" * 50)
     assert bounded_reason(("s" * 50 + " ") * 100) == "*** " * 100
     assert "s" not in bounded_reason(("s" * 50 + " ") * 1000)
+
+
+@pytest.mark.parametrize("value", [{}, [], 'a\x7f\n"b', 1, 1.5, True, {"/a b": [1, "x", {"c": {}}]}], ids=repr)
+def test_a_value_in_toml_is_read_as_the_same_value(value: object) -> None:
+    assert tomllib.loads(f"value = {toml_value(value)}") == {"value": value}

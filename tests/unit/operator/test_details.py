@@ -25,7 +25,20 @@ READY = Verdict.ready()
 REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTION_REFUSED)
 
 FIELDS = [
-    *("id", "name", "description", "impact", "maintenance", "kind", "probe", "status", "health", "code", "reason"),
+    *(
+        "id",
+        "name",
+        "description",
+        "group",
+        "impact",
+        "maintenance",
+        "kind",
+        "probe",
+        "status",
+        "health",
+        "code",
+        "reason",
+    ),
     *(
         "since",
         "since_s",
@@ -42,7 +55,7 @@ FIELDS = [
         "next_check_in_s",
         "registered_s",
     ),
-    *("checks", "transitions", "alert", "options", "recent_checks"),
+    *("checks", "transitions", "alert", "config_file", "options", "recent_checks"),
 ]
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
@@ -59,6 +72,7 @@ def harness() -> OperatorHarness:
         "db",
         name="Ledger",
         description="Holds the ledger",
+        group="storage",
         probe="tcp://db:5432",
         impact="critical",
         max_latency="2s",
@@ -83,6 +97,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "id": "db",
         "name": "Ledger",
         "description": "Holds the ledger",
+        "group": "storage",
         "impact": "critical",
         "maintenance": None,
         "kind": "tcp",
@@ -120,6 +135,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "checks": {"ready": 0, "not_ready": 0, "failed": 0, "unknown": 0},
         "transitions": 0,
         "alert": None,
+        "config_file": None,
         "options": {},
         "recent_checks": [],
     }
@@ -127,7 +143,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
 
 def test_the_order_of_the_fields_is_fixed(harness: OperatorHarness) -> None:
     assert list(harness.details("db")) == FIELDS
-    assert list(document(harness)["services"][0]) == FIELDS[:-2]
+    assert list(document(harness)["services"][0]) == FIELDS[:-3]
     assert list(document(harness)["node"]) == NODE_FIELDS
 
 

@@ -135,6 +135,35 @@ def test_rows_are_sorted_by_status_and_then_by_the_order_of_the_node(harness: Pa
     assert [int(order or 0) for order in harness.parse().attributes("tr", "data-order")] == [1, 4, 3, 0, 2]
 
 
+def test_services_of_a_group_are_under_its_heading_with_counts_by_status(harness: PageHarness) -> None:
+    for service_id, group, verdict in (
+        ("pay-a", "payments", READY),
+        ("find-a", "search", Verdict.failed("no")),
+        ("pay-b", "payments", Verdict.not_ready("soon")),
+        ("find-b", "search", READY),
+        ("db", "", READY),
+    ):
+        harness.node.register(service_id, group=group).report(verdict)
+
+    parsed = harness.parse()
+
+    assert [row[0].split()[0] for row in parsed.rows] == [
+        "db",
+        "search1",
+        "find-a",
+        "find-b",
+        "payments0",
+        "pay-b",
+        "pay-a",
+    ]
+    assert [row[0] for row in parsed.rows if len(row) == 1] == [
+        "search1 Down 0 Initializing 1 Up",
+        "payments0 Down 1 Initializing 1 Up",
+    ]
+    hidden = [attributes["data-status"] for tag, attributes in parsed.tags if tag == "span" and "hidden" in attributes]
+    assert hidden == ["Initializing", "Down"]
+
+
 def test_rows_are_grouped_in_chunks(harness: PageHarness) -> None:
     for number in range(2 * page.ROWS_PER_CHUNK + 1):
         harness.node.register(f"svc-{number}")
@@ -211,13 +240,15 @@ def test_problems_of_history_and_reload_are_notices(harness: PageHarness) -> Non
 def test_text_from_outside_is_escaped_everywhere() -> None:
     harness = PageHarness()
     harness.node.set_identity(name=HOSTILE, version="v1")
-    harness.node.register(HOSTILE, name=HOSTILE, description=HOSTILE).down(HOSTILE)
+    harness.node.register(HOSTILE, name=HOSTILE, description=HOSTILE, group=HOSTILE).down(HOSTILE)
     harness.node.set_issue(HOSTILE)
     harness.history.problem = HOSTILE
     text, parsed = harness.page, harness.parse()
     assert text.count("<script") == 1  # the page's own
-    assert parsed.rows[0][0] == f"{HOSTILE} {HOSTILE}"
-    assert parsed.rows[0][3] == HOSTILE
+    group, row = parsed.rows
+    assert group[0].startswith(f"{HOSTILE}1 Down")
+    assert (row[0], row[3]) == (f"{HOSTILE} {HOSTILE}", HOSTILE)
+    assert parsed.attributes("tr", "data-group") == [HOSTILE, HOSTILE]
     assert parsed.attributes("tr", "data-id") == [HOSTILE]
     assert parsed.attributes("main", "data-name") == [HOSTILE]
     assert f"● {HOSTILE}: " not in text  # it is not healthy

@@ -7,7 +7,7 @@ import math
 from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path  # noqa: TC003  evaluated at run time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
+from svcnode.core.option_types import find_option_type
 from svcnode.core.url import Url
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import UrlProbe
@@ -27,6 +28,7 @@ from svcnode.probes.options import (
     Strings,
     Table,
     WriteTarget,
+    _strip_optional,
     non_negative_int,
     one_of,
     parse_options,
@@ -390,15 +392,55 @@ def test_options_whose_types_cannot_be_evaluated_are_masked() -> None:
     assert public_options(BrokenProbe(Url.parse("any://host"), flag=True)) == {"flag": "***"}
 
 
+SECRET_OPTIONS = {
+    *("password", "sentinel_password", "bearer", "token", "headers"),
+    *("argv", "body", "params", "query", "send"),  # may be anything that the server needs
+}
+
+
+def is_public(hint: Any) -> bool:
+    hint = _strip_optional(hint)
+    return hint in (bool, int, float) or (
+        get_origin(hint) is Annotated and find_option_type(get_args(hint)[1]).show is not None
+    )
+
+
+SHOWN_BY_KIND: list[dict[str, Any]] = [
+    {
+        "url": "http://h/x",
+        "status": [200, "300-399"],
+        "starting_status": [503],
+        "contains": "ok",
+        "matches": "o+k",
+        "json": {"/status": ["ok", 1]},
+        "method": "POST",
+        "proxy": "http://proxy:3128",
+    },
+    {"url": "http://h/x", "proxy": "environment"},
+    {"url": "disk:/", "min_free": "10%", "warn_free": "20GiB"},
+    {"url": "grpc://h:1", "starting_status": ["NOT_SERVING"]},
+    {"url": "tcp://h:1", "expect": "+PONG"},
+    {"url": "tcp://h:1", "expect": {"hex": "ff 00"}},
+    {"url": "amqp://h", "username": "monitor", "vhost": "v", "queue": "q"},
+]
+
+
+@pytest.mark.parametrize("table", SHOWN_BY_KIND, ids=lambda table: table["url"])
+def test_the_options_of_our_kinds_are_shown_as_in_toml(table: dict[str, Any]) -> None:
+    shown = public_options(make_probe(table))
+    assert shown == {name: value for name, value in table.items() if name != "url"}
+    assert make_probe({"url": table["url"], **shown}) == make_probe(table)
+
+
+def test_a_url_is_shown_without_its_password() -> None:
+    probe = make_probe({"url": "http://h/x", "proxy": "http://me:hunter2@proxy:3128"})
+    assert public_options(probe) == {"proxy": "http://me:***@proxy:3128"}
+
+
 @pytest.mark.parametrize("scheme", sorted(KINDS))
-def test_no_kind_shows_an_option_of_free_text(scheme: str) -> None:
-    """Only `write`, which names a table or key, and names from a list."""
+def test_exactly_the_options_that_may_hold_a_secret_are_masked(scheme: str) -> None:
     module, _, name = KINDS[scheme].partition(" ")[0].partition(":")
     kind = getattr(import_module(module), name)
-    secret = "a-text-that-no-list-has"
-    values = {field.name: secret for field in fields(kind) if field.init and field.name != "url"}
-    probe = object.__new__(kind)
-    for option, value in {**values, "url": Url.parse("any://host")}.items():
-        object.__setattr__(probe, option, value)
-    roles = {"role", "sslmode", "method"}
-    assert {option for option, value in public_options(probe).items() if value != "***"} <= roles | {"write"}
+    options = {field.name for field in fields(kind) if field.init and field.name != "url"}
+    hints = get_type_hints(kind, include_extras=True)
+    assert {option for option in options if not is_public(hints[option])} == options & SECRET_OPTIONS

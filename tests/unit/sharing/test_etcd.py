@@ -1,6 +1,15 @@
 from __future__ import annotations
 
-from svcnode.sharing.etcd import Backoff
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.core.errors import RegistryUnreachableError
+from svcnode.sharing.etcd import Backoff, EtcdClient
+
+if TYPE_CHECKING:
+    from svcnode.net.connect import TcpEndpoint
 
 
 def test_the_longest_delay_doubles_up_to_its_limit_until_an_attempt_succeeds() -> None:
@@ -14,3 +23,22 @@ def test_a_delay_may_be_any_time_up_to_the_longest_one() -> None:
     delays_s = {Backoff(0.5, 3.0).next_delay_s() for _ in range(10)}
     assert len(delays_s) > 1
     assert all(0 <= delay_s <= 0.5 for delay_s in delays_s)
+
+
+def test_a_call_tries_each_endpoint_once_while_other_calls_find_one_that_responds() -> None:
+    client = EtcdClient([("a", 1), ("b", 2), ("c", 3)])
+    client._current = 1
+    tried: list[TcpEndpoint] = []
+
+    async def respond(endpoint: TcpEndpoint) -> None:
+        if endpoint != client.endpoints[0]:
+            raise RegistryUnreachableError(str(endpoint))
+
+    async def fail(endpoint: TcpEndpoint) -> None:
+        tried.append(endpoint)
+        await client._try_endpoints(respond)
+        raise RegistryUnreachableError(str(endpoint))
+
+    with pytest.raises(RegistryUnreachableError):
+        asyncio.run(client._try_endpoints(fail))
+    assert sorted(tried) == sorted(client.endpoints)

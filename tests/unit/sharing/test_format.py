@@ -61,6 +61,7 @@ service_options = st.fixed_dictionaries(
     optional={
         "name": texts,
         "description": texts,
+        "group": texts,
         "impact": st.sampled_from(["critical", "partial", "none"]),
         "observers": st.integers(1, 7),
         "checked_by": st.lists(texts, max_size=3),

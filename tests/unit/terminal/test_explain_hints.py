@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from svcnode.cli.probe import _options
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.probes import make_probe
@@ -201,6 +202,20 @@ def test_the_timeout_is_the_one_of_the_service() -> None:
 
 
 # ---- the command
+
+
+def test_a_service_of_a_configuration_is_checked_with_that_configuration() -> None:
+    details = scenario(REFUSED).details() | {"config_file": "/etc/my node.toml", "id": "db 1"}
+    command = [*hint_texts(parse_details(details))][-1].partition(": ")[2]
+    assert shlex.split(command) == ["svcnode", "probe", "--service", "db 1", "--config", "/etc/my node.toml"]
+
+
+def test_options_of_any_type_can_be_passed_on() -> None:
+    table = {"json": {"/a": "x y", "/b": [1, True]}, "status": [200, "300-399"]}
+    command = scenario(REFUSED, make_probe({"url": "http://db/x", **table})).hints[-1]
+    arguments = shlex.split(command.partition("svcnode probe ")[2])
+    given = [arguments[place + 1] for place, text in enumerate(arguments) if text == "--option"]
+    assert _options(given) == table
 
 
 def test_a_masked_password_stays_masked_in_the_command() -> None:

@@ -9,8 +9,8 @@ import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCurso
 import { paintNode } from "./health.js";
 import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, readPage, tick } from "./live.js";
 import { togglePanel } from "./panel.js";
-import { COLUMNS, sortAndFilter, restoreView, saveView } from "./rows.js";
-import { RESOLUTIONS, byId, main, services, setText, scheduleOnce, view } from "./state.js";
+import { COLUMNS, sortAndFilter, restoreView, saveView, toggleGroup } from "./rows.js";
+import { RESOLUTIONS, byId, groups, main, services, setText, scheduleOnce, view } from "./state.js";
 
 function changeView(changes) {
   Object.assign(view, changes);
@@ -43,12 +43,19 @@ function showAll() {
   changeView({ q: "", status: "" });
 }
 
+function toggleAllGroups() {
+  for (const group of groups.values()) group.isToggled = false;
+  changeView({ areGroupsCollapsed: !view.areGroupsCollapsed });
+}
+
 function onClick(event) {
   const { target } = event;
   const row = target.closest("tr[data-id]");
   const isLink = target.closest("a[role=button]") !== null;
   if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
   else if (target.id === "show-all") showAll();
+  else if (target.id === "toggle-groups") toggleAllGroups();
+  else if (target.closest(".group button:enabled")) toggleGroup(target.closest(".group").dataset.group);
   else if (row && !target.closest(".chart") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
     if (isLink) event.preventDefault();
     if (isLink || getSelection().isCollapsed) togglePanel(services.get(row.dataset.id));

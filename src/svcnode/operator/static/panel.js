@@ -91,6 +91,7 @@ function facts(service) {
     ["First failure", service.first_failure && timeElement(service.first_failure.at)],
     ["Maintenance", service.maintenance && autoText(`${service.maintenance.text}; messages are held, availability leaves it out`)],
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
+    ["Group", service.group && autoText(service.group)],
     ["Impact", IMPACTS[service.impact]],
     ["Checked by", isProbed(service) && service.checked_by && autoText(service.checked_by.join(", ") || "no live replica")],
     ["Reports to", service.kind === "reported" && service.checked_by && autoText(service.checked_by.join(", "))],

@@ -5,7 +5,7 @@
 
 import { availability, drawBars, drawLine, hasMaintenance, meanLatency, newBars, newLine, setSliderValue } from "./charts.js";
 import { EMPTY_CELL, SHARED, age, availabilityText, duration, latency } from "./format.js";
-import { RESOLUTIONS, byId, connection, element, main, now, scheduleOnce, services, setText, view, visibleServices } from "./state.js";
+import { RESOLUTIONS, byId, connection, element, groups, main, now, scheduleOnce, services, setText, view, visibleServices } from "./state.js";
 
 const NO_BUCKETS = [];
 const STATUS_ORDER = SHARED.status_order;
@@ -55,6 +55,7 @@ export function readRows() {
     service.link.setAttribute("role", "button");
     service.link.setAttribute("aria-expanded", "false");
   }
+  readGroups();
   for (const chunk of main.querySelectorAll(".chunk")) chunkObserver.observe(chunk);
   byId("no-services").hidden = services.size > 0;
 }
@@ -63,10 +64,10 @@ function readRow(row) {
   const time = (cell) => Date.parse(cell.firstElementChild?.dateTime) || null;
   const number = (cell) => (cell.firstChild.value === "" ? null : Number(cell.firstChild.value));
   const [nameCell, , sinceCell, reasonCell, checkCell, latencyCell, availabilityCell] = row.cells;
-  const { id, order, status, code } = row.dataset;
+  const { id, order, status, code, group = "" } = row.dataset;
   const link = nameCell.firstChild;
   return {
-    id, order: Number(order), row, link, name: link.textContent, isFixed: "fixed" in row.dataset,
+    id, order: Number(order), row, link, group, name: link.textContent, isFixed: "fixed" in row.dataset,
     status, since: time(sinceCell), reason: reasonCell.textContent, code,
     checkedAt: time(checkCell), latency: number(latencyCell), checks: null, drawnChecks: null,
     availability: number(availabilityCell), hasMaintenance: "maintenance" in availabilityCell.firstChild.dataset,
@@ -179,6 +180,62 @@ function paintBars(service, cell) {
   setSliderValue(chart, service, buckets.length - 1);
 }
 
+// ---- groups: each has a heading, which the server has rendered
+
+function readGroups() {
+  const before = new Map(groups);
+  groups.clear();
+  for (const row of main.querySelectorAll("tr.group")) {
+    const name = row.dataset.group;
+    groups.set(name, { name, row, button: row.querySelector("button"), isToggled: before.get(name)?.isToggled ?? false });
+  }
+  byId("toggle-groups").hidden = groups.size === 0;
+}
+
+// A filter shows all matching services.
+const isFiltering = () => view.status !== "" || view.q.trim() !== "";
+const isCollapsed = ({ isToggled }) => !isFiltering() && view.areGroupsCollapsed !== isToggled;
+
+export function toggleGroup(name) {
+  const group = groups.get(name);
+  group.isToggled = !group.isToggled;
+  sortAndFilter();
+}
+
+function paintGroups() {
+  const counts = new Map([...groups.keys()].map((name) => [name, {}]));
+  for (const { group, status } of services.values()) {
+    if (group) counts.get(group)[status] = (counts.get(group)[status] ?? 0) + 1;
+  }
+  for (const group of groups.values()) {
+    group.button.disabled = isFiltering();
+    group.button.setAttribute("aria-expanded", String(!isCollapsed(group)));
+    for (const total of group.row.querySelectorAll("[data-status]")) {
+      const number = counts.get(group.name)[total.dataset.status] ?? 0;
+      total.hidden = number === 0;
+      setText(total.firstChild, `${number} ${total.dataset.status}`);
+    }
+  }
+  setText(byId("toggle-groups"), view.areGroupsCollapsed ? "Expand groups" : "Collapse groups");
+}
+
+// Services in no group come first; the groups follow in the order of their first service. Returns the rows, and the rows
+// of the services in collapsed groups.
+function arrangeGroups(matching) {
+  const members = new Map([["", []]]);
+  for (const service of matching) {
+    if (!members.has(service.group)) members.set(service.group, []);
+    members.get(service.group).push(service);
+  }
+  const [shown, collapsed] = [[], []];
+  for (const [name, list] of members) {
+    if (name) shown.push([groups.get(name).row]);
+    (name && isCollapsed(groups.get(name)) ? collapsed : shown).push(...list.map(rowsOf));
+  }
+  for (const { name, row } of groups.values()) if (!members.has(name)) collapsed.push([row]);
+  return [shown, collapsed.flat()];
+}
+
 // ---- filtering and sorting
 
 const ROWS_PER_CHUNK = SHARED.rows_per_chunk;
@@ -189,11 +246,12 @@ function paintCounts() {
   for (const [status, number] of Object.entries(counts)) {
     setText(byId("statuses").querySelector(`[value="${status}"] + span b`), String(number));
   }
+  paintGroups();
 }
 
 function matchesFilter(service, terms) {
   if (view.status && service.status !== view.status) return false;
-  const text = terms.length ? `${service.name} ${service.id} ${service.reason} ${service.code}`.toLowerCase() : "";
+  const text = terms.length ? `${service.name} ${service.id} ${service.group} ${service.reason} ${service.code}`.toLowerCase() : "";
   return terms.every((term) => text.includes(term));
 }
 
@@ -215,7 +273,9 @@ export function sortAndFilter() {
     if (matchesFilter(service, terms)) matching.push(service);
     else if (service.row.parentElement !== byId("hidden-rows")) byId("hidden-rows").append(...rowsOf(service));
   }
-  fillChunks(matching.sort(compare));
+  const [shown, collapsed] = arrangeGroups(matching.sort(compare));
+  for (const row of collapsed) if (row.parentElement !== byId("hidden-rows")) byId("hidden-rows").append(row);
+  fillChunks(shown);
   if (focused?.isConnected) focused.focus({ preventScroll: true });
   paintCounts();
   byId("no-match").hidden = matching.length > 0 || !services.size;
@@ -225,10 +285,11 @@ export function sortAndFilter() {
 
 const rowsOf = ({ row, panel }) => (panel ? [row, panel] : [row]);
 
-function fillChunks(matching) {
+// `shown`: for each service or heading, its rows.
+function fillChunks(shown) {
   const chunks = [...main.querySelectorAll(".chunk")];
-  for (let first = 0; first < matching.length; first += ROWS_PER_CHUNK) {
-    const rows = matching.slice(first, first + ROWS_PER_CHUNK).flatMap(rowsOf);
+  for (let first = 0; first < shown.length; first += ROWS_PER_CHUNK) {
+    const rows = shown.slice(first, first + ROWS_PER_CHUNK).flat();
     arrangeRows(chunks.shift() ?? newChunk(), rows);
   }
   for (const chunk of chunks) {
@@ -274,6 +335,7 @@ export function saveView() {
   if (view.q) params.set("q", view.q);
   if (view.status) params.set("status", view.status);
   if (view.sort !== "status" || view.isDescending) params.set("sort", (view.isDescending ? "-" : "") + view.sort);
+  if (view.areGroupsCollapsed) params.set("groups", "collapsed");
   if (view.resolution !== defaultResolution()) params.set("resolution", view.resolution);
   history.replaceState(null, "", `#${params}`);
 }
@@ -287,6 +349,7 @@ export function restoreView() {
     status: known(params.get("status"), STATUS_ORDER, ""),
     sort: known(sort.replace(/^-/, ""), COLUMNS, "status"),
     isDescending: sort.startsWith("-"),
+    areGroupsCollapsed: params.get("groups") === "collapsed",
     resolution: known(params.get("resolution"), RESOLUTIONS, defaultResolution()),
   });
   byId("filter").value = view.q;

@@ -6,8 +6,9 @@ export const byId = (id) => document.getElementById(id);
 export const main = byId("node");
 
 export const services = new Map(); // by id; rows.js creates the entries
+export const groups = new Map(); // by name; rows.js creates the entries
 export const visibleServices = new Set(); // services whose rows are in or near the viewport
-export const view = { q: "", status: "", sort: "status", isDescending: false, resolution: "hours" };
+export const view = { q: "", status: "", sort: "status", isDescending: false, resolution: "hours", areGroupsCollapsed: false };
 export const node = { health: 0, name: "", reason: "" };
 
 export const connection = {

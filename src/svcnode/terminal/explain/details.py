@@ -42,7 +42,8 @@ class ParsedDetails:
     impact: Impact
     kind: str  # the scheme of the probe's URL, "function", "reported", "fixed" or "restricted"
     probe: str | None
-    options: Mapping[str, bool | float | str] | None  # of the probe, other than the defaults; None: not known
+    options: Mapping[str, Any] | None  # of the probe, other than the defaults; None: not known
+    config_file: str | None  # with the probe; None: another source, or not known
     status: Status
     code: str
     since: datetime
@@ -130,6 +131,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         kind=document["kind"],
         probe=document["probe"],
         options=document.get("options"),  # an older node does not have it
+        config_file=document.get("config_file"),
         status=Status(document["status"]),
         code=known_code(document["code"]),
         since=datetime.fromisoformat(document["since"]),

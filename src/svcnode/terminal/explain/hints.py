@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from svcnode.core.codes import ReasonCode, is_custom_code
 from svcnode.core.model import Outcome, Status
 from svcnode.core.redaction import MASK
+from svcnode.core.text import toml_value
 from svcnode.core.url import Url, UrlError
 from svcnode.terminal.explain.observers import listed_names
 from svcnode.terminal.explain.remedies import CUSTOM_CODE_MEANING, REMEDIES
@@ -42,7 +43,8 @@ def hint_texts(details: ParsedDetails) -> Iterator[str]:
     codes = [*([details.code] if details.code == ReasonCode.UNRELIABLE else []), *codes_to_fix(details)]
     yield from dict.fromkeys(advice_text(code, details) for code in codes)
     if details.probe is not None:
-        yield f"To run the check by hand, on the node's machine: {_probe_command(details.probe, details)}"
+        command = _service_command(details) if details.config_file else _probe_command(details.probe, details)
+        yield f"To run the check by hand, on the node's machine: {command}"
 
 
 def _replica_hints(details: ParsedDetails) -> Iterator[str]:
@@ -114,6 +116,11 @@ def _parse_url(probe: str) -> Url | None:
         return None
 
 
+def _service_command(details: ParsedDetails) -> str:
+    """With the options and secrets of the configuration."""
+    return shlex.join(["svcnode", "probe", "--service", details.id, "--config", details.config_file or ""])
+
+
 def _probe_command(probe: str, details: ParsedDetails) -> str:
     command = ["svcnode", "probe", shlex.quote(probe)]
     if probe.startswith("exec:"):
@@ -131,8 +138,8 @@ def _probe_command(probe: str, details: ParsedDetails) -> str:
     return " ".join(command) + _command_note(" ".join(command), has_options=details.options is not None)
 
 
-def _option_arg(name: str, value: bool | float | str) -> str:
-    return shlex.quote(f"{name}={value if value == MASK else json.dumps(value, ensure_ascii=False)}")
+def _option_arg(name: str, value: object) -> str:
+    return shlex.quote(f"{name}={value if value == MASK else toml_value(value)}")
 
 
 def _command_note(command: str, *, has_options: bool) -> str:

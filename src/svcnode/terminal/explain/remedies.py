@@ -65,7 +65,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "recovery_failures set the limits.",
     ),
     ReasonCode.REGISTRY_LOST: Remedy(
-        "other replicas check the service, and their evidence does not arrive through the registry",
+        "what other replicas know does not arrive, because the registry cannot be read",
         "Check that the registry (etcd) is running and can be reached from the node's machine and from the other "
         "replicas: svcnode registry check.",
     ),

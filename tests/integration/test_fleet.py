@@ -1,0 +1,215 @@
+"""A node whose services are other nodes: real nodes, found in a real etcd or in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.cli import main
+from svcnode.control import Client
+from svcnode.core.errors import ControlError
+from svcnode.sharing import client as registry_client
+from svcnode.sharing.client import NodeReplicas, read_replicas
+from svcnode.sharing.etcd import EtcdClient
+from svcnode.sharing.format import Ignored, KeyKind, ReplicaDocument, encode_document, encode_key, node_root
+from tests.support.processes import Agent
+from tests.support.replicas import NODE, RegistryKeys
+from tests.support.servers.base import free_port
+from tests.support.servers.etcd import EtcdServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+UP, DOWN, INITIALIZING = "Up", "Down", "Initializing"
+OPTIONS = """
+refresh_interval = "1s"
+interval = "500ms"
+timeout = "400ms"
+fall = 2
+rise = 1
+start_period = "0s"
+"""
+HEAD = '[history]\nkeep = false\n[server]\nlisten = "127.0.0.1:{port}"\n'
+
+
+class Nodes:
+    """Real nodes on loopback, each with one service that is Up."""
+
+    def __init__(self, folder: Path, registry: str = "") -> None:
+        self._folder, self._registry = folder, registry
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Nodes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def start(self, name: str, replica: str, status: str = UP) -> Agent:
+        port = free_port()
+        sharing = (
+            f'[sharing]\nregistry = "{self._registry}"\nreplica = "{replica}"\nlease = "2s"\n'
+            f'url = "http://127.0.0.1:{port}"\n'
+        )
+        config = (
+            f'{HEAD.format(port=port)}drain = "0s"\n[node]\nname = "{name}"\n{sharing if self._registry else ""}'
+            f'[[services]]\nid = "of-{replica}"\nstatus = "{status}"\n'
+        )
+        folder = self._folder / f"{name}-{replica}"
+        folder.mkdir()
+        return self._stack.enter_context(Agent(folder, config=config))
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path / "etcd") as server:
+        yield server
+
+
+def fleet_config(source: str, more: str = "") -> str:
+    return f"{HEAD.format(port=0)}[node]\nname = 'fleet'\n{more}[fleet]\n{source}\n{OPTIONS}"
+
+
+def fleet_of(etcd: EtcdServer) -> str:
+    return fleet_config(f'registry = "{etcd.url}"')
+
+
+def details_of(agent: Agent, service_id: str) -> dict[str, Any]:
+    [details] = [found for found in agent.request("/details").json["services"] if found["id"] == service_id]
+    return dict(details)
+
+
+def expect(agent: Agent, health: int, **statuses: str) -> None:
+    """The names of the services, with `_` for a slash, and their statuses."""
+    expected = {name.replace("_", "/"): status for name, status in statuses.items()}
+    agent.wait_until(lambda: (agent.statuses(), agent.health()) == (expected, health))
+
+
+def test_the_list_follows_the_replicas_in_the_registry(tmp_path: Path, etcd: EtcdServer) -> None:
+    with Nodes(tmp_path, etcd.url) as nodes, Agent(tmp_path, config=fleet_of(etcd)) as fleet:
+        expect(fleet, 206, fleet=INITIALIZING)  # an empty registry is no healthy fleet
+        first, second = nodes.start(NODE, "a"), nodes.start(NODE, "b")
+        nodes.start("search", "a", INITIALIZING)
+        expect(fleet, 206, fleet=UP, ledger_a=UP, ledger_b=UP, search_a=INITIALIZING)
+        assert details_of(fleet, "ledger/a")["group"] == NODE
+        assert details_of(fleet, "search/a")["code"] == "partially_healthy"
+        assert details_of(fleet, "fleet")["kind"] == "fleet"
+
+        # A replica that dies, or is stopped, stays in the list until it is forgotten.
+        second.signal(signal.SIGKILL)
+        expect(fleet, 206, fleet=UP, ledger_a=UP, ledger_b=DOWN, search_a=INITIALIZING)
+        fleet.wait_until(lambda: RegistryKeys(etcd).replicas() == {"a"})
+        first.stop()
+        expect(fleet, 206, fleet=UP, ledger_a=DOWN, ledger_b=DOWN, search_a=INITIALIZING)
+        checks = sum(details_of(fleet, "fleet")["checks"].values())
+        fleet.wait_until(lambda: sum(details_of(fleet, "fleet")["checks"].values()) > checks + 1)
+        expect(fleet, 206, fleet=UP, ledger_a=DOWN, ledger_b=DOWN, search_a=INITIALIZING)
+        for replica in ("a", "b"):
+            assert main(["registry", "forget", "--registry", etcd.url, "--node", NODE, replica]) == 0
+        expect(fleet, 206, fleet=UP, search_a=INITIALIZING)
+
+
+def test_a_fleet_that_starts_later_knows_the_replicas_that_are_gone(tmp_path: Path, etcd: EtcdServer) -> None:
+    keys = RegistryKeys(etcd)
+    keys.put_service("db", {"status": UP}, owner="replica:gone")
+    with Agent(tmp_path, config=fleet_of(etcd)) as fleet:
+        expect(fleet, 206, fleet=UP, ledger_gone=DOWN)
+        keys.put_service("db", {"status": UP}, owner="client")
+        keys.delete_service("db", owner="replica:gone")
+        expect(fleet, 206, fleet=UP, ledger=DOWN)
+        assert details_of(fleet, "ledger")["group"] == NODE
+        with Nodes(tmp_path, etcd.url) as nodes:
+            nodes.start(NODE, "a")
+            expect(fleet, 200, fleet=UP, ledger_a=UP)
+
+
+def test_without_the_registry_the_nodes_are_checked_and_the_fleet_is_not_healthy(
+    tmp_path: Path, etcd: EtcdServer
+) -> None:
+    with Nodes(tmp_path, etcd.url) as nodes, Agent(tmp_path, config=fleet_of(etcd)) as fleet:
+        node = nodes.start(NODE, "a")
+        expect(fleet, 200, fleet=UP, ledger_a=UP)
+        etcd.freeze()
+        fleet.wait_until(lambda: fleet.statuses()["fleet"] == DOWN)
+        assert fleet.health() == 206
+        assert "ledger/a" in fleet.statuses()
+        node.signal(signal.SIGKILL)
+        fleet.wait_until(lambda: fleet.statuses()["ledger/a"] == DOWN)
+        etcd.thaw()
+        expect(fleet, 206, fleet=UP, ledger_a=DOWN)
+
+
+def test_all_nodes_are_found_whatever_else_the_registry_has(etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_client, "KEYS_PER_REQUEST", 3)
+    monkeypatch.setattr(registry_client, "NODES_PER_REQUEST", 2)
+    names = ["a", "a b", "a/b", "a0", "b", "é"]
+
+    async def read() -> dict[str, NodeReplicas]:
+        async with EtcdClient([(etcd.host, etcd.port)]) as client:
+            for name in names:
+                root = node_root("/svcnode", name)
+                for number in range(5):
+                    service = encode_key(root, KeyKind.SERVICES, f"s{number}", f"replica:r{number % 2}")
+                    await client.put(service, b"{}")
+                document = encode_document(ReplicaDocument("1", f"http://{name}", "1"))
+                await client.put(encode_key(root, KeyKind.REPLICAS, "r0"), document)
+            for key in (
+                "/svcnode/v1/x",
+                "/svcnode/v1/a/replicas/r0/more",
+                "/svcnode/v1/b/replicas/r9",
+                "/svcnode/v2/c/d",
+            ):
+                await client.put(key, b"no JSON")
+            return await read_replicas(client, "/svcnode")
+
+    found = asyncio.run(read())
+    assert list(found) == names
+    for name, node in found.items():
+        assert node.live["r0"] == ReplicaDocument("1", f"http://{name}", "1")
+        assert (set(node.absent), node.has_services) == ({"r1"}, True)
+    assert {name for name, node in found.items() if node.live.keys() != {"r0"}} == {"b"}
+    assert isinstance(found["b"].live["r9"], Ignored)
+
+
+def test_the_list_follows_the_file(tmp_path: Path) -> None:
+    nodes_file = tmp_path / "nodes.txt"
+    config = fleet_config(f'file = "{nodes_file}"')
+    with Nodes(tmp_path) as nodes, Agent(tmp_path, config=config) as fleet:
+        fleet.wait_until(lambda: fleet.statuses() == {"fleet": DOWN})
+        assert details_of(fleet, "fleet")["code"] == "file_not_found"
+        ledger, search = nodes.start(NODE, "a"), nodes.start("search", "a")
+        first, second = f"127.0.0.1:{ledger.port}", f"127.0.0.1:{search.port}"
+        nodes_file.write_text(f"http://{first} ledger\nhttp://{second}  # no name\n")
+        found = {"fleet": UP, f"ledger/{first}": UP, second: UP}
+        fleet.wait_until(lambda: fleet.statuses() == found and fleet.health() == 200)
+
+        nodes_file.write_text("")  # it is being written
+        fleet.wait_until(lambda: fleet.statuses()["fleet"] == DOWN)
+        assert fleet.statuses() == {**found, "fleet": DOWN}
+        nodes_file.write_text(f"http://{first} ledger\n")
+        fleet.wait_until(lambda: fleet.statuses() == {"fleet": UP, f"ledger/{first}": UP})
+
+        fleet.reload(f'{config}[[services]]\nid = "ledger/{first}"\nstatus = "Up"\n')
+        fleet.wait_for_event("reload_failed")
+        fleet.reload(f'{HEAD.format(port=0)}[[services]]\nid = "db"\nstatus = "Up"\n')
+        fleet.wait_until(lambda: fleet.statuses() == {"db": UP})
+
+
+def test_services_of_the_fleet_cannot_be_changed_by_the_control_socket(tmp_path: Path) -> None:
+    nodes_file = tmp_path / "nodes.txt"
+    nodes_file.write_text("127.0.0.1:1 ledger\n")
+    control = f'[control]\nlisten = "unix:{tmp_path}/c.sock"\npath = "{tmp_path}/c.db"\n'
+    with Agent(tmp_path, config=fleet_config(f'file = "{nodes_file}"', control)) as fleet:
+        fleet.wait_until(lambda: fleet.statuses() == {"fleet": UP, "ledger/127.0.0.1:1": DOWN})
+        with Client(tmp_path / "c.sock", timeout_s=30) as client:
+            for service_id in fleet.statuses():
+                with pytest.raises(ControlError) as caught:
+                    client.register(service_id, ttl="10s")
+                assert caught.value.status == 409
+            client.register("mine", ttl="10s", group="tools")
+        assert details_of(fleet, "mine")["group"] == "tools"
