@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from svcnode.operator.page import EMPTY_CELL, format_percent, shorten_words
 from tests.support.backends import Backend, HttpBackend, close, http_response
 from tests.support.nginx_proxy import nginx_in_front_of
 from tests.support.processes import Agent
+from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -1073,4 +1075,37 @@ def test_maintenance_is_shown_with_its_end_who_and_why(tmp_path: Path, open_page
         client.end_maintenance()
         client.end_maintenance("db")
         expect(badge).to_have_count(0)
+        expect(node_page.page.locator("#notices .notice")).to_have_count(0)
+
+
+# ---- a node on several machines
+
+
+def test_replicas_and_the_loss_of_the_registry_are_shown(tmp_path: Path, open_page: OpenPage) -> None:
+    with EtcdServer(tmp_path / "etcd") as etcd, ExitStack() as stack:
+
+        def start(name: str, services: str) -> Agent:
+            sharing = f'[sharing]\nregistry = "{etcd.url}"\nreplica = "{name}"\nlease = "2s"\n'
+            folder = tmp_path / name
+            folder.mkdir()
+            options = ("--listen", "127.0.0.1:0", "--name", "ledger")
+            return stack.enter_context(Agent(folder, *options, config=sharing + services))
+
+        refused = service("db", probe="tcp://127.0.0.1:1", start_period="0s", fall=1, interval="1s", checked_by=["two"])
+        one = start("one", refused)
+        one.wait_until(lambda: one.statuses() == {"db": "Initializing"})
+        node_page = open_page(f"http://127.0.0.1:{one.port}/")
+        replicas = node_page.page.locator("#replica-list li")
+        expect(replicas).to_have_text([re.compile("one.*checks 0 services.*this one")])
+        start("two", "")
+        expect(replicas).to_have_text([re.compile("one.*checks 0 services"), re.compile("two.*checks 1 service")])
+        expect(node_page.row("db")).to_have_attribute("data-status", "Down")
+        node_page.row("db").locator("a").click()
+        expect(node_page.panel("db").locator(".observers li")).to_have_text(re.compile("two.*Down.*connection_refused"))
+        expect(node_page.panel("db")).to_contain_text("Checked by")
+        static_page = open_page(f"http://127.0.0.1:{one.port}/", java_script_enabled=False)
+        expect(static_page.page.locator("#replica-list li")).to_have_count(2)
+        etcd.kill()
+        expect(node_page.page.locator("#notices .notice")).to_contain_text("Registry problem")
+        etcd.start()
         expect(node_page.page.locator("#notices .notice")).to_have_count(0)

@@ -533,7 +533,7 @@ def fail_etcd(run: Run) -> None:
                 with etcd.storage_full():
                     stage.wait_until_lost()
                     for replica in stage.replicas:
-                        replica.wait_for_log("registry: .*space exceeded", times=number + 1)
+                        replica.wait_for_log("registry problem: .*space exceeded", times=number + 1)
                 stage.replicas.wait_for(stage.up)
                 etcd.freeze()
                 time.sleep(0 if run.is_short else SLOW_S)
@@ -574,7 +574,7 @@ def refuse(run: Run) -> None:
         with Replicas(run.folder, etcd.url, files, make_settings(3)) as replicas:
             replicas.wait_until_started()
             for replica in replicas:
-                replica.wait_for_log("registry: .*invalid user ID or password")
+                replica.wait_for_log("registry problem: .*invalid user ID or password")
                 replica.wait_for(dict.fromkeys(replica.services, UP))
                 report.expect(replica.health() == 206, "a node that has not read the registry is not 206")
             etcd.set_password(PASSWORD)
@@ -654,7 +654,7 @@ def cut_from_etcd(run: Run, network: ReplicaNetwork) -> None:
                 codes = [each.health() for each in stage.replicas]
                 run.report.expect(codes == [206, 206, 206], f"a service is Down, and health is {codes}")
                 run.report.expect(replica.name not in stage.keys.replicas(), "the lease of the replica is not over")
-                replica.wait_for_log("registry: .*no response", times=number + 1)
+                replica.wait_for_log("registry problem: .*no response", times=number + 1)
             stage.backends.failing.clear()
             stage.replicas.wait_for(stage.up)
             changes = [each for each in stage.replicas.status_changes(starts) if each.service != failing]

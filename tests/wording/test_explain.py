@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.operator.details import all_details
-from svcnode.terminal.explain.explanation import explain_node
+from svcnode.terminal.explain.explanation import explain_node, explain_service
 from svcnode.terminal.explain.remedies import REMEDIES
 from svcnode.version import __version__
 from tests.support.operator_context import OperatorHarness
@@ -101,6 +102,35 @@ def test_nodes(snapshot: Callable[[str, str], None]) -> None:
         lines = explain_node(json.loads(harness.request(all_details).body)).lines
         texts.append(f"=== {name}\n" + "\n".join(lines).replace(__version__, "VERSION"))
     snapshot("nodes", "\n\n".join(texts))
+
+
+def replica_documents() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Services of a node on several machines."""
+    document = up().harness.details("db")
+    elsewhere = {**document, "schedule": None, "next_check_in_s": None, "recent_checks": [], "evidence": None}
+
+    def observed(observer: str, status: str, code: str = "ok", reason: str = "", age_s: float | None = 1.2) -> Any:
+        return {"observer": observer, "status": status, "code": code, "reason": reason, "age_s": age_s}
+
+    up_here, refused = observed("host-1", "Up"), observed("host-2", "Down", "connection_refused", "connection refused")
+    yield "checked here", {**document, "checked_by": ["host-1"], "observed": [up_here]}
+    yield "checked by another", {**elsewhere, "checked_by": ["host-1"], "observed": [up_here]}
+    yield "checked by none", {**elsewhere, "checked_by": [], "observed": [observed("host-3", "Up", age_s=None)]}
+    lost = {"status": "Initializing", "code": "registry_lost", "expires_in_s": None}
+    yield "lost", {**elsewhere, **lost, "checked_by": ["host-1"], "observed": [observed("host-1", "Up", age_s=70)]}
+    three = ["host-1", "host-2", "host-3"]
+    yield "majority", {**document, "checked_by": three, "observed": [up_here, refused, observed("host-3", "Up")]}
+    disagree = {"status": "Initializing", "code": "observers_disagree", "expires_in_s": None}
+    yield "disagree", {**document, **disagree, "checked_by": three[:2], "observed": [up_here, refused]}
+    reported = {"kind": "reported", "probe": None, "checked_by": ["host-2"], "observed": [observed("host-2", "Up")]}
+    yield "reported", {**elsewhere, **reported}
+
+
+def test_replicas(snapshot: Callable[[str, str], None]) -> None:
+    texts = [
+        f"=== {name}\n" + "\n".join(explain_service(document, UTC).lines) for name, document in replica_documents()
+    ]
+    snapshot("replicas", "\n\n".join(texts))
 
 
 def test_remedies(snapshot: Callable[[str, str], None]) -> None:

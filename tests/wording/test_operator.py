@@ -104,6 +104,21 @@ def test_page(snapshot: Snapshot) -> None:
         "maintenance": {"text": "MAINTENANCE"},
         "history_problem": "PROBLEM",
         "reload_problem": "PROBLEM",
+        "sharing": {
+            "problem": "PROBLEM",
+            "registry": "etcd://host",
+            "replicas": [
+                {
+                    "name": "host-1",
+                    "url": "",
+                    "software": "0.0.0",
+                    "since": "2027-01-15T08:00:00.000Z",
+                    "since_s": 90.0,
+                    "checks": 1,
+                    "is_self": True,
+                }
+            ],
+        },
     }
     snapshot("page", "\n".join(_Texts(render(node, [], {}, 0.0).decode()).texts))
 

@@ -144,7 +144,7 @@ class Agent:
                 self._fleet.apply(settings.fleet)
                 # After the services: their registration is not a transition to record.
                 log_history_location(settings.history)
-                async with self._surface.recording(**history_options(settings)) as context:
+                async with self._surface.recording(**history_options(settings), replica=self._replica) as context:
                     context.history.set_has_folder(settings.history.has_folder)
                     await self._listeners.listen(bound, context, self._control.push_app(settings))
                     await self._prepare_store(settings)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from svcnode.notify import NotifyStatus
     from svcnode.operator.event_hub import EventHub
     from svcnode.operator.single_flight import SingleFlight
+    from svcnode.sharing.replica import Replica
     from svcnode.stats import CheckStats
 
 CLOCK_STEP_S = 2.0  # smaller differences between the clocks have other causes, such as a leap second
@@ -68,6 +69,7 @@ class OperatorContext(NamedTuple):
     # Separate, so that requests that wait for a hanging disk do not use up the limit of the others.
     history_single_flight: SingleFlight
     config_file_of: Callable[[str], Path | None] = lambda _: None  # by the id of a service
+    replica: Replica | None = None  # None: the node is on one machine
 
 
 class LoopLagMeter:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
 from svcnode.core import state_machine
-from svcnode.core.model import Outcome
+from svcnode.core.model import Outcome, Status
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
+from svcnode.operator.sharing import node_sharing, observed_states, shared_probe
 from svcnode.probes.options import public_options
 from svcnode.stats import FIXED_KIND, probe_kind
 from svcnode.version import __version__
@@ -26,8 +27,15 @@ if TYPE_CHECKING:
     from svcnode.core.model import Evidence, Policy, Service, ServiceState
     from svcnode.definition import ProbeConfig
     from svcnode.operator.context import OperatorContext
+    from svcnode.operator.sharing import ProbeDisplay
 
 Json = dict[str, Any]
+
+_OUTCOMES = {
+    Status.UP.value: Outcome.READY,
+    Status.INITIALIZING.value: Outcome.NOT_READY,
+    Status.DOWN.value: Outcome.FAILED,
+}
 
 
 class ServiceDetails(TypedDict, total=False):
@@ -39,9 +47,10 @@ class ServiceDetails(TypedDict, total=False):
     group: str  # its heading on the page; "": none
     impact: str  # now: during maintenance it may be a lower one
     maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
-    kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed"
+    kind: str  # the scheme of the probe's URL, "function", "reported", "fixed", or "restricted"
     probe: str | None  # the URL of the probe without secrets
-    options: Json  # of the probe, other than the defaults; those that may hold a secret are masked
+    # Of the probe, other than the defaults; those that may hold a secret are masked. None: other replicas have them
+    options: Json | None
     config_file: str | None  # the configuration file with the probe; None: it comes from another source
     status: str
     health: int
@@ -53,7 +62,9 @@ class ServiceDetails(TypedDict, total=False):
     counters: Json
     unreliable: bool  # too many of the last checks failed, although not enough in a row, or too many outages
     policy: Json
-    schedule: Json | None  # None: not probed
+    schedule: Json | None  # None: not probed here
+    checked_by: list[str] | None  # the replicas that check it, or receive its reports; None: the node has no replicas
+    observed: list[Json] | None  # its state by each of them, and by clients that report it
     evidence: Json | None  # the latest, of any outcome
     last_ready: Json | None
     expires_in_s: float | None  # until the evidence expires, if none follows
@@ -136,6 +147,7 @@ def node_details(context: OperatorContext) -> Json:
         "history_problem_code": context.history.problem_code,
         "reload_problem": encodable(process.reload_problem) if process.reload_problem else None,
         "alert": builder.alert(None),
+        "sharing": builder.sharing(),
     }
 
 
@@ -170,7 +182,10 @@ class _DetailsBuilder:
         probe_config, next_check_in_s = node.probe_config(service.id), node.next_check_in_s(service.id)
         # Copied in one step: other threads add results.
         results = list(reversed(stats.recent_results.copy())) if stats else []
-        kind = stats.kind if stats else probe_kind(probe_config)
+        replica = self._context.replica
+        shared = None if replica is None or probe_config else shared_probe(replica.services, service.id)
+        observed = None if replica is None else observed_states(replica.services, service.id, self.ago_s)
+        kind = shared.kind if shared else stats.kind if stats else probe_kind(probe_config)
         is_fixed = kind == FIXED_KIND
         details: ServiceDetails = {
             "id": service.id,
@@ -180,7 +195,7 @@ class _DetailsBuilder:
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "kind": kind,
-            "probe": self._probe_url(probe_config),
+            "probe": self._probe_url(probe_config, shared),
             "status": state.status.value,
             "health": int(state_machine.service_health(state.status)),
             "code": state.code,
@@ -192,7 +207,9 @@ class _DetailsBuilder:
             "unreliable": state.recent_failures.is_unreliable,
             "policy": _policy(service.policy),
             "schedule": _schedule(probe_config),
-            "evidence": self._evidence(results[0].evidence) if results else None,
+            "checked_by": None if replica is None else [*replica.services.observers_of(service.id)],
+            "observed": observed,
+            "evidence": self._evidence(results[0].evidence) if results else self._observed_evidence(observed or []),
             "last_ready": None if is_fixed else self._time_fields(state.last_ready_at_s),
             "expires_in_s": self._until_s(state_machine.expires_at_s(state, service.policy)),
             "next_check_in_s": None if next_check_in_s is None else round(next_check_in_s, 3),
@@ -204,7 +221,7 @@ class _DetailsBuilder:
         if with_recent_checks:
             config_file = self._context.config_file_of(service.id)
             details["config_file"] = None if config_file is None else encodable(str(config_file))
-            details["options"] = self._options(probe_config)
+            details["options"] = None if shared and shared.has_options else self._options(probe_config)
             details["recent_checks"] = [
                 self._evidence(result.evidence) | {"status": result.status.value} for result in results
             ]
@@ -220,11 +237,26 @@ class _DetailsBuilder:
             "duration_ms": round(evidence.duration_s * 1000, 3),
         }
 
+    def _observed_evidence(self, observed: Iterable[Json]) -> Json | None:
+        """Of a service that other replicas check: the newest that they publish, which has no duration."""
+        dated = [state for state in observed if state["age_s"] is not None]
+        if not dated:
+            return None
+        newest = min(dated, key=lambda state: state["age_s"])
+        age_s = newest["age_s"]
+        texts = {"code": newest["code"], "reason": newest["reason"]}
+        outcome = _OUTCOMES[newest["status"]].value
+        return {"outcome": outcome, **texts, "at": self._iso(self.now_s - age_s), "age_s": age_s, "duration_ms": 0.0}
+
     def _time_fields(self, at_s: float | None) -> Json | None:
         return None if at_s is None else {"at": self._iso(at_s), "age_s": self.ago_s(at_s)}
 
-    def _probe_url(self, probe_config: ProbeConfig | None) -> str | None:
-        url = None if probe_config is None else probe_config.probe.display_url
+    def sharing(self) -> Json | None:
+        replica = self._context.replica
+        return None if replica is None else node_sharing(replica, self.ago_s, self._iso)
+
+    def _probe_url(self, probe_config: ProbeConfig | None, shared: ProbeDisplay | None) -> str | None:
+        url = shared.url if shared else None if probe_config is None else probe_config.probe.display_url
         return None if url is None else self._redacted[url]
 
     def _options(self, probe_config: ProbeConfig | None) -> Json:

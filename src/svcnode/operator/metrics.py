@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 
 from svcnode.api.spec import make_response
 from svcnode.core.model import Health, Impact, Outcome, Service, ServiceState, Status
+from svcnode.operator.sharing import shared_probe
 from svcnode.stats import DURATION_BUCKETS_S, REPORTED_KIND, ServiceStats
 from svcnode.version import __version__
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Request, Response
     from svcnode.node import Node
     from svcnode.operator.context import OperatorContext
+    from svcnode.sharing.replica import Replica
     from svcnode.stats import CheckStats
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
@@ -82,7 +84,7 @@ class ServiceSample(NamedTuple):
 def build_registry(context: OperatorContext) -> CollectorRegistry:
     """A registry of our own: the default registry belongs to the embedding program."""
     registry = CollectorRegistry()
-    registry.register(NodeCollector(context.node, context.check_stats))
+    registry.register(NodeCollector(context.node, context.check_stats, context.replica))
     registry.register(OperatorCollector(context))
     ProcessCollector(registry=registry)
     return registry
@@ -105,9 +107,10 @@ class EmbeddedCollector(Collector):
 class NodeCollector(Collector):
     """The node and its services."""
 
-    def __init__(self, node: Node, check_stats: CheckStats) -> None:
+    def __init__(self, node: Node, check_stats: CheckStats, replica: Replica | None = None) -> None:
         self._node = node
         self._check_stats = check_stats
+        self._replica = replica
 
     def collect(self) -> Iterator[Metric]:
         services = [*self._node]
@@ -121,6 +124,8 @@ class NodeCollector(Collector):
             "Versions of svcnode and Python; always 1.",
             value={"version": __version__, "python_version": platform.python_version()},
         )
+        if self._replica is not None:
+            yield from _sharing_metrics(self._replica)
 
     def _node_metrics(self, services: Sequence[tuple[Service, ServiceState]]) -> Iterator[Metric]:
         node = self._node
@@ -151,7 +156,7 @@ class NodeCollector(Collector):
             for service, state in services
             if (stats := stats_of(service.id)) is not None
         ]
-        yield _service_infos(samples)
+        yield _service_infos(samples, self._replica)
         yield _service_statuses(samples)
         yield _service_maintenance(samples, self._node)
         yield from _evidence_ages(samples, self._node.now_s())
@@ -252,12 +257,14 @@ def _service_counts(services: Sequence[tuple[Service, ServiceState]]) -> Iterato
     )
 
 
-def _service_infos(services: Iterable[ServiceSample]) -> Metric:
+def _service_infos(services: Iterable[ServiceSample], replica: Replica | None) -> Metric:
     family = InfoMetricFamily(
         "svcnode_service", "Name, impact and probe kind of a service; always 1.", labels=[SERVICE_ID_LABEL]
     )
     for service, _, stats in services:
-        family.add_metric([service.id], {"name": service.name, "impact": service.impact.value, "kind": stats.kind})
+        shared = shared_probe(replica.services, service.id) if replica and stats.kind == REPORTED_KIND else None
+        kind = stats.kind if shared is None else shared.kind
+        family.add_metric([service.id], {"name": service.name, "impact": service.impact.value, "kind": kind})
     return family
 
 
@@ -344,6 +351,28 @@ def _check_metrics(services: Iterable[ServiceSample]) -> Iterator[Metric]:
             checks.add_metric([service.id, outcome.value], stats.checks_by_outcome[outcome])
         transitions.add_metric([service.id], stats.transitions)
     yield from (latest, checks, transitions)
+
+
+# ---- a node on several machines
+
+
+def _sharing_metrics(replica: Replica) -> Iterator[Metric]:
+    traffic, checked = replica.traffic, replica.services.checked_counts()
+    yield _gauge(
+        "svcnode_sharing_connected", "1 while this replica reads and writes the registry.", replica.is_connected
+    )
+    yield _gauge("svcnode_sharing_replicas", "Live replicas of the node, as last known.", len(replica.members()))
+    yield _gauge("svcnode_sharing_checked_services", "Services that this replica checks.", checked[replica.name])
+    ignored = GaugeMetricFamily(
+        "svcnode_sharing_ignored_keys", "Keys of the registry that this version does not understand.", labels=["kind"]
+    )
+    for kind, count in replica.view.ignored_counts().items():
+        ignored.add_metric([kind.value], count)
+    yield ignored
+    yield _counter("svcnode_sharing_requests", "Requests to the registry.", traffic.requests)
+    yield _counter("svcnode_sharing_writes", "Requests to the registry that write.", traffic.writes)
+    yield _counter("svcnode_sharing_sent_bytes", "Bytes of the requests to the registry.", traffic.sent_bytes)
+    yield _counter("svcnode_sharing_received_bytes", "Bytes of the responses of the registry.", traffic.received_bytes)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

@@ -44,6 +44,7 @@ STATIC_FILES = {
     "health.js": _JS,
     "live.js": _JS,
     "panel.js": _JS,
+    "replicas.js": _JS,
     "rows.js": _JS,
     "state.js": _JS,
     "format.js": _JS,
@@ -78,6 +79,7 @@ NOTICES = {
     "maintenance": "The node is in maintenance",
     "history_problem": "History",
     "reload_problem": "The last reload failed, the previous configuration is active",
+    "sharing": "Registry problem, the evidence of other replicas may be missing",
 }
 EMPTY_CELL = "\N{EN DASH}"
 ROWS_PER_CHUNK = 20
@@ -150,6 +152,7 @@ def render(
         "notices": "".join(_notices(node)),
         "rows": _chunks(_grouped(services, buckets)),
         "none_hidden": " hidden" if services else "",
+        "replicas": _replicas(node["sharing"]),
     }
     return _template().substitute({key: escape_text(str(value)) for key, value in text.items()}, **markup).encode()
 
@@ -161,9 +164,31 @@ def _template() -> Template:
 
 def _notices(node: Mapping[str, Any]) -> Iterable[str]:
     for key, label in NOTICES.items():
-        if node[key]:
-            text = node[key]["text"] if key == "maintenance" else node[key]
+        notice = node[key]["problem"] if key == "sharing" and node[key] else node[key]
+        if notice:
+            text = notice["text"] if key == "maintenance" else notice
             yield f'<p class="notice" dir="auto">{label}: {escape_text(text)}</p>'
+
+
+def _replicas(sharing: Mapping[str, Any] | None) -> str:
+    """Who is there, and who checks how many services; as static/replicas.js."""
+    if sharing is None:
+        return ""
+    items = "".join(map(_replica_item, sharing["replicas"]))
+    registry = f'<code dir="auto">{escape_text(sharing["registry"])}</code>'
+    return f'<h2>Replicas <span>in the registry {registry}</span></h2><ul id="replica-list">{items}</ul>'
+
+
+def _replica_item(replica: Mapping[str, Any]) -> str:
+    name, url, count = escape_text(replica["name"]), replica["url"], replica["checks"]
+    link = f'<a href="{escape(url)}">{name}</a>' if url else name
+    seen = _time_element(replica["since"], format_coarse_duration(replica["since_s"]))
+    return (
+        f'<li><b dir="auto">{link}</b>'
+        f"<span>checks {count} service{'' if count == 1 else 's'}</span><span>seen for {seen}</span>"
+        f"<span>svcnode {escape_text(replica['software'])}</span>"
+        f"{'<span>this one</span>' if replica['is_self'] else ''}</li>"
+    )
 
 
 def _grouped(services: Sequence[ServiceDetails], buckets: Mapping[str, Sequence[Bucket]]) -> list[str]:

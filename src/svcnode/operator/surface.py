@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from svcnode.node import Node
     from svcnode.notify.notifier import Notifier, NotifySettings
+    from svcnode.sharing.replica import Replica
 
 
 class OperatorSurface:
@@ -34,7 +35,9 @@ class OperatorSurface:
         self.context: OperatorContext  # while `recording`
 
     @asynccontextmanager
-    async def recording(self, path: Path | None, *, max_age_s: float, max_bytes: int) -> AsyncIterator[OperatorContext]:
+    async def recording(
+        self, path: Path | None, *, max_age_s: float, max_bytes: int, replica: Replica | None = None
+    ) -> AsyncIterator[OperatorContext]:
         """Record the history, without a path in memory only."""
         async with History(self._node, path, max_age_s=max_age_s, max_bytes=max_bytes) as history:
             self.context = OperatorContext(
@@ -47,6 +50,7 @@ class OperatorSurface:
                 single_flight=SingleFlight(),
                 history_single_flight=SingleFlight(),
                 config_file_of=self._config_file_of,
+                replica=replica,
             )
             yield self.context
 

@@ -31,9 +31,11 @@ class Fences:
         self._since_s = float("-inf")
         self._fences: list[Fence] = []  # both times of sending and revisions ascend
         self._highest: Fence | None = None
+        self.last_response_at_s: float | None = None
 
     def add(self, header: Header, *, sent_at_s: float, received_at_s: float) -> None:
         """Raises `RegistryRestoredError`, once, if the data is older than data seen before, or of another cluster."""
+        self.last_response_at_s = received_at_s
         if sent_at_s < self._since_s:  # of the data before it was restored
             return
         cluster_id, revision = header.cluster_id, header.revision

@@ -21,7 +21,7 @@ import random
 import secrets
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.errors import (
     RegistryCompactedError,
@@ -29,6 +29,8 @@ from svcnode.core.errors import (
     RegistryLeaseLostError,
     RegistryRestoredError,
 )
+from svcnode.core.text import join_first
+from svcnode.core.units import format_duration
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
@@ -41,10 +43,12 @@ from svcnode.sharing.view import RegistryView
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Set
 
+    from svcnode.core.address import RegistryAddress
     from svcnode.node import Node
     from svcnode.sharing import SharingSettings
+    from svcnode.sharing.etcd import Traffic
     from svcnode.sharing.etcd_json import Lease
     from svcnode.sharing.publisher import Write
 
@@ -55,8 +59,17 @@ WATCH_SILENCE_S = 5.0  # a replica writes every second: a watch that receives no
 MAX_OPERATIONS = 100  # per transaction; the default limit of etcd is 128
 MAX_BACKOFF_S = 1.0  # as often as a replica writes; a longer delay after a change of the leader would lose evidence
 LEAVE_TIMEOUT_S = 2.0
+MAX_LISTED = 5  # replicas in a line of the log
 
 log = logging.getLogger("svcnode.sharing")
+
+
+class Member(NamedTuple):
+    """A live replica of the node."""
+
+    name: str
+    document: ReplicaDocument
+    seen_at_s: float  # when this replica received it first
 
 
 class Replica:
@@ -82,7 +95,9 @@ class Replica:
         self._is_synced = self._has_seen_itself = False
         self._problems: dict[str, str] = {}  # by loop
         self._logged_problems: set[type[Exception]] = set()
+        self._problem_began_at_s = 0.0
         self._foreign_issues: frozenset[str] = frozenset()
+        self._members: dict[str, Member] = {}  # replaced as a whole
         self._loaded_schemes: set[str] = set()
         self._importer = DaemonCall("drivers of shared services")
         self.view = RegistryView(self._root, self._client.fences.written_after_s)
@@ -105,10 +120,39 @@ class Replica:
             task.cancel()
             await asyncio.wait([task])
 
+    # ---- for operators; may be called in any thread
+
+    @property
+    def name(self) -> str:
+        return self._settings.replica
+
+    @property
+    def registry(self) -> RegistryAddress:
+        return self._settings.registry
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the replica reads and writes the registry."""
+        return self._is_synced and not self._problems
+
     @property
     def problem(self) -> str:
-        """ "" if the replica reads and writes the registry."""
-        return next(iter(self._problems.values()), "")
+        """Why the replica cannot read or write the registry; empty if it can, or has not tried."""
+        return next(iter(list(self._problems.values())), "")
+
+    @property
+    def last_response_at_s(self) -> float | None:
+        return self._client.fences.last_response_at_s
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._client.traffic
+
+    def members(self) -> list[Member]:
+        """The live replicas as last known, this one included, by name."""
+        return sorted(self._members.values())
+
+    # ---- running
 
     async def _run(self) -> None:
         backoff = Backoff()
@@ -210,6 +254,26 @@ class Replica:
             self._apply_issues()
         if changes.replicas:
             self._has_seen_itself |= self._instance_in_view() == self._instance
+            self._update_members()
+
+    def _update_members(self) -> None:
+        """The first range is not logged here: the line about the join names the others."""
+        before, now_s = self._members, self._node.now_s()
+        self._members = {
+            name: known if (known := before.get(name)) and known.document == document else Member(name, document, now_s)
+            for name, document in self.view.replicas.items()
+        }
+        if self._is_synced:
+            changed = {name for name, member in self._members.items() if member is not before.get(name)} - {self.name}
+            self._log_members("replica_joined", "joined", changed)
+            self._log_members("replica_left", "left", before.keys() - self._members.keys() - {self.name})
+
+    def _log_members(self, event: str, verb: str, names: Set[str]) -> None:
+        """One line, however many they are."""
+        if names:
+            text = join_first(sorted(names), MAX_LISTED)
+            extra = {"event": event, "replica": text, "replicas": len(self._members)}
+            log.info("replica %s %s, replicas now: %d", text, verb, len(self._members), extra=extra)
 
     async def _load_drivers(self) -> None:
         """In a thread: an import may take a second."""
@@ -221,20 +285,21 @@ class Replica:
                 await self._importer.call(partial(load_kinds, missing))
 
     def _instance_in_view(self) -> str | None:
-        replica = self.view.replicas.get(self._settings.replica)
+        replica = self.view.replicas.get(self.name)
         return None if replica is None else replica.instance
 
     def _set_synced(self) -> None:
         if not self._is_synced:
             self._is_synced = True
             self._on_synced()
-            extra = {"event": "registry_joined", "replica": self._settings.replica, "services": len(self._node)}
-            text = "replica %s follows the registry %s, services: %d"
-            log.info(text, self._settings.replica, self._settings.registry, len(self._node), extra=extra)
+            others = join_first(sorted(self._members.keys() - {self.name}), MAX_LISTED) or "none"
+            extra = {"event": "registry_joined", "replica": self.name, "services": len(self._node)}
+            text = "replica %s joined the registry %s, other replicas: %s, services: %d"
+            log.info(text, self.name, self.registry, others, len(self._node), extra=extra)
 
     def _start_again(self, problem: str) -> None:
         """etcd has other data than before. The list stays as it is until the replicas have written theirs again."""
-        text = "registry: %s; the services stay as they are for %g s"
+        text = "registry restored: %s; the services stay as they are for %g s"
         log.warning(text, problem, self._settings.lease_s, extra={"event": "registry_restored"})
         self.view = RegistryView(self._root, self._client.fences.written_after_s)
         self.services.set_view(self.view, frozen_until_s=self._node.now_s() + self._settings.lease_s)
@@ -248,7 +313,7 @@ class Replica:
         if self._has_seen_itself and self._instance_in_view() not in (self._instance, None):
             self._end_lease()
             raise RegistryError(
-                f"another process has joined as replica {self._settings.replica!r}; set another name with replica in "
+                f"another process has joined as replica {self.name!r}; set another name with replica in "
                 "[sharing], and restart"
             )
         lease = self._lease or await self._join()
@@ -327,7 +392,7 @@ class Replica:
             self._wake.set()
 
     def _apply_issues(self) -> None:
-        own = replica_owner(self._settings.replica)
+        own = replica_owner(self.name)
         texts = {
             f"{issue.name}{f': {issue.reason}' if issue.reason else ''} ({replica_of(issue.owner) or issue.owner})"
             for issue in self.view.issues()
@@ -342,10 +407,15 @@ class Replica:
     def _set_problem(self, name: str, problem: str, kind: type[Exception] = Exception) -> None:
         """Logged once for each kind of problem, and when the last loop has none any more."""
         if problem:
+            if not self._problems:
+                self._problem_began_at_s = self._node.now_s()
             self._problems[name] = problem
             if kind not in self._logged_problems:
                 self._logged_problems.add(kind)
-                log.warning("registry: %s", problem, extra={"event": "registry_problem", "problem": problem})
+                text = "registry problem: %s; the checks of this replica go on"
+                log.warning(text, problem, extra={"event": "registry_problem", "problem": problem})
         elif self._problems.pop(name, None) is not None and not self._problems:
             self._logged_problems.clear()
-            log.info("registry: no problem any more", extra={"event": "registry_recovered"})
+            outage_s = round(self._node.now_s() - self._problem_began_at_s, 3)
+            extra = {"event": "registry_recovered", "outage_s": outage_s}
+            log.info("registry: connected again after %s", format_duration(outage_s), extra=extra)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from svcnode.core.model import Change, Evidence, Service
     from svcnode.definition import ProbeConfig
     from svcnode.node import Node
+    from svcnode.probes.base import Probe
     from svcnode.sharing.format import ServiceDocument
     from svcnode.sharing.rules import Choice, MergedState
     from svcnode.sharing.view import RegistryView, SharedService, ViewChanges
@@ -79,10 +81,11 @@ class _Applied(NamedTuple):
     document: ServiceDocument
     own: _OwnService | None
     is_observer: bool
+    has_others: bool  # whether there are other observers
 
     def is_same(self, other: _Applied) -> bool:
         """By identity: a comparison of documents takes long."""
-        return self.document is other.document and self.own is other.own and self.is_observer == other.is_observer
+        return self.document is other.document and self.own is other.own and self[2:] == other[2:]
 
 
 class _Checked(NamedTuple):
@@ -95,7 +98,8 @@ class _Checked(NamedTuple):
 class SharedServices:
     """Registers the services of this replica (`Registrar`), and records its checks (`CheckRecorder`).
 
-    Not thread-safe: used on the event loop of the agent. `on_change` is called when there is something to publish.
+    Not thread-safe, except for the methods for operators: used on the event loop of the agent. `on_change` is called
+    when there is something to publish.
     """
 
     def __init__(
@@ -225,8 +229,30 @@ class SharedServices:
             due += self._undecided
         await self._in_chunks(due, self._merge)
 
+    # ---- for operators; may be called in any thread
+
     def observers_of(self, service_id: str) -> tuple[str, ...]:
         return self._observers.get(service_id, ())
+
+    def checked_counts(self) -> Counter[str]:
+        """How many services each replica checks now."""
+        checked = (names for id_, names in list(self._observers.items()) if self._is_checked(id_))
+        return Counter(name for names in checked for name in names)
+
+    def _is_checked(self, service_id: str) -> bool:
+        """By this replica or another one."""
+        source = self._sources.get(service_id)
+        return service_id in self._checked or (source is not None and source.kind == "checked")
+
+    def definition(self, service_id: str) -> ServiceDocument | None:
+        """The definition that all replicas show; None if the registry has none."""
+        shared = self._shared(service_id)
+        return None if shared is None else shared.definition
+
+    def own_probe(self, service_id: str) -> Probe | None:
+        """The probe in the configuration of this replica, also if another one checks the service."""
+        own = self._own.get(service_id)
+        return None if own is None or own.definition.probe_config is None else own.definition.probe_config.probe
 
     def observed(self, service_id: str) -> tuple[ObservedState, ...]:
         """The states of a service by all who publish one, this replica included."""
@@ -360,7 +386,7 @@ class SharedServices:
         service_id, document = shared.id, shared.definition
         self._observers[service_id] = names = self._choose_observers(shared)
         self._set_source(service_id, _source(document), shared.revision or math.inf, document.valid_s)
-        applied = _Applied(document, own, self._replica in names)
+        applied = _Applied(document, own, self._replica in names, names != (self._replica,))
         known = self._applied.get(service_id)
         if not document.is_checked:
             self._apply(Definition(self._reported_service(shared)))
@@ -369,7 +395,7 @@ class SharedServices:
         elif not applied.is_observer:
             self._apply(Definition(_from_registry(document.service, document.valid_s)))
         else:
-            self._sync_checked(service_id, document, own)
+            self._sync_checked(service_id, applied)
         self._applied[service_id] = applied
 
     def _choose_observers(self, shared: SharedService) -> tuple[str, ...]:
@@ -379,8 +405,9 @@ class SharedServices:
         choice = self._choices[shared.id] = choose_observers(shared, replicas, self._choices.get(shared.id))
         return choice.observers
 
-    def _sync_checked(self, service_id: str, document: ServiceDocument, own: _OwnService | None) -> None:
+    def _sync_checked(self, service_id: str, applied: _Applied) -> None:
         """This replica checks the service, with its own probe if it has the same one, or if the probe is restricted."""
+        document, own = applied.document, applied.own
         probe_config = None if own is None else own.definition.probe_config
         is_same = own is not None and own.document is not None and own.document.options == document.options
         try:
@@ -390,7 +417,9 @@ class SharedServices:
             reason = f"{self._replica} cannot check it: {exc}"
             self._apply(Definition(document.service), unchecked_reason=reason)
         else:
-            self._apply(Definition(document.service, probe_config))
+            service = document.service
+            service = _from_registry(service, document.valid_s) if applied.has_others else service
+            self._apply(Definition(service, probe_config))
 
     def _sync_unpublished(self, service_id: str, definition: Definition) -> None:
         """This replica checks its own service until the registry says which one does."""
@@ -581,7 +610,7 @@ def _probe_config(service_id: str, document: ServiceDocument) -> ProbeConfig | N
 
 
 def _from_registry(service: Service, valid_s: float) -> Service:
-    """A service whose evidence comes from the registry."""
+    """A service whose evidence comes from the registry, or most of it."""
     return replace(service, policy=_registry_policy(service.policy, min(valid_s, MAX_STALE_AFTER_S)))
 
 

@@ -210,7 +210,8 @@ class RegistryView:
         return self._ignored
 
     def ignored_counts(self) -> dict[IgnoredKind, int]:
-        counts = Counter(ignored.kind for ignored in self._ignored.values())
+        """May be called in any thread."""
+        counts = Counter(ignored.kind for ignored in list(self._ignored.values()))
         return {kind: counts[kind] for kind in IgnoredKind}
 
     def changed_probes(self) -> list[object]:

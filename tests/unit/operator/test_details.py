@@ -47,6 +47,8 @@ FIELDS = [
         "unreliable",
         "policy",
         "schedule",
+        "checked_by",
+        "observed",
         "evidence",
         "last_ready",
         "expires_in_s",
@@ -59,6 +61,7 @@ NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
     *("maintenance",),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
+    *("sharing",),
 ]
 
 
@@ -122,6 +125,8 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
             "grace_s": None,
         },
         "schedule": {"interval_s": 10.0, "timeout_s": 3.0, "transition_interval_s": 2.0, "max_latency_s": 2.0},
+        "checked_by": None,
+        "observed": None,
         "evidence": None,
         "last_ready": None,
         "expires_in_s": None,

@@ -454,3 +454,52 @@ def test_an_error_of_this_program_is_logged_and_the_replica_goes_on(
     assert "a bug" in caplog.text
     simulation.run_for(70)
     assert b.statuses() == {"a1": UP}
+
+
+# ---- the log
+
+
+def sharing_events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """The events about the registry and the replicas, each with the replicas that it names."""
+    records = [record for record in caplog.records if record.name == "svcnode.sharing"]
+    return [(getattr(record, "event", ""), getattr(record, "replica", "")) for record in records]
+
+
+def test_replicas_that_join_and_leave_are_one_line_each(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "svcnode.sharing")
+    start(simulation, {"a": services("a1")})
+    assert sharing_events(caplog) == [("registry_joined", "a")]
+    caplog.clear()
+    b = simulation.start("b", {})
+    simulation.run_for(SETTLE_S)
+    assert sorted(sharing_events(caplog)) == [("registry_joined", "b"), ("replica_joined", "b")]
+    caplog.clear()
+    b.kill()
+    simulation.run_for(2 * LEASE_S)
+    assert sharing_events(caplog) == [("replica_left", "b")]
+
+
+def test_a_lost_registry_is_one_line_and_its_return_another_with_the_duration(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "svcnode.sharing")
+    start(simulation, {"a": services("a1")})
+    caplog.clear()
+    simulation.etcd.is_running = False
+    simulation.run_for(5)
+    simulation.etcd.is_running = True
+    simulation.run_for(10)
+    lost, back = caplog.records
+    assert (lost.__dict__["event"], back.__dict__["event"]) == ("registry_problem", "registry_recovered")
+    assert 4 < back.__dict__["outage_s"] < 15
+
+
+def test_a_second_process_of_one_name_is_one_line(simulation: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    start(simulation, {"a": services("s1")})
+    simulation.processes["first"] = simulation.processes.pop("a")
+    start(simulation, {"a": services("s1")})
+    simulation.run_for(60)
+    problems = [record for record in caplog.records if "another process" in record.getMessage()]
+    assert len(problems) == 1

@@ -302,7 +302,6 @@ def test_after_a_restore_old_evidence_does_not_renew_old_states(keys: RegistryKe
     assert (observed.status, observed.evidence_at_s) == (Status.UP, exact(keys.revision - 3))
 
 
-
 class ViewMachine(RuleBasedStateMachine):
     """One view receives events, one receives ranges, one both; a fresh one receives the last range."""
 

@@ -60,8 +60,9 @@ function paintConnection() {
 }
 
 export function paintNotices(problems) {
-  const shown = Object.entries(SHARED.notices).filter(([key]) => problems[key]);
-  const notices = shown.map(([key, label]) => `${label}: ${problems[key].text ?? problems[key]}`);
+  const texts = { ...problems, maintenance: problems.maintenance?.text, sharing: problems.sharing?.problem };
+  const shown = Object.entries(SHARED.notices).filter(([key]) => texts[key]);
+  const notices = shown.map(([key, label]) => `${label}: ${texts[key]}`);
   if (byId("notices").textContent === notices.join("")) return;
   byId("notices").replaceChildren(...notices.map((text) => element("p", { class: "notice", dir: "auto" }, text)));
 }

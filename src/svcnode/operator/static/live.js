@@ -10,6 +10,7 @@ import { hideTooltip } from "./charts.js";
 import { displayReason, duration, escapeInvisible } from "./format.js";
 import { markFailed, markReceived, checkFreshness, paintNode, paintNotices } from "./health.js";
 import { fillPanels, openPanel } from "./panel.js";
+import { paintReplicas } from "./replicas.js";
 import { addChecks, isDrawnFromChecks, paintSoon, paintTimes, readRows, setBuckets, sortAndFilter } from "./rows.js";
 import {
   byId, connection, getJson, isOutdated, main, node, now, queriesFor, readJson, scheduleOnce, services, setText, view, visibleServices,
@@ -135,6 +136,7 @@ function applyDetails({ node: received, services: list }) {
   if (behindSince && Date.now() - behindSince > POLL_MS) sync(); // the node has published events that do not arrive
   Object.assign(node, { health: received.health, reason: received.health_reason });
   paintNotices(received);
+  paintReplicas(received.sharing);
   for (const details of list) {
     const service = services.get(details.id);
     if (!service) continue;
@@ -199,7 +201,7 @@ function applyPage(newDocument) {
   const openServices = [...services.values()].filter((service) => service.panel);
   const focused = document.activeElement?.closest("tr[data-id]")?.dataset.id;
   hideTooltip();
-  for (const id of ["hero", "notices"]) byId(id).replaceWith(document.adoptNode(newDocument.getElementById(id)));
+  for (const id of ["hero", "notices", "replicas"]) byId(id).replaceWith(document.adoptNode(newDocument.getElementById(id)));
   for (const chunk of main.querySelectorAll(".chunk")) chunk.remove();
   byId("hidden-rows").replaceChildren();
   byId("hidden-rows").before(...newMain.querySelectorAll(".chunk"));

@@ -3,7 +3,7 @@
 //   state.js    shared state and helpers           rows.js     the table: painting, sorting, filtering
 //   live.js     events, polling, history           charts.js   availability bars, latency line, tooltip
 //   health.js   headline, title, icon, notices     panel.js    the expanded row
-//   format.js   durations, latencies, times
+//   format.js   durations, latencies, times        replicas.js the replicas of a node on several machines
 
 import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCursor } from "./charts.js";
 import { paintNode } from "./health.js";

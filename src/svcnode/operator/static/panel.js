@@ -52,7 +52,7 @@ function paint({ panel, details, transitions }) {
 function contents(service, transitions) {
   return element("div", { class: "panel" },
     element("section", {}, ...factsSection(service)),
-    element("section", {}, heading("Recent checks"), checkList(service)),
+    element("section", {}, ...observerSection(service), heading("Recent checks"), checkList(service)),
     element("section", {}, heading("Status changes"), transitionList(service, transitions)),
   );
 }
@@ -78,6 +78,7 @@ function* factsSection(service) {
 }
 
 const isFixed = ({ kind }) => kind === "fixed";
+const isProbed = ({ kind }) => !["fixed", "reported"].includes(kind);
 
 function facts(service) {
   const { policy, counters, schedule } = service;
@@ -92,6 +93,8 @@ function facts(service) {
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
     ["Group", service.group && autoText(service.group)],
     ["Impact", IMPACTS[service.impact]],
+    ["Checked by", isProbed(service) && service.checked_by && autoText(service.checked_by.join(", ") || "no live replica")],
+    ["Reports to", service.kind === "reported" && service.checked_by && autoText(service.checked_by.join(", "))],
     ["Interval", schedule && `${seconds(schedule.interval_s)}${nextCheck(service)}`],
     ["Timeout", schedule && seconds(schedule.timeout_s)],
     ["Maximum latency", schedule?.max_latency_s && `${seconds(schedule.max_latency_s)}; slower is not ready`],
@@ -151,9 +154,14 @@ function outcomeTotals(service) {
 // The code is left out where it only repeats the outcome.
 const codeElements = (code) => (code && code !== "ok" && code !== "reported" ? [element("code", {}, code)] : []);
 
+function noChecksText(service) {
+  if (isFixed(service)) return "None: this service is not checked.";
+  return service.observed && !service.schedule ? "None here: another replica has them." : "None yet.";
+}
+
 function checkList(service) {
   const list = service.recent_checks ?? [];
-  if (!list.length) return emptyText(isFixed(service) ? "None: this service is not checked." : "None yet.");
+  if (!list.length) return emptyText(noChecksText(service));
   return element("ol", { class: "list" }, ...list.map((check) => {
     const [status, label] = OUTCOMES[check.outcome];
     return element("li", { "data-status": status },
@@ -163,6 +171,18 @@ function checkList(service) {
       ...codeElements(check.code),
       element("span", { class: "message", dir: "auto" }, check.reason));
   }));
+}
+
+// What each replica publishes about the service; a node on one machine has none.
+function observerSection({ observed }) {
+  if (!observed?.length) return [];
+  return [heading("Observations"), element("ol", { class: "list observers" }, ...observed.map((state) =>
+    element("li", { "data-status": state.status },
+      element("span", { class: "observer", dir: "auto" }, state.observer),
+      element("span", { class: "status" }, state.status),
+      element("span", { class: "latency" }, state.age_s === null ? "at an unknown time" : age(state.age_s)),
+      ...codeElements(state.code),
+      element("span", { class: "message", dir: "auto" }, state.reason))))];
 }
 
 function transitionList(service, list) {

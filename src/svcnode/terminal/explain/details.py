@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class ObservedStatus(NamedTuple):
+    """The state of a service as one replica sees it, or as one client reports it."""
+
+    observer: str
+    status: Status
+    code: str
+    reason: str
+    age_s: float | None  # None: unknown, so it does not count
+
+
 class RecentCheck(NamedTuple):
     """One check or report, and the status after it."""
 
@@ -30,7 +40,7 @@ class ParsedDetails:
     name: str
     description: str
     impact: Impact
-    kind: str  # the scheme of the probe's URL, "function", "reported" or "fixed"
+    kind: str  # the scheme of the probe's URL, "function", "reported", "fixed" or "restricted"
     probe: str | None
     options: Mapping[str, Any] | None  # of the probe, other than the defaults; None: not known
     config_file: str | None  # with the probe; None: another source, or not known
@@ -62,6 +72,8 @@ class ParsedDetails:
     next_check_in_s: float | None
     registered_s: float
     recent_checks: tuple[RecentCheck, ...]  # the newest first
+    checked_by: tuple[str, ...] | None  # the replicas that check it, or receive its reports; None: the node has none
+    observed: tuple[ObservedStatus, ...]
 
     @property
     def now(self) -> datetime:
@@ -70,7 +82,18 @@ class ParsedDetails:
 
     @property
     def is_probed(self) -> bool:
+        """Whether this node, or this replica of it, checks the service."""
         return self.interval_s is not None
+
+    @property
+    def is_from_registry(self) -> bool:
+        """Whether its evidence comes from other replicas."""
+        return self.checked_by is not None and not self.is_probed and self.stale_after_s is not None
+
+    @property
+    def is_decided_by_replicas(self) -> bool:
+        """Whether the state is not that of the checks of this replica alone."""
+        return self.is_from_registry or (self.is_probed and len(self.checked_by or ()) > 1)
 
     @property
     def is_fixed(self) -> bool:
@@ -137,11 +160,23 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         next_check_in_s=document["next_check_in_s"],
         registered_s=document["registered_s"],
         recent_checks=tuple(map(_parse_recent_check, document["recent_checks"])),
+        checked_by=None if document.get("checked_by") is None else tuple(document["checked_by"]),  # nor this
+        observed=tuple(map(_parse_observation, document.get("observed") or ())),
     )
 
 
 def _parse_time(document: Mapping[str, Any] | None) -> datetime | None:
     return None if document is None else datetime.fromisoformat(document["at"])
+
+
+def _parse_observation(document: Mapping[str, Any]) -> ObservedStatus:
+    return ObservedStatus(
+        observer=document["observer"],
+        status=Status(document["status"]),
+        code=known_code(document["code"]),
+        reason=document["reason"],
+        age_s=document["age_s"],
+    )
 
 
 def _parse_recent_check(document: Mapping[str, Any]) -> RecentCheck:

@@ -18,6 +18,7 @@ from svcnode.core.text import one_line
 from svcnode.core.units import format_duration, format_latency
 from svcnode.terminal.explain.details import ParsedDetails, parse_details
 from svcnode.terminal.explain.hints import hint_texts, meaning_text
+from svcnode.terminal.explain.observers import observation_texts
 from svcnode.terminal.explain.rule_text import outlook_texts, rule_texts
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from svcnode.terminal.explain.details import RecentCheck
 
 INDENT = "  "
-NOT_UP, PROBLEMS = "Not Up", "Problems"  # titles of sections, for a node
+NOT_UP, PROBLEMS, REPLICAS = "Not Up", "Problems", "Replicas"  # titles of sections, for a node
 WHY, WHAT_CHANGES_IT, HOW_TO_FIX_IT = "Why", "What changes it", "How to fix it"  # for a service
 MAINTENANCE, ALERT = "Maintenance", "Alert"  # for both
 MAX_GROUPS = 4
+MAX_REPLICAS = 20
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -68,6 +70,7 @@ def explain_node(document: Mapping[str, Any]) -> Explanation:
     sections = {
         NOT_UP: _not_up_lines(services),
         PROBLEMS: _problem_lines(node),
+        REPLICAS: _replica_lines(node),
         MAINTENANCE: _maintenance_lines(node),
         ALERT: _alert_lines(node, {health: f"{health.text} ({health})" for health in Health}),
     }
@@ -117,6 +120,33 @@ def _problem_lines(node: Mapping[str, Any]) -> Iterator[str]:
         yield f"The last reload failed, the previous configuration is active: {node['reload_problem']}"
     if node["history_problem"]:
         yield f"History: {node['history_problem']}"
+    sharing = node.get("sharing")  # an older node does not have it
+    if sharing:
+        yield from _registry_problem_lines(sharing)
+
+
+def _registry_problem_lines(sharing: Mapping[str, Any]) -> Iterator[str]:
+    if sharing["problem"]:
+        age_s = sharing["last_response_age_s"]
+        last = "it has not responded yet" if age_s is None else f"the last response was {format_duration(age_s)} ago"
+        yield f"Registry {sharing['registry']}: {sharing['problem']}; {last}."
+        yield "What other replicas check becomes Initializing (registry_lost) when their evidence expires."
+    ignored = {kind: count for kind, count in sharing["ignored_keys"].items() if count}
+    if ignored:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in ignored.items())
+        yield f"Keys of the registry that are ignored: {kinds}. To list them: svcnode registry show"
+
+
+def _replica_lines(node: Mapping[str, Any]) -> Iterator[str]:
+    sharing = node.get("sharing")
+    replicas = sharing["replicas"] if sharing else []
+    for replica in replicas[:MAX_REPLICAS]:
+        name = f"{replica['name']}{' (this one)' if replica['is_self'] else ''}"
+        count = replica["checks"]
+        services = f"{count} service{'' if count == 1 else 's'}"
+        yield f"{name} checks {services}, seen for {format_duration(replica['since_s'])}."
+    if left := len(replicas[MAX_REPLICAS:]):
+        yield f"{left} more; svcnode explain --json prints all."
 
 
 def _maintenance_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -156,7 +186,14 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
         about=tuple(map(one_line, _about_lines(details))),
         sections=_sections(
             {
-                WHY: iter([*_attempt_texts(details, zone), *_decision_texts(details, zone), *rule_texts(details)]),
+                WHY: iter(
+                    [
+                        *_attempt_texts(details, zone),
+                        *_decision_texts(details, zone),
+                        *observation_texts(details),
+                        *rule_texts(details),
+                    ]
+                ),
                 WHAT_CHANGES_IT: outlook_texts(details),
                 HOW_TO_FIX_IT: hint_texts(details),
                 MAINTENANCE: _maintenance_lines(document),
@@ -172,6 +209,8 @@ def _about_lines(details: ParsedDetails) -> Iterator[str]:
     if details.interval_s is not None and details.timeout_s is not None:
         probe = details.probe or "a function of the program"
         yield f"probe   {probe}, every {details.interval_s:g} s, timeout {details.timeout_s:g} s"
+    elif details.is_from_registry and details.probe is not None:
+        yield f"probe   {details.probe}"
     yield f"impact  {details.impact.value}: {_IMPACT_TEXT[details.impact]}"
     if details.code != ReasonCode.OK:
         yield f"code    {details.code}: {meaning_text(details.code)}"

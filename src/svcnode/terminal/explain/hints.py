@@ -11,6 +11,7 @@ from svcnode.core.model import Outcome, Status
 from svcnode.core.redaction import MASK
 from svcnode.core.text import toml_value
 from svcnode.core.url import Url, UrlError
+from svcnode.terminal.explain.observers import listed_names
 from svcnode.terminal.explain.remedies import CUSTOM_CODE_MEANING, REMEDIES
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ _SAME_KINDS = {"https": "http", "mariadb": "mysql", "postgres": "postgresql"}
 
 
 def hint_texts(details: ParsedDetails) -> Iterator[str]:
-    if details.is_fixed or (details.status is Status.UP and details.last_outcome in (None, Outcome.READY)):
+    is_up = details.status is Status.UP
+    if details.is_fixed or (is_up and (details.last_outcome in (None, Outcome.READY) or details.is_from_registry)):
+        return
+    if details.is_decided_by_replicas:
+        yield from _replica_hints(details)
         return
     if not details.is_probed:
         yield advice_text(details.code, details)
@@ -40,6 +45,17 @@ def hint_texts(details: ParsedDetails) -> Iterator[str]:
     if details.probe is not None:
         command = _service_command(details) if details.config_file else _probe_command(details.probe, details)
         yield f"To run the check by hand, on the node's machine: {command}"
+
+
+def _replica_hints(details: ParsedDetails) -> Iterator[str]:
+    yield advice_text(details.code, details)
+    if details.code == ReasonCode.OBSERVERS_DISAGREE:
+        bad = (each.code for each in details.observed if each.status is not Status.UP)
+        yield from dict.fromkeys(advice_text(code, details) for code in bad)
+    if details.probe is not None and details.checked_by:
+        plural = "" if len(details.checked_by) == 1 else "s"
+        machines = f"the machine{plural} of {listed_names(details.checked_by)}"
+        yield f"To run the check by hand, on {machines}: {_probe_command(details.probe, details)}"
 
 
 def codes_to_fix(details: ParsedDetails) -> Iterator[str]:

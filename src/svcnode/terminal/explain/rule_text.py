@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Status
 from svcnode.core.units import format_duration
+from svcnode.terminal.explain.observers import decision_outlook_texts, decision_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,9 @@ DUE_NOW_S = 0.1
 def rule_texts(details: ParsedDetails) -> Iterator[str]:
     if details.is_fixed:
         yield f'The configuration sets this status (status = "{details.status.value}"). The service is not checked.'
+        return
+    if details.is_decided_by_replicas:
+        yield from decision_texts(details)
         return
     if not details.is_probed:
         yield _report_rule(details)
@@ -79,7 +83,7 @@ def _up_rule(details: ParsedDetails) -> Iterator[str]:
 def _initializing_rule(details: ParsedDetails) -> str:
     if details.code in (ReasonCode.NO_EVIDENCE, ReasonCode.NOT_STARTED):
         return "A service is Initializing until its first check has a result."
-    if details.code in (ReasonCode.STALE, ReasonCode.REGISTRY_LOST):
+    if details.code == ReasonCode.STALE:
         return (
             f"A result is valid for {_setting_text('stale_after', details.stale_after_s)}, and there is no newer one. "
             "Without a valid result, a service is Initializing."
@@ -141,6 +145,9 @@ def _repeated_count(details: ParsedDetails) -> str:
 def outlook_texts(details: ParsedDetails) -> Iterator[str]:
     if details.is_fixed:
         yield "Another status in the configuration, or a probe instead of it, and a reload (SIGHUP)."
+        return
+    if details.is_decided_by_replicas:
+        yield from decision_outlook_texts(details)
         return
     if not details.is_probed:
         yield from _report_outlook(details)

@@ -1,0 +1,305 @@
+"""What operators see of replicas, which run in virtual time on a simulated etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from svcnode.api.spec import Request
+from svcnode.notify import NotifyStatus
+from svcnode.operator.context import OperatorContext, ProcessStats
+from svcnode.operator.details import node_details, services_details
+from svcnode.operator.metrics import build_registry
+from svcnode.operator.page import page
+from svcnode.operator.sharing import RESTRICTED_KIND
+from svcnode.operator.single_flight import SingleFlight
+from svcnode.sharing.etcd_json import Put
+from svcnode.stats import FIXED_KIND, REPORTED_KIND, CheckStats
+from svcnode.terminal.explain.explanation import (
+    HOW_TO_FIX_IT,
+    PROBLEMS,
+    REPLICAS,
+    WHAT_CHANGES_IT,
+    WHY,
+    explain_node,
+    explain_service,
+)
+from tests.support.replica_simulation import ROOT, Simulation, simulated_probes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.replica_simulation import Options, Process
+
+SETTLE_S = 5.0
+STALE_S = 10.0
+IDS = [f"s{number}" for number in range(8)]
+
+
+@pytest.fixture
+def simulation() -> Iterator[Simulation]:
+    with simulated_probes():
+        simulation = Simulation()
+        yield simulation
+        simulation.close()
+
+
+def checked(**options: Any) -> Options:
+    return {"probe": "sim://backend", "interval": "2s", "stale_after": "7s", "start_period": "0s", **options}
+
+
+class Operator:
+    """What one replica shows."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        node = process.node
+        history = SimpleNamespace(last_id=0, problem=None, problem_code=None, is_healthy=True, buckets=no_buckets)
+        self.context = OperatorContext(
+            node=node,
+            check_stats=CheckStats(node),
+            history=cast("Any", history),
+            events=cast("Any", SimpleNamespace(stream_count=0)),
+            process_stats=ProcessStats(0.0, node.now_s()),
+            notify_status=NotifyStatus(),
+            single_flight=SingleFlight(),
+            history_single_flight=SingleFlight(),
+            replica=process.replica,
+        )
+
+    @property
+    def sharing(self) -> Any:
+        return node_details(self.context)["sharing"]
+
+    def service(self, service_id: str) -> Any:
+        return json.loads(json.dumps(*services_details(self.context, [service_id], with_recent_checks=True)))
+
+    def explained(self, service_id: str) -> dict[str, tuple[str, ...]]:
+        return dict(explain_service(self.service(service_id)).sections)
+
+    def explained_node(self) -> dict[str, tuple[str, ...]]:
+        document = {"node": node_details(self.context), "services": [*services_details(self.context)]}
+        return dict(explain_node(json.loads(json.dumps(document))).sections)
+
+    def metric(self, name: str, /, **labels: str) -> float | None:
+        return build_registry(self.context).get_sample_value(f"svcnode_{name}", labels)
+
+    def page(self) -> str:
+        context = self.context._replace(single_flight=SingleFlight())  # which caches a page for a second
+        return asyncio.run(page(context, Request("GET", b"/"), "")).body.decode()
+
+
+async def no_buckets(*_: object) -> dict[str, Any]:
+    return {}
+
+
+def start(simulation: Simulation, **files: dict[str, Options]) -> list[Operator]:
+    operators = [Operator(simulation.start(name, file)) for name, file in files.items()]
+    simulation.run_for(SETTLE_S)
+    return operators
+
+
+# ---- the node
+
+
+def test_details_name_the_replicas_and_the_number_of_services_that_each_checks(simulation: Simulation) -> None:
+    a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={"fixed": {"status": "Up"}})
+    for operator, name in ((a, "a"), (b, "b")):
+        sharing = operator.sharing
+        assert (sharing["replica"], sharing["connected"], sharing["problem"]) == (name, True, None)
+        assert sharing["registry"] == "etcd://etcd:2379/svcnode"
+        assert sharing["last_response_age_s"] < 1
+        checks = {replica["name"]: replica["checks"] for replica in sharing["replicas"]}
+        assert checks == {"a": len(a.process.checked()), "b": len(b.process.checked())}
+        assert sum(checks.values()) == len(IDS)
+        assert [replica["name"] for replica in sharing["replicas"] if replica["is_self"]] == [name]
+
+
+def test_a_replica_is_seen_since_its_process_joined(simulation: Simulation) -> None:
+    (a,) = start(simulation, a={})
+    (b,) = start(simulation, b={})
+    simulation.run_for(20)
+    ages = {replica["name"]: replica["since_s"] for replica in a.sharing["replicas"]}
+    assert ages["a"] > ages["b"] > 20
+    b.process.kill()
+    start(simulation, b={})
+    (_, again) = a.sharing["replicas"]
+    assert again["since_s"] <= SETTLE_S
+    simulation.processes["b"].kill()
+    simulation.run_for(20)
+    assert [replica["name"] for replica in a.sharing["replicas"]] == ["a"]
+
+
+def test_a_lost_registry_is_shown_everywhere(simulation: Simulation) -> None:
+    a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={})
+    assert '<div id="notices"></div>' in a.page()
+    assert a.metric("sharing_connected") == 1
+    simulation.etcd.is_running = False
+    simulation.run_for(STALE_S)
+    sharing = a.sharing
+    assert sharing["connected"] is False
+    assert "refused" in sharing["problem"]
+    assert sharing["last_response_age_s"] > STALE_S - 1
+    assert {replica["name"] for replica in sharing["replicas"]} == {"a", "b"}
+    assert a.metric("sharing_connected") == 0
+    assert "connection refused</p>" in a.page()
+    assert any("connection refused" in line for line in a.explained_node()[PROBLEMS])
+    lost = next(iter(b.process.checked()))
+    assert a.service(lost)["code"] == "registry_lost"
+    explained = a.explained(lost)
+    assert "b checks it" in explained[WHY][0]
+    assert "b observed Up" in explained[WHY][1]
+    assert any("registry check" in line for line in explained[HOW_TO_FIX_IT])
+
+
+def test_keys_that_are_not_understood_are_counted_by_kind(simulation: Simulation) -> None:
+    (a,) = start(simulation, a={})
+    simulation.write(Put(f"{ROOT}nonsense", b"{}"), Put(f"{ROOT}replicas/x", b"{}"), Put(f"{ROOT}issues/x/y", b"1"))
+    simulation.write(Put(f"{ROOT}replicas/new", b'{"version":2}'))
+    simulation.run_for(1)
+    counts = {"unknown_key": 1, "invalid_value": 2, "newer_version": 1}
+    assert a.sharing["ignored_keys"] == counts
+    assert {kind: a.metric("sharing_ignored_keys", kind=kind) for kind in counts} == counts
+    assert any("2 invalid_value" in line for line in a.explained_node()[PROBLEMS])
+
+
+def test_replicas_and_traffic_have_metrics(simulation: Simulation) -> None:
+    a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={})
+    a.process.client.traffic.requests, a.process.client.traffic.writes = 9, 4
+    a.process.client.traffic.sent_bytes, a.process.client.traffic.received_bytes = 90, 40
+    assert a.metric("sharing_replicas") == 2
+    assert a.metric("sharing_checked_services") == len(a.process.checked())
+    assert b.metric("sharing_checked_services") == len(b.process.checked())
+    names = ("requests", "writes", "sent_bytes", "received_bytes")
+    assert [a.metric(f"sharing_{name}_total") for name in names] == [9, 4, 90, 40]
+
+
+def test_a_node_on_one_machine_has_nothing_of_it(simulation: Simulation) -> None:
+    (a,) = start(simulation, a={"s": checked()})
+    a.context = a.context._replace(replica=None)
+    assert a.sharing is None
+    assert (a.service("s")["checked_by"], a.service("s")["observed"]) == (None, None)
+    assert a.metric("sharing_connected") is None
+    assert '<section id="replicas"></section>' in a.page()
+    assert REPLICAS not in a.explained_node()
+    assert not any("Replica" in line for line in a.explained("s")[WHY])
+
+
+def test_the_page_and_the_explanation_list_the_replicas(simulation: Simulation) -> None:
+    a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={})
+    counts = [len(operator.process.checked()) for operator in (a, b)]
+    text = a.page()
+    for count in counts:
+        assert f"checks {count} service" in text
+    first, second = a.explained_node()[REPLICAS]
+    assert first.startswith(f"a (this one) checks {counts[0]} service")
+    assert second.startswith(f"b checks {counts[1]} service")
+
+
+# ---- a service
+
+
+def test_a_service_that_another_replica_checks_has_its_probe_and_its_evidence(simulation: Simulation) -> None:
+    a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={})
+    of_b = next(iter(b.process.checked()))
+    service = a.service(of_b)
+    assert (service["kind"], service["probe"], service["schedule"]) == ("sim", "sim://backend", None)
+    assert service["checked_by"] == ["b"]
+    (observed,) = service["observed"]
+    assert (observed["observer"], observed["status"], observed["code"]) == ("b", "Up", "ok")
+    assert observed["age_s"] < 4
+    assert service["evidence"]["age_s"] == observed["age_s"]
+    assert a.metric("service_info", service_id=of_b, name=of_b, impact="partial", kind="sim") == 1
+    explained = a.explained(of_b)
+    assert "b checks it" in explained[WHY][0]
+    assert "b observed Up" in explained[WHY][1]
+
+
+def test_a_service_that_only_this_replica_checks_is_explained_by_its_checks(simulation: Simulation) -> None:
+    a, _ = start(simulation, a={"s": checked(checked_by=["a"])}, b={})
+    why = a.explained("s")[WHY]
+    assert any("a checks it" in line for line in why)
+    assert not any("a observed" in line for line in why)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "url"),
+    [
+        ({"status": "Up"}, FIXED_KIND, None),
+        ({"probe": "heartbeat:30s"}, REPORTED_KIND, None),
+        ({"probe": "sim://user:secret-9@backend", "checked_by": ["a"]}, RESTRICTED_KIND, None),
+        ({"probe": {"url": "sim://backend"}, "checked_by": ["a"]}, "sim", "sim://backend"),
+    ],
+)
+def test_the_kind_of_a_service_is_that_of_its_definition(
+    simulation: Simulation, options: Options, kind: str, url: str | None
+) -> None:
+    _, b = start(simulation, a={"s": options}, b={})
+    service = b.service("s")
+    assert (service["kind"], service["probe"]) == (kind, url)
+    assert "secret-9" not in json.dumps(service)
+
+
+def test_an_owner_knows_a_restricted_probe_that_another_replica_runs(simulation: Simulation) -> None:
+    options = checked(probe="http://user:secret-9@backend/", checked_by=["gone"])
+    _, b = start(simulation, a={}, b={"s": options})
+    service = b.service("s")
+    assert (service["kind"], service["probe"], service["options"]) == ("http", "http://user:***@backend/", None)
+
+
+def test_a_password_in_a_probe_of_another_client_is_masked(simulation: Simulation) -> None:
+    value = {"version": 1, "position": 0, "options": {"probe": "sim://user:secret-9@backend", "checked_by": ["b"]}}
+    simulation.write(Put(f"{ROOT}services/s/client", json.dumps(value).encode()))
+    a, _ = start(simulation, a={}, b={})
+    assert a.service("s")["probe"] == "sim://user:***@backend"
+
+
+def test_each_vote_is_shown_when_the_replicas_disagree(simulation: Simulation) -> None:
+    a, b = start(simulation, a={"s": checked(observers=2)}, b={})
+    b.process.reaches_backends = False
+    simulation.run_for(20)
+    for operator in (a, b):
+        service = operator.service("s")
+        assert service["code"] == "observers_disagree"
+        assert sorted(service["checked_by"]) == ["a", "b"]
+        seen = {state["observer"]: (state["status"], state["code"]) for state in service["observed"]}
+        assert seen == {"a": ("Up", "ok"), "b": ("Down", "connection_refused")}
+        explained = operator.explained("s")
+        assert any("a observed Up" in line for line in explained[WHY])
+        assert any("b observed Down" in line and "refused" in line for line in explained[WHY])
+        assert any("1 of 2 observed Up, 1 of 2 observed Down" in line for line in explained[WHY]) or any(
+            "1 of 2 observed Down, 1 of 2 observed Up" in line for line in explained[WHY]
+        )
+        assert any("2 of 2" in line for line in explained[WHAT_CHANGES_IT])
+        assert any("Nothing listens" in line for line in explained[HOW_TO_FIX_IT])
+
+
+def test_a_service_of_three_replicas_is_lost_with_the_registry_although_this_one_checks_it(
+    simulation: Simulation,
+) -> None:
+    a, *_ = start(simulation, a={"s": checked(observers=3)}, b={}, c={})
+    simulation.etcd.is_running = False
+    simulation.run_for(STALE_S)
+    assert a.service("s")["code"] == "registry_lost"
+
+
+def test_a_service_that_no_live_replica_can_check_says_so(simulation: Simulation) -> None:
+    (a,) = start(simulation, a={"s": checked(checked_by=["gone"])})
+    assert a.service("s")["checked_by"] == []
+    assert "No live replica" in a.explained("s")[WHY][0]
+
+
+def test_the_replica_that_receives_reports_is_named(simulation: Simulation) -> None:
+    a, b = start(simulation, a={"s": {"probe": "heartbeat:30s"}}, b={})
+    a.process.beat("s")
+    simulation.run_for(1)
+    service = b.service("s")
+    assert service["checked_by"] == ["a"]
+    assert [state["observer"] for state in service["observed"]] == ["a"]
+    why = b.explained("s")[WHY]
+    assert "a receives its reports" in why[0]
+    assert "a observed Up" in why[1]
