@@ -42,7 +42,7 @@ def candidates(service: SharedService, replicas: Collection[str]) -> frozenset[s
 
 
 class Choice(NamedTuple):
-    """The observers of a service that is checked, and from whom they were chosen."""
+    """The observers of a service that is checked, and the candidates at that time."""
 
     wanted: int
     candidates: frozenset[str]
