@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin, get_type_hints, is_typeddict
 
 from svcnode.config.schema import FileTable, KeyPath
 from svcnode.core.errors import ConfigError, OptionError, SvcnodeError
@@ -243,5 +243,5 @@ def _scalar_keys(table: type, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     for key, hint in get_type_hints(table).items():
         if is_typeddict(hint):
             yield from _scalar_keys(hint, (*path, key))
-        elif path:  # the only key at the top that is not a table is the list of services
+        elif path and get_origin(hint) is not dict:  # the keys at the top that are not tables are lists of tables
             yield (*path, key), hint

@@ -66,6 +66,14 @@ SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
     ("SVCNODE_DEFAULTS_RECOVERY_FAILURES", "1", ("defaults", "recovery_failures"), 1),
     ("SVCNODE_DEFAULTS_START_PERIOD", "30s", ("defaults", "start_period"), "30s"),
     ("SVCNODE_DEFAULTS_STALE_AFTER", "33s", ("defaults", "stale_after"), "33s"),
+    ("SVCNODE_FLEET_FILE", "nodes.txt", ("fleet", "file"), "nodes.txt"),
+    ("SVCNODE_FLEET_REFRESH_INTERVAL", "10s", ("fleet", "refresh_interval"), "10s"),
+]
+REGISTRY_KEYS = ("registry", "password", "tls", "ca", "client_certificate", "client_key")
+SETTABLE += [
+    (name.replace(path[0].upper(), "FLEET"), text, ("fleet", path[1]), value)
+    for name, text, path, value in SETTABLE
+    if path[0] == "defaults" or (path[0] == "sharing" and path[1] in REGISTRY_KEYS)
 ]
 
 
