@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing soak bench wheel-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench wheel-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -26,6 +26,7 @@ help:
 	@echo "make hostile     check endless, lying and broken servers with every kind of probe: judged within the deadline"
 	@echo "make chaos       kill, stop and reload a node, and change its clock and its disk: no false 200, nothing lost"
 	@echo "make sharing     run three replicas on etcd, kill, stop and cut off each part: no false 200, no service lost"
+	@echo "make scale       run 1, 2 and 4 replicas with 2,000 checks a second, and print what each replica and etcd has to do"
 	@echo "make soak        run a node for an hour with faults and reloads, and print the slopes of its resources"
 	@echo "make bench       measure svcnode beside its peers; writes benchmarks/RESULTS.md"
 	@echo "make lock        update the pinned dependencies"
@@ -105,6 +106,9 @@ chaos: setup
 sharing: setup
 	$(BIN)/python -m tests.stress.sharing_model
 	$(BIN)/python -m tests.stress.sharing
+
+scale: setup
+	$(BIN)/python -m tests.stress.scale
 
 soak: setup
 	$(BIN)/python -m tests.stress.soak

@@ -42,9 +42,9 @@ def candidates(service: SharedService, replicas: Collection[str]) -> frozenset[s
 
 
 class Choice(NamedTuple):
-    """The observers of a service that is checked, and the candidates for it."""
+    """The observers of a service that is checked, and the candidates at that time."""
 
-    wanted: int  # the number of observers, if there are enough candidates
+    wanted: int
     candidates: frozenset[str]
     observers: tuple[str, ...]
 

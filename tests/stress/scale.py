@@ -1,0 +1,402 @@
+"""What sharing costs as replicas are added: checks, writes, bytes, processor time, and the delay of a status change.
+
+`python -m tests.stress.scale` runs 1, 2 and 4 `svcnode serve` processes on real etcd. All have the same file; each
+service is checked once per second. After that it measures the steps whose cost grows with the size of a node, for the
+extrapolation in docs/internals/scale.md. Prints two tables. Needs `ss` of iproute2.
+"""
+
+# ruff: noqa: T201  a command-line program
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from itertools import count, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from svcnode.core.model import Status
+from svcnode.node import Node
+from svcnode.sharing.etcd_json import Event, KeyValue
+from svcnode.sharing.format import (
+    KeyKind,
+    ReplicaDocument,
+    StateDocument,
+    Written,
+    encode_document,
+    encode_key,
+    evidence_document,
+    node_root,
+    service_document,
+)
+from svcnode.sharing.rules import choose_observers
+from svcnode.sharing.services import SharedServices
+from svcnode.sharing.view import RegistryView, SharedService
+from tests.support.processes import connect_unix
+from tests.support.replicas import Backends, Replicas
+from tests.support.servers.base import wait_until
+from tests.support.servers.etcd import EtcdServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from svcnode.sharing.format import RegistryDocument
+    from svcnode.sharing.rules import Choice
+    from tests.support.processes import Client
+    from tests.support.replicas import Replica
+
+# A machine that is busy with other work must not change statuses: each change is a write.
+SETTINGS = (
+    'lease = "20s"\n[defaults]\ninterval = "1s"\ntransition_interval = "1s"\ntimeout = "900ms"\nstale_after = "20s"\n'
+    "fall = 3\nrise = 1\nwindow = 0\n"
+)
+SETTLE_S = 5.0
+START_S = 300.0
+CHANGE_S = 30.0
+POLL_S = 0.005
+SAMPLE_S = 0.5
+LARGE = {"quota-backend-bytes": 4 * 1024**3}
+
+
+class CountingBackends(Backends):
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def receive_check(self, service_id: str) -> bytes:
+        self.counts[service_id] += 1
+        return super().receive_check(service_id)
+
+
+class Bytes(NamedTuple):
+    sent: int
+    received: int
+
+
+class ConnectionBytes:
+    """What each process has exchanged with a port, by the counters of the kernel, HTTP included.
+
+    They end with the connection, so they are read all the time: what a connection has exchanged since the last sample
+    is lost when it closes. A replica opens a new one, for its watch, once per minute.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._last: dict[tuple[int, str], Bytes] = {}  # by process and local address
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def total(self, pid: int) -> Bytes:
+        self._sample()
+        found = [each for (owner, _), each in [*self._last.items()] if owner == pid]
+        return Bytes(sum(each.sent for each in found), sum(each.received for each in found))
+
+    def _run(self) -> None:
+        while not self._stop.wait(SAMPLE_S):
+            self._sample()
+
+    def _sample(self) -> None:
+        command = ["ss", "-tinpHO", "state", "all", "dport", "=", f":{self._port}"]
+        for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
+            owner, local = re.search(r"pid=(\d+)", line), re.search(r"(\S+:\d+)\s+\S+:\d+", line)
+            if owner is not None and local is not None:
+                self._last[int(owner[1]), local[1]] = Bytes(
+                    _counter(line, "bytes_sent"), _counter(line, "bytes_received")
+                )
+
+
+def _counter(line: str, name: str) -> int:
+    found = re.search(rf"\b{name}:(\d+)", line)
+    return 0 if found is None else int(found[1])
+
+
+class Totals(NamedTuple):
+    """Counters at one moment."""
+
+    at_s: float
+    checks: tuple[int, ...]  # of each replica
+    checked: int  # as the backends count
+    revision: int
+    db_bytes: int
+    exchanged: tuple[Bytes, ...]
+    cpu_s: tuple[float, ...]
+    etcd_cpu_s: float
+
+
+class Figures(NamedTuple):
+    """Per second, and of one replica on average, if nothing else is said."""
+
+    replicas: int
+    services: int
+    checks: float
+    checks_of_all: float
+    writes_of_all: float
+    sent_bytes: float
+    received_bytes: float
+    cpu: float
+    etcd_cpu: float
+    db_bytes: float
+    start_s: float  # until all replicas show all services Up
+    behind_s: list[float]  # from the check that decides to the list of a replica, sorted
+
+    @classmethod
+    def between(cls, start: Totals, end: Totals, services: int, start_s: float, behind_s: list[float]) -> Self:
+        elapsed_s, replicas = end.at_s - start.at_s, len(end.cpu_s)
+        rate = replicas * elapsed_s
+        return cls(
+            replicas=replicas,
+            services=services,
+            checks=(sum(end.checks) - sum(start.checks)) / rate,
+            checks_of_all=(end.checked - start.checked) / elapsed_s,
+            writes_of_all=(end.revision - start.revision) / elapsed_s,
+            sent_bytes=(_sent(end) - _sent(start)) / rate,
+            received_bytes=(_received(end) - _received(start)) / rate,
+            cpu=(sum(end.cpu_s) - sum(start.cpu_s)) / rate,
+            etcd_cpu=(end.etcd_cpu_s - start.etcd_cpu_s) / elapsed_s,
+            db_bytes=(end.db_bytes - start.db_bytes) / elapsed_s,
+            start_s=start_s,
+            behind_s=sorted(behind_s),
+        )
+
+    def row(self) -> str:
+        behind_ms = [self.behind_s[int(part * (len(self.behind_s) - 1))] * 1000 for part in (0.5, 0.9, 0.99, 1)]
+        cells = (
+            f"{self.replicas}",
+            f"{self.checks:.0f}",
+            f"{self.checks_of_all:.0f}",
+            f"{self.writes_of_all:.1f}",
+            f"{self.writes_of_all / self.replicas:.2f}",
+            f"{self.sent_bytes / 1000:.1f}",
+            f"{self.received_bytes / 1000:.1f}",
+            f"{self.cpu:.0%}",
+            f"{self.etcd_cpu:.1%}",
+            f"{self.db_bytes * 3600 / 1e6:.0f}",
+            f"{self.start_s:.1f}",
+            " / ".join(f"{each:.0f}" for each in behind_ms),
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+HEADER = (
+    "| replicas | checks/s of a replica | checks/s of all | etcd writes/s of all | writes/s of a replica "
+    "| sent kB/s of a replica | received kB/s of a replica | CPU of a replica | CPU of etcd | database MB/h "
+    "| start s | lists behind, ms: 50 / 90 / 99 / 100 % |\n|" + "---|" * 12
+)
+
+
+def _sent(totals: Totals) -> int:
+    return sum(each.sent for each in totals.exchanged)
+
+
+def _received(totals: Totals) -> int:
+    return sum(each.received for each in totals.exchanged)
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of all threads."""
+    return time.clock_gettime(~pid << 3 | 2)  # the clock id of clock_getcpuclockid(3)
+
+
+def measure(folder: Path, replicas: int, services: int, seconds: float, changes: int) -> Figures:
+    with CountingBackends() as backends, EtcdServer(folder / "etcd", flags=LARGE) as etcd:
+        file = {f"s-{number}": {"probe": backends.url(f"s-{number}")} for number in range(services)}
+        started_s = time.monotonic()
+        with (
+            Replicas(folder, etcd.url, [file] * replicas, SETTINGS) as running,
+            ConnectionBytes(etcd.port) as exchanged,
+        ):
+            running.wait_until_started()
+            wait_until(lambda: all(replica.health() == 200 for replica in running), "all services are Up", START_S)
+            start_s = time.monotonic() - started_s
+            time.sleep(SETTLE_S)
+            before = read_totals(running, backends, etcd, exchanged)
+            time.sleep(seconds)
+            after = read_totals(running, backends, etcd, exchanged)
+            behind_s = [each for _ in range(changes) for each in change(running.all, backends, services)]
+        return Figures.between(before, after, services, start_s, behind_s)
+
+
+def read_totals(replicas: Replicas, backends: CountingBackends, etcd: EtcdServer, exchanged: ConnectionBytes) -> Totals:
+    assert etcd.process is not None
+    checks = tuple(_checks(replica) for replica in replicas)
+    code, status = etcd.call("/v3/maintenance/status")
+    assert code == 200, status
+    return Totals(
+        at_s=time.monotonic(),
+        checks=checks,
+        checked=sum(backends.counts.values()),
+        revision=int(status["header"]["revision"]),
+        db_bytes=int(status["dbSize"]),
+        exchanged=tuple(exchanged.total(replica.process.pid) for replica in replicas),
+        cpu_s=tuple(cpu_s(replica.process.pid) for replica in replicas),
+        etcd_cpu_s=cpu_s(etcd.process.pid),
+    )
+
+
+def _checks(replica: Replica) -> int:
+    text = replica.ask("/metrics").body.decode()
+    return sum(map(int, re.findall(r"^svcnode_check_duration_seconds_count\{.*\} (\d+)", text, re.MULTILINE)))
+
+
+# ---- status changes
+
+
+def change(replicas: Sequence[Replica], backends: Backends, services: int) -> list[float]:
+    """Let a backend fail, and work again; how long after the check that decides each replica shows it, of both."""
+    service_id = f"s-{random.randrange(services)}"
+    time.sleep(random.random())  # at any time in the second of the records of evidence
+    backends.failing.add(service_id)
+    down_s = _delays_s(replicas, backends, service_id, 503)
+    backends.failing.discard(service_id)
+    return down_s + _delays_s(replicas, backends, service_id, 200)
+
+
+def _delays_s(replicas: Sequence[Replica], backends: Backends, service_id: str, code: int) -> list[float]:
+    shown_s: list[float] = []
+    threads = [threading.Thread(target=_wait_for, args=(replica, service_id, code, shown_s)) for replica in replicas]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(shown_s) == len(replicas), f"{service_id} is not {code} everywhere within {CHANGE_S:g} s"
+    first_s = min(shown_s)
+    decided_s = max(checked_s for checked_s in backends.checks_s[service_id] if checked_s < first_s)
+    return [each - decided_s for each in shown_s]
+
+
+def _wait_for(replica: Replica, service_id: str, code: int, shown_s: list[float]) -> None:
+    deadline_s = time.monotonic() + CHANGE_S
+    with connect_unix(replica.folder / "n.sock") as client:
+        while time.monotonic() < deadline_s:
+            if _code(client, service_id) == code:
+                shown_s.append(time.monotonic())
+                return
+            time.sleep(POLL_S)
+
+
+def _code(client: Client, service_id: str) -> int:
+    return client.request(f"/svc/node/services/{service_id}/health").code
+
+
+# ---- the steps whose cost grows
+
+ROOT = node_root("/svcnode", "n")
+WRITTEN = Written(1, 0.0)
+COST_REPLICAS, COST_SERVICES = 100, 2_000
+OPTIONS = {"probe": "http://10.0.0.7:8080/health", "interval": "1s"}
+
+
+class Cost(NamedTuple):
+    step: str
+    seconds: float  # of one service, key or state
+
+
+def step_costs() -> Iterator[Cost]:
+    """In one process, without etcd."""
+    ids = [f"service-{number}" for number in range(COST_SERVICES)]
+    replicas = [f"host-{number}" for number in range(COST_REPLICAS)]
+    document = service_document(ids[0], OPTIONS, 0)
+    shared = [SharedService(service_id, document, ("replica:host-0",), (1, 0)) for service_id in ids]
+    yield Cost(f"choose the observer among {COST_REPLICAS} replicas, per service", _best_s(_choose, shared, replicas))
+    choices = [choose_observers(service, replicas[1:]) for service in shared]
+    yield Cost("choose it again with one more replica, per service", _best_s(_choose_again, shared, replicas, choices))
+    document = service_document(ids[0], {**OPTIONS, "checked_by": ["host-0"]}, 0)
+    definitions = [_kv(KeyKind.SERVICES, (service_id, "replica:host-0"), document) for service_id in ids]
+    yield Cost("read a definition", _best_s(_read, definitions))
+    state = StateDocument(Status.UP, "", "ok", 0.5, 0.5, WRITTEN)
+    states = [_kv(KeyKind.STATES, ("host-0", service_id), state) for service_id in ids]
+    yield Cost("read a state", _best_s(_read, states))
+    yield Cost("compose a record of evidence, per state", _best_s(_compose, ids))
+    view = RegistryView(ROOT, lambda _: 0.0)
+    view.replace_all([_kv(KeyKind.REPLICAS, ("host-0",), ReplicaDocument("", "", "")), *definitions, *states])
+    record = _kv(KeyKind.EVIDENCE, ("host-0",), evidence_document(dict.fromkeys(ids, (Status.UP, 0.5)), WRITTEN))
+    yield Cost(f"apply a record of evidence about {COST_SERVICES} states", _best_s(_renew, view, record, count(3)))
+    assert view.unmatched_records == 0
+    yield Cost("pass the evidence of another replica on to the node, per service", _renewal_s(view, ids))
+
+
+def _kv(kind: KeyKind, names: tuple[str, ...], document: RegistryDocument) -> KeyValue:
+    return KeyValue(encode_key(ROOT, kind, *names), encode_document(document), 2, 2, 0)
+
+
+def _choose(shared: Sequence[SharedService], replicas: Sequence[str]) -> None:
+    for service in shared:
+        choose_observers(service, replicas)
+
+
+def _choose_again(shared: Sequence[SharedService], replicas: Sequence[str], choices: Sequence[Choice]) -> None:
+    for service, choice in zip(shared, choices, strict=True):
+        choose_observers(service, replicas, choice)
+
+
+def _renewal_s(view: RegistryView, ids: Sequence[str]) -> float:
+    node = Node("n", version="v1", clock=lambda: 0.0)
+    services = SharedServices(node, view, "host-1", default_observers=1, on_change=lambda: None)
+    asyncio.run(services.update(view.take_changes()))
+    assert all(state.status is Status.UP for _, state in node), "the node has the states of the other replica"
+    return _best_s(services._merge, ids)
+
+
+def _read(kvs: Sequence[KeyValue]) -> None:
+    RegistryView(ROOT, lambda _: 0.0).replace_all(kvs)
+
+
+def _compose(ids: Sequence[str]) -> None:
+    encode_document(evidence_document(dict.fromkeys(ids, (Status.UP, 0.5)), WRITTEN))
+
+
+def _renew(view: RegistryView, record: KeyValue, revisions: Iterator[int]) -> None:
+    for revision in islice(revisions, COST_SERVICES):
+        view.apply(Event(record.key, revision, record._replace(mod_revision=revision)))
+
+
+def _best_s(function: Callable[..., None], *arguments: Any) -> float:
+    """Processor time of one of the COST_SERVICES parts, in the best of three runs."""
+    times_s = []
+    for _ in range(3):
+        start_s = time.process_time()
+        function(*arguments)
+        times_s.append(time.process_time() - start_s)
+    return min(times_s) / COST_SERVICES
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.stress.scale", description=__doc__)
+    parser.add_argument("--replicas", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--services", type=int, default=2_000)
+    parser.add_argument("--seconds", type=float, default=60.0, help="a replica compares all keys once per minute")
+    parser.add_argument("--changes", type=int, default=50)
+    arguments = parser.parse_args()
+    cores, load = os.cpu_count(), os.getloadavg()[0]
+    print(f"{arguments.services} services, {cores} cores, load average {load:.2f}\n\n{HEADER}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="svcnode-scale-") as folder:
+        for replicas in arguments.replicas:
+            place = Path(folder) / str(replicas)
+            figures = measure(place, replicas, arguments.services, arguments.seconds, arguments.changes)
+            print(figures.row(), flush=True)
+    print("\n| step | µs of processor time |\n|---|---|")
+    for cost in step_costs():
+        print(f"| {cost.step} | {cost.seconds * 1e6:.2f} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
