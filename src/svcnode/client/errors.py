@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -37,6 +38,10 @@ _CODES_BY_ERRNO = {
 }
 
 
+_PORT_CODES = (ReasonCode.CONNECTION_REFUSED, ReasonCode.CONNECT_TIMEOUT)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
 class _Cause(NamedTuple):
     problem: str
     code: ReasonCode
@@ -65,7 +70,16 @@ def translate_http_error(exc: httpx2.HTTPError, url: str, *, has_custom_ca: bool
             )
         case _:
             cause = _root_cause(exc, has_custom_ca=has_custom_ca)
-            return UnreachableError(cause.problem, url=url, hint=cause.hint, code=cause.code)
+            problem = f"{cause.problem}{_default_port_text(url)}" if cause.code in _PORT_CODES else cause.problem
+            return UnreachableError(problem, url=url, hint=cause.hint, code=cause.code)
+
+
+def _default_port_text(url: str) -> str:
+    """Names the port that a URL without one means; a Unix socket has none."""
+    parts = urlsplit(url)
+    if parts.scheme not in _DEFAULT_PORTS or parts.port is not None:
+        return ""
+    return f" on port {_DEFAULT_PORTS[parts.scheme]}, the default of {parts.scheme}"
 
 
 def os_error_code(exc: OSError) -> ReasonCode:
