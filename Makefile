@@ -77,7 +77,7 @@ format: setup
 	$(BIN)/ruff format .
 
 wording: setup
-	$(BIN)/python -m pytest -q tests/wording --update-wording
+	$(BIN)/python -m pytest -q tests/wording tests/unit/config/test_json_schema.py --update-wording
 
 truth: setup
 	$(BIN)/python -m tests.truth

@@ -13,7 +13,7 @@ import pytest
 
 from svcnode.cli import COMMANDS, build_parser, load_command, main
 from svcnode.cli._args import CommandParser
-from svcnode.cli.check_config import _CheckResult, format_checks
+from svcnode.cli.check_config import _OnceChecked, format_checks
 from svcnode.cli.explain import _response_error, _unknown_service_text
 from svcnode.cli.init import format_report
 from svcnode.cli.operator_url import OperatorUrl
@@ -245,8 +245,8 @@ def test_output_of_check_config(snapshot: Snapshot, capsys: pytest.CaptureFixtur
     assert main(["check-config"]) == 2
     output = capsys.readouterr()
     results = [
-        _CheckResult("db", Verdict.ready(), 0.0012),
-        _CheckResult("indexer-2", Verdict.not_ready("syncing"), 0.4),
+        _OnceChecked("db", Verdict.ready(), 0.0012),
+        _OnceChecked("indexer-2", Verdict.not_ready("syncing"), 0.4),
     ]
     snapshot("output_of_check_config", output.out + output.err + "\n".join(format_checks(results, 1)))
 

@@ -86,19 +86,19 @@ def _check_services(services: Sequence[ServiceSettings]) -> int:
         for service in services
         if service.definition.probe_config is not None
     ]
-    results: list[_CheckResult] = []
+    results: list[_OnceChecked] = []
     run_quietly(_run_checks(checks, results))
     show("\n".join(map(one_line, format_checks(results, len(services) - len(results)))), sys.stdout)
     return int(any(result.verdict.outcome is not Outcome.READY for result in results))
 
 
-class _CheckResult(NamedTuple):
+class _OnceChecked(NamedTuple):
     service_id: str
     verdict: Verdict
     duration_s: float
 
 
-async def _run_checks(checks: Sequence[tuple[str, ProbeConfig]], results: list[_CheckResult]) -> None:
+async def _run_checks(checks: Sequence[tuple[str, ProbeConfig]], results: list[_OnceChecked]) -> None:
     """In the order of the services; a limited number at the same time."""
     import asyncio
     import time
@@ -107,17 +107,17 @@ async def _run_checks(checks: Sequence[tuple[str, ProbeConfig]], results: list[_
 
     limit = asyncio.Semaphore(MAX_CONCURRENT_CHECKS)
 
-    async def check(service_id: str, config: ProbeConfig) -> _CheckResult:
+    async def check(service_id: str, config: ProbeConfig) -> _OnceChecked:
         async with limit:
             started_s = time.perf_counter()
             verdict, _ = await run_check(config.probe, config.schedule.timeout_s, config.max_latency_s)
             close_probe(config.probe)
-            return _CheckResult(service_id, verdict, time.perf_counter() - started_s)
+            return _OnceChecked(service_id, verdict, time.perf_counter() - started_s)
 
     results += await asyncio.gather(*(asyncio.create_task(check(*item)) for item in checks))
 
 
-def format_checks(results: Sequence[_CheckResult], unchecked_count: int) -> Iterator[str]:
+def format_checks(results: Sequence[_OnceChecked], unchecked_count: int) -> Iterator[str]:
     from svcnode.cli._checks import milliseconds_text, outcome_text
 
     ready_count = sum(result.verdict.outcome is Outcome.READY for result in results)

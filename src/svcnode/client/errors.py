@@ -7,13 +7,13 @@ import re
 import socket
 import ssl
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
 
 import httpx2
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ClientError, UnexpectedResponseError, UnreachableError
 from svcnode.core.text import os_error_text
+from svcnode.core.url import Url, UrlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,10 +76,13 @@ def translate_http_error(exc: httpx2.HTTPError, url: str, *, has_custom_ca: bool
 
 def _default_port_text(url: str) -> str:
     """Names the port that a URL without one means; a Unix socket has none."""
-    parts = urlsplit(url)
-    if parts.scheme not in _DEFAULT_PORTS or parts.port is not None:
+    try:
+        parsed = Url.parse(url, register_secrets=False)
+    except UrlError:  # shortened for display
         return ""
-    return f" on port {_DEFAULT_PORTS[parts.scheme]}, the default of {parts.scheme}"
+    if parsed.scheme not in _DEFAULT_PORTS or parsed.port is not None:
+        return ""
+    return f" on port {_DEFAULT_PORTS[parsed.scheme]}, the default of {parsed.scheme}"
 
 
 def os_error_code(exc: OSError) -> ReasonCode:

@@ -39,7 +39,7 @@ def test_a_file_adds_nodes_and_may_have_comments(tmp_path: Path) -> None:
     [
         ("", "http://127.0.0.1:8420", "/svc"),
         ('[server]\nlisten = "0.0.0.0:9000"\nprefix = ["/eigen", "/svc"]', "http://127.0.0.1:9000", "/eigen"),
-        ('[server]\nlisten = ["192.0.2.1:1", "[::]:2"]', "http://[::1]:2", "/svc"),
+        ('[server]\nlisten = ["192.0.2.1:1", "127.0.0.1:2"]', "http://127.0.0.1:2", "/svc"),
         ('[server]\nlisten = "unix:/run/a.sock"\n[node]\nname = 5', "unix:/run/a.sock", "/svc"),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_closed_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         urls("--from", "-")
 
 
-@pytest.mark.parametrize("arguments", [(), ("--from", "/dev/null"), ("h", "--no-such-option")])
+@pytest.mark.parametrize("arguments", [("--from", "/dev/null"), ("h", "--no-such-option")])
 def test_no_node_or_an_unknown_option_has_exit_code_3(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
