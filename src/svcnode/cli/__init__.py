@@ -55,6 +55,7 @@ COMMANDS = (
     Command("maintain", "hold the messages about a service or the node for a time", "control"),
     Command("reload", "let the running node read its configuration again", "control"),
     Command("conform", "test any node against the interface"),
+    Command("completion", "print a script that completes commands in a shell"),
     Command("version", "show the version of svcnode"),
 )
 
