@@ -46,15 +46,15 @@ def run_shell(shell: str, script: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def completions(shell: str, words: list[str], folder: Path) -> list[str]:
-    quoted = " ".join(f"'{word}'" for word in words)
+def completions(shell: str, line: list[str], folder: Path) -> list[str]:
+    quoted = " ".join(f"'{word}'" for word in line)
     if shell == "bash":
-        return run_shell(shell, BASH.format(words=quoted, count=len(words)), folder)
+        return run_shell(shell, BASH.format(words=quoted, count=len(line)), folder)
     if shell == "zsh":
-        lines = run_shell(shell, ZSH.format(words=quoted, current=len(words) + 1), folder)
-        return [line.replace("\\:", "\0").partition(":")[0].replace("\0", ":") for line in lines]
-    line = f'"svcnode {" ".join(words)}"'
-    return [text.partition("\t")[0] for text in run_shell(shell, FISH.format(line=line), folder)]
+        rows = run_shell(shell, ZSH.format(words=quoted, current=len(line) + 1), folder)
+        return [row.replace("\\:", "\0").partition(":")[0].replace("\0", ":") for row in rows]
+    text = f'"svcnode {" ".join(line)}"'
+    return [row.partition("\t")[0] for row in run_shell(shell, FISH.format(line=text), folder)]
 
 
 @pytest.fixture

@@ -140,6 +140,8 @@ class _CommandLine:
                 yield from _schemes()
             case "FILE" | "PATH":
                 yield from _paths(self._current)
+            case _:
+                return
 
     def _ids(self) -> Iterator[str]:
         """From the configuration file, and from the running node; each of them may be missing or invalid."""
