@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.cli._args import add_registry_tls_options, positive_duration_s
+from svcnode.cli._args import add_config_option, add_registry_tls_options, positive_duration_s
 from svcnode.client import AsyncClient
 from svcnode.core.address import PUBLIC_TWIN_PREFIX
 from svcnode.core.codes import ReasonCode
@@ -30,7 +30,13 @@ MAX_LIST_CHARS = 1_000_000  # a longer file is not a list of nodes, and may be e
 
 def add_node_arguments(parser: CommandParser) -> None:
     add = parser.add_argument
-    add("urls", nargs="*", metavar="URL", help="a node: host:port, a URL, or unix:/path; the default scheme is http")
+    add(
+        "urls",
+        nargs="*",
+        metavar="URL",
+        help="a node: host:port, a URL, or unix:/path; the default scheme is http, the default node that of --config",
+    )
+    add_config_option(parser)
     add("--from", dest="file", metavar="FILE", help='file with one URL per line, comments after "#"; "-" is stdin')
     add("--prefix", metavar="PREFIX", help="path prefix of the interface (default: /svc, and /eigen if that is 404)")
     add("--version", metavar="VERSION", help="version of the interface to request")
@@ -45,12 +51,17 @@ def add_node_arguments(parser: CommandParser) -> None:
 
 
 async def sources_from(arguments: Namespace) -> list[NodeSource]:
-    """In the order given: the URLs of the command line, then those of the file, then those of the registry."""
+    """In the order given: the URLs of the command line, then those of the file, then those of the registry.
+
+    If none is named, the node of the configuration.
+    """
+    if not arguments.urls and arguments.file is None and arguments.registry is None:
+        _use_configuration(arguments)
     sources = [_source(arguments, location, url) for location, url in _node_urls(arguments)]
     if arguments.registry is not None:
         sources += await _registry_sources(arguments)
     if not sources:
-        arguments.parser.error("no node given: name a URL, a file of URLs with --from, or a --registry")
+        arguments.parser.error(f"no node given: {arguments.file or arguments.registry} has no URL")
     return sources
 
 
@@ -68,6 +79,15 @@ def _source(arguments: Namespace, location: str, url: str, in_registry: Registry
     except InvalidValueError as exc:
         raise InvalidValueError(f"{location}{exc}") from exc
     return NodeSource(*clients, in_registry=in_registry)
+
+
+def _use_configuration(arguments: Namespace) -> None:
+    from svcnode.cli.operator_url import configured_node
+
+    url, prefix, certificate = configured_node(arguments.config)
+    arguments.urls = [url]
+    arguments.prefix = prefix if arguments.prefix is None else arguments.prefix
+    arguments.ca = arguments.ca or certificate
 
 
 def timeout_from(arguments: Namespace) -> float:

@@ -7,6 +7,9 @@ registration.py  checks a service that is registered through the control socket
 settings.py    checks the values and builds the settings that the rest of the program uses
 sharing.py     the same for [sharing]; loaded late
 fleet.py       the same for [fleet]; loaded late
+reference.py   the default and the meaning of each key, for the docs
+json_schema.py  the JSON Schema of the file, for editors
+all_errors.py  finds all errors, for `svcnode check-config`
 toml_lines.py  finds the line of a key, for error messages
 """
 
