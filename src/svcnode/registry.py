@@ -225,11 +225,13 @@ class ServiceRegistry:
 
         The state is kept and follows the new policy, unless the evidence now has another source: another probe, or
         heartbeats instead of reports. Then the service starts again without evidence, except with `keeps_state`: the
-        same service is only checked elsewhere.
+        same service is only checked elsewhere. An equal definition, however it was written, changes nothing.
         """
         service_id = definition.service.id
         with self._change() as now_s:
             old = self._entry(service_id)
+            if (old.service, old.probe_config) == (definition.service, definition.probe_config):
+                return
             if keeps_state or _evidence_source(definition) == _evidence_source(old):
                 state = state_machine.as_of(old.state, now_s, old.service.policy)
                 state = state_machine.as_of(state, now_s, definition.service.policy)

@@ -1422,3 +1422,12 @@ def test_a_service_may_be_registered_during_its_maintenance(node: Node) -> None:
 def test_the_text_of_a_maintenance_has_the_wall_clock(node: Node) -> None:
     text = node.maintenance_text(maintenance(160.0))
     assert re.fullmatch(r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, by alice: new disk", text)
+
+
+def test_a_replacement_by_an_equal_definition_changes_nothing() -> None:
+    node = Node("n", version="v1")
+    node.register("db", name="Ledger")
+    changes: list[Change] = []
+    node.subscribe(changes.append)
+    node.replace(define("db", name="Ledger")._replace(options={"status": "Up"}))
+    assert changes == []
