@@ -725,6 +725,7 @@ def test_with_a_group_its_members_can_connect(open_folder: Path, umask: str) -> 
 
 
 def test_commands_and_clients_maintain_and_end_it(agent: Agent, tmp_path: Path) -> None:
+    assert svcnode(tmp_path, "maintain", "worker", "--for", "abc").returncode == 2
     done = svcnode(tmp_path, "maintain", "worker", "--for", "2h", "--by", "alice", "--reason", "new disk")
     assert done.returncode == 0
     assert done.stdout.startswith("worker is in maintenance until 20")

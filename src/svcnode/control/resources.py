@@ -406,7 +406,7 @@ class Resources:
         return value["status"] == "down" or (value["status"] == "initializing" and is_up)
 
     def _store_expiry(self, change: Change) -> None:
-        """A report that has expired becomes one of Down. Its revision stays: nobody has changed it."""
+        """A report that has expired becomes one of Down. Its revision stays: no request has changed it."""
         state, service_id = change.after, change.service_id
         if state is None or service_id is None or state.code != ReasonCode.TTL_EXPIRED:
             return

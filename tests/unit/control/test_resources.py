@@ -511,6 +511,12 @@ def test_after_a_restart_of_the_machine_maintenance_ends_by_the_wall_clock(
     assert left_s_after_boot(began_s + 7200) == 0.0
 
 
+def test_a_maintenance_without_a_duration_is_refused_as_such(agent: ControlAgent) -> None:
+    response = agent.send("PUT", "/v1/maintenance", {})
+    assert (response.code, body_of(response)["pointer"]) == (400, "/duration")
+    assert "required" in body_of(response)["message"]
+
+
 def test_a_maintenance_that_has_ended_is_not_found_before_it_is_deleted(agent: ControlAgent) -> None:
     maintain(agent, None)
     agent.now_s += 7200
