@@ -111,7 +111,11 @@ class _Entry:
 
     @property
     def tally(self) -> Tally:
-        return state_machine.service_tally(self.service.impact, self.state.status)
+        return self.tally_of(self.state.status)
+
+    def tally_of(self, status: Status) -> Tally:
+        service = self.service
+        return state_machine.service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
 
 
 class SharedStates(Protocol):
@@ -556,10 +560,7 @@ class ServiceRegistry:
         if entry.expires_at_s < entry.queued_at_s:
             self._queue_expiry(entry)
         if state.status is not before.status:
-            impact = entry.service.impact
-            self._update_tally(
-                state_machine.service_tally(impact, before.status), state_machine.service_tally(impact, state.status)
-            )
+            self._update_tally(entry.tally_of(before.status), entry.tally)
             self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=state)
 
     def _queue_expiry(self, entry: _Entry) -> None:

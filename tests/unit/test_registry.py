@@ -1298,15 +1298,15 @@ def test_during_maintenance_a_service_that_is_down_is_down(node: Node) -> None:
     assert (node.status("db"), node.health) == (Status.DOWN, Health.UNHEALTHY)
 
 
-@pytest.mark.parametrize(("lowered", "health"), [("partial", Health.PARTIAL), ("none", Health.HEALTHY)])
-def test_the_impact_is_lowered_for_the_time(node: Node, clock: VirtualClock, lowered: str, health: Health) -> None:
+@pytest.mark.parametrize("lowered", ["partial", "none"])
+def test_the_impact_is_lowered_for_the_time(node: Node, clock: VirtualClock, lowered: str) -> None:
     node.register("cache").up()
     node.register("db", impact="critical", maintenance_impact=lowered).down()
     assert node.health is Health.UNHEALTHY
     node.set_maintenance(maintenance(160.0))
-    assert node.health is health
+    assert node.health is Health.PARTIAL
     node.replace(define("db", impact="critical", maintenance_impact=lowered, description="new"))
-    assert (node.health, node.status("db")) == (health, Status.DOWN)
+    assert (node.health, node.status("db")) == (Health.PARTIAL, Status.DOWN)
     clock.now_s = 160.0
     assert node.health is Health.UNHEALTHY
 
@@ -1317,7 +1317,22 @@ def test_a_service_may_be_registered_during_its_maintenance(node: Node) -> None:
     node.register("db", impact="critical", maintenance_impact="none").down()
     during = node.health
     node.end_maintenance("db", source="control")
-    assert (during, node.health) == (Health.HEALTHY, Health.UNHEALTHY)
+    assert (during, node.health) == (Health.PARTIAL, Health.UNHEALTHY)
+
+
+@pytest.mark.parametrize("impact", ["critical", "partial"])
+def test_maintenance_makes_no_node_healthy_whose_service_is_not_up(node: Node, impact: str) -> None:
+    db = node.register("db", impact=impact, maintenance_impact="none")
+    db.down()
+    assert node.health is Health.UNHEALTHY
+    node.set_maintenance(maintenance(math.inf))
+    assert node.health is Health.PARTIAL
+    db.initializing()
+    assert node.health is Health.PARTIAL
+    db.up()
+    assert node.health is Health.HEALTHY
+    db.down()
+    assert node.health is Health.PARTIAL
 
 
 def test_the_text_of_a_maintenance_has_the_wall_clock(node: Node) -> None:

@@ -159,7 +159,7 @@ class AlertEngine:
 
     def _update_service(self, alert: Alert, state: ServiceState, now_s: float) -> None:
         assert alert.service is not None, "_update_node updates the node"
-        is_counted = alert.service.impact is not Impact.NONE and state.status is not Status.UP
+        is_counted = alert.service.affects_health and state.status is not Status.UP
         if self._registry.maintenance(alert.service.id) is not None:
             self._track_not_up(alert.service.id, None)
             if is_counted:

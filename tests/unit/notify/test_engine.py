@@ -620,7 +620,7 @@ def test_a_node_whose_health_recovers_only_because_maintenance_lowers_an_impact_
     harness.down("db")
     harness.wait(60)
     maintain(harness, "db", 3600)
-    assert harness.node.health is Health.HEALTHY
+    assert harness.node.health is Health.PARTIAL
     harness.wait(7200)
     assert len(harness.notifications) == 1
     harness.down("queue")
