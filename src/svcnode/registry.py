@@ -40,6 +40,7 @@ from svcnode.core.model import (
     Status,
     Tally,
     Verdict,
+    require_str,
 )
 from svcnode.core.text import MAX_REASON_CHARS, bounded_reason
 from svcnode.core.units import iso_time
@@ -305,6 +306,7 @@ class ServiceRegistry:
 
     def set_issue(self, issue: str) -> None:
         """The health is 503 until this issue is cleared."""
+        require_str("issue", issue)
         if self._shared is not None:
             self._shared.set_issue(issue, is_set=True)
         with self._change() as now_s:

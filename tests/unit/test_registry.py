@@ -532,6 +532,13 @@ def test_an_issue_makes_the_node_unhealthy_until_it_is_cleared(node: Node) -> No
     assert node.health == 200
 
 
+def test_an_id_or_an_issue_that_is_no_text_is_rejected(node: Node) -> None:
+    for call in (node.register, node.set_issue):
+        with pytest.raises(InvalidValueError, match="must be a string, not int"):
+            call(5)  # type: ignore[arg-type]
+    assert (len(node), node.condition.issues) == (0, ())
+
+
 def test_all_issues_can_be_cleared_at_once(node: Node) -> None:
     node.set_issue("clock skew")
     node.set_issue("disk almost full")

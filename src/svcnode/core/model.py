@@ -349,6 +349,7 @@ class Condition(NamedTuple):
 
 
 def validate_service_id(service_id: str) -> None:
+    require_str("service id", service_id)
     if not service_id:
         raise InvalidValueError("a service id must not be empty")
     if len(service_id) > MAX_ID_CHARS:
