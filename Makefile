@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos soak bench wheel-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos soak bench man wheel-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -17,6 +17,7 @@ help:
 	@echo "make check       check format, lint, layers and types, then run all tests"
 	@echo "make format      fix the format and what the linter can fix"
 	@echo "make wording     write the snapshots of user-visible texts again (tests/wording)"
+	@echo "make man         write the manual pages svcnode(1) and svcnode.toml(5) into dist/man"
 	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
 	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
 	@echo "make kills       kill what writes history and what stores control requests, and count what is lost: must be 0"
@@ -77,7 +78,7 @@ format: setup
 	$(BIN)/ruff format .
 
 wording: setup
-	$(BIN)/python -m pytest -q tests/wording --update-wording
+	$(BIN)/python -m pytest -q tests/wording tests/unit/config/test_json_schema.py --update-wording
 
 truth: setup
 	$(BIN)/python -m tests.truth
@@ -106,6 +107,9 @@ soak: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+man: setup
+	$(BIN)/python scripts/man_pages.py dist/man
 
 wheel-test: setup
 	$(BIN)/python scripts/wheel_test.py

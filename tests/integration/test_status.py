@@ -23,6 +23,7 @@ from tests.support.fake_nodes import FakeNode, FakeNodes
 from tests.support.http_server import becomes_true, running_server
 from tests.support.node_cases import worked_example
 from tests.support.processes import Agent
+from tests.support.servers.base import free_port
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ def test_one_node_in_a_pipe_has_no_symbols() -> None:
         "  Initializing  storage  Storage daemon   Keeps the blobs\n"
     )
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_without_a_url_the_node_of_the_configuration_is_asked(tmp_path: Path) -> None:
+    port = free_port()
+    config = f'[server]\nlisten = "127.0.0.1:{port}"\n[[services]]\nid = "db"\nstatus = "Down"\n'
+    with Agent(tmp_path, config=config) as agent:
+        agent.wait_for_event("started")
+        (document,) = documents("--config", str(agent.config_file))
+    assert (document["url"], document["health"]) == (f"http://127.0.0.1:{port}", 503)
 
 
 def test_a_node_on_a_unix_socket(tmp_path: Path) -> None:

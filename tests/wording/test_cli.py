@@ -13,6 +13,7 @@ import pytest
 
 from svcnode.cli import COMMANDS, build_parser, load_command, main
 from svcnode.cli._args import CommandParser
+from svcnode.cli.check_config import _OnceChecked, format_checks
 from svcnode.cli.explain import _response_error, _unknown_service_text
 from svcnode.cli.init import format_report
 from svcnode.cli.operator_url import OperatorUrl
@@ -61,7 +62,7 @@ def help_text(parser: argparse.ArgumentParser) -> str:
 def test_help_of_the_program(snapshot: Snapshot) -> None:
     parser = build_parser()
     commands = [f"{command.name}: {command.help}" for command in COMMANDS]
-    snapshot("help", "\n".join([parser.description or "", "", *commands]))
+    snapshot("help", "\n".join([parser.description or "", "", *commands, "", parser.epilog or ""]))
 
 
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])
@@ -108,7 +109,9 @@ ERRORS: dict[str, list[list[str]]] = {
         ["exec:/bin/true"],
     ],
     "status": [
-        [],
+        ["-c", "broken.toml"],
+        ["-c", "random.toml"],
+        ["--from", "exists.toml"],
         ["h:x"],
         ["h", "--ca", "/no/such.pem"],
         ["--from", "/no/such/file"],
@@ -218,6 +221,17 @@ probe = "heartbeat:30s"
 id = "set"
 status = "Up"
 """
+INVALID = """
+[defaults]
+interval = 5
+[[services]]
+id = "db"
+probe = "tpc://127.0.0.1:5432"
+impact = "critcal"
+[[services]]
+id = "api"
+probe = { url = "http://127.0.0.1/", redirect = 1, method = 2 }
+"""
 NEVER_CHANGES = ['status = "Up"', 'probe = "tcp://127.0.0.1:1"\nimpact = "none"']
 
 
@@ -227,7 +241,14 @@ def test_output_of_check_config(snapshot: Snapshot, capsys: pytest.CaptureFixtur
         assert main(["check-config"]) == 0
     Path("svcnode.toml").write_text(CONFIGURATION)
     assert main(["check-config"]) == 0
-    snapshot("output_of_check_config", capsys.readouterr().out)
+    Path("svcnode.toml").write_text(INVALID)
+    assert main(["check-config"]) == 2
+    output = capsys.readouterr()
+    results = [
+        _OnceChecked("db", Verdict.ready(), 0.0012),
+        _OnceChecked("indexer-2", Verdict.not_ready("syncing"), 0.4),
+    ]
+    snapshot("output_of_check_config", output.out + output.err + "\n".join(format_checks(results, 1)))
 
 
 def test_output_of_probe(snapshot: Snapshot) -> None:

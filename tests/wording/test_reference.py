@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import re
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
 import pytest
 
 from svcnode.cli import COMMANDS, load_command
 from svcnode.cli._args import CommandParser
+from svcnode.config.reference import MAINTENANCE_ROWS, SERVICE_ROWS, TABLE_ROWS
+from svcnode.config.schema import DefaultsTable
 from svcnode.terminal.explain.remedies import REMEDIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from svcnode.config.reference import KeyRow
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference.md"
@@ -53,11 +58,33 @@ def reason_codes_table() -> str:
     return "\n".join(["| code | meaning |", "|---|---|", *rows, ""])
 
 
-@pytest.mark.parametrize(
-    ("name", "table"),
-    [("commands", commands_table), ("reason codes", reason_codes_table)],
-    ids=["commands", "reason-codes"],
-)
+def keys_table(rows: Iterable[KeyRow], *, has_tables: bool = False) -> str:
+    lines = [
+        f"| {', '.join(map(table_key if has_tables else '`{}`'.format, row.keys))} | {row.default} | {row.meaning} |"
+        for row in rows
+    ]
+    if has_tables:
+        keys = ", ".join(f"`{key}`" for key in get_type_hints(DefaultsTable))
+        lines.append(f"| `[defaults] …` |  | For all services: {keys} |")
+    text = "\n".join(["| key | default | meaning |", "|---|---|---|", *lines, ""])
+    return text.replace("|  |", "| |")
+
+
+def table_key(key: str) -> str:
+    table, _, name = key.rpartition(".")
+    return f"`[{table}] {name}`"
+
+
+TABLES = {
+    "commands": commands_table,
+    "reason codes": reason_codes_table,
+    "keys": partial(keys_table, TABLE_ROWS, has_tables=True),
+    "keys of services": partial(keys_table, SERVICE_ROWS),
+    "keys of maintenance": partial(keys_table, MAINTENANCE_ROWS),
+}
+
+
+@pytest.mark.parametrize(("name", "table"), TABLES.items(), ids=[name.replace(" ", "-") for name in TABLES])
 def test_a_generated_table_is_up_to_date(name: str, table: Callable[[], str], request: pytest.FixtureRequest) -> None:
     page = PAGE.read_text(encoding="utf-8")
     before, start, rest = page.partition(f"<!-- generated: {name} -->\n")

@@ -55,6 +55,8 @@ COMMANDS = (
     Command("maintain", "hold the messages about a service or the node for a time", "control"),
     Command("reload", "let the running node read its configuration again", "control"),
     Command("conform", "test any node against the interface"),
+    Command("completion", "print a script that completes commands in a shell"),
+    Command("version", "show the version of svcnode"),
 )
 
 
@@ -92,6 +94,8 @@ def build_parser(command_line: Sequence[str] = ()) -> argparse.ArgumentParser:
         prog="svcnode",
         allow_abbrev=False,
         description="Check the services of a validator-service node and serve its health over HTTP.",
+        epilog="Exit codes: 0 good, 1 failed, 2 invalid arguments or configuration. Commands that report a health or "
+        "an outcome: 0 good, 1 partial, 2 bad, 3 not known or invalid arguments. svcnode COMMAND --help says more.",
     )
     parser.add_argument("--version", action="version", version=f"svcnode {__version__}")
     commands = parser.add_subparsers(

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.cli._args import positive_duration_s
+from svcnode.cli._args import add_config_option, positive_duration_s
 from svcnode.client import AsyncClient
 from svcnode.core.address import PUBLIC_TWIN_PREFIX
 from svcnode.core.errors import InvalidValueError
@@ -27,7 +27,13 @@ MAX_LIST_CHARS = 1_000_000  # a longer file is not a list of nodes, and may be e
 
 def add_node_arguments(parser: CommandParser) -> None:
     add = parser.add_argument
-    add("urls", nargs="*", metavar="URL", help="a node: host:port, a URL, or unix:/path; the default scheme is http")
+    add(
+        "urls",
+        nargs="*",
+        metavar="URL",
+        help="a node: host:port, a URL, or unix:/path; the default scheme is http, the default node that of --config",
+    )
+    add_config_option(parser)
     add("--from", dest="file", metavar="FILE", help='file with one URL per line, comments after "#"; "-" is stdin')
     add("--prefix", metavar="PREFIX", help="path prefix of the interface (default: /svc, and /eigen if that is 404)")
     add("--version", metavar="VERSION", help="version of the interface to request")
@@ -37,6 +43,8 @@ def add_node_arguments(parser: CommandParser) -> None:
 
 def sources_from(arguments: argparse.Namespace) -> list[NodeSource]:
     """In the order given: the URLs of the command line, then those of the file."""
+    if not arguments.urls and arguments.file is None:
+        _use_configuration(arguments)
     prefixes = DEFAULT_PREFIXES if arguments.prefix is None else (arguments.prefix,)
     # The snapshot applies --timeout to a node as a whole, and extends it while this process is slow. The client's own
     # timeout comes after that.
@@ -52,8 +60,17 @@ def sources_from(arguments: argparse.Namespace) -> list[NodeSource]:
             raise InvalidValueError(f"{location}{exc}") from exc
         sources.append(NodeSource(*clients))
     if not sources:
-        arguments.parser.error("no node given: name a URL, or a file of URLs with --from")
+        arguments.parser.error(f"no node given: {arguments.file} has no URL")
     return sources
+
+
+def _use_configuration(arguments: argparse.Namespace) -> None:
+    from svcnode.cli.operator_url import configured_node
+
+    url, prefix, certificate = configured_node(arguments.config)
+    arguments.urls = [url]
+    arguments.prefix = prefix if arguments.prefix is None else arguments.prefix
+    arguments.ca = arguments.ca or certificate
 
 
 def timeout_from(arguments: argparse.Namespace) -> float:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.cli._args import add_config_option, heartbeat_warnings, settings_reader
+from svcnode.cli._args import EXIT_USAGE, add_config_option, heartbeat_warnings
 from svcnode.cli.output import show
-from svcnode.config import find_file
-from svcnode.core.model import Impact
-from svcnode.core.text import one_line
+from svcnode.config import find_file, load
+from svcnode.core.errors import ConfigError
+from svcnode.core.model import Impact, Outcome
+from svcnode.core.redaction import MASK, redacted
+from svcnode.core.text import one_line, toml_value
+from svcnode.probes.options import public_options
 from svcnode.server.sockets import tls_context
 
 if TYPE_CHECKING:
@@ -19,25 +23,35 @@ if TYPE_CHECKING:
 
     from svcnode.cli._args import CommandParser
     from svcnode.config import ServiceSettings
+    from svcnode.core.model import Verdict
+    from svcnode.definition import ProbeConfig
+    from svcnode.probes.base import Probe
 
 
+MAX_CONCURRENT_CHECKS = 50
 LONG_STALE_AFTER_INTERVALS = 60  # a longer stale_after gets a note
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Validate a configuration and show the services that it defines. Exit code: 0 valid, 2 invalid."
+        "Validate a configuration, and show all its errors, or the services that it defines and their probes. "
+        "Exit code: 0 valid, 1 valid, but with --check a service is not ready, 2 invalid."
     )
     add_config_option(parser)
+    parser.add_argument("--check", action="store_true", help="also run each probe once, and show the results")
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="same as --config FILE")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    settings = settings_reader(arguments.file or arguments.config, arguments)()
+    file = find_file(arguments.file or arguments.config)
+    try:
+        settings = load(file, os.environ)
+    except ConfigError:
+        return _show_errors(file)
     if settings.tls is not None:
         tls_context(settings.tls.certificate, settings.tls.key)
     addresses = ", ".join(map(str, settings.listen))
-    source = find_file(arguments.file or arguments.config) or "no file, built-in defaults"
+    source = file or "no file, built-in defaults"
     lines = [f"Configuration is valid ({source}): {settings.node_name} {settings.node_version} on {addresses}"]
     lines += map(_service_line, settings.services)
     notes = [
@@ -47,7 +61,75 @@ def run_command(arguments: argparse.Namespace) -> int:
     ]
     lines += map("Note: {}".format, notes)
     show("\n".join(map(one_line, lines)), sys.stdout)
-    return 0
+    return _check_services(settings.services) if arguments.check else 0
+
+
+def _show_errors(file: Path | None) -> int:
+    from svcnode.config.all_errors import MAX_ERRORS, find_errors
+
+    errors = find_errors(file, os.environ)
+    for error in errors:
+        show(f"svcnode: {one_line(str(error))}", sys.stderr)
+    if len(errors) == MAX_ERRORS:
+        show(f"svcnode: only the first {MAX_ERRORS} errors are shown", sys.stderr)
+    return EXIT_USAGE
+
+
+# ---- checks
+
+
+def _check_services(services: Sequence[ServiceSettings]) -> int:
+    from svcnode.cli._checks import run_quietly
+
+    checks = [
+        (service.id, service.definition.probe_config)
+        for service in services
+        if service.definition.probe_config is not None
+    ]
+    results: list[_OnceChecked] = []
+    run_quietly(_run_checks(checks, results))
+    show("\n".join(map(one_line, format_checks(results, len(services) - len(results)))), sys.stdout)
+    return int(any(result.verdict.outcome is not Outcome.READY for result in results))
+
+
+class _OnceChecked(NamedTuple):
+    service_id: str
+    verdict: Verdict
+    duration_s: float
+
+
+async def _run_checks(checks: Sequence[tuple[str, ProbeConfig]], results: list[_OnceChecked]) -> None:
+    """In the order of the services; a limited number at the same time."""
+    import asyncio
+    import time
+
+    from svcnode.probes.run import close_probe, run_check
+
+    limit = asyncio.Semaphore(MAX_CONCURRENT_CHECKS)
+
+    async def check(service_id: str, config: ProbeConfig) -> _OnceChecked:
+        async with limit:
+            started_s = time.perf_counter()
+            verdict, _ = await run_check(config.probe, config.schedule.timeout_s, config.max_latency_s)
+            close_probe(config.probe)
+            return _OnceChecked(service_id, verdict, time.perf_counter() - started_s)
+
+    results += await asyncio.gather(*(asyncio.create_task(check(*item)) for item in checks))
+
+
+def format_checks(results: Sequence[_OnceChecked], unchecked_count: int) -> Iterator[str]:
+    from svcnode.cli._checks import milliseconds_text, outcome_text
+
+    ready_count = sum(result.verdict.outcome is Outcome.READY for result in results)
+    unchecked = f"; without a check: {unchecked_count}" if unchecked_count else ""
+    yield f"Checked once: {ready_count} of {len(results)} ready{unchecked}"
+    width = max((len(one_line(result.service_id)) for result in results), default=0)
+    for service_id, verdict, duration_s in results:
+        row = f"  {one_line(service_id):{width}}  {outcome_text(verdict):9}  {milliseconds_text(duration_s):>10}"
+        yield f"{row}  {verdict.reason}".rstrip()
+
+
+# ---- services and notes
 
 
 def _constant_health_notes(services: Sequence[ServiceSettings]) -> Iterator[str]:
@@ -92,4 +174,13 @@ def _service_line(settings: ServiceSettings) -> str:
         source = f"{expected} at least every {service.policy.ttl_s:g} s"
     else:
         source = f"checked every {probe_config.schedule.interval_s:g} s"
-    return f"  {service.id}: {service.name} ({source}, impact {service.impact.value})"
+    probe = "" if probe_config is None else f": {_probe_text(probe_config.probe)}"
+    return f"  {service.id}: {service.name} ({source}, impact {service.impact.value}){probe}"
+
+
+def _probe_text(probe: Probe) -> str:
+    """The URL and the options, without secrets."""
+    options = (
+        f"{name} = {value if value == MASK else toml_value(value)}" for name, value in public_options(probe).items()
+    )
+    return redacted(", ".join([probe.display_url or probe.kind, *options]))

@@ -9,6 +9,7 @@ import re
 import shlex
 import socket
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_FILE = Path("svcnode.toml")
+SCHEMA_FILE = "svcnode.schema.json"
 
 
 def configure(parser: CommandParser) -> None:
@@ -83,7 +85,9 @@ async def _scan_and_select(ports: Mapping[str, Collection[int]]) -> tuple[ScanRe
 
 
 def _config_text(probes: Sequence[SelectedProbe]) -> str:
-    return render_config(node_name_from(socket.gethostname()), free_port(), probes)
+    schema = files("svcnode.config") / SCHEMA_FILE
+    schema_url = schema.as_uri() if isinstance(schema, Path) else ""  # in a zip file, it is not a file of its own
+    return render_config(node_name_from(socket.gethostname()), free_port(), probes, schema_url)
 
 
 def parse_ports(texts: Iterable[str]) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""The address and the token of a node's operator surface, from the arguments or the configuration."""
+"""The address of a node from the configuration; the address and the token of its operator surface."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import os
 import ssl
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from svcnode.api.spec import parse_prefixes
 from svcnode.config import find_file
 from svcnode.config.settings import DEFAULT_LISTEN
 from svcnode.config.sources import Source
 from svcnode.config.validate import validate_keys
 from svcnode.core.address import UNIX_PREFIX, Address, parse_address, parse_node_address
 from svcnode.core.errors import ConfigError, InvalidValueError
+from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import os_error_text
 from svcnode.operator.auth import is_local_address
@@ -86,8 +88,12 @@ def _operator_address(table: FileTable, source: Source) -> Address:
     server = table.get("server", {})
     if not server.get("operator", True):
         raise source.error(("server", "operator"), "is false, so this node serves no details")
-    key = "operator_listen" if "operator_listen" in server else "listen"
-    listen = server.get("operator_listen", server.get("listen", DEFAULT_LISTEN))
+    return _local_address(table, source, "operator_listen" if "operator_listen" in server else "listen")
+
+
+def _local_address(table: FileTable, source: Source, key: Literal["listen", "operator_listen"]) -> Address:
+    server = table.get("server", {})
+    listen = server.get(key, DEFAULT_LISTEN)
     with source.error_context("server", key):
         texts = [text.strip() for text in listen.split(",")] if isinstance(listen, str) else listen
         addresses = [parse_address(text, has_tls="tls" in server) for text in texts]
@@ -95,8 +101,26 @@ def _operator_address(table: FileTable, source: Source) -> Address:
             raise InvalidValueError("needs at least one address")
         address = next(filter(is_local_address, addresses), addresses[0])
         if address.scheme != "unix" and not address.port:
-            raise InvalidValueError("port 0 is a random port; give the actual port with --url")
+            raise InvalidValueError("port 0 is a random port; give the actual address of the node")
     return address
+
+
+def configured_node(file: Path | None) -> tuple[str, str, str | None]:
+    """The URL of the node that the configuration describes, its prefix, and its own certificate if it uses TLS."""
+    source = Source(find_file(file), os.environ, ())
+    table = validate_keys(source, {"server": ("listen", "prefix", "tls")})
+    server = table.get("server", {})
+    address = _local_address(table, source, "listen")
+    with source.error_context("server", "prefix"):
+        prefix = server.get("prefix", DEFAULT_PREFIX)
+        first = parse_prefixes([prefix] if isinstance(prefix, str) else prefix)[0]
+    url = str(address) if address.scheme == "unix" else str(_reachable(address))
+    return url, first, server["tls"]["certificate"] if address.scheme == "https" else None
+
+
+def _reachable(address: Address) -> Address:
+    host = _WILDCARD_TO_LOOPBACK.get(address.host, address.host)
+    return Address(scheme=address.scheme, host=host, port=address.port)
 
 
 def _token_from_config(table: FileTable, source: Source) -> str | None:
@@ -114,10 +138,7 @@ def _from_address(address: Address, token: str | None) -> OperatorUrl:
     if address.scheme == "unix":
         origin, path = "http://localhost", address.path
     else:
-        reachable = Address(
-            scheme=address.scheme, host=_WILDCARD_TO_LOOPBACK.get(address.host, address.host), port=address.port
-        )
-        origin, path = str(reachable), None
+        origin, path = str(_reachable(address)), None
     return OperatorUrl(
         origin=origin, display=str(address) if path else origin, socket_path=path, authorization=_bearer(token)
     )

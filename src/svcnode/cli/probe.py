@@ -13,19 +13,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from svcnode.cli._args import EXIT_UNKNOWN, add_config_option, positive_duration_s
+from svcnode.cli._checks import milliseconds_text, outcome_text, run_quietly
 from svcnode.cli.output import show
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line, sanitize
-from svcnode.logs import silence_drivers
 from svcnode.net.trace import Step, record_steps
 from svcnode.probes import make_probe
 from svcnode.probes.run import close_probe, run_check
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Coroutine
 
     from svcnode.cli._args import CommandParser
 
@@ -130,24 +129,13 @@ def run_command(arguments: argparse.Namespace) -> int:
             close_probe(run.probe)
 
     try:
-        _run(check())
+        run_quietly(check())
     except BrokenPipeError:
         pass
     except KeyboardInterrupt:
         if not arguments.watch:
             raise
     return code
-
-
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Like `asyncio.run`, but without the tracebacks of drivers, also of their tasks that end with the loop.
-
-    The verdict reports the same failure.
-    """
-    silence_drivers()
-    with asyncio.Runner() as runner:
-        runner.get_loop().set_exception_handler(lambda *_: None)
-        runner.run(work)
 
 
 def _options(texts: list[str]) -> dict[str, Any]:
@@ -198,27 +186,17 @@ def _format_json(url: str, result: _ProbeResult) -> str:
 
 def _format_line(url: str, result: _ProbeResult) -> str:
     reason = f"  {one_line(result.verdict.reason)}" if result.verdict.reason else ""
-    return (
-        f"{result.at:%H:%M:%S}  {_outcome_text(result.verdict):9}  {_milliseconds_text(result.duration_s):>10}{reason}"
-    )
+    return f"{result.at:%H:%M:%S}  {outcome_text(result.verdict):9}  {milliseconds_text(result.duration_s):>10}{reason}"
 
 
 def _format_full(url: str, result: _ProbeResult) -> str:
     reason = f": {one_line(result.verdict.reason)}" if result.verdict.reason else ""
     rows = [(step.name, step.duration_s, _step_text(step)) for step in result.steps]
     rows.append(("total", result.duration_s, one_line(url)))
-    lines = [f"  {name:9} {_milliseconds_text(duration_s):>10}  {text}".rstrip() for name, duration_s, text in rows]
-    return "\n".join([f"{_outcome_text(result.verdict)}{reason}", *lines])
+    lines = [f"  {name:9} {milliseconds_text(duration_s):>10}  {text}".rstrip() for name, duration_s, text in rows]
+    return "\n".join([f"{outcome_text(result.verdict)}{reason}", *lines])
 
 
 def _step_text(step: Step) -> str:
     parts = [sanitize(step.detail), "" if step.is_done else "(not completed)"]
     return " ".join(filter(None, parts))
-
-
-def _outcome_text(verdict: Verdict) -> str:
-    return verdict.outcome.value.replace("_", " ")
-
-
-def _milliseconds_text(duration_s: float) -> str:
-    return f"{duration_s * 1000:.1f} ms"

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def configure(parser: CommandParser) -> None:
     parser.description = (
         "Probe the services of the node and serve its health over HTTP. "
-        "SIGHUP reloads the configuration. SIGTERM drains and stops the node."
+        "SIGHUP reloads the configuration. SIGTERM drains and stops the node. "
+        "Exit code: 0 stopped by a signal, 1 cannot run or go on, 2 invalid arguments or configuration, "
+        "128 + N after a second signal N."
     )
     parser.epilog = (
         "Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "

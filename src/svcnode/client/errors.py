@@ -13,6 +13,7 @@ import httpx2
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ClientError, UnexpectedResponseError, UnreachableError
 from svcnode.core.text import os_error_text
+from svcnode.core.url import Url, UrlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,10 @@ _CODES_BY_ERRNO = {
     errno.ENFILE: ReasonCode.RESOURCE_EXHAUSTED,
     errno.ENOMEM: ReasonCode.RESOURCE_EXHAUSTED,
 }
+
+
+_PORT_CODES = (ReasonCode.CONNECTION_REFUSED, ReasonCode.CONNECT_TIMEOUT)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class _Cause(NamedTuple):
@@ -65,7 +70,19 @@ def translate_http_error(exc: httpx2.HTTPError, url: str, *, has_custom_ca: bool
             )
         case _:
             cause = _root_cause(exc, has_custom_ca=has_custom_ca)
-            return UnreachableError(cause.problem, url=url, hint=cause.hint, code=cause.code)
+            problem = f"{cause.problem}{_default_port_text(url)}" if cause.code in _PORT_CODES else cause.problem
+            return UnreachableError(problem, url=url, hint=cause.hint, code=cause.code)
+
+
+def _default_port_text(url: str) -> str:
+    """Names the port that a URL without one means; a Unix socket has none."""
+    try:
+        parsed = Url.parse(url, register_secrets=False)
+    except UrlError:  # shortened for display
+        return ""
+    if parsed.scheme not in _DEFAULT_PORTS or parsed.port is not None:
+        return ""
+    return f" on port {_DEFAULT_PORTS[parsed.scheme]}, the default of {parsed.scheme}"
 
 
 def os_error_code(exc: OSError) -> ReasonCode:

@@ -5,6 +5,9 @@ sources.py     reads the three sources and records the origin of each value
 validate.py    checks the keys and types against the schema
 registration.py  checks a service that is registered through the control socket
 settings.py    checks the values and builds the settings that the rest of the program uses
+reference.py   the default and the meaning of each key, for the docs
+json_schema.py  the JSON Schema of the file, for editors
+all_errors.py  finds all errors, for `svcnode check-config`
 toml_lines.py  finds the line of a key, for error messages
 """
 

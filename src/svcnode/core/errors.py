@@ -85,8 +85,9 @@ class ProbeError(SvcnodeError):
 
 
 class OptionError(ProbeError):
-    def __init__(self, option: str, text: str) -> None:
+    def __init__(self, option: str, text: str, *, is_about_value: bool = False) -> None:
         self.option = option
+        self.is_about_value = is_about_value  # of this option, not about several options
         self.text = redacted(text)
         super().__init__(f"{option}: {text}")
 

@@ -359,7 +359,7 @@ def _causes_of_unhealthy(counted: int, down: Sequence[Service], condition: Condi
         yield f"critical {_services(critical)} Down: {_join_ids(critical)}"
     if down and len(down) == counted and len(critical) < counted:
         ids = [service.id for service in down]
-        yield f"every counted service is Down: {_join_ids(ids)}"
+        yield f"every service that counts is Down: {_join_ids(ids)}"
 
 
 def _causes_of_partial(relevant: Sequence[tuple[Service, Status]], condition: Condition) -> Iterator[str]:
@@ -376,8 +376,10 @@ def _healthy_reason(services: int, counted: int) -> str:
     if not counted:
         return "no service is counted (every impact is none)"
     if counted == 1:
-        return f"the only {'' if services == 1 else 'counted '}service is Up"
-    return f"all {counted} {'' if counted == services else 'counted '}services are Up"
+        return f"the only service{'' if services == 1 else ' that counts'} is Up"
+    if counted < services:
+        return f"all services that count are Up ({counted} of {services})"
+    return f"all {services} services are Up"
 
 
 def _join_ids(ids: Sequence[str]) -> str:

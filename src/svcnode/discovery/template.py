@@ -62,11 +62,19 @@ _NOTHING_FOUND = """\
 """
 
 
-def render_config(node_name: str, port: int, probes: Sequence[SelectedProbe]) -> str:
+def render_config(node_name: str, port: int, probes: Sequence[SelectedProbe], schema_url: str = "") -> str:
+    """`schema_url` is for editors, which complete the file with it."""
     counts = Counter(probe.found.entry.kind for probe in probes)
     services = [_service_table(probe, is_only_one=counts[probe.found.entry.kind] == 1) for probe in probes]
     return "\n".join(
-        [_HEADER, _node_table(node_name), _server_table(port), _DEFAULTS, _SECURITY, *(services or [_NOTHING_FOUND])]
+        [
+            f"#:schema {schema_url}\n{_HEADER}" if schema_url else _HEADER,
+            _node_table(node_name),
+            _server_table(port),
+            _DEFAULTS,
+            _SECURITY,
+            *(services or [_NOTHING_FOUND]),
+        ]
     )
 
 

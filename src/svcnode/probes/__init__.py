@@ -125,7 +125,7 @@ def _parse_options(kind: Any, given: dict[str, Any], environ: Mapping[str, str])
         try:
             given[name] = (interpolate_url if name in URL_OPTIONS else interpolate)(value, environ)
         except InvalidValueError as exc:
-            raise OptionError(name, str(exc)) from exc
+            raise OptionError(name, str(exc), is_about_value=True) from exc
     return parse_options(kind, given)
 
 

@@ -31,9 +31,8 @@ def parse_options(kind: type, given: Mapping[str, object]) -> dict[str, Any]:
     hints = _type_hints(kind) if given else {}
     for name in given:
         if name not in options:
-            raise OptionError(
-                name, f"unknown option{suggestion(name, options) if options else '; this kind has no options'}"
-            )
+            hint = suggestion(name, options) if options else "; this kind has no options"
+            raise OptionError(name, f"unknown option{hint}", is_about_value=True)
     for name, field in options.items():
         is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if is_required and name not in given:
@@ -55,7 +54,7 @@ def _parse_option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  
         try:
             return convert(value)
         except InvalidValueError as exc:
-            raise OptionError(name, str(exc)) from exc
+            raise OptionError(name, str(exc), is_about_value=True) from exc
     if type(value) is int and hint is float:
         return float(value)
     if hint not in TYPE_NAMES:
@@ -63,7 +62,7 @@ def _parse_option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  
             name, f"cannot be parsed: the field type {hint} is not supported; use Annotated with a function"
         )
     if type(value) is not hint:
-        raise OptionError(name, f"must be {TYPE_NAMES[hint]}, not {type_name(value)}")
+        raise OptionError(name, f"must be {TYPE_NAMES[hint]}, not {type_name(value)}", is_about_value=True)
     return value
 
 

@@ -37,6 +37,82 @@ def service(service_id: str, *keys: str) -> str:
     return "\n".join([f'[[services]]\nid = "{service_id}"', *keys, ""])
 
 
+# ---- all errors
+
+
+def errors_of(config: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    (folder / "svcnode.toml").write_text(config)
+    assert main(["check-config"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    return output.err.splitlines()
+
+
+def test_all_errors_are_shown_each_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = """[node]
+nam = "a"
+[server]
+drain = 5
+[[services]]
+id = "db"
+probe = "tpc://127.0.0.1:1"
+impact = "critcal"
+[[services]]
+id = "db"
+probe = { url = "http://127.0.0.1/", redirect = 1, method = 2 }
+"""
+    errors = errors_of(config, tmp_path, capsys)
+    first, second = ["services.db.probe", "services.db.impact"], ["services.db.id", "services.db.probe.method"]
+    keys = ["node.nam", "server.drain", *first, *second, "services.db.probe.redirect"]
+    assert sorted(error.split(": ")[1] for error in errors) == sorted(keys)
+    assert [int(error.rpartition(":")[2].rstrip(")")) for error in errors] == [2, 4, 7, 8, 10, 11, 11]
+
+
+def test_a_file_that_is_not_toml_has_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(errors_of("[node\n", tmp_path, capsys)) == 1
+
+
+def test_only_the_first_errors_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = "".join(service(f"s{number}", PROBED, "rise = 0") for number in range(101))
+    assert len(errors_of(config, tmp_path, capsys)) == 101
+    assert "100 errors" in errors_of(config, tmp_path, capsys)[-1]
+
+
+# ---- probes
+
+
+def test_a_service_is_shown_with_its_probe_and_without_secrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probe = 'probe = { url = "http://me:pass-word@h/x", status = 204, bearer = "to-ken-1" }'
+    _, line = checked(service("api", probe.replace("me:pass-word@", "")), tmp_path, capsys)
+    assert line.endswith(": http://h/x, bearer = ***, status = [204]")
+    _, line = checked(service("api", 'probe = "http://me:pass-word@h/x"'), tmp_path, capsys)
+    assert line.endswith(": http://me:***@h/x")
+
+
+def test_each_probe_is_run_once_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "spool").write_text("is good")
+    good = f'probe = {{ url = "file:{tmp_path}/spool", contains = "good" }}'
+    config = service("good", good) + service("set", FIXED)
+    (tmp_path / "svcnode.toml").write_text(config)
+    assert main(["check-config", "--check"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["good", "ready"]
+    (tmp_path / "svcnode.toml").write_text(config + service("other", good.replace('"good"', '"other"')))
+    assert main(["check-config", "--check"]) == 1
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[-2:]]
+    assert [row[:2] for row in rows] == [["good", "ready"], ["other", "failed"]]
+
+
+def test_an_invalid_configuration_is_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "svcnode.toml").write_text(service("db", 'probe = "tpc://h:1"'))
+    assert main(["check-config", "--check"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+# ---- the valid configuration
+
+
 def test_control_characters_are_shown_as_escapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, line = checked(service("db", 'name = "good\\u202Elive"', PROBED), tmp_path, capsys)
     assert line.startswith("  db: good\\u202elive (")

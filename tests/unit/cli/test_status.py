@@ -34,6 +34,26 @@ def test_a_file_adds_nodes_and_may_have_comments(tmp_path: Path) -> None:
     assert urls("z", "--from", str(file)) == ["http://z", "http://a:1", "http://b:2"]
 
 
+@pytest.mark.parametrize(
+    ("config", "url", "prefix"),
+    [
+        ("", "http://127.0.0.1:8420", "/svc"),
+        ('[server]\nlisten = "0.0.0.0:9000"\nprefix = ["/eigen", "/svc"]', "http://127.0.0.1:9000", "/eigen"),
+        ('[server]\nlisten = ["192.0.2.1:1", "127.0.0.1:2"]', "http://127.0.0.1:2", "/svc"),
+        ('[server]\nlisten = "unix:/run/a.sock"\n[node]\nname = 5', "unix:/run/a.sock", "/svc"),
+    ],
+)
+def test_without_a_url_the_node_is_that_of_the_configuration(
+    config: str, url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SVCNODE_CONFIG", raising=False)
+    arguments = parsed() if not config else parsed("-c", "a.toml")
+    (tmp_path / "a.toml").write_text(config)
+    (source,) = sources_from(arguments)
+    assert (source.client.url, arguments.prefix) == (url, prefix)
+
+
 def test_the_file_may_be_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffa\nb"))
     assert urls("--from", "-") == ["http://a", "http://b"]
@@ -106,7 +126,7 @@ def test_a_closed_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         urls("--from", "-")
 
 
-@pytest.mark.parametrize("arguments", [(), ("--from", "/dev/null"), ("h", "--no-such-option")])
+@pytest.mark.parametrize("arguments", [("--from", "/dev/null"), ("h", "--no-such-option")])
 def test_no_node_or_an_unknown_option_has_exit_code_3(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
