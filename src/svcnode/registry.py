@@ -40,6 +40,7 @@ from svcnode.core.model import (
     Status,
     Tally,
     Verdict,
+    require_str,
 )
 from svcnode.core.text import MAX_REASON_CHARS, bounded_reason
 from svcnode.core.units import iso_time
@@ -111,7 +112,11 @@ class _Entry:
 
     @property
     def tally(self) -> Tally:
-        return state_machine.service_tally(self.service.impact, self.state.status)
+        return self.tally_of(self.state.status)
+
+    def tally_of(self, status: Status) -> Tally:
+        service = self.service
+        return state_machine.service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
 
 
 class SharedStates(Protocol):
@@ -301,6 +306,7 @@ class ServiceRegistry:
 
     def set_issue(self, issue: str) -> None:
         """The health is 503 until this issue is cleared."""
+        require_str("issue", issue)
         if self._shared is not None:
             self._shared.set_issue(issue, is_set=True)
         with self._change() as now_s:
@@ -556,10 +562,7 @@ class ServiceRegistry:
         if entry.expires_at_s < entry.queued_at_s:
             self._queue_expiry(entry)
         if state.status is not before.status:
-            impact = entry.service.impact
-            self._update_tally(
-                state_machine.service_tally(impact, before.status), state_machine.service_tally(impact, state.status)
-            )
+            self._update_tally(entry.tally_of(before.status), entry.tally)
             self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=state)
 
     def _queue_expiry(self, entry: _Entry) -> None:
