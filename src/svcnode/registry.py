@@ -259,7 +259,10 @@ class ServiceRegistry:
     def record(
         self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
     ) -> ServiceState:
-        """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state."""
+        """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state.
+
+        For what runs checks, and for tests. A program uses `report`, which rejects `ready` for a service with a probe.
+        """
         if len(verdict.reason) > MAX_REASON_CHARS:
             verdict = verdict._replace(reason=bounded_reason(verdict.reason))
         self._sync()
