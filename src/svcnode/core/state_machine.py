@@ -354,7 +354,7 @@ def _causes_of_unhealthy(counted: int, down: Sequence[Service], condition: Condi
     if condition.draining:
         yield "the node is draining before shutdown"
     for issue in condition.issues:
-        yield f"the program reported an issue: {issue}"
+        yield f"issue: {issue}"
     if critical := [service.id for service in down if service.impact is Impact.CRITICAL]:
         yield f"critical {_services(critical)} Down: {_join_ids(critical)}"
     if down and len(down) == counted and len(critical) < counted:
