@@ -91,8 +91,9 @@ class Node(ServiceRegistry):
         """Share the states of the services with the other worker processes of the program, through a folder.
 
         One of the workers runs the checks, and all of them give the same answers. They start to share when probing
-        starts. Only the user of the program may write to the folder, which is created if it is missing.
+        starts: call it before. Only the user of the program may write to the folder, which is created if it is missing.
         """
+        self.require_not_probing("share_states")
         self._workers_folder = Path(folder)
 
     def ping_scheduler(self, answer: Callable[[], object]) -> None:
@@ -195,6 +196,10 @@ class Node(ServiceRegistry):
         """Whether the services are checked: in a `probing` block, or after `start`."""
         thread = self._scheduler_thread  # another thread may set it to None
         return self._running_scheduler is not None or self._is_starting or (thread is not None and thread.is_alive)
+
+    def require_not_probing(self, method: str) -> None:
+        if self.is_probing:
+            raise SvcnodeError(f"the checks are running; call {method}() before they start")
 
     def warn_if_not_probing(self, reason: str = NOT_PROBING_REASON) -> None:
         """When the node is served: if no checks run, say so in the log and in the reason of each checked service."""

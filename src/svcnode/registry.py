@@ -40,6 +40,7 @@ from svcnode.core.model import (
     Status,
     Tally,
     Verdict,
+    require_str,
 )
 from svcnode.core.text import MAX_REASON_CHARS, bounded_reason
 from svcnode.core.units import iso_time
@@ -123,7 +124,11 @@ class _Entry:
 
     @property
     def tally(self) -> Tally:
-        return state_machine.service_tally(self.service.impact, self.state.status)
+        return self.tally_of(self.state.status)
+
+    def tally_of(self, status: Status) -> Tally:
+        service = self.service
+        return state_machine.service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
 
 
 class SharedStates(Protocol):
@@ -278,7 +283,10 @@ class ServiceRegistry:
     def record(
         self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
     ) -> ServiceState:
-        """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state."""
+        """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state.
+
+        For what runs checks, and for tests. A program uses `report`, which rejects `ready` for a service with a probe.
+        """
         if len(verdict.reason) > MAX_REASON_CHARS:
             verdict = verdict._replace(reason=bounded_reason(verdict.reason))
         self._sync()
@@ -338,6 +346,7 @@ class ServiceRegistry:
 
     def set_issue(self, issue: str) -> None:
         """The health is 503 until this issue is cleared."""
+        require_str("issue", issue)
         if self._shared is not None:
             self._shared.set_issue(issue, is_set=True)
         with self._change() as now_s:
@@ -593,10 +602,7 @@ class ServiceRegistry:
         if entry.expires_at_s < entry.queued_at_s:
             self._queue_expiry(entry)
         if state.status is not before.status:
-            impact = entry.service.impact
-            self._update_tally(
-                state_machine.service_tally(impact, before.status), state_machine.service_tally(impact, state.status)
-            )
+            self._update_tally(entry.tally_of(before.status), entry.tally)
             self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=state)
 
     def _queue_expiry(self, entry: _Entry) -> None:

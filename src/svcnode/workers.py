@@ -78,6 +78,7 @@ class Workers:
         self._pid = os.getpid()
         self._id = os.urandom(8).hex()
         self._database: sqlite3.Connection | None = None
+        self._file_id: tuple[int, int] | None = None  # of the open file
         self._members = self._leader = -1  # descriptors of the lock files
         self._data_version = self._seen_version = -1
         self._unwritten: dict[str, tuple[ServiceState, Evidence]] = {}
@@ -110,6 +111,7 @@ class Workers:
                 self._join_members()
                 self._leader = _open_lock(self._folder / "leader.lock")
                 self._database = self._open_database()
+                self._file_id = self._file_id_at_path()
             except (OSError, sqlite3.Error) as exc:
                 self._close()
                 cause = os_error_text(exc) if isinstance(exc, OSError) else exc
@@ -174,6 +176,19 @@ class Workers:
             raise
         return database
 
+    def _file_id_at_path(self) -> tuple[int, int]:
+        info = (self._folder / STATES_FILE).stat()
+        return info.st_dev, info.st_ino
+
+    def _check_is_at_path(self) -> None:
+        """Workers that start later share another file: this one would not have what they report."""
+        try:
+            is_at_path = self._file_id_at_path() == self._file_id
+        except OSError as exc:
+            raise StoreError(f"{STATES_FILE}: {os_error_text(exc)}; restart the workers") from exc
+        if not is_at_path:
+            raise StoreError(f"{STATES_FILE} was replaced while in use; restart the workers")
+
     def _close(self) -> None:
         if self._database is not None:
             self._database.close()
@@ -194,6 +209,7 @@ class Workers:
         self._registry.deliver_changes()
 
     def _adopt_news(self, database: sqlite3.Connection) -> bool:
+        self._check_is_at_path()
         self._flush()
         (data_version,) = database.execute("PRAGMA data_version").fetchone()
         if data_version == self._data_version:
@@ -256,7 +272,7 @@ class Workers:
         """A worker that cannot read or write the states does not know those of the others: its health is 503."""
         try:
             yield
-        except (sqlite3.Error, TypeError, ValueError) as exc:  # or another version of svcnode has written a state
+        except (sqlite3.Error, StoreError, TypeError, ValueError) as exc:  # or another version has written a state
             problem = f"cannot share states with other workers in {self._folder}: {exc}"
             if problem != self._problem:
                 log.warning("%s", problem, extra={"event": "workers_failed"})

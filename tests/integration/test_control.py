@@ -400,7 +400,8 @@ def test_run_starts_the_command_while_the_node_is_away_and_reports_when_it_is_th
 
 
 def test_run_without_any_node_exits_with_the_code_of_the_command(tmp_path: Path) -> None:
-    ended = svcnode(tmp_path, "run", "--service", "job", "--", "sh", "-c", "exit 3")
+    socket = str(tmp_path / "c.sock")  # the default path is too long for a socket below the folder of this test
+    ended = svcnode(tmp_path, "run", "--socket", socket, "--service", "job", "--", "sh", "-c", "exit 3")
     assert ended.returncode == 3
     assert "the end is not reported" in ended.stderr
 
@@ -725,6 +726,7 @@ def test_with_a_group_its_members_can_connect(open_folder: Path, umask: str) -> 
 
 
 def test_commands_and_clients_maintain_and_end_it(agent: Agent, tmp_path: Path) -> None:
+    assert svcnode(tmp_path, "maintain", "worker", "--for", "abc").returncode == 2
     done = svcnode(tmp_path, "maintain", "worker", "--for", "2h", "--by", "alice", "--reason", "new disk")
     assert done.returncode == 0
     assert done.stdout.startswith("worker is in maintenance until 20")

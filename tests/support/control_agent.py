@@ -46,6 +46,7 @@ class ControlAgent:
         self.now_s = 1000.0
         self.wall_offset_s = 1e9  # between the wall clock and this one
         self.loop = asyncio.new_event_loop()
+        self.file_ttl_s = FILE_TTL_S
         self.configured = dict(configured or {})  # the services of the file: whether they send heartbeats
         self.start()
 
@@ -63,7 +64,7 @@ class ControlAgent:
 
     def register_configured(self, service_id: str) -> None:
         """A service of the file that sends heartbeats."""
-        self.node.register(service_id, ttl=FILE_TTL_S)
+        self.node.register(service_id, ttl=self.file_ttl_s)
 
     def _wall_s(self) -> float:
         return self.now_s + self.wall_offset_s
@@ -243,7 +244,7 @@ class Model:
     def restart(self) -> None:
         self.file.registered_s = self.now_s
         for service in (*self.services.values(), self.file):
-            service.has_expired = False
+            service.has_expired = service.has_expired and self._has_report(service)
             if not self._has_report(service):
                 service.report = ""
             service.expire(self.now_s)
@@ -333,8 +334,6 @@ class Model:
             else:
                 self.services[operation.name].__dict__.update(service.__dict__)
         elif options != old.options:
-            if old.has_expired:
-                self._delete(status_key)
             old.options = options
             old.expire(self.now_s)
         code = self._put(("service", operation.name), options)

@@ -631,6 +631,13 @@ def test_an_issue_makes_the_node_unhealthy_until_it_is_cleared(node: Node) -> No
     assert node.health == 200
 
 
+def test_an_id_or_an_issue_that_is_no_text_is_rejected(node: Node) -> None:
+    for call in (node.register, node.set_issue):
+        with pytest.raises(InvalidValueError, match="must be a string, not int"):
+            call(5)  # type: ignore[arg-type]
+    assert (len(node), node.condition.issues) == (0, ())
+
+
 def test_all_issues_can_be_cleared_at_once(node: Node) -> None:
     node.set_issue("clock skew")
     node.set_issue("disk almost full")
@@ -1397,15 +1404,15 @@ def test_during_maintenance_a_service_that_is_down_is_down(node: Node) -> None:
     assert (node.status("db"), node.health) == (Status.DOWN, Health.UNHEALTHY)
 
 
-@pytest.mark.parametrize(("lowered", "health"), [("partial", Health.PARTIAL), ("none", Health.HEALTHY)])
-def test_the_impact_is_lowered_for_the_time(node: Node, clock: VirtualClock, lowered: str, health: Health) -> None:
+@pytest.mark.parametrize("lowered", ["partial", "none"])
+def test_the_impact_is_lowered_for_the_time(node: Node, clock: VirtualClock, lowered: str) -> None:
     node.register("cache").up()
     node.register("db", impact="critical", maintenance_impact=lowered).down()
-    assert node.health is Health.UNHEALTHY
+    before = node.health
     node.set_maintenance(maintenance(160.0))
-    assert node.health is health
+    assert (before, node.health) == (Health.UNHEALTHY, Health.PARTIAL)
     node.replace(define("db", impact="critical", maintenance_impact=lowered, description="new"))
-    assert (node.health, node.status("db")) == (health, Status.DOWN)
+    assert (node.health, node.status("db")) == (Health.PARTIAL, Status.DOWN)
     clock.now_s = 160.0
     assert node.health is Health.UNHEALTHY
 
@@ -1416,7 +1423,20 @@ def test_a_service_may_be_registered_during_its_maintenance(node: Node) -> None:
     node.register("db", impact="critical", maintenance_impact="none").down()
     during = node.health
     node.end_maintenance("db", source="control")
-    assert (during, node.health) == (Health.HEALTHY, Health.UNHEALTHY)
+    assert (during, node.health) == (Health.PARTIAL, Health.UNHEALTHY)
+
+
+@pytest.mark.parametrize("impact", ["critical", "partial"])
+def test_maintenance_makes_no_node_healthy_whose_service_is_not_up(node: Node, impact: str) -> None:
+    db = node.register("db", impact=impact, maintenance_impact="none")
+    db.down()
+    before = node.health
+    node.set_maintenance(maintenance(math.inf))
+    healths = [before, node.health]
+    for report in (db.initializing, db.up, db.down):
+        report()
+        healths.append(node.health)
+    assert healths == [503, 206, 206, 200, 206]
 
 
 def test_the_text_of_a_maintenance_has_the_wall_clock(node: Node) -> None:

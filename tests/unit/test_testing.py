@@ -84,6 +84,11 @@ def test_listeners_are_called_when_the_node_is_read_after_the_clock_was_advanced
 # ---- run_check
 
 
+def test_a_missing_probe_is_named() -> None:
+    with pytest.raises(InvalidValueError, match="no probe"):
+        run_check(None)  # type: ignore[arg-type]
+
+
 @dataclass(eq=False)
 class RecordingProbe(Probe):
     verdict: Any = NOT_READY

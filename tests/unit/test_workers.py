@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -283,6 +284,29 @@ def test_a_worker_that_cannot_write_is_not_healthy_and_writes_later(
         assert first.condition.issues == ()
     events = [vars(record)["event"] for record in caplog.records if record.name == "svcnode.workers"]
     assert events == ["workers_failed"]
+
+
+@pytest.mark.parametrize("is_whole_folder", [True, False])
+def test_workers_whose_file_is_removed_are_not_healthy_also_if_a_later_one_makes_it_again(
+    clock: VirtualClock, folder: Path, caplog: pytest.LogCaptureFixture, *, is_whole_folder: bool
+) -> None:
+    first, second, later = (make_node(clock) for _ in range(3))
+    with joined(first, second, folder=folder):
+        first.record("db", READY)
+        first.handle("indexer").up()
+        assert [first.health, second.health] == [200, 200]
+        if is_whole_folder:
+            shutil.rmtree(folder)
+        else:
+            (folder / STATES_FILE).unlink()
+        assert [first.health, second.health] == [503, 503]
+        with joined(later, folder=folder):
+            later.handle("indexer").down()
+            clock.advance(RETRY_AFTER_S)
+            assert [first.health, second.health] == [503, 503]
+            assert later.condition.issues == ()
+    events = [vars(record)["event"] for record in caplog.records if record.name == "svcnode.workers"]
+    assert set(events) == {"workers_failed"}
 
 
 def test_a_node_that_shares_nothing_has_no_folder(clock: VirtualClock, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import add_control_options, control_client, service_client, utf8_text
+from svcnode.cli._args import add_control_options, control_client, positive_duration_s, service_client, utf8_text
 from svcnode.cli.output import show
 from svcnode.control.client import STATUSES
 from svcnode.core.errors import InvalidValueError
@@ -167,6 +167,7 @@ def _configure_maintain(parser: CommandParser) -> None:
 def _maintain(client: Client, arguments: argparse.Namespace) -> str:
     subject = arguments.id or "the node"
     if not arguments.end:
+        positive_duration_s("--for", arguments.duration)
         by = _user_name() if arguments.by is None else arguments.by
         maintenance = client.maintain(arguments.id, arguments.duration, by=by, reason=arguments.reason)
         return f"{subject} is in maintenance until {maintenance['until']}"

@@ -308,8 +308,10 @@ def _fields(request: Request, types: Mapping[str, type]) -> dict[str, Any]:
 
 def _maintenance(request: Request) -> dict[str, Any]:
     fields = _fields(request, _MAINTENANCE)
+    if "duration" not in fields:
+        raise ControlError(400, 'duration is required, such as "2h"', pointer="/duration")
     try:
-        duration_s = parse_duration_s(fields.get("duration", ""))
+        duration_s = parse_duration_s(fields["duration"])
     except InvalidValueError as exc:
         raise ControlError(400, str(exc), pointer="/duration") from exc
     if not 0 < duration_s <= MAX_MAINTENANCE_DAYS * 86_400:

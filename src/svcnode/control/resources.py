@@ -6,7 +6,10 @@ A resource is a document at a path: `services/{id}`, `services/{id}/status`, `se
 not ended), `services/{id}/maintenance`, `issues/{name}`, `drain`, `maintenance` (of the node). A request is checked
 against the documents. All requests that wait share one transaction of the store. After it is on the disk, `_apply`
 makes the node equal to the documents, as it does at the start. So a change is never half applied, and a restart leads
-to the same node.
+to the same node. A report that has expired is stored as Down, so that a longer ttl does not make it valid again.
+
+If the store cannot be written, a change that makes the node worse, such as a report of Down, is applied nevertheless,
+and stored with the next change that can be. Every other change is refused.
 
 A service of the configuration file takes precedence over a document with the same id, which then waits until the file
 no longer has it. The heartbeats of a service of the file are documents too.
@@ -25,7 +28,7 @@ from urllib.parse import quote, unquote
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError, SvcnodeError
-from svcnode.core.model import Maintenance, Outcome, Verdict
+from svcnode.core.model import Maintenance, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope, redacted
 from svcnode.core.units import iso_time, parse_duration_s
 from svcnode.definition import define
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from svcnode.control.store import ControlStore, StoredDocuments
+    from svcnode.core.model import Change
     from svcnode.definition import Definition
     from svcnode.node import Node
     from svcnode.registry import Registrar
@@ -55,6 +59,7 @@ STORE_TIMEOUT_S = 5.0  # to open and to close it: its mount may hang
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
 _EVIDENCE = ("status", "run")
+_FREE_TEXTS = ("reason", "by")  # they are shown, and may contain a secret
 _CHILDREN = (*_EVIDENCE, "maintenance")  # of a service; they are deleted with it
 _CONFIGURED = "this service is in the configuration file; change it there and reload"
 
@@ -175,6 +180,10 @@ class Resources:
         self._problem = ""  # of the store; it is logged once
         self._is_stopping = False
         self._waiting: list[tuple[ChangeRequest, asyncio.Future[Applied]]] = []
+        self._unstored: dict[str, Document] = {}  # documents that are in effect and not on the disk
+        self._is_write_due = False  # without a request
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._unsubscribe = node.subscribe(self._store_expiry)
         self._thread = DaemonCall("control store")
         self._writer: asyncio.Task[None] | None = None
 
@@ -186,6 +195,7 @@ class Resources:
 
     async def start(self) -> None:
         """Read the store and apply it. If it cannot be read, the node is unhealthy: services may be missing."""
+        self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S):
                 stored = await self._thread.call_in_turn(self._store.load)
@@ -248,8 +258,11 @@ class Resources:
         self._is_stopping = True
 
     async def close(self) -> None:
+        self._unsubscribe()
         with suppress(TimeoutError):
             async with asyncio.timeout(STORE_TIMEOUT_S):
+                if self._unstored:
+                    self._write_soon()
                 if self._writer is not None:
                     await asyncio.wait([self._writer])
                 await self._thread.call_in_turn(self._store.close)
@@ -316,21 +329,30 @@ class Resources:
     # ---- changing
 
     async def change(self, change: ChangeRequest) -> Applied:
-        """Returns when the change is on the disk and applied. Raises `ControlError`; then nothing has changed."""
+        """Returns when the change is on the disk and applied. Raises `ControlError`, which says if it has an effect."""
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         self._enqueue(change, future)
         return await future
 
     def _enqueue(self, change: ChangeRequest, future: asyncio.Future[Applied]) -> None:
         self._waiting.append((change, future))
+        self._start_writer()
+
+    def _write_soon(self) -> None:
+        """What is not stored yet. If that fails, it is stored with the next change."""
+        self._is_write_due = True
+        self._start_writer()
+
+    def _start_writer(self) -> None:
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_waiting(), name="control")
             self._writer.add_done_callback(log_failure)
 
     async def _write_waiting(self) -> None:
         try:
-            while self._waiting:
+            while self._waiting or self._is_write_due:
                 waiting, self._waiting = self._waiting, []
+                self._is_write_due = False
                 try:
                     await self._write(waiting)
                 except Exception:
@@ -344,28 +366,65 @@ class Resources:
         if not self._is_loaded:
             await self.start()
         if not self._is_loaded:
-            self._refuse([future for _, future in waiting])
+            for _, future in waiting:
+                _resolve(future, ControlError(503, f"{self._problem}; nothing has changed"))
             return
         await self._load_kinds(change.value for change, _ in waiting if change.value and _is_service(change.path))
         transaction = Transaction(self._documents, self._revision)
         accepted = self._checked_changes(transaction, waiting)
+        changes = {**self._unstored, **transaction.changes}
         try:
-            if transaction.changes:
-                write = partial(self._store.write, transaction.changes, transaction.revision)
-                await self._thread.call_in_turn(write)
+            if changes:
+                await self._thread.call_in_turn(partial(self._store.write, changes, transaction.revision))
         except (StoreError, ThreadStartError) as exc:
             self._set_problem(str(exc))
             transaction.release()
-            self._refuse([future for _, future in accepted])
+            self._apply_unstored(transaction)
+            for applied, future in accepted:
+                _resolve(future, self._not_stored(applied))
             return
         self._set_problem("")
-        self._commit(transaction)
+        self._commit(transaction, changes)
         for applied, future in accepted:
             _resolve(future, applied)
 
-    def _refuse(self, futures: list[asyncio.Future[Applied]]) -> None:
-        for future in futures:
-            _resolve(future, ControlError(503, f"{self._problem}; nothing has changed"))
+    def _not_stored(self, applied: Applied) -> ControlError:
+        is_in_effect = any(document is applied.document for document in self._unstored.values())
+        effect = "it is not stored, and in effect until a restart" if is_in_effect else "nothing has changed"
+        return ControlError(503, f"{self._problem}; {effect}")
+
+    def _apply_unstored(self, transaction: Transaction) -> None:
+        """Apply the changes that cannot be stored, if they make the node worse: the better state is not true."""
+        for path, document in transaction.changes.items():
+            if document is not None and self._is_worse(path, document.value):
+                self._documents[path] = self._unstored[path] = document
+                self._revision = max(self._revision, document.revision)
+                self._apply(path)
+
+    def _is_worse(self, path: str, value: Mapping[str, Any]) -> bool:
+        if path == DRAIN or path.startswith("issues/"):
+            return True
+        service_id = _id_of(path) if _is_child(path, "status") else ""
+        if not service_id or not self._reports(service_id):
+            return False
+        is_up = self._node.state(service_id).status is Status.UP
+        return value["status"] == "down" or (value["status"] == "initializing" and is_up)
+
+    def _store_expiry(self, change: Change) -> None:
+        """A report that has expired becomes one of Down. Its revision stays: no request has changed it."""
+        state, service_id = change.after, change.service_id
+        if state is None or service_id is None or state.code != ReasonCode.TTL_EXPIRED:
+            return
+        path = status_path(service_id)
+        document = self._documents.get(path)
+        if document is None or document.value["status"] == "down" or state.last_evidence_at_s is None:
+            return
+        if state.last_evidence_at_s < (document.value["at_s"] or 0.0):
+            return  # an earlier report has expired; this one is about to be applied
+        value = {"status": "down", "reason": state.reason, "code": str(state.code), "at_s": state.since_s}
+        self._documents[path] = self._unstored[path] = Document(value, document.revision)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._write_soon)
 
     def _checked_changes(
         self, transaction: Transaction, waiting: list[tuple[ChangeRequest, asyncio.Future[Applied]]]
@@ -384,8 +443,11 @@ class Resources:
                 _resolve(future, exc)
         return accepted
 
-    def _commit(self, transaction: Transaction) -> None:
+    def _commit(self, transaction: Transaction, stored: Mapping[str, Document | None]) -> None:
         self._revision = transaction.revision
+        for path, document in stored.items():
+            if path in transaction.changes or self._unstored.get(path) is document:
+                self._unstored.pop(path, None)
         for service_id, registration in transaction.registrations.items():
             if service_id in self._registrations:
                 self._release_later(self._registrations[service_id])
@@ -422,6 +484,8 @@ class Resources:
 
     def _checked(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
         """The document to store. Raises `ControlError` if the change is not allowed."""
+        if not _is_service(path):
+            value = {key: redacted(text) if key in _FREE_TEXTS else text for key, text in value.items()}
         if _is_child(path, "status"):
             transaction.delete(run_path(_id_of(path)))  # a report is the end of a run
             return {**value, "at_s": self._node.now_s()}
@@ -446,9 +510,6 @@ class Resources:
         registration = self._register(service_id, options)
         transaction.register(service_id, registration)
         if old is not None and before is not None and before.reports == registration.reports:
-            if options != old.value["options"] and self._has_expired(transaction, service_id):
-                # With a longer ttl, they would be valid after a restart.
-                self._delete_children(transaction, path, _EVIDENCE)
             return {"options": options, "registered_at_s": old.value["registered_at_s"]}
         # It starts without evidence: an earlier report is not one of this service.
         self._delete_children(transaction, path, _EVIDENCE)
@@ -457,11 +518,6 @@ class Resources:
     def _delete_children(self, transaction: Transaction, path: str, children: Iterable[str]) -> None:
         for child in children:
             transaction.delete(f"{path}/{child}")
-
-    def _has_expired(self, transaction: Transaction, service_id: str) -> bool:
-        found = self._node.find(service_id)
-        is_expired = found is not None and found[1].code == ReasonCode.TTL_EXPIRED
-        return is_expired and status_path(service_id) not in transaction.changes
 
     def _issue_count(self, transaction: Transaction) -> int:
         new = sum(path.startswith("issues/") and path not in self._documents for path in transaction.changes)

@@ -217,6 +217,7 @@ class Service:
     description: str
     impact: Impact = Impact.PARTIAL
     maintenance_impact: Impact | None = None  # during maintenance, if it is lower; None: as always
+    is_impact_lowered: bool = False  # by maintenance
     policy: Policy = REPORTED_POLICY
     group: str = ""  # on the page, under this heading; "": in no group
 
@@ -229,7 +230,13 @@ class Service:
     def during_maintenance(self) -> Service:
         """The service with the impact that it has during maintenance, which is never a higher one."""
         impact = self.impact if self.maintenance_impact is None else self.maintenance_impact
-        return replace(self, impact=impact) if _SEVERITY[impact] < _SEVERITY[self.impact] else self
+        is_lower = _SEVERITY[impact] < _SEVERITY[self.impact]
+        return replace(self, impact=impact, is_impact_lowered=True) if is_lower else self
+
+    @property
+    def affects_health(self) -> bool:
+        """Also with an impact that maintenance lowers to none: a node whose service is not Up is not healthy."""
+        return self.impact is not Impact.NONE or self.is_impact_lowered
 
 
 class Maintenance(NamedTuple):
@@ -333,6 +340,7 @@ class Tally(NamedTuple):
     up: int = 0
     down: int = 0
     critical_down: int = 0
+    uncounted_not_up: int = 0  # of the services that are not counted because of maintenance only
 
 
 class Condition(NamedTuple):
@@ -344,6 +352,7 @@ class Condition(NamedTuple):
 
 
 def validate_service_id(service_id: str) -> None:
+    require_str("service id", service_id)
     if not service_id:
         raise InvalidValueError("a service id must not be empty")
     if len(service_id) > MAX_ID_CHARS:

@@ -305,10 +305,10 @@ def tally(services: Iterable[tuple[Impact, Status]]) -> Tally:
     return total
 
 
-def service_tally(impact: Impact, status: Status) -> Tally:
+def service_tally(impact: Impact, status: Status, *, is_impact_lowered: bool = False) -> Tally:
     """The tally of one service."""
     if impact is Impact.NONE:
-        return Tally()
+        return Tally(uncounted_not_up=int(is_impact_lowered and status is not Status.UP))
     is_down = status is Status.DOWN
     return Tally(
         counted=1,
@@ -330,7 +330,7 @@ def node_health(services: Tally, condition: Condition) -> Health:
     every_service_is_down = services.counted > 0 and services.down == services.counted
     if condition.draining or condition.issues or services.critical_down or every_service_is_down:
         return Health.UNHEALTHY
-    if condition.starting or services.up < services.counted:
+    if condition.starting or services.up < services.counted or services.uncounted_not_up:
         return Health.PARTIAL
     return Health.HEALTHY
 
@@ -346,16 +346,17 @@ def node_health_with_reason(services: Sequence[tuple[Service, Status]], conditio
     down = [service for service, status in counted if status is Status.DOWN]
     if causes := [*_causes_of_unhealthy(len(counted), down, condition)]:
         return Health.UNHEALTHY, "; ".join(causes)
-    if causes := [*_causes_of_partial(counted, condition)]:
+    relevant = [(service, status) for service, status in services if service.affects_health]
+    if causes := [*_causes_of_partial(relevant, condition)]:
         return Health.PARTIAL, "; ".join(causes)
-    return Health.HEALTHY, _healthy_reason(len(services), len(counted))
+    return Health.HEALTHY, _healthy_reason(len(services), len(relevant))
 
 
 def _causes_of_unhealthy(counted: int, down: Sequence[Service], condition: Condition) -> Iterator[str]:
     if condition.draining:
         yield "the node is draining before shutdown"
     for issue in condition.issues:
-        yield f"the program reported an issue: {issue}"
+        yield f"issue: {issue}"
     if critical := [service.id for service in down if service.impact is Impact.CRITICAL]:
         yield f"critical {_services(critical)} Down: {_join_ids(critical)}"
     if down and len(down) == counted and len(critical) < counted:
@@ -363,11 +364,11 @@ def _causes_of_unhealthy(counted: int, down: Sequence[Service], condition: Condi
         yield f"every service that counts is Down: {_join_ids(ids)}"
 
 
-def _causes_of_partial(counted: Sequence[tuple[Service, Status]], condition: Condition) -> Iterator[str]:
+def _causes_of_partial(relevant: Sequence[tuple[Service, Status]], condition: Condition) -> Iterator[str]:
     if condition.starting:
         yield "the node is starting"
     for bad_status in (Status.DOWN, Status.INITIALIZING):
-        if ids := [service.id for service, status in counted if status is bad_status]:
+        if ids := [service.id for service, status in relevant if status is bad_status]:
             yield f"{_services(ids)} {bad_status.value}: {_join_ids(ids)}"
 
 

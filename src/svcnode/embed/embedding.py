@@ -11,7 +11,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.config import HistorySettings, embedded_history, embedded_notify
-from svcnode.core.errors import SvcnodeError
 from svcnode.history import MAX_AGE_S, MAX_BYTES
 from svcnode.operator.surface import OperatorSurface
 
@@ -70,18 +69,14 @@ class Embedding:
                     stream.close()
 
     def record_history(self, options: Mapping[str, Any]) -> None:
-        self._check_not_running("record_history")
+        self._node.require_not_probing("record_history")
         self._history = embedded_history(options)
         self._stop_at_exit()
 
     def notify(self, options: Mapping[str, Any]) -> None:
-        self._check_not_running("notify")
+        self._node.require_not_probing("notify")
         self._notify = embedded_notify(options, os.environ)
         self._stop_at_exit()
-
-    def _check_not_running(self, method: str) -> None:
-        if self.runtime is not None:
-            raise SvcnodeError(f"the checks are running; call {method}() before they start")
 
     def _stop_at_exit(self) -> None:
         """Checks in a background thread end with the process; the history and the messages need to be written."""

@@ -34,7 +34,8 @@ MAX_LISTED_SERVICES = 20  # per notification
 class Notification:
     at_s: float
     health: Health
-    node: AlertChange | None  # None: the health of the node has not changed
+    node: AlertChange | None  # None: the health of the node has not changed, or its change is held
+    held_before: Health | None = None  # the health that was last notified, if maintenance holds its change
     services: tuple[AlertChange, ...]  # the most severe first
     truncated_services: int = 0  # changed services that are not listed
     issues: tuple[str, ...]
@@ -159,7 +160,7 @@ class AlertEngine:
 
     def _update_service(self, alert: Alert, state: ServiceState, now_s: float) -> None:
         assert alert.service is not None, "_update_node updates the node"
-        is_counted = alert.service.impact is not Impact.NONE and state.status is not Status.UP
+        is_counted = alert.service.affects_health and state.status is not Status.UP
         if self._registry.maintenance(alert.service.id) is not None:
             self._track_not_up(alert.service.id, None)
             if is_counted:
@@ -283,11 +284,17 @@ class AlertEngine:
             at_s=now_s,
             health=self._health,
             node=self._node.to_change(now_s) if None in notified else None,
+            held_before=self._held_before,
             services=tuple(alert.to_change(now_s) for alert in listed),
             truncated_services=len(services) - len(listed),
             issues=self._issues,
             not_up=tuple(alert.service for key, alert in self._not_up.items() if alert.service and key not in notified),
         )
+
+    @property
+    def _held_before(self) -> Health | None:
+        is_held = None in self._held and self._health is not self._node.notified_health
+        return self._node.notified_health if is_held else None
 
     def _mark_notified(self, key: str | None, alert: Alert, now_s: float) -> None:
         alert.mark_notified(now_s)

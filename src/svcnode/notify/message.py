@@ -74,7 +74,9 @@ def build_message(
             "id": message_id,
             "kind": "change",
             "at": iso_time(to_wall(notification.at_s)),
-            "node": _node_fields(identity, notification.health, notification.node, notification.issues),
+            "node": _node_fields(
+                identity, notification.health, notification.node, notification.issues, notification.held_before
+            ),
             "services": [_service_fields(change, to_wall) for change in notification.services],
             "truncated_services": notification.truncated_services,
             "not_up": [service.id for service in notification.not_up[:MAX_LISTED_SERVICES]],
@@ -119,7 +121,7 @@ def _lines(notification: Notification, service_lines: Sequence[str]) -> Iterator
     if notification.not_up:
         yield f"{'also' if notification.services else 'services'} not Up: {_service_list(notification.not_up)}"
     if notification.node is None:
-        yield f"node health unchanged: {_health_text(notification.health)}"
+        yield _node_line(notification)
     changes = _all_changes(notification)
     if any(change.change_type is ChangeType.FLAPPING for change in changes):
         yield f"next message about it after {format_short_duration(SETTLED_AFTER_S)} without a change"
@@ -127,6 +129,13 @@ def _lines(notification: Notification, service_lines: Sequence[str]) -> Iterator
         yield "svcnode was restarted in between; the recovery may have been earlier"
     if any(change.change_type in (ChangeType.ONGOING, ChangeType.RECURRED) for change in changes):
         yield "svcnode was restarted; you may have received this before"
+
+
+def _node_line(notification: Notification) -> str:
+    now, before = _health_text(notification.health), notification.held_before
+    if before is None:
+        return f"node health unchanged: {now}"
+    return f"node health: {now}, last reported {_health_text(before)}; its change is held during maintenance"
 
 
 def _all_changes(notification: Notification) -> list[AlertChange]:
@@ -208,13 +217,18 @@ def _shown(text: str) -> str:
 
 
 def _node_fields(
-    identity: Identity, health: Health | None, change: AlertChange | None, issues: Sequence[str]
+    identity: Identity,
+    health: Health | None,
+    change: AlertChange | None,
+    issues: Sequence[str],
+    held_before: Health | None = None,
 ) -> dict[str, Any]:
+    before = held_before if change is None else change.before
     return {
         "name": identity.node_name,
         "version": identity.node_version,
         "health": health and int(health),
-        "health_before": change and change.before and int(change.before),
+        "health_before": before and int(before),
         "change": change and change.change_type.value,
         "duration_s": change and _duration_field(change),
         "duration_is_upper_bound": change is not None and change.duration_is_upper_bound,

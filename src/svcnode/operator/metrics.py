@@ -284,9 +284,7 @@ def _is_held(node: Node, services: Iterable[tuple[Service, ServiceState]]) -> bo
     """Whether alerts about the node are held, as those of `AlertEngine` are."""
     if node.maintenance() is not None:
         return True
-    not_up = [
-        service.id for service, state in services if service.impact is not Impact.NONE and state.status is not Status.UP
-    ]
+    not_up = [service.id for service, state in services if service.affects_health and state.status is not Status.UP]
     has_other_cause = node.condition.draining or node.condition.issues
     return bool(not_up) and not has_other_cause and all(node.maintenance(service_id) for service_id in not_up)
 

@@ -77,6 +77,8 @@ async def run_check_async(
 
 def _node_with(probe: ProbeLike, timeout: Duration | None, max_latency: Duration | None) -> Node:
     """A node with this service only. The longest interval allows every timeout, and there is no second check."""
+    if probe is None:
+        raise InvalidValueError("there is no probe to check; pass a URL, a table with a url, a probe or a function")
     if isinstance(probe, str | Mapping):
         probe = make_probe(probe)
     elif not isinstance(probe, Probe) and callable(probe):

@@ -51,7 +51,7 @@ def test_without_a_url_the_node_is_that_of_the_configuration(
     monkeypatch.delenv("SVCNODE_CONFIG", raising=False)
     arguments = parsed() if not config else parsed("-c", "a.toml")
     (tmp_path / "a.toml").write_text(config)
-    (source,) = sources_from(arguments)
+    (source,) = asyncio.run(sources_from(arguments))
     assert (source.client.url, arguments.prefix) == (url, prefix)
 
 

@@ -20,8 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from svcnode.control import store as store_module
 from svcnode.control.resources import STORE_ISSUE, ChangeRequest, Resources
 from svcnode.control.store import ControlStore
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
 from svcnode.core.model import Health
+from svcnode.core.redaction import SecretScope, register_secret
+from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.probes import KINDS
 from tests.support.control_agent import (
@@ -244,6 +247,41 @@ def test_a_restart_does_not_extend_the_deadline_of_a_heartbeat(agent: ControlAge
     assert agent.statuses() == {"indexer": DOWN}
 
 
+@pytest.mark.parametrize("is_noticed_before", [True, False])
+def test_a_longer_ttl_in_the_file_does_not_revive_a_heartbeat_that_has_expired(
+    tmp_path: Path, is_noticed_before: bool
+) -> None:
+    agent = ControlAgent(tmp_path, {"indexer": True})
+    beat(agent)
+    agent.now_s += TTL_S + 1
+    if not is_noticed_before:
+        agent.restart()
+    assert agent.statuses() == {"indexer": DOWN}
+    agent.file_ttl_s = 100 * TTL_S
+    agent.node.replace(define("indexer", ttl=agent.file_ttl_s))  # a reload
+    assert agent.statuses() == {"indexer": DOWN}
+    for _ in range(2):
+        agent.restart()
+        state = agent.node.state("indexer")
+        assert (state.status.value, state.code) == (DOWN, ReasonCode.TTL_EXPIRED)
+    beat(agent)
+    agent.restart()
+    assert agent.statuses() == {"indexer": UP}
+    agent.close()
+
+
+def test_a_longer_ttl_of_a_registered_service_does_not_revive_a_heartbeat_that_has_expired(
+    agent: ControlAgent,
+) -> None:
+    register(agent)
+    beat(agent)
+    agent.now_s += TTL_S + 1
+    assert register(agent, ttl="1h").code == 200
+    assert agent.statuses() == {"indexer": DOWN}
+    agent.restart()
+    assert agent.statuses() == {"indexer": DOWN}
+
+
 def test_after_a_restart_of_the_machine_an_old_heartbeat_is_no_evidence(
     agent: ControlAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +336,40 @@ def test_a_change_that_cannot_be_stored_is_refused_and_changes_nothing(
         assert beat(agent).code == 503
     assert agent.statuses() == {"indexer": INITIALIZING}
     assert beat(agent).code == 204
+
+
+def test_a_change_for_the_worse_that_cannot_be_stored_is_in_effect_and_stored_later(
+    agent: ControlAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for service_id in ("indexer", "job", "db"):
+        register(agent, service_id)
+    beat(agent)
+    beat(agent, "job")
+    beat(agent, "db", "down")
+
+    def write(*_: object) -> None:
+        raise StoreError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ControlStore, "write", write)
+        responses = [
+            beat(agent, status="down", reason="stopped"),
+            beat(agent, "job", "initializing"),
+            beat(agent, "db", "initializing"),
+            agent.send("PUT", "/v1/issues/disk", {"reason": "full"}),
+            *(agent.send("PUT", "/v1/drain") for _ in range(2)),
+            beat(agent),
+            agent.send("DELETE", "/v1/drain"),
+        ]
+        assert {response.code for response in responses} == {503}
+        assert agent.statuses() == {"indexer": DOWN, "job": INITIALIZING, "db": DOWN}
+        assert agent.node.condition.issues == ("disk: full",)
+        assert agent.node.condition.draining
+    assert beat(agent, "job").code == 204
+    agent.restart()
+    assert agent.statuses() == {"indexer": DOWN, "job": UP, "db": DOWN}
+    assert agent.node.condition.issues == ("disk: full",)
+    assert agent.node.condition.draining
 
 
 def test_two_nodes_cannot_use_one_store(agent: ControlAgent) -> None:
@@ -380,6 +452,33 @@ def test_a_bad_request_is_refused_with_the_place_of_the_error(  # noqa: PLR0917 
     assert agent.statuses() == {"indexer": INITIALIZING}
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/services/indexer/status", {"status": "down"}),
+        ("/v1/services/indexer/maintenance", {"duration": "1h", "by": "s3cr3t-of-the-file"}),
+        ("/v1/maintenance", {"duration": "1h"}),
+        ("/v1/issues/disk", {}),
+        ("/v1/drain", {}),
+    ],
+)
+def test_a_secret_in_a_reason_is_neither_returned_nor_stored(
+    agent: ControlAgent, path: str, fields: dict[str, str]
+) -> None:
+    register(agent)
+    with SecretScope() as secrets:
+        register_secret("s3cr3t-of-the-file")
+    responses = [
+        agent.send("PUT", path, {**fields, "reason": "login with s3cr3t-of-the-file"}),
+        agent.send("GET", path),
+    ]
+    assert [response.code for response in responses] in ([201, 200], [204, 200])
+    assert body_of(responses[1])["reason"] == "login with ***"
+    stored = b"".join(file.read_bytes() for file in agent.path.parent.iterdir())
+    assert b"s3cr3t" not in stored + responses[0].body + responses[1].body
+    secrets.release()
+
+
 def test_secrets_of_a_probe_are_not_returned(agent: ControlAgent) -> None:
     register(agent, probe="postgresql://reader:hunter2secret@127.0.0.1/ledger")
     response = agent.send("GET", "/v1/services/indexer")
@@ -454,6 +553,12 @@ def test_after_a_restart_of_the_machine_maintenance_ends_by_the_wall_clock(
     assert left_s_after_boot(began_s + 3600) == pytest.approx(3600)
     assert left_s_after_boot(began_s - 86_400) == pytest.approx(7200)  # a wrong clock does not make it longer
     assert left_s_after_boot(began_s + 7200) == 0.0
+
+
+def test_a_maintenance_without_a_duration_is_refused_as_such(agent: ControlAgent) -> None:
+    response = agent.send("PUT", "/v1/maintenance", {})
+    assert (response.code, body_of(response)["pointer"]) == (400, "/duration")
+    assert "required" in body_of(response)["message"]
 
 
 def test_a_maintenance_that_has_ended_is_not_found_before_it_is_deleted(agent: ControlAgent) -> None:

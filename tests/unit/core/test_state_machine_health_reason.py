@@ -55,6 +55,25 @@ def test_the_reason_differs_if_services_are_not_counted() -> None:
 # ---- partially healthy
 
 
+@pytest.mark.parametrize("others", [[], [(Service(id="cache", name="cache", description=""), UP)]])
+def test_a_service_that_is_not_counted_because_of_maintenance_is_named_while_it_is_not_up(
+    others: list[tuple[Service, Status]],
+) -> None:
+    db = Service(id="db", name="db", description="", impact=CRITICAL, maintenance_impact=NONE).during_maintenance()
+    for status in (DOWN, INITIALIZING):
+        health, reason = node_health_with_reason([(db, status), *others], NO_CONDITION)
+        assert (health, status.value in reason, "db" in reason) == (Health.PARTIAL, True, True)
+    health, reason = node_health_with_reason([(db, UP), *others], NO_CONDITION)
+    assert (health, "Up" in reason) == (Health.HEALTHY, True)
+
+
+def test_a_service_in_maintenance_does_not_hide_that_every_counted_service_is_down() -> None:
+    db = Service(id="db", name="db", description="", impact=CRITICAL, maintenance_impact=NONE).during_maintenance()
+    cache = Service(id="cache", name="cache", description="")
+    health, _ = node_health_with_reason([(db, DOWN), (cache, DOWN)], NO_CONDITION)
+    assert health is Health.UNHEALTHY
+
+
 def test_a_starting_node_is_named() -> None:
     assert named(("s1", PARTIAL, UP), condition=Condition(starting=True)) == ["starting"]
 

@@ -125,8 +125,10 @@ def test_alerts_are_shown_only_while_notifications_are_sent(node: Node) -> None:
     assert status.engine is None
 
 
-def test_nothing_can_be_added_while_the_checks_run(node: Node, tmp_path: Path) -> None:
-    embedding_of(node)
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_nothing_can_be_added_while_the_checks_run(node: Node, tmp_path: Path, *, is_embedded: bool) -> None:
+    if is_embedded:
+        embedding_of(node)
 
     async def run() -> None:
         async with node.probing():
@@ -134,6 +136,8 @@ def test_nothing_can_be_added_while_the_checks_run(node: Node, tmp_path: Path) -
                 node.record_history(tmp_path / "history.db")
             with pytest.raises(SvcnodeError, match="before they start"):
                 node.notify(webhook="https://a.example")
+            with pytest.raises(SvcnodeError, match="before they start"):
+                node.share_states(tmp_path / "workers")
 
     asyncio.run(run())
 

@@ -620,12 +620,29 @@ def test_a_node_whose_health_recovers_only_because_maintenance_lowers_an_impact_
     harness.down("db")
     harness.wait(60)
     maintain(harness, "db", 3600)
-    assert harness.node.health is Health.HEALTHY
+    assert harness.node.health is Health.PARTIAL
     harness.wait(7200)
     assert len(harness.notifications) == 1
     harness.down("queue")
     harness.wait(60)
     assert change_types(harness.last) == {"queue": ChangeType.WORSE}
+
+
+def test_a_notification_has_the_last_notified_health_of_the_node_while_its_recovery_is_held() -> None:
+    harness = Harness(AlertPolicy(services="all"))
+    harness.add("db")
+    harness.add("cache", impact="none")
+    harness.down("db")
+    harness.wait(60)
+    maintain(harness, "db", 3600)
+    harness.up("db")
+    harness.down("cache")
+    harness.wait(60)
+    assert change_types(harness.last) == {"cache": ChangeType.WORSE}
+    assert (harness.last.health, harness.last.held_before) == (Health.HEALTHY, Health.UNHEALTHY)
+    harness.wait(7200)
+    assert change_types(harness.last) == {None: ChangeType.RECOVERED, "db": ChangeType.RECOVERED}
+    assert harness.last.held_before is None
 
 
 def test_a_node_that_gets_worse_is_notified_while_a_problem_from_before_is_held() -> None:

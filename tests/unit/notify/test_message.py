@@ -89,6 +89,10 @@ MESSAGES: dict[str, tuple[Message, str]] = {
         message(STARTING, None, change(DB, ChangeType.WORSE, STARTING, reason="loading"), not_up=(CACHE,)),
         "warning",
     ),
+    "one service, the change of the node is held": (
+        message(UP, None, change(CACHE, ChangeType.RECOVERED, UP, DOWN, duration_s=60), held_before=DOWN),
+        "success",
+    ),
     "two services, node unchanged": (
         message(
             DOWN,

@@ -176,6 +176,12 @@ _IMPACT_TEXT = {
 }
 
 
+_LOWERED_IMPACT_TEXT = (
+    "this service is not counted; if that is only for the maintenance and it is not Up, "
+    "the node is at best partially healthy (206)"
+)
+
+
 def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> Explanation:
     """From `/details/{id}`. Times are in this zone, or in the local one."""
     details = parse_details(document)
@@ -183,7 +189,7 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
     return Explanation(
         status=details.status,
         headline=one_line(f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)})"),
-        about=tuple(map(one_line, _about_lines(details))),
+        about=tuple(map(one_line, _about_lines(details, in_maintenance=bool(document.get("maintenance"))))),
         sections=_sections(
             {
                 WHY: iter(
@@ -203,7 +209,7 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
     )
 
 
-def _about_lines(details: ParsedDetails) -> Iterator[str]:
+def _about_lines(details: ParsedDetails, *, in_maintenance: bool) -> Iterator[str]:
     if texts := [text for text in (details.name, details.description) if text and text != details.id]:
         yield ": ".join(texts)
     if details.interval_s is not None and details.timeout_s is not None:
@@ -211,7 +217,8 @@ def _about_lines(details: ParsedDetails) -> Iterator[str]:
         yield f"probe   {probe}, every {details.interval_s:g} s, timeout {details.timeout_s:g} s"
     elif details.is_from_registry and details.probe is not None:
         yield f"probe   {details.probe}"
-    yield f"impact  {details.impact.value}: {_IMPACT_TEXT[details.impact]}"
+    is_lowered = in_maintenance and details.impact is Impact.NONE  # or it is none always
+    yield f"impact  {details.impact.value}: {_LOWERED_IMPACT_TEXT if is_lowered else _IMPACT_TEXT[details.impact]}"
     if details.code != ReasonCode.OK:
         yield f"code    {details.code}: {meaning_text(details.code)}"
     if details.last_outcome is Outcome.UNKNOWN and (code := details.recent_checks[0].code) != details.code:

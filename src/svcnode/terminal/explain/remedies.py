@@ -450,7 +450,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     # ---- programs and functions
     ReasonCode.EXIT_STATUS: Remedy(
         "the exit status of the program is not 0",
-        "Run the program by hand, on the node's machine, to see more.",
+        "Run the program by hand to see more: that of a probe on the node's machine, a job on its own one.",
     ),
     ReasonCode.CHECK_FAILED: Remedy(
         "a check function raised an exception or returned False",
