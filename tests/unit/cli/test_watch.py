@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from svcnode.cli import build_parser, main
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_watch_has_the_node_arguments_of_status_and_an_interval() -> None:
@@ -38,8 +43,9 @@ def test_an_invalid_argument_or_no_terminal_is_refused_in_one_line(
     assert named in output.err
 
 
-def test_no_node_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_node_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "nodes.txt").touch()
     with pytest.raises(SystemExit) as ended:
-        main(["watch"])
+        main(["watch", "--from", str(tmp_path / "nodes.txt")])
     assert ended.value.code == 3
     assert "svcnode watch: error: " in capsys.readouterr().err
