@@ -28,3 +28,9 @@ def test_a_text_is_a_string(convert: object) -> None:
 def test_a_url_is_shown_without_secrets() -> None:
     assert show_url("http://me:pass-word@h:1/x?key=1") == "http://me:***@h:1/x?***"
     assert show_url("not a URL") == "***"
+
+
+def test_a_text_that_is_no_secret_is_shown_as_it_is() -> None:
+    show = find_option_type(public_text).show
+    assert show is not None
+    assert show("block 812") == "block 812"
