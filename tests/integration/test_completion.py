@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from svcnode.control.client import Client
 from tests.support.processes import Agent
+from tests.support.servers.provision import program
 
 CONFIG = '[[services]]\nid = "db 1"\n[[services]]\nid = "cache"\n'
 BIN = Path(sys.executable).parent
@@ -35,8 +35,7 @@ complete -C {line}
 
 
 def run_shell(shell: str, script: str, folder: Path) -> list[str]:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+    program(shell, shell)
     options = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
     environ = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
     done = subprocess.run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from svcnode.cli import COMMANDS
 from svcnode.config.schema import ServiceTable
 from svcnode.probes import KINDS
+from tests.support.servers.provision import program
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "man_pages.py"
@@ -30,8 +30,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def output_of(*command: str) -> str:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
+    program(command[0], {"groff": "groff-base"}.get(command[0], command[0]))
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

@@ -30,7 +30,7 @@ from tests.support.replica_network import HOST, ReplicaNetwork
 from tests.support.replicas import PREFIX, SERVICES, Backends, RegistryKeys, Replicas, Sampler
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import PASSWORD, EtcdCluster, EtcdServer
-from tests.support.servers.provision import install
+from tests.support.servers.provision import install, skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +45,6 @@ VALID_S = 6.0  # how long evidence is valid; a busy machine checks late
 LONG_VALID_S = 30.0  # longer than a takeover takes
 SLOW_S = 10  # how long etcd is stopped
 LARGE = {"quota-backend-bytes": 256 * 1024**2}  # each write leaves an old revision
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 CLOCKS = ("+15h", "-7h", "+0")
 UP, DOWN, INITIALIZING = "Up", "Down", "Initializing"
 LOST, DISAGREE = "registry_lost", "observers_disagree"
@@ -414,13 +413,22 @@ def stop(run: Run) -> None:
     run.report.figures = f"{run.size} stops; the first answers afterwards: {dict(first)}{run.report.figures}"
 
 
+def _faketime() -> str:
+    """The path of its library, which depends on the architecture."""
+
+    def found() -> list[str]:
+        return [str(path) for path in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")]
+
+    if not found() and os.geteuid() == 0:
+        install("libfaketime")
+    if not found():
+        skip_or_fail("libfaketime is not installed: sudo apt-get install --no-install-recommends libfaketime")
+    return found()[0]
+
+
 def set_clocks(run: Run) -> None:
     """Wall clocks that differ by 22 hours: backends fail and work, and a replica is killed, `size` times."""
-    if not FAKETIME.exists() and os.geteuid() == 0:
-        install("libfaketime")
-    if not FAKETIME.exists():
-        pytest.skip("not installed: libfaketime")
-    faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    faked = {"LD_PRELOAD": _faketime(), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     environs = [{**faked, "FAKETIME": offset} for offset in CLOCKS]
     with on_one_etcd(run, 30, lease_s=3, environs=environs) as stage:
         for number in range(run.size):

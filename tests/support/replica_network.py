@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import pytest
-
 from tests.support.servers.base import wait_until
+from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +25,8 @@ class ReplicaNetwork:
         self._holders: list[subprocess.Popen[bytes]] = []  # a process keeps each namespace
 
     def __enter__(self) -> Self:
-        for name in ("nsenter", "unshare", "nft"):
-            if shutil.which(name) is None:
-                pytest.skip(f"not installed: {name}")
+        for name, package in (("nsenter", "util-linux"), ("unshare", "util-linux"), ("nft", "nftables")):
+            program(name, package)
         self._namespace.ip(f"addr add {HOST}/32 dev lo")
         try:
             for index in range(self._count):
