@@ -16,6 +16,7 @@ of the event loop serves. The deadline of a check is another entry.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from svcnode.scheduler.record import CheckRecorder
 
 FIRST_CHECKS_WITHIN_S = 2.0
+# Between the first checks of services that are registered together, such as those of a replica that is lost. A thousand
+# connections at once overflow the backlog of a server, and the checks would stay in step.
+START_SPACING_S = 0.0005
 JITTER = 0.05  # a share of the interval, added or subtracted, so that equal intervals do not run in step
 MAX_CONCURRENT_CHECKS = 1024
 LATE_CHECKS_LOG_INTERVAL_S = 60.0
@@ -66,6 +70,7 @@ class ProbeScheduler:
         self._jitter = jitter
         self._limiter = ConcurrencyLimiter(max_concurrent_checks)
         self._runners: dict[str, ProbeRunner] = {}
+        self._last_start_s = -math.inf
         self._pid = os.getpid()
 
     async def __aenter__(self) -> Self:
@@ -127,7 +132,7 @@ class ProbeScheduler:
         if change.kind in _REGISTRATION_CHANGES and change.service_id is not None:
             self._loop.call_soon_threadsafe(self._sync_runner, change.service_id)
 
-    def _sync_runner(self, service_id: str, first_check_in_s: float = 0.0) -> None:
+    def _sync_runner(self, service_id: str, first_check_in_s: float | None = None) -> None:
         """Start, restart or stop the checks of a service if its probe configuration has changed."""
         probe_config = self._registry.probe_config(service_id) if self._is_running else None
         runner = self._runners.get(service_id)
@@ -138,7 +143,12 @@ class ProbeScheduler:
             del self._runners[service_id]
         if probe_config is not None:
             runner = self._runners[service_id] = ProbeRunner(service_id, probe_config, self._context)
-            self._schedule(runner, self._loop.time() + first_check_in_s)
+            now_s = self._loop.time()
+            self._schedule(runner, self._next_start_s(now_s) if first_check_in_s is None else now_s + first_check_in_s)
+
+    def _next_start_s(self, now_s: float) -> float:
+        self._last_start_s = max(now_s, self._last_start_s + START_SPACING_S)
+        return self._last_start_s
 
     def _schedule(self, runner: ProbeRunner, due_s: float) -> None:
         runner.due_s = due_s

@@ -11,13 +11,14 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Change, Evidence, ServiceState, Status, Verdict
 from svcnode.definition import define
-from svcnode.net.timers import RECANCEL_AFTER_S
+from svcnode.net.timers import RECANCEL_AFTER_S, TICK_S
 from svcnode.node import Node
 from svcnode.probes.base import Probe
 from svcnode.scheduler import (
     FIRST_CHECKS_WITHIN_S,
     JITTER,
     LATE_CHECKS_LOG_INTERVAL_S,
+    START_SPACING_S,
     ProbeScheduler,
 )
 from svcnode.scheduler.record import should_log_late_checks
@@ -105,6 +106,20 @@ async def test_the_first_checks_of_any_number_of_services_are_spread_evenly(coun
     assert all(len(probe.started_at_s) == 1 for probe in probes)
     started_s = [probe.started_at_s[0] for probe in probes]
     assert started_s == pytest.approx([2.0 * number / count for number in range(count)])
+
+
+@in_virtual_time
+async def test_services_registered_together_while_probing_are_not_checked_at_the_same_time() -> None:
+    node, probes = make_node(), [ScriptedProbe() for _ in range(100)]
+    async with make_scheduler(node):
+        await asyncio.sleep(1.0)
+        for number, probe in enumerate(probes):
+            node.register(f"svc-{number}", probe=probe, interval="60s")
+        await asyncio.sleep(1.0)
+    started_s = [probe.started_at_s[0] for probe in probes]
+    assert started_s[0] == pytest.approx(1.0)
+    assert max(map(started_s.count, started_s)) <= TICK_S / START_SPACING_S + 1  # the timers have ticks
+    assert started_s[-1] <= 1.0 + 100 * START_SPACING_S + TICK_S
 
 
 @in_virtual_time
