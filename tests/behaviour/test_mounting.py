@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import threading
@@ -312,6 +313,7 @@ def test_checks_that_a_request_started_do_not_run_in_its_context() -> None:
     async def run() -> None:
         user.set("alice")
         await request_here(asgi(node))
+        gc.collect()  # the application is dropped, and its checks go on
         await asyncio.wait_for(checked.wait(), WAIT_TIMEOUT_S)
 
     asyncio.run(run())

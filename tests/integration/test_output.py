@@ -44,6 +44,7 @@ COMMANDS = {
     "beat": ["beat", "höhe"],
     "check-config": ["check-config"],
     "check-config FILE": ["check-config", "svcnode.toml"],
+    "completion": ["completion", "bash"],
     "conform": ["conform", "{url}", "--verbose"],
     "conform --json": ["conform", "{url}", "--json"],
     "conform --junit": ["conform", "{url}", "--junit", "-"],
@@ -56,6 +57,7 @@ COMMANDS = {
     "init": ["init", "prüfer.toml"],
     "init --stdout": ["init", "--stdout"],
     "issue": ["issue", "plätze", "--clear"],
+    "maintain": ["maintain", "blocks", "--for", "1m", "--reason", "Zähler"],
     "notify-test": ["notify-test"],
     "probe": ["probe", "svc+{url}", "-o", r'service="n\u00f6"'],
     "probe --json": ["probe", "svc+{url}", "-o", r'service="n\u00f6"', "--json"],
@@ -65,9 +67,11 @@ COMMANDS = {
     "status": ["status", "{url}"],
     "status of many": ["status", "{url}", "{url}", "--all"],
     "status --json": ["status", "{url}", "--json"],
+    "version": ["version"],
 }
 ENDLESS = ("demo", "probe --watch")
-PRINT_NOTHING = {"run", "serve", "watch"}  # run runs another program, serve only logs, watch requires a terminal
+# run runs another program, serve only logs, watch requires a terminal, and registry requires etcd
+PRINT_NOTHING = {"registry", "run", "serve", "watch"}
 
 
 @pytest.fixture(scope="module")

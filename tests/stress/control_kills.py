@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 from svcnode.control import Client
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, ControlUnreachableError
 from tests.support.processes import Agent, connect_unix
 
@@ -64,7 +65,7 @@ class Service:
     ttl_s: int
     description: str
     beat: Beat | None = None
-    may_have_expired: bool = False  # before its ttl was changed: then the heartbeat is deleted
+    may_have_expired: bool = False  # before its ttl was changed: then it stays expired
 
 
 @dataclass
@@ -213,6 +214,9 @@ def _beat_differences(  # noqa: PLR0911  one per rule
         return [f"a heartbeat that was not sent: {name}"] if stored is not None or status == "Up" else []
     if stored is None and service.may_have_expired:
         return [f"Up without a heartbeat: {name}"] if status == "Up" else []
+    if stored is not None and stored.get("code") == ReasonCode.TTL_EXPIRED:
+        has_expired = service.may_have_expired or seen.answered_s >= beat.sent_s + service.ttl_s
+        return [] if has_expired and status == "Down" else [f"expired within its ttl: {name}"]
     if stored is None or (stored["status"], stored["reason"]) != (beat.status, str(beat.number)):
         return [f"the last heartbeat is lost: {name}"]
     latest_s = (beat.acknowledged_s or seen.asked_s) + service.ttl_s

@@ -32,6 +32,9 @@ NEEDS_ASYNCIO = error_response(503, "The operator surface needs a server that ru
 
 log = logging.getLogger("svcnode.api")
 
+# Those that a request has started. An event loop does not hold its tasks, and a program may drop the application.
+_probing_tasks: set[asyncio.Task[None]] = set()
+
 
 def asgi(
     node: Node,
@@ -71,9 +74,6 @@ class _AsgiApp:
         self._operator_app = operator_app
         self._should_start = start
         self._serving_loop: object = self  # no request yet
-        self._probing_tasks: set[asyncio.Task[None]] = (
-            set()
-        )  # of each event loop; a loop itself does not hold its tasks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -102,8 +102,8 @@ class _AsgiApp:
         else:
             # Not in the context of the request, which may hold its user or its trace.
             task = loop.create_task(self._probe(), name="svcnode probing", context=Context())
-            self._probing_tasks.add(task)
-            task.add_done_callback(self._probing_tasks.discard)
+            _probing_tasks.add(task)
+            task.add_done_callback(_probing_tasks.discard)
 
     async def _probe(self) -> None:
         """Until the event loop cancels its tasks at its end."""
