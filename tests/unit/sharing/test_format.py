@@ -271,9 +271,12 @@ def test_no_replica_runs_programs_or_reads_files_because_of_a_key(probe: Any) ->
     assert ignored_kind(found) is IgnoredKind.INVALID_VALUE
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "registry-format.md"
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="the wheel has no pages")
 def test_the_documented_examples_are_valid() -> None:
-    page = Path(__file__).parents[3] / "docs" / "registry-format.md"
-    examples = re.findall(r"(?m)^\$ etcdctl put (?:--lease=\S+ )?(\S+) '(.*)'$", page.read_text(encoding="utf-8"))
+    examples = re.findall(r"(?m)^\$ etcdctl put (?:--lease=\S+ )?(\S+) '(.*)'$", PAGE.read_text(encoding="utf-8"))
     kinds = []
     for key, value in examples:
         node = node_of("/svcnode", key)
