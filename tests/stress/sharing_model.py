@@ -25,7 +25,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import Status
-from svcnode.sharing.format import Entry, KeyKind, parse_entry, replica_of
+from svcnode.sharing.format import KeyKind, ParsedEntry, parse_entry, replica_of
 from tests.support.etcd_simulation import DELAY_S
 from tests.support.replica_simulation import ROOT, Options, Process, Simulation, simulated_probes
 
@@ -319,7 +319,7 @@ class Model:
         found: dict[str, Any] = {}
         for key, kv in sorted(self.simulation.etcd.kvs.items(), key=lambda item: item[1].mod_revision):
             entry = parse_entry(ROOT, key, kv.value)
-            if isinstance(entry, Entry) and entry.key.kind is KeyKind.SERVICES:
+            if isinstance(entry, ParsedEntry) and entry.key.kind is KeyKind.SERVICES:
                 found[entry.key.names[0]] = entry.document
                 owner = replica_of(entry.key.names[1])
                 assert owner is None or entry.key.names[0] in self.own[owner], f"not removed: {entry.key.names}"

@@ -13,10 +13,10 @@ from svcnode.core.errors import ControlError, RegistryError
 from svcnode.sharing.etcd_json import Compare, Delete, Put, Range
 from svcnode.sharing.format import (
     REPORTED_STATUS,
-    Entry,
     Ignored,
     IgnoredKind,
     KeyKind,
+    ParsedEntry,
     ReplicaDocument,
     ReportDocument,
     encode_document,
@@ -219,7 +219,7 @@ def _node_replicas(root: str, replicas: Iterable[KeyValue], services: Iterable[K
     for kv in replicas:
         key, entry = parse_key(root, kv.key), parse_entry(root, kv.key, kv.value)
         if key is not None:
-            live[key.names[0]] = cast("ReplicaDocument", entry.document) if isinstance(entry, Entry) else entry
+            live[key.names[0]] = cast("ReplicaDocument", entry.document) if isinstance(entry, ParsedEntry) else entry
     owners = {key.names[1] for kv in services if (key := parse_key(root, kv.key)) is not None}
     defining = {replica for owner in owners if (replica := replica_of(owner)) is not None}
     return NodeReplicas(live, frozenset(defining - live.keys()), bool(owners))

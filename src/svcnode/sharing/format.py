@@ -156,7 +156,7 @@ class ReportDocument(NamedTuple):
 RegistryDocument = ReplicaDocument | ServiceDocument | IssueDocument | StateDocument | EvidenceDocument | ReportDocument
 
 
-class Entry(NamedTuple):
+class ParsedEntry(NamedTuple):
     key: RegistryKey
     document: RegistryDocument
 
@@ -225,7 +225,7 @@ def _name(segment: str) -> str | None:
 # ---- documents
 
 
-def parse_entry(root: str, key: str, value: bytes) -> Entry | Ignored:
+def parse_entry(root: str, key: str, value: bytes) -> ParsedEntry | Ignored:
     parsed = parse_key(root, key)
     if parsed is None:
         return Ignored(IgnoredKind.UNKNOWN_KEY, "not a key of this format")
@@ -236,7 +236,7 @@ def parse_entry(root: str, key: str, value: bytes) -> Entry | Ignored:
             return Ignored(IgnoredKind.NEWER_VERSION, f"version {version}; this replica reads {FORMAT_VERSION}")
         if version != FORMAT_VERSION:
             raise InvalidValueError(f"version: must be {FORMAT_VERSION}")
-        return Entry(parsed, _PARSERS[parsed.kind](parsed, fields))
+        return ParsedEntry(parsed, _PARSERS[parsed.kind](parsed, fields))
     except (SvcnodeError, ValueError) as exc:
         return Ignored(IgnoredKind.INVALID_VALUE, sanitize(str(exc)))
 

@@ -61,7 +61,7 @@ class _OwnService(NamedTuple):
     document: ServiceDocument | None  # to publish; None: other replicas could not read it
 
 
-class _Source(NamedTuple):
+class _EvidenceSource(NamedTuple):
     """Where the evidence of a service comes from. Evidence from another source says nothing about it."""
 
     kind: str
@@ -75,7 +75,7 @@ class _SourceChange(NamedTuple):
     until_s: float
 
 
-class _Applied(NamedTuple):
+class _SyncedFrom(NamedTuple):
     """What the service in the node was last made from."""
 
     document: ServiceDocument
@@ -83,7 +83,7 @@ class _Applied(NamedTuple):
     is_observer: bool
     has_others: bool  # whether there are other observers
 
-    def is_same(self, other: _Applied) -> bool:
+    def is_same(self, other: _SyncedFrom) -> bool:
         """By identity: a comparison of documents takes long."""
         return self.document is other.document and self.own is other.own and self[2:] == other[2:]
 
@@ -115,14 +115,14 @@ class SharedServices:
         self._positions = count()
         self._observers: dict[str, tuple[str, ...]] = {}
         self._choices: dict[str, Choice] = {}  # of the services that are checked
-        self._sources: dict[str, _Source] = {}
+        self._sources: dict[str, _EvidenceSource] = {}
         self._source_changes: dict[str, _SourceChange] = {}
         self._checked: dict[str, _Checked] = {}
         self._reported: dict[str, ServiceState] = {}  # of the services that report to this replica
         self._renewal_due_at_s: dict[str, float] = {}  # of the services that others observe
         self._undecided: set[str] = set()  # that are Initializing until there is newer evidence
         self._has_newer_evidence = self._is_sync_due = False
-        self._applied: dict[str, _Applied] = {}  # of the services that are checked
+        self._applied: dict[str, _SyncedFrom] = {}  # of the services that are checked
         self._frozen_until_s = -math.inf
         self.changed_definitions: set[str] = set()  # to be published
         self.changed_states: set[str] = set()  # to be published
@@ -386,7 +386,7 @@ class SharedServices:
         service_id, document = shared.id, shared.definition
         self._observers[service_id] = names = self._choose_observers(shared)
         self._set_source(service_id, _source(document), shared.revision or math.inf, document.valid_s)
-        applied = _Applied(document, own, self._replica in names, names != (self._replica,))
+        applied = _SyncedFrom(document, own, self._replica in names, names != (self._replica,))
         known = self._applied.get(service_id)
         if not document.is_checked:
             self._apply(Definition(self._reported_service(shared)))
@@ -405,7 +405,7 @@ class SharedServices:
         choice = self._choices[shared.id] = choose_observers(shared, replicas, self._choices.get(shared.id))
         return choice.observers
 
-    def _sync_checked(self, service_id: str, applied: _Applied) -> None:
+    def _sync_checked(self, service_id: str, applied: _SyncedFrom) -> None:
         """This replica checks the service, with its own probe if it has the same one, or if the probe is restricted."""
         document, own = applied.document, applied.own
         probe_config = None if own is None else own.definition.probe_config
@@ -427,12 +427,12 @@ class SharedServices:
         is_observer = not checked_by or self._replica in checked_by
         self._observers[service_id] = (self._replica,) if is_observer else ()
         document = self.document(service_id)
-        source = _Source("not shared") if document is None else _source(document)
+        source = _EvidenceSource("not shared") if document is None else _source(document)
         self._set_source(service_id, source, math.inf, 0.0)
         self._applied.pop(service_id, None)
         self._apply(definition if is_observer else definition._replace(probe_config=None))
 
-    def _set_source(self, service_id: str, source: _Source, revision: float, valid_s: float) -> None:
+    def _set_source(self, service_id: str, source: _EvidenceSource, revision: float, valid_s: float) -> None:
         change = self._source_changes.get(service_id)
         if self._sources.get(service_id, source) != source:
             self._source_changes[service_id] = _SourceChange(revision, self._node.now_s() + valid_s)
@@ -596,10 +596,14 @@ def _shown(state: ServiceState) -> tuple[Status, str]:
     return state.status, state.code
 
 
-def _source(document: ServiceDocument) -> _Source:
+def _source(document: ServiceDocument) -> _EvidenceSource:
     if document.fixed_status is not None:
-        return _Source("fixed")
-    return _Source("checked", document.options.get("probe")) if document.is_checked else _Source("reported")
+        return _EvidenceSource("fixed")
+    return (
+        _EvidenceSource("checked", document.options.get("probe"))
+        if document.is_checked
+        else _EvidenceSource("reported")
+    )
 
 
 def _probe_config(service_id: str, document: ServiceDocument) -> ProbeConfig | None:

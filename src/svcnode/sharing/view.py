@@ -14,12 +14,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from svcnode.sharing.format import (
-    Entry,
     EvidenceDocument,
     Ignored,
     IgnoredKind,
     IssueDocument,
     KeyKind,
+    ParsedEntry,
     RegistryKey,
     ReplicaDocument,
     ReportDocument,
@@ -83,7 +83,7 @@ class ViewChanges(NamedTuple):
     issues: bool
 
 
-class _Definition(NamedTuple):
+class _OwnedDefinition(NamedTuple):
     document: ServiceDocument
     create_revision: int
     mod_revision: int
@@ -150,7 +150,7 @@ class RegistryView:
         self._mod_revisions: dict[str, int] = {}  # of all keys
         self._ignored: dict[str, Ignored] = {}
         self._replicas: dict[str, ReplicaDocument] = {}
-        self._definitions: dict[str, dict[str, _Definition]] = {}  # by id and owner
+        self._definitions: dict[str, dict[str, _OwnedDefinition]] = {}  # by id and owner
         self._services: dict[str, SharedService] = {}
         self._ordered: tuple[SharedService, ...] | None = None
         self._issues: dict[tuple[str, ...], str] = {}
@@ -272,14 +272,14 @@ class RegistryView:
         else:
             self._apply_entry(parsed, kv.create_revision, kv.mod_revision)
 
-    def _apply_entry(self, entry: Entry, create_revision: int, mod_revision: int) -> None:
+    def _apply_entry(self, entry: ParsedEntry, create_revision: int, mod_revision: int) -> None:
         names = entry.key.names
         match entry.document:
             case ReplicaDocument() as replica:
                 self._replicas[names[0]] = replica
                 self._has_changed_replicas = True
             case ServiceDocument() as document:
-                definition = _Definition(document, create_revision, mod_revision)
+                definition = _OwnedDefinition(document, create_revision, mod_revision)
                 self._definitions.setdefault(names[0], {})[names[1]] = definition
                 self._update_service(names[0])
             case IssueDocument(reason):

@@ -20,12 +20,12 @@ from svcnode.core.redaction import register_secret
 from svcnode.core.text import has_control_chars
 from svcnode.sharing.format import (
     AGES_S,
-    Entry,
     EvidenceDocument,
     Ignored,
     IgnoredKind,
     IssueDocument,
     KeyKind,
+    ParsedEntry,
     RegistryKey,
     ReplicaDocument,
     ReportDocument,
@@ -89,13 +89,13 @@ documents = st.one_of(
 )
 
 
-def parse(kind: KeyKind, value: object, *key_names: str) -> Entry | Ignored:
+def parse(kind: KeyKind, value: object, *key_names: str) -> ParsedEntry | Ignored:
     key_names = key_names or (("a",) if kind in (KeyKind.REPLICAS, KeyKind.EVIDENCE) else ("a", "b"))
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
     return parse_entry(ROOT, encode_key(ROOT, kind, *key_names), raw)
 
 
-def ignored_kind(found: Entry | Ignored) -> IgnoredKind | None:
+def ignored_kind(found: ParsedEntry | Ignored) -> IgnoredKind | None:
     return found.kind if isinstance(found, Ignored) else None
 
 
@@ -153,7 +153,7 @@ def test_the_owner_of_a_definition_names_its_replica() -> None:
 def test_a_document_is_parsed_to_what_was_encoded(case: tuple[KeyKind, Any]) -> None:
     kind, document = case
     found = parse(kind, encode_document(document))
-    assert isinstance(found, Entry)
+    assert isinstance(found, ParsedEntry)
     assert found.document == document
 
 
@@ -161,7 +161,7 @@ def test_a_document_is_parsed_to_what_was_encoded(case: tuple[KeyKind, Any]) -> 
 def test_a_definition_is_parsed_to_what_was_encoded(service_id: str, options: dict[str, Any], position: int) -> None:
     document = service_document(service_id, options, position)
     found = parse(KeyKind.SERVICES, encode_document(document), service_id, "owner")
-    assert isinstance(found, Entry)
+    assert isinstance(found, ParsedEntry)
     assert found.document == document
 
 
@@ -198,7 +198,7 @@ def test_arbitrary_keys_and_values_never_raise(key: bytes, value: bytes) -> None
 @given(st.sampled_from(KeyKind), st.data())
 def test_a_document_with_one_arbitrary_field_never_raises(kind: KeyKind, data: st.DataObject) -> None:
     fields: dict[str, Any] = {"version": 1, **FIELDS[kind]}
-    assert isinstance(parse(kind, fields), Entry)
+    assert isinstance(parse(kind, fields), ParsedEntry)
     name = data.draw(st.sampled_from(sorted(fields)))
     parse(kind, json.dumps({**fields, name: data.draw(json_values)}).encode())
 
@@ -229,7 +229,7 @@ def test_a_newer_version_is_not_an_invalid_one(kind: KeyKind, version: Any, expe
 @pytest.mark.parametrize("kind", KeyKind)
 def test_an_unknown_field_is_ignored_and_a_missing_one_is_not(kind: KeyKind) -> None:
     fields: dict[str, Any] = {"version": 1, **FIELDS[kind]}
-    assert isinstance(parse(kind, {**fields, "later": 1}), Entry)
+    assert isinstance(parse(kind, {**fields, "later": 1}), ParsedEntry)
     for name in fields.keys() - {"restricted", "code"} - ({"reason"} if kind is KeyKind.REPORTS else set()):
         without = {key: value for key, value in fields.items() if key != name}
         assert ignored_kind(parse(kind, without)) is IgnoredKind.INVALID_VALUE, name
@@ -282,14 +282,14 @@ def test_the_documented_examples_are_valid() -> None:
         node = node_of("/svcnode", key)
         assert node is not None
         entry = parse_entry(node_root("/svcnode", node), key, value.encode())
-        assert isinstance(entry, Entry)
+        assert isinstance(entry, ParsedEntry)
         kinds.append(entry.key.kind)
     assert kinds == [KeyKind.SERVICES, KeyKind.SERVICES, KeyKind.REPORTS]
 
 
 def test_a_report_needs_only_a_status() -> None:
     found = parse(KeyKind.REPORTS, {"version": 1, "status": "down"})
-    assert isinstance(found, Entry)
+    assert isinstance(found, ParsedEntry)
     assert found.document == ReportDocument(Status.DOWN, "", ReasonCode.REPORTED)
 
 
