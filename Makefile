@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test deploy-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -19,6 +19,7 @@ help:
 	@echo "make wording     write the snapshots of user-visible texts again (tests/wording)"
 	@echo "make man         write the manual pages svcnode(1) and svcnode.toml(5) into dist/man"
 	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
+	@echo "make deploy-test  build the package and the image, and install, run, upgrade and remove them in a bare Debian"
 	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
 	@echo "make kills       kill what writes history and what stores control requests, and count what is lost: must be 0"
 	@echo "make memory      run 60 nodes with too little memory and count hangs and false answers: must be 0"
@@ -61,7 +62,7 @@ RULE_TESTS := tests/unit/core tests/unit/api $(wildcard tests/unit/test_*.py)
 test: setup
 	$(BIN)/python -m pytest -q -n 2 --cov --cov-report= $(RULE_TESTS)
 	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/api/spec.py' --fail-under=100
-	$(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m "not serial" $(RULE_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m "not serial and not deploy" $(RULE_TESTS:%=--ignore=%)
 	$(BIN)/python -m pytest -q -m serial --ignore=tests/unit
 
 quick: setup
@@ -122,6 +123,9 @@ man: setup
 
 wheel-test: setup
 	$(BIN)/python scripts/wheel_test.py
+
+deploy-test: setup
+	$(BIN)/python -m pytest -q -m deploy tests/deploy
 
 # Run after a change of the dependencies in pyproject.toml. These files name no host.
 lock: $(UV)

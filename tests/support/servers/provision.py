@@ -103,6 +103,15 @@ def _cache_lock(name: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def cache_folder(name: str) -> Iterator[Path]:
+    """A folder for what is built once. One test process at a time has it."""
+    with _cache_lock(name):
+        folder = _CACHE / name
+        folder.mkdir(exist_ok=True)
+        yield folder
+
+
 def tool(name: str) -> str:
     return shutil.which(name) or skip_or_fail(f"{name} is not installed: the test needs Node.js and npm")
 
