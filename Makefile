@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test deploy-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man deb wheel-test deploy-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -18,6 +18,7 @@ help:
 	@echo "make format      fix the format and what the linter can fix"
 	@echo "make wording     write the snapshots of user-visible texts again (tests/wording)"
 	@echo "make man         write the manual pages svcnode(1) and svcnode.toml(5) into dist/man"
+	@echo "make deb         build dist/svcnode_VERSION_ARCH.deb with Debian's tools"
 	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
 	@echo "make deploy-test  build the package and the image, and install, run, upgrade and remove them in a bare Debian"
 	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
@@ -120,6 +121,9 @@ bench: setup
 
 man: setup
 	$(BIN)/python scripts/man_pages.py dist/man
+
+deb: setup
+	@scripts/build_deb.sh
 
 wheel-test: setup
 	$(BIN)/python scripts/wheel_test.py
