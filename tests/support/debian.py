@@ -63,7 +63,7 @@ class Machine:
     def command(self, *command: str, user: str = "root", environ: Mapping[str, str] | None = None) -> list[str]:
         """What runs the command. It becomes the process that is started, so that signals reach it."""
         enter = f'mount -t proc proc {self.root}/proc && exec "$@"'
-        chroot = ["chroot", f"--userspec={user}:{user}", str(self.root), "/usr/bin/env", "--ignore-environment"]
+        chroot = ["chroot", f"--userspec={user}:", str(self.root), "/usr/bin/env", "--ignore-environment"]
         variables = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", **(environ or {})}
         assignments = [f"{name}={value}" for name, value in variables.items()]
         return ["unshare", "--mount", "sh", "-c", enter, "sh", *chroot, *assignments, *command]
@@ -84,5 +84,5 @@ class Machine:
 
     def files(self) -> set[str]:
         """All files and folders, by their absolute names in it."""
-        found = (Path(folder) / name for folder, *names in os.walk(self.root) for name in sum(names, []))
-        return {f"/{path.relative_to(self.root)}" for path in found}
+        walked = ((folder.removeprefix(str(self.root)), *names) for folder, *names in os.walk(self.root))
+        return {f"{folder}/{name}" for folder, folders, files in walked for name in (*folders, *files)}
