@@ -26,6 +26,13 @@ def run(*command: str | Path, cwd: Path = ROOT, environ: Mapping[str, str] | Non
     return done.stdout
 
 
+def make(target: str) -> None:
+    """Its output is printed: it says what is missing."""
+    done = subprocess.run(["make", "--no-print-directory", target], cwd=ROOT, env=clean_environ(), check=False)
+    if done.returncode:
+        sys.exit(f"failed with exit code {done.returncode}: make {target}")
+
+
 def find_uv() -> Path:
     ours = ROOT / ".uv" / "bin" / "uv"
     found = ours if ours.exists() else shutil.which("uv")
