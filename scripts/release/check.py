@@ -80,7 +80,7 @@ def install(folder: Path, extra: str = "") -> Path:
     location = run(environment / "bin" / "python", "-c", "import svcnode; print(svcnode.__file__)", cwd=folder)
     if not location.startswith(str(environment)):
         fail(f"svcnode is imported from {location.strip()}, not from the wheel")
-    print(f"wheel{extra}: installed into an empty environment")
+    print(f"wheel{extra}: installed by the commands of docs/install.md")
     return environment / "bin"
 
 
@@ -99,7 +99,9 @@ def serving(installed: Path, folder: Path) -> Iterator[str]:
     program, *arguments = shlex.split(recipe[1]) if recipe else fail("the Makefile has no recipe of make run")
     address = free_address()
     environ = environ_in(folder) | {"SVCNODE_SERVER_LISTEN": address}
-    with subprocess.Popen([installed / program, *arguments], cwd=folder, env=environ, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [installed / program, *arguments], cwd=folder, env=environ, stderr=subprocess.PIPE
+    ) as process:
         try:
             wait_for_health(installed, folder, address)
             yield address
