@@ -1,4 +1,4 @@
-"""`make release`: builds all files of a release from its tag into dist/vVERSION, and proves that they can be built again.
+"""`make release`: builds all files of a release from its tag into dist/vVERSION, and shows that the builds repeat.
 
 The sdist, the wheel and svcnode.pyz are built twice, the second time in another folder, from a clone of the tag: the
 bytes must be the same. The folder gets its name when it is complete.

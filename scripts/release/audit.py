@@ -19,8 +19,10 @@ NOT_AUDITED = 3
 
 
 def main() -> int:
-    command = [tools() / "pip-audit", "--disable-pip", "--require-hashes", "--format", "json", "--requirement", PINS]
-    done = subprocess.run(command, env=clean_environ(), capture_output=True, text=True, check=False)
+    program, options = tools() / "pip-audit", ("--disable-pip", "--require-hashes", "--format", "json")
+    done = subprocess.run(
+        [program, *options, "--requirement", PINS], env=clean_environ(), capture_output=True, text=True, check=False
+    )
     code, lines = judge(done.stdout, pinned(PINS.read_text(encoding="utf-8")))
     print("\n".join(lines))
     return code

@@ -3,7 +3,7 @@
 python -m scripts.release.pyz FILE
 
 It holds two zip files for a Python: any.zip with the files that all versions share, and one with its compiled modules.
-The same sources and pins give the same bytes: the packages are pinned by hash, and what the installer writes is left out.
+The same sources and pins give the same bytes: packages are pinned by hash, and what the installer writes is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import platform
 import sys
 import tempfile
 import tomllib
-from functools import reduce
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
@@ -76,7 +75,7 @@ def is_packaged(path: Path) -> bool:
 
 def write(file: Path, trees: dict[str, Tree]) -> None:
     """`trees` is by the name of the binary interface of a Python."""
-    shared = dict(reduce(lambda left, right: left & right, (tree.items() for tree in trees.values())))
+    shared = dict(set.intersection(*(set(tree.items()) for tree in trees.values())))
     parts = {"any.zip": zipped(shared)}
     digests = {}
     for abi, tree in trees.items():

@@ -1,7 +1,7 @@
 """Unpacks svcnode and its packages from svcnode.pyz, once for each version of the file, and runs svcnode.
 
-Compiled modules cannot be imported from a zip file. Their folder holds code that will run, so only this user may write to
-it, and it gets its name when it is complete: processes that start at the same time do not disturb each other.
+Compiled modules cannot be imported from a zip file. Their folder holds code that will run, so only this user may write
+to it. It gets its name when it is complete: processes that start at the same time do not disturb each other.
 """
 
 from __future__ import annotations
