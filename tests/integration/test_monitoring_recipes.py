@@ -110,7 +110,7 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitoredNod
 
 def blackbox_job(agent: Agent, blackbox: BlackboxExporter) -> str:
     """The job in the page, without the key above it."""
-    (job,) = re.findall(r"^```yaml\nscrape_configs:\n(  - job_name: .*?)^```$", RECIPES.read_text(), re.DOTALL | re.M)
+    (job,) = re.findall(r"(?ms)^```yaml\nscrape_configs:\n(  - job_name: .*?)^```$", RECIPES.read_text())
     changes = {
         "validator-7.example.com:8420": f"127.0.0.1:{agent.port}",
         "localhost:9115": f"127.0.0.1:{blackbox.port}",
@@ -159,7 +159,9 @@ def test_prometheus_asks_for_the_health_through_blackbox_exporter(monitored: Mon
 
 def test_alertmanager_receives_the_alerts_of_the_rules_and_their_end(monitored: MonitoredNode) -> None:
     critical, unhealthy = ("SvcnodeCriticalServiceDown", "ledger"), ("SvcnodeNodeUnhealthy", "")
-    wait_until(lambda: monitored.prometheus.value('svcnode_service_status{service_id="ledger", status="Up"}') == 1, "Up")
+    wait_until(
+        lambda: monitored.prometheus.value('svcnode_service_status{service_id="ledger", status="Up"}') == 1, "Up"
+    )
     monitored.ledger.unlink()
     alerts = wait_for_alerts(monitored, critical, unhealthy)
     assert alerts[critical]["status"]["state"] == "active"

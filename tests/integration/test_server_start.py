@@ -158,7 +158,9 @@ def test_a_node_whose_checks_do_not_run_is_not_healthy_and_says_so(server: Serve
     assert state["reason"].rpartition("; ")[2] in server.log_file.read_text()
 
 
-@pytest.mark.parametrize("name", ["daphne-asgi", "uvicorn-without-lifespan", "granian-without-lifespan", "hypercorn-trio"])
+@pytest.mark.parametrize(
+    "name", ["daphne-asgi", "uvicorn-without-lifespan", "granian-without-lifespan", "hypercorn-trio"]
+)
 def test_checks_that_a_request_started_end_with_the_server_without_an_error(server: ServedNode, name: str) -> None:
     wait_until(lambda: server.health() == 200, "checked")
     log = server.stop()
