@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from contextlib import contextmanager
+from itertools import cycle
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -69,11 +70,13 @@ class Proxy(RealServer):
         has_ended = threading.Event()
 
         def send_requests() -> None:
-            while not has_ended.is_set():
+            for method in cycle(("GET", "POST")):
                 try:
-                    codes.add(http_request(self.port, "/")[0])
+                    codes.add(http_request(self.port, "/", method=method, body="")[0])
                 except OSError:
                     codes.add(0)
+                if has_ended.is_set():
+                    return
 
         client = threading.Thread(target=send_requests)
         client.start()
