@@ -1,7 +1,7 @@
 """Builds the wheel and runs tests against it, on this interpreter and on 3.13 if installed, in parallel.
 
-The tests run from a copy outside the source tree, so that nothing but the installed package can be imported. The unit tests
-run only on the other interpreter: `make test` runs them on this one.
+The tests run from a copy outside the source tree, so that nothing but the installed package can be imported. The
+unit tests run only on the other interpreter: `make test` runs them on this one.
 """
 
 from __future__ import annotations
