@@ -129,7 +129,7 @@ def test_systemd_accepts_the_units_of_the_package(content: Path, tmp_path: Path)
         assert "/opt/" not in text
         (tmp_path / name).write_text(text.replace("=/usr/bin/svcnode ", f"={COMMAND} "))
     assert f"ExecStart={COMMAND} " in (tmp_path / "svcnode.service").read_text()
-    command = [analyze, "verify", "--man=no", *tmp_path.iterdir()]
+    command = [analyze, "verify", "--man=no", *map(str, tmp_path.iterdir())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert [line for line in done.stderr.splitlines() if "svcnode" in line] == []
 
