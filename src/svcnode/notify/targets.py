@@ -26,6 +26,7 @@ from svcnode.net.os_errors import code_for_os_error, connection_error_text
 from svcnode.net.threads import DaemonCall
 from svcnode.probes.interpolate import interpolate, interpolate_url
 from svcnode.probes.options import parse_options
+from svcnode.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -190,7 +191,7 @@ def _apprise() -> Apprise:
     try:
         from apprise import Apprise, AppriseAsset
     except ModuleNotFoundError as exc:
-        raise ProbeError('Apprise is not installed: pip install "svcnode[notify]"') from exc
+        raise ProbeError(f"Apprise is not installed: {install_command('notify')}") from exc
     return Apprise(asset=AppriseAsset(app_id="svcnode", app_desc="svcnode", async_mode=False))
 
 
