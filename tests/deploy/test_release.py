@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import tarfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import pytest
 
@@ -17,9 +15,6 @@ from svcnode.version import __version__
 from tests.support.containers import IMAGE, ImageStore
 from tests.support.debian import Machine, bare_debian
 from tests.support.servers.base import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
@@ -35,12 +30,9 @@ NAMES = {
 }
 
 
-class Made:
-    """The folder of the release, and what `make release` printed."""
-
-    def __init__(self, folder: Path, output: str) -> None:
-        self.folder = folder
-        self.output = output
+class Made(NamedTuple):
+    folder: Path
+    output: str  # of `make release`
 
 
 def git(clone: Path, *arguments: str) -> None:
@@ -52,17 +44,18 @@ def tagged_clone(folder: Path) -> Path:
     clone = folder / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-tags", str(ROOT), str(clone)], check=True)
     changelog = clone / "CHANGELOG.md"
-    changelog.write_text(re.sub("^## .*$", f"## {__version__} - 2026-11-16", changelog.read_text(), count=1, flags=re.M))
-    git(clone, "commit", "--quiet", "--all", "--message", "Release")
+    newest = re.compile("^## .*$", re.MULTILINE)
+    changelog.write_text(newest.sub(f"## {__version__} - 2026-11-16", changelog.read_text(), count=1))
+    git(clone, "commit", "--quiet", "--all", "--allow-empty", "--message", "Release")
     git(clone, "tag", "--annotate", f"v{__version__}", "--message", "Release")
     return clone
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("release")
     clone = tagged_clone(folder)
-    store = ImageStore(folder / "images")
+    store = ImageStore(tmp_path_factory.mktemp("images"))
     try:
         variables = [f"{name}={value}" for name, value in store.make_variables().items()]
         done = subprocess.run(
@@ -71,7 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     finally:
         store.close()
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    yield Made(clone / "dist" / f"v{__version__}", done.stdout)
+    return Made(clone / "dist" / f"v{__version__}", done.stdout)
 
 
 def test_a_release_has_all_files_and_their_checksums(made: Made) -> None:
@@ -168,7 +161,5 @@ def test_the_default_node_of_a_user_is_healthy(machine: Machine, home: str) -> N
 
 
 def test_an_empty_environment_is_enough(machine: Machine) -> None:
-    started = time.monotonic()
     code, output = finished(machine.command("python3", "-I", "-S", "/opt/svcnode.pyz", "version", "--json"))
-    assert (code, json.loads(output)["svcnode"]) == (0, __version__), time.monotonic() - started
-    assert os.stat(machine.path("/opt/svcnode.pyz")).st_size < 80 * 2**20
+    assert (code, json.loads(output)["svcnode"]) == (0, __version__)
