@@ -29,6 +29,7 @@ SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
     ("SVCNODE_HISTORY_MAX_AGE", "90d", ("history", "max_age"), "90d"),
     ("SVCNODE_HISTORY_MAX_SIZE", "1GiB", ("history", "max_size"), "1GiB"),
     ("SVCNODE_NOTIFY_WEBHOOK", "https://a.example.com/a,b", ("notify", "webhook"), "https://a.example.com/a,b"),
+    ("SVCNODE_NOTIFY_ALERTMANAGER", "http://a.example.com", ("notify", "alertmanager"), "http://a.example.com"),
     ("SVCNODE_NOTIFY_APPRISE", "ntfy://a.example.com/b", ("notify", "apprise"), "ntfy://a.example.com/b"),
     ("SVCNODE_NOTIFY_SERVICES", "all", ("notify", "services"), "all"),
     ("SVCNODE_NOTIFY_GROUP_WAIT", "1s", ("notify", "group_wait"), "1s"),
