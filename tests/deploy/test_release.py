@@ -113,13 +113,13 @@ def machine(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     machine.path("/etc/svcnode.toml").write_text(
         '[[services]]\nid = "ledger"\nprobe = "postgresql://monitor@127.0.0.1:1/ledger"\n'
     )
-    machine.run("useradd", "--create-home", "operator")
+    machine.run("useradd", "--create-home", "alice")
     return machine
 
 
-def pyz(machine: Machine, *arguments: str, home: str = "/home/operator") -> list[str]:
+def pyz(machine: Machine, *arguments: str, home: str = "/home/alice") -> list[str]:
     command = ("python3", "-I", "/opt/svcnode.pyz", *arguments)
-    return machine.command(*command, user="operator", environ={"HOME": home})
+    return machine.command(*command, user="alice", environ={"HOME": home})
 
 
 def finished(command: list[str]) -> tuple[int, str]:
@@ -135,7 +135,7 @@ def test_processes_that_start_at_once_for_the_first_time_all_run(machine: Machin
     ]
     outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert [output.split()[:2] for output in outputs] == [["svcnode", __version__]] * 3
-    assert len(list(machine.path("/home/operator/.cache/svcnode-pyz").iterdir())) == 1
+    assert len(list(machine.path("/home/alice/.cache/svcnode-pyz").iterdir())) == 1
 
 
 def test_a_user_checks_a_configuration_and_services(machine: Machine) -> None:
@@ -147,7 +147,7 @@ def test_a_user_checks_a_configuration_and_services(machine: Machine) -> None:
     assert finished(pyz(machine, "probe", "disk:/"))[0] == 0
 
 
-@pytest.mark.parametrize("home", ["/home/operator", "/nonexistent"])
+@pytest.mark.parametrize("home", ["/home/alice", "/nonexistent"])
 def test_the_default_node_of_a_user_is_healthy(machine: Machine, home: str) -> None:
     """Also without a home, as a user of a system."""
     command = pyz(machine, "serve", "--listen", "127.0.0.1:18420", home=home)
