@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test deploy-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test image deploy-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -19,6 +19,7 @@ help:
 	@echo "make wording     write the snapshots of user-visible texts again (tests/wording)"
 	@echo "make man         write the manual pages svcnode(1) and svcnode.toml(5) into dist/man"
 	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
+	@echo "make image       build the image of a node with buildah: deploy/container/Containerfile"
 	@echo "make deploy-test  build the package and the image, and install, run, upgrade and remove them in a bare Debian"
 	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
 	@echo "make kills       kill what writes history and what stores control requests, and count what is lost: must be 0"
@@ -124,6 +125,15 @@ man: setup
 wheel-test: setup
 	$(BIN)/python scripts/wheel_test.py
 
+# BASE is the base image. BUILD_FLAGS are for buildah, such as --build-arg PIP_INDEX_URL=…
+IMAGE ?= svcnode
+BUILDAH ?= buildah
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/svcnode/version.py)
+image:
+	$(BUILDAH) build --format docker $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) \
+	    --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) $(BUILD_FLAGS) \
+	    --tag $(IMAGE):$(VERSION) --tag $(IMAGE):latest --file deploy/container/Containerfile .
+
 deploy-test: setup
 	$(BIN)/python -m pytest -q -m deploy tests/deploy
 
@@ -133,6 +143,8 @@ lock: $(UV)
 	    pyproject.toml --extra all --group dev -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade \
 	    --constraint requirements/dev.txt pyproject.toml --extra all -o requirements/runtime.txt
+	printf 'hatchling\nsetuptools\n' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    --upgrade --constraint requirements/dev.txt - -o requirements/build.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 	    pyproject.toml --group bench -o requirements/bench.txt
 	echo eigensdk==0.0.3 | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

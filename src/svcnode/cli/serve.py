@@ -8,6 +8,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from svcnode.cli._args import add_config_option, add_override_options, heartbeat_warnings, settings_reader
+from svcnode.cli._process_1 import leave_process_1
 
 if TYPE_CHECKING:
     import argparse
@@ -24,13 +25,14 @@ def configure(parser: CommandParser) -> None:
     )
     parser.epilog = (
         "Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "
-        "SVCNODE_SERVER_LISTEN. Options override the environment; the environment overrides the file."
+        'SVCNODE_SERVER_LISTEN, and services as SVCNODE_SERVICES="ID=URL ID=URL". Options override the environment; the environment overrides the file.'
     )
     add_config_option(parser)
     add_override_options(parser)
 
 
 def run_command(arguments: argparse.Namespace) -> int:
+    leave_process_1()
     # Until the agent installs its handlers, a SIGHUP would end the process; there is nothing to reload yet.
     is_under_nohup = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
 
