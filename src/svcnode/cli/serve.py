@@ -25,7 +25,8 @@ def configure(parser: CommandParser) -> None:
     )
     parser.epilog = (
         "Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "
-        'SVCNODE_SERVER_LISTEN, and services as SVCNODE_SERVICES="ID=URL ID=URL". Options override the environment; the environment overrides the file.'
+        'SVCNODE_SERVER_LISTEN, and services as SVCNODE_SERVICES="ID=URL ID=URL". '
+        "Options override the environment; the environment overrides the file."
     )
     add_config_option(parser)
     add_override_options(parser)
