@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test image deploy-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test pyz release release-check audit image deploy-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -19,6 +19,10 @@ help:
 	@echo "make wording     write the snapshots of user-visible texts again (tests/wording)"
 	@echo "make man         write the manual pages svcnode(1) and svcnode.toml(5) into dist/man"
 	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
+	@echo "make pyz         build dist/svcnode.pyz: svcnode with all drivers in one file that needs nothing but Python"
+	@echo "make release     build everything of the tagged version into dist/vVERSION: sdist, wheel, pyz, deb, image, SBOM, checksums"
+	@echo "make release-check  install the wheel alone, run the commands of README with it, and build the wheel from the sdist"
+	@echo "make audit       find known vulnerabilities of the pinned packages, with pip-audit"
 	@echo "make image       build the image of a node with buildah: deploy/container/Containerfile"
 	@echo "make deploy-test  build the package and the image, and install, run, upgrade and remove them in a bare Debian"
 	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
@@ -125,6 +129,18 @@ man: setup
 wheel-test: setup
 	$(BIN)/python scripts/wheel_test.py
 
+pyz: setup
+	$(BIN)/python -m scripts.release.pyz dist/svcnode.pyz
+
+release: setup
+	@$(BIN)/python -m scripts.release
+
+release-check: setup
+	@$(BIN)/python -m scripts.release.check
+
+audit: setup
+	@$(BIN)/python -m scripts.release.audit
+
 # BASE is the base image. BUILD_FLAGS are for buildah, such as --build-arg PIP_INDEX_URL=…
 IMAGE ?= svcnode
 BUILDAH ?= buildah
@@ -158,6 +174,8 @@ lock: $(UV)
 	    --no-annotate --upgrade - -o requirements/compose.txt
 	echo kubernetes-validate | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --upgrade - -o requirements/kubernetes.txt
+	printf 'cyclonedx-bom\npip-audit\ntwine\n' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-annotate --upgrade - -o requirements/release.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --upgrade - -o requirements/uv.txt
 
 clean:

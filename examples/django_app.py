@@ -1,6 +1,6 @@
 # A Django project in one file that serves its node, under WSGI and under ASGI.
 #
-#     pip install svcnode django gunicorn uvicorn
+#     pip install . django gunicorn uvicorn
 #     gunicorn --chdir examples --preload --workers 2 django_app:wsgi_application
 #     uvicorn --app-dir examples django_app:asgi_application
 #     curl -i localhost:8000/svc/node/health

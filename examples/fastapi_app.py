@@ -1,6 +1,6 @@
 # A FastAPI application that serves its node.
 #
-#     pip install svcnode fastapi uvicorn
+#     pip install . fastapi uvicorn
 #     python -m http.server 9000 &                        # plays the indexer
 #     uvicorn --app-dir examples fastapi_app:app
 #     curl -i localhost:8000/svc/node/health              # 206: no block received yet

@@ -1,6 +1,6 @@
 # A Flask application that serves its node, under a server that forks.
 #
-#     pip install svcnode flask gunicorn
+#     pip install . flask gunicorn
 #     gunicorn --chdir examples --preload --workers 2 flask_app:app
 #     curl -i localhost:8000/svc/node/health
 

@@ -1,6 +1,6 @@
 # Gunicorn settings for flask_app.py: each worker probes from its start, not from its first request on.
 #
-#     pip install svcnode flask gunicorn
+#     pip install . flask gunicorn
 #     cd examples
 #     gunicorn --config flask_gunicorn.py flask_app:app
 #     curl -i localhost:8000/svc/node/health

@@ -1,6 +1,6 @@
 # The node as the main ASGI application, under two prefixes.
 #
-#     pip install svcnode uvicorn
+#     pip install . uvicorn
 #     python -m http.server 9000 &                        # plays the indexer
 #     uvicorn --app-dir examples plain_asgi:app
 #     curl -i localhost:8000/svc/node/health

@@ -1,6 +1,6 @@
 # A Starlette application with the node mounted under a path, and its own lifespan.
 #
-#     pip install svcnode starlette uvicorn
+#     pip install . starlette uvicorn
 #     python -m http.server 9000 &                        # plays the indexer
 #     uvicorn --app-dir examples starlette_app:app
 #     curl -i localhost:8000/node-api/svc/node/health

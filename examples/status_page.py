@@ -1,6 +1,6 @@
 # A FastAPI application with the operator page of its node at /status.
 #
-#     pip install svcnode fastapi uvicorn
+#     pip install . fastapi uvicorn
 #     python -m http.server 9000 &                        # plays the indexer
 #     uvicorn --app-dir examples status_page:app
 #     xdg-open http://localhost:8000/status/              # from this machine; from others, set OPERATOR_TOKEN

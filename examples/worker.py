@@ -1,6 +1,6 @@
 # A program without a web framework or an event loop: it writes blocks into a ledger and serves its node.
 #
-#     pip install svcnode
+#     pip install .
 #     python examples/worker.py
 #     curl -i localhost:8000/svc/node/health              # 206 while it catches up, then 200
 

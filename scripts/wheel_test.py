@@ -1,6 +1,7 @@
-"""Builds the wheel and runs the tests against it, on this interpreter and on 3.13 if installed, in parallel.
+"""Builds the wheel and runs tests against it, on this interpreter and on 3.13 if installed, in parallel.
 
-The tests run from a copy outside the source tree, so that nothing but the installed package can be imported.
+The tests run from a copy outside the source tree, so that nothing but the installed package can be imported. The
+unit tests run only on the other interpreter: `make test` runs them on this one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("tests/unit", "tests/behaviour", "tests/integration/test_worked_example.py")
+TESTS = ("tests/behaviour", "tests/integration/test_worked_example.py")
+UNIT_TESTS = ("tests/unit", "--hypothesis-profile=quick", "-n", "2", "--dist", "loadfile")
 REQUIRED_FILES = ("svcnode/py.typed", "svcnode/api/openapi.json")
 PRINT_LOCATION = "import svcnode; print(svcnode.__file__)"
 
@@ -81,7 +83,8 @@ def test(wheel: Path, python: str, folder: Path) -> None:
     ).stdout.strip()
     if "site-packages" not in location:
         sys.exit(f"svcnode is imported from {location}, not from the wheel")
-    run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, cwd=elsewhere, label=version)
+    tests = TESTS if python == sys.executable else (*TESTS, *UNIT_TESTS)
+    run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=elsewhere, label=version)
 
 
 def find_uv() -> str:

@@ -156,9 +156,8 @@ def test_the_node_of_the_compose_file_has_no_privileges_and_keeps_its_state() ->
     assert f"state:{environ()['STATE_DIRECTORY']}" in NODE["volumes"]
     assert f"./config:{Path(environ()['SVCNODE_CONFIG']).parent}:ro" in NODE["volumes"]
     assert NODE["image"] == "svcnode:latest", "the name that make image gives"
-    assert all(
-        port.startswith("127.0.0.1:") for service in COMPOSE["services"].values() for port in service.get("ports", ())
-    )
+    ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", ())]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
 def test_the_configuration_of_the_compose_file_is_valid(tmp_path: Path) -> None:

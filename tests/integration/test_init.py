@@ -223,7 +223,7 @@ def test_without_the_driver_the_report_and_the_file_name_the_package(
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('No module named redis', name='redis')")
     with RedisServer(tmp_path / "server") as server:
         ended = init(folder, {"redis": [server.port]}, unused_port, PYTHONPATH=str(hidden.parent))
-        fix = 'pip install "svcnode[redis]"'
+        fix = 'pip install "redis'
         assert fix in ended.stdout
         assert fix in (folder / "svcnode.toml").read_text()
         is_served(folder, {"redis": "Up"})

@@ -34,6 +34,7 @@ from tests.support.backends import (
 )
 from tests.support.certificates import make_certificate
 from tests.support.processes import DEADLINE_S, Agent
+from tests.support.servers.alertmanager import AlertmanagerServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -562,6 +563,57 @@ def test_a_node_without_targets_loads_no_notification_code(tmp_path: Path) -> No
     assert modules == {"svcnode.notify"}
     (tmp_path / "svcnode.toml").write_text('[notify]\nwebhook = "http://127.0.0.1:1/"\n')
     assert not modules_after(SERVE, tmp_path) & {"apprise", "requests", "httpx2"}
+
+
+# ---- Alertmanager
+
+LEDGER_DOWN, UNHEALTHY = ("SvcnodeCriticalServiceDown", "db"), ("SvcnodeNodeUnhealthy", "")
+
+
+@pytest.fixture
+def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AlertmanagerServer]:
+    with AlertmanagerServer(tmp_path_factory.mktemp("alertmanager")) as server:
+        yield server
+
+
+def test_alertmanager_receives_the_alerts_of_a_node_and_their_end(
+    service: Service, alertmanager: AlertmanagerServer, tmp_path: Path
+) -> None:
+    with node(tmp_path, config(service, f'alertmanager = "{alertmanager.url}"')) as agent:
+        service.stop()
+        agent.wait_until(lambda: alertmanager.alerts().keys() == {LEDGER_DOWN, UNHEALTHY})
+        alert = alertmanager.alerts()[LEDGER_DOWN]
+        labels = {"severity": "critical", "instance": "validator-7", "service_id": "db", "impact": "critical"}
+        assert labels.items() <= alert["labels"].items()
+        assert "connection refused" in alert["annotations"]["description"]
+        agent.wait_until(lambda: alertmanager.alerts()[UNHEALTHY]["status"]["inhibitedBy"] == [alert["fingerprint"]])
+        service.start()
+        agent.wait_until(lambda: alertmanager.alerts() == {})
+
+
+def test_alertmanager_receives_the_end_of_an_alert_from_before_a_restart(
+    service: Service, alertmanager: AlertmanagerServer, tmp_path: Path
+) -> None:
+    text = config(service, f'alertmanager = "{alertmanager.url}"')
+    with node(tmp_path, text) as agent:
+        service.stop()
+        agent.wait_until(lambda: saved_incidents(tmp_path) == [(None, True), ("db", True)])
+    assert alertmanager.alerts().keys() == {LEDGER_DOWN, UNHEALTHY}
+    alertmanager.restart()  # it has forgotten the alerts
+    with Agent(tmp_path, *FLAGS, config=text) as agent:
+        agent.wait_until(lambda: alertmanager.alerts().keys() == {LEDGER_DOWN, UNHEALTHY})
+        agent.process.kill()
+        agent.wait_for_exit()
+    service.start()
+    with node(tmp_path, text) as agent:
+        agent.wait_until(lambda: alertmanager.alerts() == {})
+
+
+def test_a_test_message_is_an_alert_of_its_own_for_alertmanager(
+    alertmanager: AlertmanagerServer, tmp_path: Path
+) -> None:
+    assert notify_test(tmp_path, f'[notify]\nalertmanager = ["{alertmanager.url}"]').returncode == 0
+    assert alertmanager.alerts().keys() == {("SvcnodeTest", "")}
 
 
 # ---- svcnode notify-test

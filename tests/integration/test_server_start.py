@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "embed.md").read_text()
 PINS = ROOT / "requirements" / "frameworks.txt"
 SOURCE = Path(inspect.getfile(Node)).parents[1]
 MODULE = "tests.support.served_node"
@@ -30,10 +33,24 @@ class Case(NamedTuple):
     command: Sequence[str]  # in the environment of PINS; uWSGI is Debian's, whose threads are off by default
     thread: str | None  # in which the checks run; None: they do not
     environ: Mapping[str, str] = MappingProxyType({})
+    app_file: str = ""  # the content of app.py in its folder
+
+
+def _documented() -> dict[str, Case]:
+    """The command lines of the documentation."""
+    rows = re.findall(r"^\| \w+ \| (ASGI|WSGI) \| `(.*)` \|$", DOCS, re.MULTILINE)
+    return {f"{line.split()[0]}-{app.lower()}": _documented_case(app.lower(), line) for app, line in rows}
+
+
+def _documented_case(app: str, line: str) -> Case:
+    assert line.count("8000") == 1
+    command = shlex.split(line.replace("8000", "{port}"))
+    thread = MAIN if app == "asgi" else SCHEDULER
+    return Case(command, thread, app_file=f"from {MODULE} import {app}_app as app\n")
 
 
 def _uwsgi(*options: str) -> Sequence[str]:
-    return ("uwsgi-core", "--plugin", "python3", "--http-socket", BIND, "--module", f"{MODULE}:wsgi_app", *options)
+    return ("uwsgi", "--plugin", "python3", "--http-socket", BIND, "--module", f"{MODULE}:wsgi_app", *options)
 
 
 def _gunicorn(*options: str) -> Sequence[str]:
@@ -41,27 +58,17 @@ def _gunicorn(*options: str) -> Sequence[str]:
 
 
 CASES = {
-    "uvicorn": Case(("uvicorn", "--port", "{port}", f"{MODULE}:asgi_app"), MAIN),
+    **_documented(),
     "uvicorn-without-lifespan": Case(("uvicorn", "--lifespan", "off", "--port", "{port}", f"{MODULE}:asgi_app"), MAIN),
-    "daphne": Case(("daphne", "-p", "{port}", f"{MODULE}:asgi_app"), MAIN),
-    "hypercorn": Case(("hypercorn", "-b", BIND, f"{MODULE}:asgi_app"), MAIN),
     "hypercorn-trio": Case(("hypercorn", "-k", "trio", "-b", BIND, f"{MODULE}:asgi_app"), SCHEDULER),
-    "granian": Case(("granian", "--interface", "asgi", "--port", "{port}", f"{MODULE}:asgi_app"), MAIN),
     "granian-without-lifespan": Case(
         ("granian", "--interface", "asginl", "--port", "{port}", f"{MODULE}:asgi_app"), MAIN
     ),
     "granian-wsgi": Case(("granian", "--interface", "wsgi", "--port", "{port}", f"{MODULE}:wsgi_app"), SCHEDULER),
     "litestar-mount": Case(("uvicorn", "--factory", "--port", "{port}", f"{MODULE}:litestar_app"), MAIN),
     "quart-mount": Case(("hypercorn", "-b", BIND, f"{MODULE}:quart_app()"), MAIN),
-    "gunicorn-uvicorn-worker": Case(
-        ("gunicorn", "-k", "uvicorn_worker.UvicornWorker", "--bind", BIND, "--no-control-socket", f"{MODULE}:asgi_app"),
-        MAIN,
-    ),
-    "gunicorn-sync": Case(_gunicorn(), SCHEDULER),
     "gunicorn-gthread": Case(_gunicorn("--worker-class", "gthread", "--threads", "4"), SCHEDULER),
     "gunicorn-started-before-the-fork": Case(_gunicorn("--preload"), SCHEDULER, {"START_AT_IMPORT": "1"}),
-    "waitress": Case(("waitress-serve", "--listen", BIND, f"{MODULE}:wsgi_app"), SCHEDULER),
-    "uwsgi": Case(_uwsgi("--enable-threads"), SCHEDULER),
     "uwsgi-started-before-the-fork": Case(_uwsgi("--enable-threads", "--master"), SCHEDULER, {"START_AT_IMPORT": "1"}),
     "uwsgi-lazy-apps": Case(_uwsgi("--enable-threads", "--master", "--lazy-apps"), SCHEDULER),
     "uwsgi-without-threads": Case(_uwsgi("--master"), None),
@@ -83,9 +90,13 @@ class ServedNode(RealServer):
 
     def command(self) -> Sequence[str]:
         name, *options = (part.format(port=self.port) for part in self._case.command)
-        if name == "uwsgi-core":
+        if name == "uwsgi":
             return [program(name, "uwsgi-plugin-python3"), *options]
         return [str(python_environment(PINS) / "bin" / name), *options]
+
+    def start(self) -> None:
+        (self.folder / "app.py").write_text(self._case.app_file)
+        super().start()
 
     def environ(self) -> dict[str, str]:
         return {"PYTHONPATH": f"{SOURCE}:{ROOT}", "PYTHONUNBUFFERED": "1", **self._case.environ}
@@ -126,6 +137,12 @@ def server(servers: dict[str, ServedNode], name: str) -> ServedNode:
     return servers[name]
 
 
+def test_the_documentation_has_a_command_line_for_every_server() -> None:
+    servers = {case.command[0] for case in CASES.values()}
+    assert {case.command[0] for case in _documented().values()} == servers
+    assert len(servers) == 7
+
+
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.thread])
 def test_checks_run_under_every_server(server: ServedNode, name: str) -> None:
     wait_until(lambda: server.health() == 200, "checked")
@@ -141,7 +158,9 @@ def test_a_node_whose_checks_do_not_run_is_not_healthy_and_says_so(server: Serve
     assert state["reason"].rpartition("; ")[2] in server.log_file.read_text()
 
 
-@pytest.mark.parametrize("name", ["daphne", "uvicorn-without-lifespan", "granian-without-lifespan", "hypercorn-trio"])
+@pytest.mark.parametrize(
+    "name", ["daphne-asgi", "uvicorn-without-lifespan", "granian-without-lifespan", "hypercorn-trio"]
+)
 def test_checks_that_a_request_started_end_with_the_server_without_an_error(server: ServedNode, name: str) -> None:
     wait_until(lambda: server.health() == 200, "checked")
     log = server.stop()

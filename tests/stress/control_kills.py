@@ -164,7 +164,7 @@ class Worker:
         """Whether the request in flight was made, and what is wrong."""
         without, made = self._differences(self.before, seen), self._differences(self.after, seen)
         is_made = bool(without) and not made
-        errors = without if without and made else []
+        errors = [f"{each}; with the request in flight: {made}" for each in without] if without and made else []
         if is_made:
             self.before = self.after
         now_s = time.monotonic()
@@ -231,11 +231,16 @@ def _beat_differences(  # noqa: PLR0911  one per rule
 
 
 def read(path: Path) -> Seen:
+    """Reads until no heartbeat expires between the list and the statuses: one that expired is Down in both."""
     with connect_unix(path) as client:
-        asked_s = time.monotonic()
-        services = client.request("/v1/services").json["services"]
-        answered_s = time.monotonic()
-        found = {one["id"]: client.request(f"/v1/services/{quote(one['id'], safe='')}/status") for one in services}
+        while True:
+            asked_s = time.monotonic()
+            services = client.request("/v1/services").json["services"]
+            found = {one["id"]: client.request(f"/v1/services/{quote(one['id'], safe='')}/status") for one in services}
+            again = client.request("/v1/services").json["services"]
+            answered_s = time.monotonic()
+            if again == services:
+                break
         beats = {service_id: response.json for service_id, response in found.items() if response.code == 200}
         issues = {issue["name"]: issue["reason"] for issue in client.request("/v1/issues").json["issues"]}
     return Seen(services, beats, issues, asked_s, answered_s)

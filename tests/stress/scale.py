@@ -321,7 +321,7 @@ def step_costs() -> Iterator[Cost]:
     document = service_document(ids[0], {**OPTIONS, "checked_by": ["host-0"]}, 0)
     definitions = [_kv(KeyKind.SERVICES, (service_id, "replica:host-0"), document) for service_id in ids]
     yield Cost("read a definition", _best_s(_read, definitions))
-    state = StateDocument(Status.UP, "", "ok", 0.5, 0.5, WRITTEN)
+    state = StateDocument(Status.UP, "", "ok", 0.5, 0.5, document.source, WRITTEN)
     states = [_kv(KeyKind.STATES, ("host-0", service_id), state) for service_id in ids]
     yield Cost("read a state", _best_s(_read, states))
     yield Cost("compose a record of evidence, per state", _best_s(_compose, ids))

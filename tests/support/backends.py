@@ -230,9 +230,14 @@ class HttpBackend(Backend):
     """Sends the given response to every request, then closes the connection."""
 
     def __init__(
-        self, response: bytes | Callable[[ReceivedRequest], bytes], *, tls: ssl.SSLContext | None = None, host: str = ""
+        self,
+        response: bytes | Callable[[ReceivedRequest], bytes],
+        *,
+        tls: ssl.SSLContext | None = None,
+        host: str = "",
+        port: int = 0,
     ) -> None:
-        super().__init__(self._respond, tls=tls, host=host)
+        super().__init__(self._respond, tls=tls, host=host, port=port)
         self._response = response
         self.requests: list[ReceivedRequest] = []
 

@@ -34,6 +34,7 @@ class RegistryKeys:
         self.revision = 0
         self.events: list[Event] = []
         self._kvs: dict[str, KeyValue] = {}
+        self._sources: dict[str, str] = {}  # of the last definition, by service id
 
     def range(self) -> list[KeyValue]:
         return sorted(self._kvs.values())
@@ -79,14 +80,20 @@ class RegistryKeys:
     def define(self, service_id: str, owner: str = "client", position: int = 0, **options: Any) -> Event:
         if not options.keys() & {"probe", "ttl", "status"}:
             options["probe"] = "tcp://a:1"
-        return self.put(KeyKind.SERVICES, (service_id, owner), service_document(service_id, options, position))
+        document = service_document(service_id, options, position)
+        self._sources[service_id] = document.source
+        return self.put(KeyKind.SERVICES, (service_id, owner), document)
 
     def written(self, elapsed_s: float = 0.0) -> Written:
         """Composed now: at the newest revision, or later."""
         return Written(self.revision, elapsed_s)
 
-    def publish(self, replica: str, service_id: str, status: Status = Status.UP, age_s: float = 0.0) -> Event:
-        document = StateDocument(status, f"by {replica}", "other", age_s, age_s, self.written())
+    def publish(
+        self, replica: str, service_id: str, status: Status = Status.UP, age_s: float = 0.0, source: str | None = None
+    ) -> Event:
+        """By the last definition, or another source of evidence."""
+        source = self._sources.get(service_id, "") if source is None else source
+        document = StateDocument(status, f"by {replica}", "other", age_s, age_s, source, self.written())
         return self.put(KeyKind.STATES, (replica, service_id), document)
 
     def renew(self, replica: str, age_s: float = 0.0) -> Event:

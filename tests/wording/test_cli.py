@@ -311,7 +311,7 @@ def selected_probes() -> list[SelectedProbe]:
     without_driver = SelectedProbe(
         found=redis,
         probe="tcp://127.0.0.1:6379",
-        unavailable_reason='kind "redis" needs its driver: pip install "svcnode[redis]"',
+        unavailable_reason='kind "redis" needs its driver: pip install "redis<9,>=8"',
         preferred_probe="redis://:${REDIS_PASSWORD}@127.0.0.1:6379",
     )
     return [

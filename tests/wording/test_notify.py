@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -32,6 +32,7 @@ HOOK = "https://hooks.example.com/a"
 
 class Target:
     name = "https://hooks.example.com"
+    resend_interval_s: ClassVar[float | None] = None
 
     def __init__(self, error: DeliveryError | None = None, *, is_hanging: bool = False) -> None:
         self.error = error

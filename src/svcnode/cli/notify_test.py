@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from svcnode.cli._args import add_config_option
@@ -13,6 +14,7 @@ from svcnode.cli.output import show
 from svcnode.config import find_file, load_notify
 from svcnode.core.errors import ConfigError, InvalidValueError
 from svcnode.core.text import sanitize
+from svcnode.notify.alertmanager import build_test_alert
 from svcnode.notify.dispatcher import try_deliver
 from svcnode.notify.message import Message, build_test_message
 
@@ -43,7 +45,9 @@ def run_command(arguments: argparse.Namespace) -> int:
 def send_test_messages(identity: Identity, notify: NotifySettings | None, target_number: int | None) -> int:
     """Sends one message to each target; returns the exit code."""
     targets = _selected_targets(notify, target_number)
-    message = build_test_message(identity, os.urandom(8).hex(), time.time())
+    now_s = time.time()
+    message = build_test_message(identity, os.urandom(8).hex(), now_s)
+    message = replace(message, alerts=(build_test_alert(identity, now_s),))
     results = asyncio.run(_send_all(list(targets.values()), message))
     width = max(len(target.name) for target in targets.values())
     for (number, target), (error, duration_s) in zip(targets.items(), results, strict=True):
@@ -55,7 +59,8 @@ def send_test_messages(identity: Identity, notify: NotifySettings | None, target
 def _selected_targets(notify: NotifySettings | None, target_number: int | None) -> dict[int, NotificationTarget]:
     numbered = dict(enumerate(() if notify is None else notify.targets, start=1))
     if not numbered:
-        raise ConfigError('no notification targets: set webhook = "https://…" or apprise = ["…"] in [notify]')
+        targets = 'webhook = "https://…", alertmanager = "http://…" or apprise = ["…"]'
+        raise ConfigError(f"no notification targets: set {targets} in [notify]")
     if target_number is None:
         return numbered
     if target_number not in numbered:

@@ -121,8 +121,8 @@ def _replace(data: dict[str, Any], path: KeyPath, *, is_first: bool) -> bool:
             server = data["server"]
             for key in ("tls", "listen", "operator_listen"):  # addresses may use TLS
                 server.pop(key, None)
-        case ("notify", "webhook" | "apprise" as key, int(index)) if is_first:
-            scheme = "https" if key == "webhook" else "json"
+        case ("notify", "webhook" | "alertmanager" | "apprise" as key, int(index)) if is_first:
+            scheme = "json" if key == "apprise" else "https"
             data["notify"][key][index] = f"{scheme}://host-{index}.invalid/"
         case (str(table), str(key), *_) if isinstance(data.get(table), dict) and key in data[table] and is_first:
             _replace_key(data[table], (table, key))

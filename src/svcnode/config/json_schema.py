@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
 
 from svcnode.config.reference import MAINTENANCE_ROWS, SERVICE_ROWS, TABLE_ROWS, KeyRow, plain_text
-from svcnode.config.schema import DURATION_KEYS, OTHER_DURATION_KEYS, THRESHOLD_KEYS, WINDOW_KEYS, FileTable
+from svcnode.config.schema import (
+    DURATION_KEYS,
+    NOTIFY_TARGET_KEYS,
+    OTHER_DURATION_KEYS,
+    THRESHOLD_KEYS,
+    WINDOW_KEYS,
+    FileTable,
+)
 from svcnode.core.model import MAX_ID_CHARS, MAX_THRESHOLD, TOKEN_PATTERN
 from svcnode.core.option_types import DURATION_SCHEMA, SIZE_SCHEMA, find_option_type
 from svcnode.probes import KINDS
@@ -100,7 +107,7 @@ _SERVICE_RULES = {
 def build_schema() -> Schema:
     table_of_the_file = _table_schema(FileTable, _descriptions(TABLE_ROWS))
     table_of_the_file["properties"]["services"]["items"] |= _SERVICE_RULES
-    table_of_the_file["properties"]["notify"]["anyOf"] = [{"required": ["webhook"]}, {"required": ["apprise"]}]
+    table_of_the_file["properties"]["notify"]["anyOf"] = [{"required": [key]} for key in NOTIFY_TARGET_KEYS]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "svcnode.toml",

@@ -79,6 +79,7 @@ TABLE_ROWS = (
         "Allow registered probes to run programs, read files and use secrets of the node",
     ),
     KeyRow(("notify.webhook",), "", "[Webhook](alerts.md): a URL, a table with a `url` and options, or a list of both"),
+    KeyRow(("notify.alertmanager",), "", "[Alertmanager](alerts.md#alertmanager): as `webhook`"),
     KeyRow(("notify.apprise",), "", "Apprise URL, or a list"),
     KeyRow(("notify.services",), "`critical`", "Services with their own messages: `critical`, `all`, `none`"),
     KeyRow(("notify.group_wait",), "`5s`", "Changes within this time are one message"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
@@ -74,8 +74,13 @@ class ControlTable(TypedDict, total=False):
     allow_exec: bool
 
 
+NotifyTargetKey = Literal["webhook", "alertmanager", "apprise"]
+NOTIFY_TARGET_KEYS: tuple[NotifyTargetKey, ...] = get_args(NotifyTargetKey)
+
+
 class NotifyTable(TypedDict, total=False):
     webhook: str | dict[str, Any] | list[str | dict[str, Any]]
+    alertmanager: str | dict[str, Any] | list[str | dict[str, Any]]
     apprise: str | dict[str, Any] | list[str | dict[str, Any]]
     services: Literal["critical", "all", "none"]
     group_wait: str

@@ -8,10 +8,17 @@ import socket
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from svcnode.api.spec import parse_prefixes
-from svcnode.config.schema import DURATION_KEYS, IMPACT_KEYS, THRESHOLD_KEYS, WINDOW_KEYS, ServiceTable
+from svcnode.config.schema import (
+    DURATION_KEYS,
+    IMPACT_KEYS,
+    NOTIFY_TARGET_KEYS,
+    THRESHOLD_KEYS,
+    WINDOW_KEYS,
+    ServiceTable,
+)
 from svcnode.config.validate import validate_keys, validate_value
 from svcnode.core.address import Address, parse_address
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
         MaintenanceTable,
         NodeTable,
         NotifyTable,
+        NotifyTargetKey,
         TlsTable,
     )
     from svcnode.config.sources import Source
@@ -412,8 +420,9 @@ def notify_settings(notify: NotifyTable, source: Source) -> NotifySettings:
     from svcnode.notify.alert import AlertPolicy
     from svcnode.notify.notifier import NotifySettings
 
-    if "webhook" not in notify and "apprise" not in notify:
-        raise source.error(("notify",), 'no notification targets; set webhook = "https://…" or apprise = ["…"]')
+    if not notify.keys() & NOTIFY_TARGET_KEYS:
+        hint = 'set webhook = "https://…", alertmanager = "http://…" or apprise = ["…"]'
+        raise source.error(("notify",), f"no notification targets; {hint}")
     group_wait, resolve_delay = (
         notify.get("group_wait", DEFAULT_GROUP_WAIT),
         notify.get("resolve_delay", DEFAULT_RESOLVE_DELAY),
@@ -436,21 +445,26 @@ def notify_settings(notify: NotifyTable, source: Source) -> NotifySettings:
 
 
 def _targets(notify: NotifyTable, source: Source) -> Iterator[NotificationTarget]:
+    from svcnode.notify.alertmanager import alertmanager_from
     from svcnode.notify.targets import apprise_from, webhook_from
 
+    build: dict[str, Callable[[object, Mapping[str, str]], NotificationTarget]] = {
+        "webhook": webhook_from,
+        "alertmanager": alertmanager_from,
+        "apprise": apprise_from,
+    }
     seen: set[NotificationTarget] = set()
-    for path, entry in (*_notify_entries(notify, "webhook"), *_notify_entries(notify, "apprise")):
-        with source.error_context("notify", *path):
-            target: NotificationTarget = (
-                webhook_from(entry, source.environ) if path[0] == "webhook" else apprise_from(entry, source.environ)
-            )
-            if target in seen:
-                raise InvalidValueError("duplicate target")
-        seen.add(target)
-        yield target
+    for key in NOTIFY_TARGET_KEYS:
+        for path, entry in _notify_entries(notify, key):
+            with source.error_context("notify", *path):
+                target = build[key](entry, source.environ)
+                if target in seen:
+                    raise InvalidValueError("duplicate target")
+            seen.add(target)
+            yield target
 
 
-def _notify_entries(notify: NotifyTable, key: Literal["webhook", "apprise"]) -> Iterator[tuple[KeyPath, object]]:
+def _notify_entries(notify: NotifyTable, key: NotifyTargetKey) -> Iterator[tuple[KeyPath, object]]:
     """The value, or the elements of a list, each with its path."""
     value = notify.get(key, [])
     if isinstance(value, list):

@@ -23,6 +23,7 @@ from svcnode.net.http_response import PROTOCOLS, BodyProtocol, HttpProtocolError
 from svcnode.net.proxy import FROM_ENVIRONMENT, Proxy
 from svcnode.net.tls import TlsOptions, connect_tls
 from svcnode.net.trace import step
+from svcnode.version import install_command
 
 if TYPE_CHECKING:
     import asyncio
@@ -252,7 +253,7 @@ def _load_http2() -> ModuleType:
     try:
         from svcnode.net import http2
     except ModuleNotFoundError as exc:
-        raise OptionError("http2", 'needs a library: pip install "svcnode[http2]"') from exc
+        raise OptionError("http2", f"needs a library: {install_command('http2')}") from exc
     return http2
 
 

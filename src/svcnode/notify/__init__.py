@@ -1,12 +1,13 @@
 """Notifications: one message for each change of the node's health or of a critical service.
 
-alert.py       the alert of the node or of one service: a state machine
-engine.py      the alerts of a node, grouped into notifications
-message.py     a notification as text for people and as fields for programs
-targets.py     webhooks and Apprise URLs
-dispatcher.py  a bounded queue with retries for each target
-incidents.py   problems that were notified and are not resolved, saved across restarts
-notifier.py    follows a node and connects the other modules
+alert.py         the alert of the node or of one service: a state machine
+engine.py        the alerts of a node, grouped into notifications
+message.py       a notification as text for people and as fields for programs
+targets.py       webhooks and Apprise URLs
+alertmanager.py  Alertmanager, which receives all alerts instead of changes
+dispatcher.py    a bounded queue with retries for each target
+incidents.py     problems that were notified and are not resolved, saved across restarts
+notifier.py      follows a node and connects the other modules
 
 alert, engine and message do no I/O; the caller passes the time in. Every node loads this module, also without
 notifications; so it imports nothing else.

@@ -363,6 +363,7 @@ class Alert:
             since_s=self._since_s if self._problem is None else self._problem.since_s,
             is_confirmed=self._notified.repeat_as is None and not self.is_settling,
             is_recurrence=self._notified.repeat_as is ChangeType.RECURRED,
+            reason=self.observed.reason,
         )
 
     def restore(self, incident: Incident) -> None:

@@ -65,6 +65,7 @@ class DeliveryQueue:
         self._on_delivery = on_delivery
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_QueuedMessage] = deque()
+        self._delivered: Message | None = None  # the last one
         self.lost = 0  # since the last delivered message
         self._failures = 0  # in a row
         self._undelivered = 0  # at the end
@@ -91,6 +92,11 @@ class DeliveryQueue:
             self._drop(1 if self._is_sending else 0, f"queue full ({MAX_QUEUED} messages)")
         self._wake.set()
 
+    def enqueue_alerts(self, message: Message, incidents: Incidents) -> None:
+        """A target that receives all alerts again and again gets those of now, too."""
+        if message.alerts and self.target.resend_interval_s is not None:
+            self.enqueue(message, incidents)
+
     def set_target(self, target: NotificationTarget) -> None:
         """The configuration changed the URL or the options of the target: retry the queued messages at once."""
         self.target = target
@@ -113,9 +119,26 @@ class DeliveryQueue:
         while self._queue or not self._is_closing:
             if self._queue:
                 await self._send_oldest()
-            else:
-                self._wake.clear()
-                await self._wake.wait()
+            elif not await self._wait_for_message():
+                await self._resend()
+
+    async def _wait_for_message(self) -> bool:
+        """False: it is time to deliver the last message again."""
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(self.target.resend_interval_s):
+                return await self._wake.wait()
+        except TimeoutError:
+            return False
+
+    async def _resend(self) -> None:
+        if self._delivered is None or not self._delivered.alerts:
+            return
+        error = await try_deliver(self.target, self._delivered)
+        if error is None:
+            self._end_failures()
+        else:
+            self._record_failure(error)
 
     async def _send_oldest(self) -> None:
         lost, self._is_sending = self.lost, True
@@ -124,7 +147,7 @@ class DeliveryQueue:
         self._is_sending = False
         queued = self._queue[0]
         if error is None:
-            self.delivered_incidents = queued.incidents
+            self.delivered_incidents, self._delivered = queued.incidents, queued.message
             self._remove(0)
             self._record_delivery(lost)
             return
@@ -139,11 +162,14 @@ class DeliveryQueue:
     def _record_delivery(self, lost: int) -> None:
         self._status.sent += 1
         self.lost -= lost
+        self._end_failures()
+        self._on_delivery()
+
+    def _end_failures(self) -> None:
         if self._failures:
             text = "notifications to %s are delivered again after %d failed attempts"
             log.info(text, self.target.name, self._failures, extra=_extra("notification_recovered", self.target))
         self._failures = 0
-        self._on_delivery()
 
     def _record_failure(self, error: DeliveryError) -> None:
         self._status.failed += 1
@@ -184,6 +210,7 @@ class Dispatcher:
         self._status = status
         self._on_delivery = on_delivery
         self._queues: list[DeliveryQueue] = []
+        self._last_message: Message | None = None
         self._last_incidents: Incidents = {}  # with the last dispatched message, or restored since
 
     @property
@@ -194,13 +221,17 @@ class Dispatcher:
             lost=[queue.lost_messages for queue in self._queues],
         )
 
-    def restore(self, incidents: Incidents, lost: Iterable[LostMessages]) -> None:
-        """`incidents` are all open incidents now; `lost` comes from the previous process."""
+    def restore(self, incidents: Incidents, lost: Iterable[LostMessages], message: Message) -> None:
+        """`incidents` are all open incidents now; `lost` comes from the previous process.
+
+        `message` has the alerts of the incidents, for targets to which the last message is delivered again.
+        """
         # It is not saved which target received which message, so each target gets the end of each incident.
         before = {key: incident for key, incident in incidents.items() if key not in self._last_incidents}
         for queue in self._queues:
             queue.restore_incidents(before)
-        self._last_incidents = incidents
+            queue.enqueue_alerts(message, incidents)
+        self._last_message, self._last_incidents = message, incidents
         remaining = list(self._queues)
         for name, messages in lost:  # targets with the same name are matched in their order
             if same_name := [queue for queue in remaining if queue.target.name == name]:
@@ -208,7 +239,7 @@ class Dispatcher:
                 same_name[0].lost += messages
 
     def dispatch(self, message: Message, incidents: Incidents) -> None:
-        self._last_incidents = incidents
+        self._last_message, self._last_incidents = message, incidents
         for queue in self._queues:
             queue.enqueue(message, incidents)
 
@@ -225,7 +256,7 @@ class Dispatcher:
         unused = list(old.values())
         self._queues = [unchanged.get(target) or self._queue_for(target, unused) for target in targets]
         if not targets:
-            self._last_incidents = {}  # nothing has to be resolved any more
+            self._last_message, self._last_incidents = None, {}  # nothing has to be resolved any more
         _abandon(unused, "target removed: %s; undelivered notifications: %d")
         return True
 
@@ -235,7 +266,10 @@ class Dispatcher:
                 unused.remove(queue)
                 queue.set_target(target)
                 return queue
-        return DeliveryQueue(target, self._status, self._on_delivery, self._last_incidents)
+        new = DeliveryQueue(target, self._status, self._on_delivery, self._last_incidents)
+        if self._last_message is not None:
+            new.enqueue_alerts(self._last_message, self._last_incidents)
+        return new
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         for queue in self._queues:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +33,7 @@ class Incident:
     since_s: float  # when it was last healthy
     is_confirmed: bool  # every target has received it
     is_recurrence: bool = False  # it was healthy after the last notification that a target received
+    reason: str = field(default="", compare=False)  # not saved
 
 
 Incidents = Mapping[str | None, Incident]  # by service id; None is the node

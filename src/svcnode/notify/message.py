@@ -43,6 +43,7 @@ class Message:
     lines: tuple[str, ...]
     notify_type: NotifyType
     fields: dict[str, Any] = field(default_factory=dict)
+    alerts: tuple[dict[str, Any], ...] = ()  # all open incidents, for Alertmanager
 
     def body(self, lost: int = 0) -> str:
         return "\n".join([*self.lines, *_lost_lines(lost)])
@@ -62,7 +63,7 @@ def build_message(
     notification: Notification, identity: Identity, message_id: str, to_wall: Callable[[float], float]
 ) -> Message:
     """`to_wall` converts a time of the node's monotonic clock to wall-clock time."""
-    name = _shown(identity.node_name)
+    name = shown(identity.node_name)
     is_single_service = notification.node is None and len(notification.services) == 1
     service_lines = [_service_line(change, to_wall) for change in notification.services]
     title = f"{name}: {service_lines[0]}" if is_single_service else _title(name, notification)
@@ -87,7 +88,7 @@ def build_message(
 def build_test_message(identity: Identity, message_id: str, at_s: float) -> Message:
     """The message of `svcnode notify-test`, with the same fields as a real one."""
     return Message(
-        title=f"{_shown(identity.node_name)}: test message",
+        title=f"{shown(identity.node_name)}: test message",
         lines=("Sent by svcnode notify-test. No status has changed.",),
         notify_type="info",
         fields={
@@ -114,7 +115,7 @@ def _title(name: str, notification: Notification) -> str:
 
 
 def _lines(notification: Notification, service_lines: Sequence[str]) -> Iterator[str]:
-    yield from (f"issue: {_shown(issue)}" for issue in notification.issues)
+    yield from (f"issue: {shown(issue)}" for issue in notification.issues)
     yield from service_lines
     if notification.truncated_services:
         yield f"{notification.truncated_services} more services changed"
@@ -154,7 +155,7 @@ def _change_text(  # noqa: PLR0911  one for each type
 ) -> str:
     now_text, duration = health_text(now), format_short_duration(change.duration_s)
     has_reason = change.reason and (now is not Health.HEALTHY or change.change_type is ChangeType.TRANSIENT)
-    reason = f": {_shown(change.reason)}" if has_reason else ""
+    reason = f": {shown(change.reason)}" if has_reason else ""
     match change.change_type:
         case ChangeType.WORSE | ChangeType.BETTER:
             return f"{label} is {now_text}{was}{reason}"
@@ -188,12 +189,12 @@ def _first_failure_text(change: AlertChange, to_wall: Callable[[float], float]) 
 
 
 def _service_label(service: Service) -> str:
-    name = f" ({_shown(service.name)})" if service.name not in ("", service.id) else ""
-    return _shown(service.id) + name
+    name = f" ({shown(service.name)})" if service.name not in ("", service.id) else ""
+    return shown(service.id) + name
 
 
 def _service_list(services: Sequence[Service]) -> str:
-    names = [_shown(service.id) for service in services[:MAX_NAMES]]
+    names = [shown(service.id) for service in services[:MAX_NAMES]]
     if len(services) > MAX_NAMES:
         names.append(f"{len(services) - MAX_NAMES} more")
     return ", ".join(names)
@@ -208,7 +209,7 @@ def _status_text(health: Health) -> str:
     return _STATUS_BY_HEALTH[health].value
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """One line without secrets, of limited length."""
     return truncate(sanitize(text), MAX_REASON_CHARS)
 
@@ -232,7 +233,7 @@ def _node_fields(
         "change": change and change.change_type.value,
         "duration_s": change and _duration_field(change),
         "duration_is_upper_bound": change is not None and change.duration_is_upper_bound,
-        "issues": [_shown(issue) for issue in issues],
+        "issues": [shown(issue) for issue in issues],
     }
 
 
@@ -240,12 +241,12 @@ def _service_fields(change: AlertChange, to_wall: Callable[[float], float]) -> d
     assert change.service is not None, "the node has its own fields"
     return {
         "id": change.service.id,
-        "name": _shown(change.service.name),
+        "name": shown(change.service.name),
         "impact": change.service.impact.value,
         "change": change.change_type.value,
         "status": None if change.change_type is ChangeType.REMOVED else _status_text(change.health),
         "status_before": None if change.before is None else _status_text(change.before),
-        "reason": _shown(change.reason),
+        "reason": shown(change.reason),
         "code": change.code,
         "since": iso_time(to_wall(change.since_s)),
         "first_failure": None if change.first_failure_at_s is None else iso_time(to_wall(change.first_failure_at_s)),

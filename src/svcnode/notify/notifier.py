@@ -6,14 +6,15 @@ import asyncio
 import logging
 import math
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind
+from svcnode.notify.alertmanager import to_alerts
 from svcnode.notify.dispatcher import Dispatcher
 from svcnode.notify.engine import AlertEngine
 from svcnode.notify.incidents import from_json, to_json
-from svcnode.notify.message import build_message
+from svcnode.notify.message import Message, build_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from svcnode.node import Node
     from svcnode.notify import NotifyStatus
     from svcnode.notify.alert import AlertPolicy
+    from svcnode.notify.incidents import Incidents
     from svcnode.notify.targets import NotificationTarget
 
 log = logging.getLogger("svcnode.notify")
@@ -158,8 +160,12 @@ class Notifier:
         if notification is not None:
             message_id = os.urandom(8).hex()
             message = build_message(notification, self._node.identity, message_id, self._node.wall_time_s)
-            self._dispatcher.dispatch(message, self._engine.incidents())
+            incidents = self._engine.incidents()
+            self._dispatcher.dispatch(replace(message, alerts=self._alerts(incidents)), incidents)
             self._save_state()
+
+    def _alerts(self, incidents: Incidents) -> tuple[dict[str, Any], ...]:
+        return to_alerts(incidents.values(), self._node.identity, self._node.wall_time_s)
 
     # ---- across a restart
 
@@ -174,7 +180,9 @@ class Notifier:
         saved = from_json(text, lambda at_s: now_s - max(0.0, wall_s - at_s))
         self._engine.restore(saved.incidents, now_s)
         self._set_timer()
-        self._dispatcher.restore(self._engine.incidents(), saved.lost)
+        incidents = self._engine.incidents()
+        message = Message(title="", lines=(), notify_type="info", alerts=self._alerts(incidents))
+        self._dispatcher.restore(incidents, saved.lost, message)
         self._save_state()
 
     def _clear_state(self) -> None:

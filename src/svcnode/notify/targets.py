@@ -1,4 +1,4 @@
-"""Notification targets: webhooks and Apprise URLs, built from the configuration.
+"""Notification targets: webhooks and Apprise URLs, built from the configuration. Alertmanager: alertmanager.py.
 
 A target is shown by its name, which contains no secret: the path and the query of a webhook often contain its key, and
 any part of an Apprise URL may be one.
@@ -13,7 +13,7 @@ import threading
 import warnings
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
@@ -26,6 +26,7 @@ from svcnode.net.os_errors import code_for_os_error, connection_error_text
 from svcnode.net.threads import DaemonCall
 from svcnode.probes.interpolate import interpolate, interpolate_url
 from svcnode.probes.options import parse_options
+from svcnode.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,44 +49,36 @@ class DeliveryError(NamedTuple):
 
 
 class NotificationTarget(Protocol):
+    resend_interval_s: ClassVar[float | None]  # the last message is delivered again after this time; None: never
+
     @property
     def name(self) -> str: ...
 
-    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
+    async def deliver(self, message: Message, lost: int, /) -> DeliveryError | None:
         """One attempt. The caller sets the deadline."""
 
 
-# ---- webhooks
+# ---- HTTP
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Webhook:
-    """Posts JSON. Any 2xx response is success; redirects are not followed."""
-
-    options: Http1Client
-
-    @property
-    def name(self) -> str:
-        return f"{self.options.url.scheme}://{self.options.url.host_port}"
-
-    def __repr__(self) -> str:
-        return f"<Webhook {self.name}>"
-
-    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
-        body = json.dumps(message.document(lost), ensure_ascii=False).encode()
-        request = self.options.build_request(
-            self.options.url.target, method="POST", body=body, content_type="application/json"
-        )
-        try:
-            response = await self.options.send(request)
-        except OSError as exc:
-            return DeliveryError(connection_error_text(exc), code_for_os_error(exc))
-        if 200 <= response.status < 300:
-            return None
-        return DeliveryError(f"HTTP status {response.status}", self.options.code_for_status(response.status))
+def url_name(url: Url) -> str:
+    return f"{url.scheme}://{url.host_port}"
 
 
-def webhook_from(entry: object, environ: Mapping[str, str]) -> Webhook:
+async def post_json(client: Http1Client, path: str, document: object) -> DeliveryError | None:
+    """Any 2xx response is success; redirects are not followed."""
+    body = json.dumps(document, ensure_ascii=False).encode()
+    request = client.build_request(path, method="POST", body=body, content_type="application/json")
+    try:
+        response = await client.send(request)
+    except OSError as exc:
+        return DeliveryError(connection_error_text(exc), code_for_os_error(exc))
+    if 200 <= response.status < 300:
+        return None
+    return DeliveryError(f"HTTP status {response.status}", client.code_for_status(response.status))
+
+
+def http_client_from(entry: object, environ: Mapping[str, str], what: str, hint: str = "") -> Http1Client:
     """From a URL, or from a table with a URL and the HTTP and TLS options of probes."""
     if not isinstance(entry, dict) or entry.keys() == {"file"}:
         entry = {"url": entry}
@@ -94,8 +87,7 @@ def webhook_from(entry: object, environ: Mapping[str, str]) -> Webhook:
         raise InvalidValueError('missing url; write { url = "https://…", headers = { … } }')
     url = Url.parse(_resolved_url(table.pop("url"), environ))
     if url.scheme not in DEFAULT_PORTS:
-        hint = 'for other services set apprise = ["…"]'
-        raise InvalidValueError(f'unsupported scheme "{url.scheme}"; a webhook needs http:// or https://; {hint}')
+        raise InvalidValueError(f'unsupported scheme "{url.scheme}"; {what} needs http:// or https://{hint}')
     _register_secret_parts(f"{url.path}?{url.query}", r"[/?&=]", MIN_KEY_CHARS)
     for name, value in table.items():
         if name in _PROBE_ONLY_OPTIONS:
@@ -104,9 +96,34 @@ def webhook_from(entry: object, environ: Mapping[str, str]) -> Webhook:
             table[name] = interpolate(value, environ)
         except InvalidValueError as exc:
             raise OptionError(name, str(exc)) from exc
-    options = Http1Client(url, **parse_options(Http1Client, table))
-    options.build_request(url.target)  # raises an error if the request cannot be built
-    return Webhook(options)
+    client = Http1Client(url, **parse_options(Http1Client, table))
+    client.build_request(url.target)  # raises an error if the request cannot be built
+    return client
+
+
+# ---- webhooks
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Webhook:
+    """Posts JSON."""
+
+    options: Http1Client
+    resend_interval_s: ClassVar[float | None] = None
+
+    @property
+    def name(self) -> str:
+        return url_name(self.options.url)
+
+    def __repr__(self) -> str:
+        return f"<Webhook {self.name}>"
+
+    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
+        return await post_json(self.options, self.options.url.target, message.document(lost))
+
+
+def webhook_from(entry: object, environ: Mapping[str, str]) -> Webhook:
+    return Webhook(http_client_from(entry, environ, "a webhook", '; for other services set apprise = ["…"]'))
 
 
 def _resolved_url(entry: object, environ: Mapping[str, str]) -> str:
@@ -132,6 +149,7 @@ class AppriseTarget:
     url: str
     _apprise: Apprise = field(compare=False)
     _thread: DaemonCall = field(init=False, compare=False, default_factory=partial(DaemonCall, "apprise"))
+    resend_interval_s: ClassVar[float | None] = None
 
     @property
     def name(self) -> str:
@@ -173,7 +191,7 @@ def _apprise() -> Apprise:
     try:
         from apprise import Apprise, AppriseAsset
     except ModuleNotFoundError as exc:
-        raise ProbeError('Apprise is not installed: pip install "svcnode[notify]"') from exc
+        raise ProbeError(f"Apprise is not installed: {install_command('notify')}") from exc
     return Apprise(asset=AppriseAsset(app_id="svcnode", app_desc="svcnode", async_mode=False))
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.text import suggestion
 from svcnode.probes.base import Probe
+from svcnode.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -163,7 +164,7 @@ def _load_kind(scheme: str) -> ProbeKind:
 
 def _missing_module_text(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:
     if extra and scheme in KINDS:
-        return f'{scheme} probes need a driver: pip install "svcnode[{extra}]"'
+        return f"{scheme} probes need a driver: {install_command(extra)}"
     return f"cannot import {exc.name}, which the scheme {scheme} needs"
 
 

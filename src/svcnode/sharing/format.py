@@ -8,6 +8,7 @@ it may be of a newer version, or of another program. The two directions are inve
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 import zlib
@@ -93,6 +94,7 @@ class ServiceDocument(NamedTuple):
     service: Service  # what the options mean
     observers: int
     checked_by: tuple[str, ...]  # replicas; empty: any
+    source: str  # of `_evidence_source`
 
     @property
     def is_checked(self) -> bool:
@@ -133,6 +135,7 @@ class StateDocument(NamedTuple):
     code: str
     age_s: float  # of the last success if Up, of the last evidence otherwise, when the document was composed
     since_age_s: float
+    source: str  # of the definition by which the service was observed
     written: Written
 
 
@@ -249,9 +252,9 @@ def _fields(document: RegistryDocument) -> dict[str, Any]:
     match document:
         case ServiceDocument(position, options, restricted):
             return {"position": position, "options": dict(options), **({"restricted": True} if restricted else {})}
-        case StateDocument(status, reason, code, age_s, since_age_s, written):
-            ages = {"age_s": age_s, "since_age_s": since_age_s}
-            return {"status": status.value, "reason": _reason(reason), "code": code, **ages, **written._asdict()}
+        case StateDocument(status, reason, code, age_s, since_age_s, source, written):
+            observed = {"age_s": age_s, "since_age_s": since_age_s, "source": source}
+            return {"status": status.value, "reason": _reason(reason), "code": code, **observed, **written._asdict()}
         case EvidenceDocument(count, digest, ages, written):
             text = base64.b64encode(ages).decode()
             return {"count": count, "digest": digest, "ages": text, **written._asdict()}
@@ -293,9 +296,8 @@ def _parse_state(_: RegistryKey, fields: Mapping[str, Any]) -> StateDocument:
     except ValueError:
         raise InvalidValueError("status: must be Up, Initializing or Down") from None
     reason, code = _text(fields, "reason"), known_code(_text(fields, "code"))
-    return StateDocument(
-        status, reason, code, _duration_s(fields, "age_s"), _duration_s(fields, "since_age_s"), _written(fields)
-    )
+    age_s, since_age_s = _duration_s(fields, "age_s"), _duration_s(fields, "since_age_s")
+    return StateDocument(status, reason, code, age_s, since_age_s, _text(fields, "source"), _written(fields))
 
 
 def _parse_evidence(_: RegistryKey, fields: Mapping[str, Any]) -> EvidenceDocument:
@@ -396,7 +398,17 @@ def _service_document(
         service = define(service_id, probe=probe, **others).service
     except TypeError as exc:
         raise InvalidValueError(f"options: {exc}") from exc
-    return ServiceDocument(position, options, restricted, service, observers, checked_by)
+    source = _evidence_source(options, is_checked=service.policy.stale_after_s is not None)
+    return ServiceDocument(position, options, restricted, service, observers, checked_by, source)
+
+
+def _evidence_source(options: Mapping[str, Any], *, is_checked: bool) -> str:
+    """Where the evidence of a service comes from. Evidence from another source says nothing about it."""
+    if not is_checked:
+        return "status" if "status" in options else "reports"
+    if "probe" not in options:
+        return "restricted"
+    return f"{zlib.crc32(json.dumps(options['probe'], sort_keys=True, separators=(',', ':')).encode()):08x}"
 
 
 @lru_cache(maxsize=1)

@@ -163,7 +163,7 @@ class Publisher:
         for service_id in sorted(changed):
             state = self._services.published(service_id)
             if state is not None:
-                yield service_id, _state_document(state, now_s, written)
+                yield service_id, _state_document(state, self._services.source(service_id), now_s, written)
             elif service_id in self._states:
                 yield service_id, None
 
@@ -194,13 +194,14 @@ class Publisher:
         return Write(operation, kind, name, document)
 
 
-def _state_document(state: ServiceState, now_s: float, written: Written) -> StateDocument:
+def _state_document(state: ServiceState, source: str, now_s: float, written: Written) -> StateDocument:
     return StateDocument(
         status=state.status,
         reason=state.reason,
         code=state.code,
         age_s=_rounded_up_s(now_s - evidence_at_s(state)),
         since_age_s=_rounded_up_s(now_s - state.since_s),
+        source=source,
         written=written,
     )
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from svcnode.sharing.rules import Choice, MergedState
     from svcnode.sharing.view import RegistryView, SharedService, ViewChanges
 
+NOT_SHARED = ""  # the source of evidence for a service that only this replica has
 CHUNK = 200  # services that are compared or merged at once, on the event loop
 
 log = logging.getLogger("svcnode.sharing")
@@ -59,20 +60,6 @@ class _OwnService(NamedTuple):
     definition: Definition
     position: int
     document: ServiceDocument | None  # to publish; None: other replicas could not read it
-
-
-class _EvidenceSource(NamedTuple):
-    """Where the evidence of a service comes from. Evidence from another source says nothing about it."""
-
-    kind: str
-    probe: object = None  # as written; None if it is restricted
-
-
-class _SourceChange(NamedTuple):
-    """States that observers wrote before this revision are from the old source. They expire, so this rule ends."""
-
-    revision: float
-    until_s: float
 
 
 class _SyncedFrom(NamedTuple):
@@ -115,8 +102,7 @@ class SharedServices:
         self._positions = count()
         self._observers: dict[str, tuple[str, ...]] = {}
         self._choices: dict[str, Choice] = {}  # of the services that are checked
-        self._sources: dict[str, _EvidenceSource] = {}
-        self._source_changes: dict[str, _SourceChange] = {}
+        self._sources: dict[str, str] = {}
         self._checked: dict[str, _Checked] = {}
         self._reported: dict[str, ServiceState] = {}  # of the services that report to this replica
         self._renewal_due_at_s: dict[str, float] = {}  # of the services that others observe
@@ -241,8 +227,8 @@ class SharedServices:
 
     def _is_checked(self, service_id: str) -> bool:
         """By this replica or another one."""
-        source = self._sources.get(service_id)
-        return service_id in self._checked or (source is not None and source.kind == "checked")
+        applied = self._applied.get(service_id)
+        return service_id in self._checked or (applied is not None and applied.document.is_checked)
 
     def definition(self, service_id: str) -> ServiceDocument | None:
         """The definition that all replicas show; None if the registry has none."""
@@ -294,6 +280,10 @@ class SharedServices:
         if checked is None:
             return self._reported.get(service_id)
         return checked.state if checked.has_vote else None
+
+    def source(self, service_id: str) -> str:
+        """Where the evidence of the state to publish comes from."""
+        return self._sources.get(service_id, NOT_SHARED)
 
     def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
         """A report, of which there is one per heartbeat, or a check, which is recorded already."""
@@ -379,13 +369,13 @@ class SharedServices:
             return shared._replace(owners=owners) if owners else None
         if document != self._view.definition(service_id, self._owner):
             owners = tuple(sorted({*shared.owners, self._owner}))
-            return shared._replace(definition=document, owners=owners, revision=0)
+            return shared._replace(definition=document, owners=owners)
         return shared
 
     def _sync_shared(self, shared: SharedService, own: _OwnService | None) -> None:
         service_id, document = shared.id, shared.definition
         self._observers[service_id] = names = self._choose_observers(shared)
-        self._set_source(service_id, _source(document), shared.revision or math.inf, document.valid_s)
+        self._set_source(service_id, document.source)
         applied = _SyncedFrom(document, own, self._replica in names, names != (self._replica,))
         known = self._applied.get(service_id)
         if not document.is_checked:
@@ -427,19 +417,14 @@ class SharedServices:
         is_observer = not checked_by or self._replica in checked_by
         self._observers[service_id] = (self._replica,) if is_observer else ()
         document = self.document(service_id)
-        source = _EvidenceSource("not shared") if document is None else _source(document)
-        self._set_source(service_id, source, math.inf, 0.0)
+        self._set_source(service_id, NOT_SHARED if document is None else document.source)
         self._applied.pop(service_id, None)
         self._apply(definition if is_observer else definition._replace(probe_config=None))
 
-    def _set_source(self, service_id: str, source: _EvidenceSource, revision: float, valid_s: float) -> None:
-        change = self._source_changes.get(service_id)
+    def _set_source(self, service_id: str, source: str) -> None:
         if self._sources.get(service_id, source) != source:
-            self._source_changes[service_id] = _SourceChange(revision, self._node.now_s() + valid_s)
             self._set_checked(service_id, self._initial_state())
             self._node.mirror({service_id: self._initial_state()})
-        elif change is not None and revision < change.revision == math.inf:  # the own definition has been written
-            self._source_changes[service_id] = change._replace(revision=revision)
         self._sources[service_id] = source
 
     def _reported_service(self, shared: SharedService) -> Service:
@@ -500,7 +485,6 @@ class SharedServices:
         self._choices.pop(service_id, None)
         self._applied.pop(service_id, None)
         self._sources.pop(service_id, None)
-        self._source_changes.pop(service_id, None)
         self._forget_renewal(service_id)
         self._update_checked(service_id, is_checked=False)
         if service_id in self._node:
@@ -544,17 +528,11 @@ class SharedServices:
         names = self._observers[shared.id]
         if shared.definition.is_checked:
             observations = [self._observation(name, shared.id) for name in names]
-            states = [state for state in observations if state is not None and self._is_of_source(shared.id, state)]
+            source = shared.definition.source
+            states = [state for state in observations if state is not None and state.source == source]
         else:
             states = [*self.observed(shared.id)]
         return merged_state(shared, states, len(names), now_s)
-
-    def _is_of_source(self, service_id: str, state: ObservedState) -> bool:
-        """Whether the observer knew the current source of evidence."""
-        change = self._source_changes.get(service_id)
-        if change is None or state.observer == self._replica or state.mod_revision > change.revision:
-            return True
-        return change.revision != math.inf and self._node.now_s() >= change.until_s
 
     def _observation(self, replica: str, service_id: str) -> ObservedState | None:
         is_own = replica == self._replica
@@ -565,9 +543,10 @@ class SharedServices:
         state = self.published(service_id)
         if state is None:
             return None
-        at_s = evidence_at_s(state)
-        now_s = self._node.now_s()
-        return ObservedState(self._replica, state.status, state.reason, state.code, at_s, state.since_s, 0, now_s)
+        at_s, now_s, source = evidence_at_s(state), self._node.now_s(), self.source(service_id)
+        return ObservedState(
+            self._replica, state.status, state.reason, state.code, at_s, state.since_s, 0, now_s, source
+        )
 
     def _set_renewal_due(self, service: Service, state: ServiceState, *, is_decided: bool) -> None:
         valid_s = service.policy.stale_after_s or service.policy.ttl_s
@@ -594,16 +573,6 @@ def evidence_at_s(state: ServiceState) -> float:
 def _shown(state: ServiceState) -> tuple[Status, str]:
     """What is published at once. A reason may change with every check, and a write per check is too much."""
     return state.status, state.code
-
-
-def _source(document: ServiceDocument) -> _EvidenceSource:
-    if document.fixed_status is not None:
-        return _EvidenceSource("fixed")
-    return (
-        _EvidenceSource("checked", document.options.get("probe"))
-        if document.is_checked
-        else _EvidenceSource("reported")
-    )
 
 
 def _probe_config(service_id: str, document: ServiceDocument) -> ProbeConfig | None:

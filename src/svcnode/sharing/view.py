@@ -47,7 +47,6 @@ class SharedService(NamedTuple):
     definition: ServiceDocument  # of the owner that wrote last
     owners: tuple[str, ...]
     rank: tuple[int, int]  # its place in the list: the oldest create_revision, and the position at that owner
-    revision: int = 0  # at which the definition was written
 
     @property
     def owner_replicas(self) -> frozenset[str]:
@@ -65,6 +64,7 @@ class ObservedState(NamedTuple):
     since_s: float | None
     mod_revision: int
     known_at_s: float | None = None  # when the observer still had this state, at the earliest; None: unknown
+    source: str = ""  # of the definition by which the service was observed; empty for a report
 
 
 class SharedIssue(NamedTuple):
@@ -337,9 +337,7 @@ class RegistryView:
             return
         _, shown = max(owners.items(), key=lambda item: (item[1].mod_revision, item[0]))
         rank = min((definition.create_revision, definition.document.position) for definition in owners.values())
-        self._services[service_id] = SharedService(
-            service_id, shown.document, tuple(sorted(owners)), rank, shown.mod_revision
-        )
+        self._services[service_id] = SharedService(service_id, shown.document, tuple(sorted(owners)), rank)
 
     def _observed_state(self, replica: str, document: StateDocument, mod_revision: int) -> ObservedState:
         composed_at_s = self._composed_at_s(document.written, mod_revision)
@@ -355,6 +353,7 @@ class RegistryView:
             since_s,
             mod_revision,
             composed_at_s,
+            document.source,
         )
 
     def _renew(self, replica: str, document: EvidenceDocument, mod_revision: int) -> None:

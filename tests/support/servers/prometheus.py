@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from tests.support.servers.http_request import http_request
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 PACKAGE = "prometheus"
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -35,13 +36,36 @@ def promtool(*arguments: str, text: str = "") -> tuple[int, str]:
     return ended.returncode, ended.stdout
 
 
-class PrometheusServer(RealServer):
-    """Scrapes and evaluates every second, for fast tests."""
+def replaced(config: str, changes: Mapping[str, str]) -> str:
+    """An example with the addresses and times of a test. Each of them must be in the example once."""
+    for shown, ours in changes.items():
+        assert config.count(shown) == 1, shown
+        config = config.replace(shown, ours)
+    return config
 
-    def __init__(self, folder: Path, *, target: str, token: str) -> None:
+
+class PrometheusServer(RealServer):
+    """Scrapes and evaluates every second, for fast tests.
+
+    `jobs`: lines to add to `scrape_configs`. `fires_at_once`: alerts do not wait for the time of their rule.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        target: str,
+        token: str,
+        alertmanager: str = "127.0.0.1:1",
+        jobs: str = "",
+        fires_at_once: bool = False,
+    ) -> None:
         super().__init__(folder)
         self._target = target
         self._token = token
+        self._alertmanager = alertmanager
+        self._jobs = jobs
+        self._fires_at_once = fires_at_once
 
     @property
     def url(self) -> str:
@@ -59,16 +83,18 @@ class PrometheusServer(RealServer):
     def prepare(self) -> None:
         token_file = self.folder / "token"
         token_file.write_text(f"{self._token}\n")
-        (self.folder / RULES.name).write_text(RULES.read_text())
-        config = EXAMPLE.read_text()
-        for shown, ours in {
+        rules = RULES.read_text()
+        if self._fires_at_once:
+            rules = re.sub(r"(?m)^( +for:) \w+$", r"\1 0s", rules)
+        (self.folder / RULES.name).write_text(rules)
+        changes = {
             "validator-7.example.com:8420": self._target,
             "/etc/prometheus/svcnode-token": str(token_file),
             "scrape_interval: 15s": "scrape_interval: 1s",
-        }.items():
-            assert config.count(shown) == 1, shown
-            config = config.replace(shown, ours)
-        (self.folder / "prometheus.yml").write_text(f"global:\n  evaluation_interval: 1s\n\n{config}")
+            "localhost:9093": self._alertmanager,
+        }
+        config = replaced(EXAMPLE.read_text(), changes)
+        (self.folder / "prometheus.yml").write_text(f"global:\n  evaluation_interval: 1s\n\n{config}{self._jobs}")
 
     def is_ready(self) -> bool:
         return http_request(self.port, "/-/ready")[0] == 200

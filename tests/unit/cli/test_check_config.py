@@ -74,8 +74,9 @@ def test_a_file_that_is_not_toml_has_one_error(tmp_path: Path, capsys: pytest.Ca
 
 def test_only_the_first_errors_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = "".join(service(f"s{number}", PROBED, "rise = 0") for number in range(101))
-    assert len(errors_of(config, tmp_path, capsys)) == 101
-    assert "100 errors" in errors_of(config, tmp_path, capsys)[-1]
+    errors = errors_of(config, tmp_path, capsys)
+    assert len(errors) == 101
+    assert "100 errors" in errors[-1]
 
 
 # ---- probes

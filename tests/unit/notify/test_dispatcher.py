@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -37,6 +38,8 @@ HTTP_500 = DeliveryError("HTTP 500", ReasonCode.SERVER_ERROR)
 
 class Receiver:
     """A target that a test controls."""
+
+    resend_interval_s: ClassVar[float | None] = None
 
     def __init__(self, name: str = "receiver") -> None:
         self.name = name
@@ -412,7 +415,7 @@ async def test_a_restored_incident_is_not_resolved_by_a_queued_message() -> None
     receiver.error = REFUSED
     dispatcher.dispatch(message("queue Down"), down_incident("queue"))
     await asyncio.sleep(1)
-    dispatcher.restore({**down_incident("queue"), **down_incident("db")}, [])
+    dispatcher.restore({**down_incident("queue"), **down_incident("db")}, [], message(""))
     assert confirmed(dispatcher) == {"queue": False, "db": True}
     receiver.error = None
     await asyncio.sleep(60)
@@ -433,4 +436,55 @@ async def test_a_removed_target_does_not_keep_an_incident_unconfirmed() -> None:
     await asyncio.sleep(1)
     dispatcher.set_targets([receiver])
     assert confirmed(dispatcher) == {"db": True}
+    await dispatcher.close()
+
+
+# ---- targets that receive all alerts again and again
+
+
+class AlertReceiver(Receiver):
+    resend_interval_s: ClassVar[float | None] = 60.0
+
+
+def with_alerts(title: str) -> Message:
+    return replace(message(title), alerts=({"labels": {}},))
+
+
+@in_virtual_time
+async def test_a_message_with_alerts_is_delivered_again_until_one_without_them() -> None:
+    receiver, other = AlertReceiver(), Receiver("other")
+    dispatcher, stats = dispatcher_to(receiver, other)
+    dispatcher.dispatch(with_alerts("Down"), down_incident("db"))
+    await asyncio.sleep(150.0)
+    dispatcher.dispatch(message("recovered"), {})
+    await asyncio.sleep(150.0)
+    assert receiver.attempts == [(0.0, "Down"), (60.0, "Down"), (120.0, "Down"), (150.0, "recovered")]
+    assert other.received == ["Down", "recovered"]
+    assert stats.sent == 4
+    await dispatcher.close()
+
+
+@in_virtual_time
+async def test_alerts_that_cannot_be_delivered_again_are_tried_at_the_next_interval() -> None:
+    receiver = AlertReceiver()
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatcher.dispatch(with_alerts("Down"), down_incident("db"))
+    await asyncio.sleep(30.0)
+    receiver.error = REFUSED
+    await asyncio.sleep(60.0)
+    receiver.error = None
+    await asyncio.sleep(60.0)
+    assert (receiver.received, stats.failed, stats.queued) == (["Down", "Down"], 1, 0)
+    await dispatcher.close()
+
+
+@in_virtual_time
+async def test_after_a_restart_and_in_a_new_target_the_open_alerts_are_delivered() -> None:
+    receiver, other, new = AlertReceiver(), Receiver("other"), AlertReceiver("new")
+    dispatcher, _ = dispatcher_to(receiver, other)
+    dispatcher.restore(down_incident("db"), [], with_alerts("open"))
+    await asyncio.sleep(1.0)
+    dispatcher.set_targets([receiver, other, new])
+    await asyncio.sleep(1.0)
+    assert (receiver.received, other.received, new.received) == (["open"], [], ["open"])
     await dispatcher.close()

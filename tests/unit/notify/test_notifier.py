@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import pytest
 
@@ -46,6 +46,7 @@ ONGOING = NodeChange("ongoing", 503, 503, 1)
 
 class Receiver:
     name = "receiver"
+    resend_interval_s: ClassVar[float | None] = None
 
     def __init__(self) -> None:
         self.attempts: list[tuple[float, NodeChange]] = []

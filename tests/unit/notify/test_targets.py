@@ -126,9 +126,9 @@ def test_an_invalid_apprise_url_is_rejected_and_not_shown(
     assert capsys.readouterr() == ("", "")
 
 
-def test_without_apprise_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_apprise_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(SvcnodeError, match=r'"svcnode\[notify\]"'):
+    with pytest.raises(SvcnodeError, match='pip install "apprise'):
         apprise_from("json://127.0.0.1", {})
 
 

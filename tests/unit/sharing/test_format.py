@@ -79,7 +79,7 @@ documents = st.one_of(
     st.tuples(st.just(KeyKind.ISSUES), st.builds(IssueDocument, texts)),
     st.tuples(
         st.just(KeyKind.STATES),
-        st.builds(StateDocument, st.sampled_from(Status), texts, codes, durations_s, durations_s, written),
+        st.builds(StateDocument, st.sampled_from(Status), texts, codes, durations_s, durations_s, texts, written),
     ),
     st.tuples(
         st.just(KeyKind.EVIDENCE),
@@ -180,6 +180,7 @@ FIELDS: dict[KeyKind, dict[str, Any]] = {
         "code": "ok",
         "age_s": 1,
         "since_age_s": 1,
+        "source": "status",
         "revision": 1,
         "elapsed_s": 0,
     },
@@ -352,7 +353,7 @@ def test_no_registered_secret_gets_into_a_document() -> None:
         service_document("a", options, 0),
         IssueDocument(SECRET),
         ReplicaDocument("1", f"http://{SECRET}/", ""),
-        StateDocument(Status.DOWN, SECRET, "other", 0, 0, written_),
+        StateDocument(Status.DOWN, SECRET, "other", 0, 0, "", written_),
         ReportDocument(Status.DOWN, SECRET, "other"),
     ):
         assert SECRET.encode() not in encode_document(document)
@@ -389,3 +390,17 @@ def test_the_record_is_as_documented() -> None:
 def test_the_record_of_ten_thousand_states_is_small() -> None:
     states = {f"service-{number}": (Status.UP, 1.0) for number in range(10_000)}
     assert len(encode_document(evidence_document(states, Written(1, 0)))) < 14_000
+
+
+# ---- the source of evidence
+
+
+def source_of(**options: Any) -> str:
+    return service_document("db", options, 0).source
+
+
+def test_a_probe_is_a_source_of_evidence_of_its_own() -> None:
+    probe = {"url": "tcp://a:1", "send": "x"}
+    assert source_of(probe=probe) == source_of(probe=dict(reversed(probe.items())), interval="3s", name="other")
+    assert len({source_of(probe=probe), source_of(probe="tcp://a:1"), source_of(ttl="5s"), source_of(status="Up")}) == 4
+    assert source_of(ttl="5s") == source_of(probe="heartbeat:9s")

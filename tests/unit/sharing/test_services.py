@@ -238,7 +238,12 @@ def test_an_observer_that_has_not_seen_the_new_probe_does_not_count() -> None:
     replica.keys.publish("other", "db", UP)
     replica.receive()
     assert replica.status() is UP
+    [old_source] = [state.source for state in replica.services.observed("db")]
     replica.keys.define("db", **{**CHECKED, "probe": "tcp://new:1"}, checked_by=["other"])
+    replica.keys.renew("other")
+    replica.receive()
+    assert replica.status() is INITIALIZING
+    replica.keys.publish("other", "db", UP, source=old_source)  # with its old probe, after the definition was written
     replica.keys.renew("other")
     replica.receive()
     assert replica.status() is INITIALIZING

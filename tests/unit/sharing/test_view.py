@@ -117,14 +117,14 @@ def test_evidence_is_dated_by_the_revision_at_which_it_was_composed(keys: Regist
 
 def test_a_document_that_was_delayed_is_as_old_as_when_it_was_composed(keys: RegistryKeys) -> None:
     """A suspended writer, or a request that waited in a socket."""
-    document = StateDocument(Status.UP, "", "ok", 0.0, 0.0, Written(5, 2.0))
+    document = StateDocument(Status.UP, "", "ok", 0.0, 0.0, "", Written(5, 2.0))
     keys.revision = 1000
     keys.put(KeyKind.STATES, ("a", "db"), document)
     assert evidence_at_s(view_of(keys)) == 4.0 + 2.0
 
 
 def test_a_document_that_is_composed_at_a_later_revision_than_its_own_is_not_dated(keys: RegistryKeys) -> None:
-    document = StateDocument(Status.UP, "", "ok", 0.0, 0.0, Written(50, 0.0))
+    document = StateDocument(Status.UP, "", "ok", 0.0, 0.0, "", Written(50, 0.0))
     keys.put(KeyKind.STATES, ("a", "db"), document)
     assert evidence_at_s(view_of(keys)) is None
 

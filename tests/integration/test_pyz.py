@@ -1,0 +1,143 @@
+"""svcnode.pyz unpacks its packages safely, and says in one line why it cannot. The real file is in tests/deploy."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("scripts.release", reason="the scripts are not part of the wheel")
+
+from scripts.release import pyz
+from scripts.release.pyz_unpack import ABI
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAIN = Path(pyz.__file__).with_name("pyz_main.py")
+# Stands for svcnode: prints its folder and its arguments.
+FAKE = {
+    "svcnode/__init__.py": b"",
+    "svcnode/cli.py": b"import sys\ndef main():\n    print(__file__, *sys.argv[1:])\n    return 7\n",
+}
+COMPILED = {"svcnode/data.txt": ABI.encode()}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pyz") / "svcnode.pyz"
+    pyz.write(path, {ABI: FAKE | COMPILED, "cpython-399-other": FAKE})
+    return path
+
+
+def start(file: Path, home: Path, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(file), "version"],
+        env={"HOME": str(home), **(environ or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(file: Path, home: Path, environ: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    with start(file, home, environ) as process:
+        out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
+def error_of(file: Path, home: Path, environ: Mapping[str, str] | None = None) -> str:
+    """The one line of a start that fails."""
+    code, out, err = run(file, home, environ)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    return err
+
+
+def test_the_packages_are_unpacked_into_a_folder_of_this_user_only(file: Path, home: Path) -> None:
+    code, out, err = run(file, home)
+    cache = home / ".cache" / "svcnode-pyz"
+    (folder,) = cache.iterdir()
+    assert (code, out, err) == (7, f"{folder}/svcnode/cli.py version\n", "")
+    assert {path.stat().st_mode & 0o777 for path in (cache, folder)} == {0o700}
+    assert (folder / "svcnode" / "data.txt").read_text() == ABI
+
+
+def test_a_second_start_unpacks_nothing(file: Path, home: Path) -> None:
+    run(file, home)
+    (program,) = home.rglob("cli.py")
+    program.write_text("def main():\n    return 8\n")
+    assert run(file, home)[0] == 8
+
+
+def test_processes_that_start_at_once_share_one_folder(file: Path, home: Path) -> None:
+    processes = [start(file, home) for _ in range(6)]
+    outputs = {process.communicate(timeout=60) for process in processes}
+    assert len(outputs) == 1
+    assert [process.returncode for process in processes] == [7] * 6
+    assert len(list((home / ".cache" / "svcnode-pyz").iterdir())) == 1
+
+
+def test_a_home_that_cannot_be_written_is_replaced_by_the_folder_for_temporary_files(file: Path, home: Path) -> None:
+    code, out, _ = run(file, Path("/proc"), {"TMPDIR": str(home)})
+    assert (code, out.startswith(f"{home}/svcnode-pyz-{os.geteuid()}/")) == (7, True)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_that_others_can_write_is_not_used(file: Path, home: Path, mode: int) -> None:
+    for folder in (home / "svcnode-pyz", home / f"svcnode-pyz-{os.geteuid()}"):
+        folder.mkdir()
+        folder.chmod(mode)
+    assert "XDG_CACHE_HOME" in error_of(file, home, {"XDG_CACHE_HOME": str(home), "TMPDIR": str(home)})
+
+
+def test_a_link_to_a_folder_is_not_used(file: Path, home: Path) -> None:
+    (home / "elsewhere").mkdir(mode=0o700)
+    for name in ("svcnode-pyz", f"svcnode-pyz-{os.geteuid()}"):
+        (home / name).symlink_to(home / "elsewhere")
+    assert "XDG_CACHE_HOME" in error_of(file, home, {"XDG_CACHE_HOME": str(home), "TMPDIR": str(home)})
+
+
+def test_a_folder_that_others_can_replace_is_not_used(file: Path, home: Path) -> None:
+    home.chmod(0o777)
+    assert str(home) in error_of(file, home, {"TMPDIR": str(home)})
+    home.chmod(0o1777)  # as /tmp
+    assert run(file, home, {"TMPDIR": str(home)})[0] == 7
+
+
+def test_a_python_without_packages_in_the_file_is_named(tmp_path: Path, home: Path) -> None:
+    other = tmp_path / "other.pyz"
+    pyz.write(other, {"cpython-399-other": FAKE})
+    error = error_of(other, home)
+    assert ABI in error
+    assert "cpython-399-other" in error
+
+
+def test_an_old_python_is_named(file: Path) -> None:
+    code = f"import runpy, sys; sys.version_info = (3, 9, 2); runpy.run_path({str(file)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert {"3.11", "3.9"} <= set(done.stderr.replace(":", " ").split())
+
+
+def test_an_old_python_can_parse_the_first_module() -> None:
+    new = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.AsyncFunctionDef, ast.FunctionDef)
+    assert not [node for node in ast.walk(ast.parse(MAIN.read_text())) if isinstance(node, new)]
+
+
+def test_the_same_packages_give_the_same_bytes(file: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.pyz"
+    pyz.write(again, {ABI: dict(reversed([*FAKE.items(), *COMPILED.items()])), "cpython-399-other": FAKE})
+    assert again.read_bytes() == file.read_bytes()
+    assert os.access(again, os.X_OK)
