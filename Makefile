@@ -144,7 +144,7 @@ audit: setup
 # BASE is the base image. BUILD_FLAGS are for buildah, such as --build-arg PIP_INDEX_URL=…
 IMAGE ?= svcnode
 BUILDAH ?= buildah
-VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/svcnode/version.py)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/svcnode/version.py)
 image:
 	$(BUILDAH) build --format docker $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) \
 	    --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) $(BUILD_FLAGS) \

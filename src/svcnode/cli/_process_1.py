@@ -18,10 +18,8 @@ _FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, sign
 _PROCESS_VARIABLES = ("LISTEN_PID", "WATCHDOG_PID")
 
 
-def leave_process_1() -> None:
-    """Returns in a child if this is process 1; the parent waits for it and exits. Call it before threads start."""
-    if os.getpid() != 1:
-        return
+def continue_in_child() -> None:
+    """Returns in a child; the parent, process 1, waits for it and exits. To be called before threads start."""
     waited_for = {*_FORWARDED, signal.SIGCHLD}
     former = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)  # a signal that comes now waits for the parent
     child = os.fork()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 from typing import TYPE_CHECKING
 
 from svcnode.cli._args import add_config_option, add_override_options, heartbeat_warnings, settings_reader
-from svcnode.cli._process_1 import leave_process_1
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +33,10 @@ def configure(parser: CommandParser) -> None:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    leave_process_1()
+    if os.getpid() == 1:  # of a container
+        from svcnode.cli._process_1 import continue_in_child
+
+        continue_in_child()
     # Until the agent installs its handlers, a SIGHUP would end the process; there is nothing to reload yet.
     is_under_nohup = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
 
