@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test pyz release release-check audit image deploy-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test pyz deb release release-check audit image deploy-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -20,6 +20,7 @@ help:
 	@echo "make man         write the manual pages svcnode(1) and svcnode.toml(5) into dist/man"
 	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
 	@echo "make pyz         build dist/svcnode.pyz: svcnode with all drivers in one file that needs nothing but Python"
+	@echo "make deb         build dist/svcnode_VERSION_ARCH.deb, the package for Debian"
 	@echo "make release     build everything of the tagged version into dist/vVERSION: sdist, wheel, pyz, deb, image, SBOM, checksums"
 	@echo "make release-check  install the wheel alone, run the commands of README with it, and build the wheel from the sdist"
 	@echo "make audit       find known vulnerabilities of the pinned packages, with pip-audit"
@@ -131,6 +132,9 @@ wheel-test: setup
 
 pyz: setup
 	$(BIN)/python -m scripts.release.pyz dist/svcnode.pyz
+
+deb: setup
+	@scripts/build_deb.sh
 
 release: setup
 	@$(BIN)/python -m scripts.release

@@ -1,16 +1,22 @@
-"""A bare Debian of this machine's release as a tarball: the stand-in for a new machine and for a base image."""
+"""A bare Debian of this machine's release, as a tarball and unpacked: a stand-in for a base image and a new machine."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.servers.provision import cache_folder, program, skip_or_fail
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 BUILD_TIMEOUT_S = 600
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SOURCES = (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*.sources")))
 
 
@@ -42,4 +48,41 @@ def _release() -> str:
 def _build(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
     if done.returncode:
-        skip_or_fail(f"mmdebstrap failed: {done.stderr[-500:]}")
+        skip_or_fail(f"{command[0]} failed: {done.stderr[-500:]}")
+
+
+class Machine:
+    """A bare Debian unpacked into a folder. Commands run in it by chroot, with a /proc that ends with them."""
+
+    def __init__(self, tarball: Path, folder: Path) -> None:
+        self.root = folder / "machine"
+        self.root.mkdir()
+        folder.chmod(0o755)
+        _build(["tar", "--extract", "--numeric-owner", f"--file={tarball}", f"--directory={self.root}"])
+
+    def command(self, *command: str, user: str = "root", environ: Mapping[str, str] | None = None) -> list[str]:
+        """What runs the command. It becomes the process that is started, so that signals reach it."""
+        enter = f'mount -t proc proc {self.root}/proc && exec "$@"'
+        chroot = ["chroot", f"--userspec={user}:", str(self.root), "/usr/bin/env", "--ignore-environment"]
+        variables = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", **(environ or {})}
+        assignments = [f"{name}={value}" for name, value in variables.items()]
+        return ["unshare", "--mount", "sh", "-c", enter, "sh", *chroot, *assignments, *command]
+
+    def run(self, *command: str, user: str = "root", environ: Mapping[str, str] | None = None) -> str:
+        done = subprocess.run(
+            self.command(*command, user=user, environ=environ),
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def path(self, name: str) -> Path:
+        return self.root / name.lstrip("/")
+
+    def files(self) -> set[str]:
+        """All files and folders, by their absolute names in it."""
+        walked = ((folder.removeprefix(str(self.root)), *names) for folder, *names in os.walk(self.root))
+        return {f"{folder}/{name}" for folder, folders, files in walked for name in (*folders, *files)}

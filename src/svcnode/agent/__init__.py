@@ -294,7 +294,7 @@ class Agent:
         self._manager.stopping(drain_s + STOP_TIMEOUT_S)
         self._surface.flush_notifications()
         self._control.stop()
-        self._node.drain()
+        self._node.drain("shutdown")
         if drain_s:
             log.info(
                 "draining for %g s: health is 503; a second signal stops the node immediately",

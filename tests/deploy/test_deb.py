@@ -1,0 +1,316 @@
+"""The Debian package in a bare Debian: installed, used, upgraded, removed and purged."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.version import __version__
+from tests.support.debian import Machine, bare_debian
+from tests.support.servers.base import free_port, wait_until
+from tests.support.servers.provision import program, skip_or_fail
+from tests.support.unit_sandbox import parse_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 600
+# What the package depends on, and what a new user has to read the manual and to complete commands.
+PACKAGES = ("adduser", "bash-completion", "man-db", "python3", "systemd", "tzdata")
+CONFIG_FILE = "/etc/svcnode/svcnode.toml"
+HISTORY = "/var/lib/svcnode/nodes/validator-7/history.db"
+CONFIG = """
+[node]
+name = "validator-7"
+[server]
+drain = "0s"
+[defaults]
+interval = "500ms"
+[[services]]
+id = "disk"
+probe = "disk:/var"
+"""
+# What the tools of Debian write, which is not of this package.
+NOT_OURS = re.compile(r"/(run|var/cache|var/log|var/lib/(apt|dpkg|systemd))/.*|/etc/\.pwd\.lock|/etc/\w+-")
+# systemd does not run in a chroot: records what the scripts of the package ask it to do. The rest is for the real one.
+SYSTEMCTL = """#!/bin/sh
+case " $* " in
+*" start "* | *" stop "* | *" restart "*) echo "$*" >> /run/systemctl.log ;;
+*" is-active "* | *" daemon-reload "*) ;;
+*) SYSTEMD_OFFLINE=1 exec /usr/bin/systemctl.real "$@" ;;
+esac
+"""
+
+
+@pytest.fixture(scope="session")
+def package() -> Path:
+    """Built as a contributor builds it."""
+    if os.geteuid() != 0:
+        skip_or_fail("needs root")
+    program("dpkg-buildpackage", "dpkg-dev")
+    program("dh", "debhelper")
+    make = ["make", "--old-file=.venv/.ready", "deb"]  # the environment of the tests is not installed again
+    built = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert built.returncode == 0, built.stderr
+    file = ROOT / built.stdout.splitlines()[-1]
+    assert file.name.startswith(f"svcnode_{__version__}_")
+    return file
+
+
+@pytest.fixture(scope="session")
+def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same package with a higher version and another configuration, as a later release has."""
+    folder = tmp_path_factory.mktemp("newer") / "svcnode"
+    subprocess.run(["dpkg-deb", "--raw-extract", package, folder], check=True)
+    control = folder / "DEBIAN" / "control"
+    control.write_text(control.read_text().replace(f"Version: {__version__}\n", f"Version: {__version__}+1\n"))
+    with (folder / CONFIG_FILE.lstrip("/")).open("a") as config:
+        config.write("\n# Of the next release.\n")
+    file = folder.with_suffix(".deb")
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-Znone", "--build", folder, file], check=True, capture_output=True
+    )
+    return file
+
+
+def new_machine(folder: Path) -> Machine:
+    machine = Machine(bare_debian(*PACKAGES), folder)
+    systemctl = machine.path("/usr/bin/systemctl")
+    systemctl.rename(systemctl.with_suffix(".real"))
+    systemctl.write_text(SYSTEMCTL)
+    systemctl.chmod(0o755)
+    machine.path("/run/systemd/system").mkdir(parents=True, exist_ok=True)  # for the scripts, systemd runs
+    return machine
+
+
+def install(machine: Machine, file: Path) -> None:
+    shutil.copy(file, machine.path("/tmp"))
+    machine.run("apt-get", "install", "--yes", "--no-install-recommends", f"/tmp/{file.name}")
+    machine.path(f"/tmp/{file.name}").unlink()
+
+
+def systemctl_calls(machine: Machine) -> list[str]:
+    """Since the last time, without options."""
+    log = machine.path("/run/systemctl.log")
+    lines = log.read_text().splitlines() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return [re.sub(r"--\w+ ", "", line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    yield (machine := new_machine(tmp_path_factory.mktemp("machine")))
+    shutil.rmtree(machine.root)
+
+
+@pytest.fixture(scope="module")
+def installed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A machine on which no service may be started, as an image that is being built."""
+    machine = new_machine(tmp_path_factory.mktemp("installed"))
+    policy = machine.path("/usr/sbin/policy-rc.d")
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    install(machine, package)
+    yield machine
+    shutil.rmtree(machine.root)
+
+
+# ---- a node of the package
+
+
+@contextmanager
+def unit_runs(machine: Machine) -> Iterator[int]:
+    """Run the command of the unit as its user, with the folders that systemd makes; yields the port."""
+    unit = parse_unit(machine.path("/lib/systemd/system/svcnode.service").read_text())
+    (user,), (command,) = unit["User"], unit["ExecStart"]
+    assert (unit["StateDirectory"], unit["RuntimeDirectory"]) == (["svcnode"], ["svcnode"])
+    for folder in ("/var/lib/svcnode", "/run/svcnode"):
+        machine.run("install", "-d", "-o", user, "-g", user, "-m", "700", folder)
+    port = free_port()
+    log = machine.root.parent / "log"
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            machine.command(*command.split(), user=user, environ=unit_environ(port)), stderr=stderr
+        )
+    try:
+        wait_until(lambda: get(port, "/livez") is not None, "the node answers")
+        yield port
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def unit_environ(port: int) -> dict[str, str]:
+    folders = {"STATE_DIRECTORY": "/var/lib/svcnode", "RUNTIME_DIRECTORY": "/run/svcnode"}
+    return {**folders, "SVCNODE_SERVER_LISTEN": f"127.0.0.1:{port}"}
+
+
+def get(port: int, path: str) -> tuple[int, Any] | None:
+    """The code and the content, or None while nothing answers."""
+    with suppress(OSError):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+        connection.close()
+        return response.status, json.loads(body) if body.startswith(b"{") else body
+    return None
+
+
+def wait_for_health(port: int) -> None:
+    wait_until(lambda: get(port, "/svc/node/health") == (200, b""), "the node is healthy")
+
+
+def transitions(port: int) -> list[Any]:
+    answered = get(port, "/history?id=disk&transitions=100")
+    assert answered is not None
+    assert answered[0] == 200
+    return list(answered[1]["services"]["disk"]["transitions"])
+
+
+# ---- installed
+
+
+def test_the_command_runs_for_every_user(installed: Machine) -> None:
+    assert json.loads(installed.run("svcnode", "version", "--json", user="nobody"))["svcnode"] == __version__
+
+
+def test_the_drivers_of_all_probes_are_there(installed: Machine) -> None:
+    code = "from svcnode.probes import KINDS, make_probe\nfor scheme in KINDS: __import__(KINDS[scheme].split(':')[0])"
+    installed.run("/usr/lib/svcnode/bin/python", "-W", "error", "-c", code, user="nobody")
+    code = (
+        "import aiormq, apprise, asyncmy, cryptography, h2, nats, nkeys, psycopg, redis, uvloop; psycopg.pq.version()"
+    )
+    installed.run("/usr/lib/svcnode/bin/python", "-c", code, user="nobody")
+
+
+def test_the_manual_pages_are_found(installed: Machine) -> None:
+    assert "/usr/share/man/man1/svcnode.1.gz" in installed.run("man", "--where", "svcnode")
+    assert "svcnode.toml" in installed.run("man", "5", "svcnode.toml")
+
+
+def test_the_shells_find_their_completion(installed: Machine) -> None:
+    script = """
+        source /usr/share/bash-completion/bash_completion
+        _completion_loader svcnode
+        COMP_WORDS=(svcnode ver) COMP_CWORD=1
+        _svcnode
+        echo "${COMPREPLY[@]}"
+    """
+    assert installed.run("bash", "-c", script) == "version\n"
+    folders = {"zsh": "zsh/vendor-completions/_svcnode", "fish": "fish/vendor_completions.d/svcnode.fish"}
+    for shell, file in folders.items():
+        assert installed.path(f"/usr/share/{file}").read_text() == installed.run("svcnode", "completion", shell)
+
+
+def test_the_shipped_configuration_is_valid(installed: Machine) -> None:
+    installed.run("svcnode", "check-config", CONFIG_FILE, user="svcnode")
+    schema = installed.path(CONFIG_FILE).read_text().splitlines()[0].removeprefix("#:schema file://")
+    assert json.loads(installed.run("cat", schema, user="nobody"))["title"]
+
+
+def test_the_package_has_its_changelog_and_copyright(installed: Machine) -> None:
+    folder = "/usr/share/doc/svcnode"
+    assert installed.run("zcat", f"{folder}/changelog.gz").startswith(f"svcnode ({__version__})")
+    assert installed.run("zcat", f"{folder}/CHANGELOG.md.gz") == (ROOT / "CHANGELOG.md").read_text()
+    assert installed.path(f"{folder}/copyright").exists()
+
+
+def test_nothing_of_the_builder_is_in_the_package(installed: Machine) -> None:
+    for name in ("pyvenv.cfg", "bin/svcnode"):
+        assert str(ROOT) not in installed.path(f"/usr/lib/svcnode/{name}").read_text()
+    assert sorted(file.name for file in installed.path("/usr/lib/svcnode/bin").iterdir()) == ["python", "svcnode"]
+
+
+def test_no_process_writes_beside_its_files(installed: Machine) -> None:
+    before = installed.files()
+    installed.run("svcnode", "--help")
+    installed.run("svcnode", "probe", "disk:/")
+    assert {file for file in installed.files() - before if file.startswith(("/usr", "/etc"))} == set()
+
+
+def test_lintian_accepts_the_package(package: Path) -> None:
+    lintian = program("lintian", "lintian")
+    command = [lintian, "--allow-root", "--fail-on=error,warning", str(package)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_where_no_service_may_be_started_it_is_only_enabled(installed: Machine) -> None:
+    assert systemctl_calls(installed) == []
+    assert is_enabled(installed, "svcnode.service")
+    assert not is_enabled(installed, "svcnode.socket")
+
+
+def test_systemd_accepts_the_installed_units(installed: Machine) -> None:
+    units = [f"/lib/systemd/system/{name}" for name in ("svcnode.service", "svcnode.socket")]
+    installed.run("systemd-analyze", "verify", *units)
+
+
+def test_the_unit_serves_the_shipped_configuration(installed: Machine) -> None:
+    with unit_runs(installed) as port:
+        wait_for_health(port)
+        answered = get(port, "/svc/node/services")
+    assert answered is not None
+    assert [(each["id"], each["status"]) for each in answered[1]["services"]] == [("store", "Up")]
+
+
+# ---- its life
+
+
+def is_enabled(machine: Machine, unit: str) -> bool:
+    return any((folder / unit).is_symlink() for folder in machine.path("/etc/systemd/system").glob("*.wants"))
+
+
+def test_configuration_and_history_outlive_an_upgrade_and_a_removal_but_not_a_purge(
+    machine: Machine, package: Path, newer: Path
+) -> None:
+    accounts = [machine.path(f"/etc/{name}") for name in ("passwd", "group", "shadow", "gshadow")]
+    before, accounts_before = machine.files(), [file.read_text() for file in accounts]
+
+    install(machine, package)
+    assert systemctl_calls(machine) == ["start svcnode.service"]
+    machine.path(CONFIG_FILE).write_text(CONFIG)
+    machine.path("/etc/svcnode/credentials").mkdir()
+    machine.path("/etc/svcnode/credentials/ledger").write_text("secret")
+    machine.path("/etc/systemd/system/svcnode.service.d").mkdir()  # systemctl edit
+    machine.path("/etc/systemd/system/svcnode.service.d/override.conf").write_text("[Service]\n")
+    machine.run("systemctl", "enable", "svcnode.socket")
+    with unit_runs(machine) as port:
+        wait_for_health(port)
+        recorded = transitions(port)
+    assert recorded
+
+    install(machine, newer)
+    assert machine.run("dpkg-query", "--show", "--showformat=${Version}", "svcnode") == f"{__version__}+1"
+    assert machine.path(CONFIG_FILE).read_text() == CONFIG
+    assert systemctl_calls(machine) == ["restart svcnode.service", "start svcnode.socket"], "the socket stays open"
+    with unit_runs(machine) as port:
+        wait_for_health(port)
+        assert all(each in transitions(port) for each in recorded)
+
+    machine.run("apt-get", "remove", "--yes", "svcnode")
+    assert systemctl_calls(machine) == ["stop svcnode.socket", "stop svcnode.service"], "not started by the socket"
+    assert machine.path(CONFIG_FILE).read_text() == CONFIG
+    assert machine.path(HISTORY).exists()
+    assert not machine.path("/usr/lib/svcnode").exists()
+    assert not machine.path("/lib/systemd/system/svcnode.service").exists()
+
+    machine.run("apt-get", "purge", "--yes", "svcnode")
+    assert {file for file in machine.files() ^ before if not NOT_OURS.fullmatch(file)} == set()
+    assert [file.read_text() for file in accounts] == accounts_before
