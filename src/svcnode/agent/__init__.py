@@ -155,6 +155,7 @@ class Agent:
                 if self._signals.forced_by is None:
                     raise
                 log.warning("stopped immediately: received a second signal", extra={"event": "forced_stop"})
+                self._server.abort()
                 return 128 + self._signals.forced_by
             finally:
                 self._maintenance.stop()
