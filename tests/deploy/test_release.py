@@ -119,7 +119,7 @@ def machine(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Machine:
 
 def pyz(machine: Machine, *arguments: str, home: str = "/home/alice") -> list[str]:
     command = ("python3", "-I", "/opt/svcnode.pyz", *arguments)
-    return machine.command(*command, user="alice", environ={"HOME": home})
+    return machine.command(*command, user="alice", environ={"HOME": home, "XDG_STATE_HOME": "/var/tmp/state"})
 
 
 def finished(command: list[str]) -> tuple[int, str]:
@@ -140,21 +140,21 @@ def test_processes_that_start_at_once_for_the_first_time_all_run(machine: Machin
 
 def test_a_user_checks_a_configuration_and_services(machine: Machine) -> None:
     assert finished(pyz(machine, "check-config", "/etc/svcnode.toml"))[0] == 0
-    drivers = ("postgresql", "mysql", "redis", "amqp", "nats", "grpc", "http", "etcd")
-    for scheme in drivers:
-        code, output = finished(pyz(machine, "probe", f"{scheme}://monitor:x@127.0.0.1:1/ledger"))
-        assert (code, "connection refused" in output) == (1, True), output
+    for scheme in ("postgresql", "mysql", "redis", "amqp", "nats", "grpc", "http", "etcd"):
+        user = "monitor@" if scheme in ("postgresql", "mysql") else ""
+        code, output = finished(pyz(machine, "probe", f"{scheme}://{user}127.0.0.1:1"))
+        assert (code, "connection refused" in output) == (2, True), output
     assert finished(pyz(machine, "probe", "disk:/"))[0] == 0
 
 
 @pytest.mark.parametrize("home", ["/home/alice", "/nonexistent"])
 def test_the_default_node_of_a_user_is_healthy(machine: Machine, home: str) -> None:
-    """Also without a home, as a user of a system."""
+    """Also without a home, with another folder for the state."""
     command = pyz(machine, "serve", "--listen", "127.0.0.1:18420", home=home)
     status = pyz(machine, "status", "http://127.0.0.1:18420", home=home)
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
-            wait_until(lambda: finished(status)[0] == 0)
+            wait_until(lambda: finished(status)[0] == 0, "health 200")
         finally:
             process.terminate()
             assert process.wait(30) == 0
