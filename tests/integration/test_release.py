@@ -108,7 +108,7 @@ def test_the_command_prints_one_line_if_it_refuses(tmp_path: Path) -> None:
 
 def test_a_missing_builder_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda program: None if program == "buildah" else program)
-    with pytest.raises(SystemExit, match="apt-get install --no-install-recommends buildah$"):
+    with pytest.raises(SystemExit, match=r"apt-get install --no-install-recommends buildah$"):
         check_builders()
 
 
