@@ -87,7 +87,19 @@ class ImageStore:
         return ended.stdout.strip()
 
     def make_image(self) -> None:
-        """`make image` on a bare Debian with Python, with packages from a folder: a build needs no network."""
+        variables = [f"{name}={value}" for name, value in self.make_variables().items()]
+        ended = subprocess.run(
+            ["make", "image", *variables],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+
+    def make_variables(self) -> dict[str, str]:
+        """For `make image` on a bare Debian with Python, with packages from a folder: a build needs no network."""
         container = self.buildah("from", "scratch")
         self.buildah("add", "--quiet", container, str(bare_debian("python3-venv")), "/")
         self.buildah("config", "--env", f"PATH={BASE_PATH}", container)
@@ -95,17 +107,7 @@ class ImageStore:
         packages = self._download_packages()
         flags = f"--isolation chroot --volume {packages}:/packages:ro"
         flags += " --build-arg PIP_FIND_LINKS=/packages --build-arg PIP_NO_INDEX=1"
-        variables = {
-            "BASE": BASE,
-            "IMAGE": IMAGE,
-            "BUILDAH": shlex.join(self._buildah),
-            "BUILD_FLAGS": flags,
-        }
-        ended = subprocess.run(
-            ["make", "image", *(f"{name}={value}" for name, value in variables.items())],
-            cwd=ROOT, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
-        )  # fmt: skip
-        assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+        return {"BASE": BASE, "IMAGE": IMAGE, "BUILDAH": shlex.join(self._buildah), "BUILD_FLAGS": flags}
 
     def _download_packages(self) -> Path:
         python = ROOT / ".uv" / "bin" / "python"
