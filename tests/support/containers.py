@@ -29,14 +29,18 @@ BASE = "localhost/svcnode-test-base"
 IMAGE = "localhost/svcnode-test"
 BASE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # that of common base images
 SDISTS = "nkeys"  # packages that have no wheel
-# The arguments: root, volume, pairs of a path and where it is mounted, --, command.
+# The arguments: root, volume, pairs of a path and where it is mounted, --, command. /run is in memory.
 _ENTER = """
 set -e
 ip link set lo up
 root=$1 volume=$2; shift 2
 mount --bind "$root" "$root"
 mount --bind "$volume" "$root/var/lib/svcnode"
-while [ "$1" != -- ]; do mount --bind -o ro "$1" "$root$2"; shift 2; done; shift
+while [ "$1" != -- ]; do
+  [ -e "$root$2" ] || mkdir -p "$root$2"
+  mount --bind -o ro "$1" "$root$2"; shift 2
+done; shift
+mount -t tmpfs -o uid=10001,mode=0700 tmpfs "$root/run"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -o remount,bind,ro "$root"
