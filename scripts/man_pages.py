@@ -77,6 +77,7 @@ def command_page() -> Iterator[str]:
     yield ".SH ENVIRONMENT"
     yield from entry(bold("SVCNODE_CONFIG"), "The configuration file.")
     yield from entry(bold("SVCNODE_CONTROL"), "The control socket of the node, for the commands that need it.")
+    yield from entry(bold("SVCNODE_SERVICES"), "Services as ID=URL, separated by white space.")
     yield from entry(bold("SVCNODE_<TABLE>_<KEY>"), "The value of a key of the configuration file.")
     yield from (".SH SEE ALSO", f"{bold('svcnode.toml')}(5)")
 

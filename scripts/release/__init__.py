@@ -1,7 +1,8 @@
 """What a release needs: `make pyz`, `make release`, `make release-check` and `make audit`.
 
-__main__.py    make release: checks the tag, builds everything, compares two builds
-artefacts.py   the builds: sdist and wheel, pyz, deb, image, SBOM, checksums
+__main__.py    make release: the steps; builds everything and compares two builds
+tag.py         what is a release: tag, version and CHANGELOG agree
+artefacts.py   sdist, wheel and pyz; SBOM and checksums
 pyz.py         make pyz: svcnode.pyz, one file that needs nothing but Python
 pyz_main.py    the first module that runs in svcnode.pyz; any Python can parse it
 pyz_unpack.py  the second one: unpacks the packages once, then calls svcnode

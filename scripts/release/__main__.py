@@ -77,8 +77,8 @@ def build_image(folder: Path, version: str) -> None:
     print("image ...", flush=True)
     make("image")
     buildah = shlex.split(os.environ.get("BUILDAH", "buildah"))
-    file = folder / f"svcnode-{version}-image.tar"
-    run(*buildah, "push", "--quiet", f"svcnode:{version}", f"docker-archive:{file}:svcnode:{version}")
+    image = f"{os.environ.get('IMAGE', 'svcnode')}:{version}"
+    run(*buildah, "push", "--quiet", image, f"docker-archive:{folder}/svcnode-{version}-image.tar:{image}")
 
 
 def describe(folder: Path, version: str, notes: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +19,8 @@ def build_sdist_and_wheel(folder: Path, source: Path = ROOT) -> None:
 
 
 def build_pyz(folder: Path, source: Path = ROOT) -> None:
-    run(sys.executable, "-m", "scripts.release.pyz", folder / "svcnode.pyz", cwd=source)
+    environ = {"PATH": f"{find_uv().parent}:{os.environ['PATH']}"}  # a clone has no uv
+    run(sys.executable, "-m", "scripts.release.pyz", folder / "svcnode.pyz", cwd=source, environ=environ)
 
 
 def write_sbom(file: Path, version: str, wheel: Path) -> None:

@@ -62,7 +62,7 @@ def installed(wheel: Path, python: str, folder: Path) -> Tree:
         *(uv, "pip", "install", "--quiet", "--target", folder, "--python", sys.executable, "--python-version", python),
         *("--python-platform", f"{platform.machine()}-{GLIBC}", "--only-binary", ":all:"),
         *(part for name in WITHOUT_WHEEL for part in ("--no-binary", name)),
-        *("--require-hashes", "-r", PINS),
+        *("--require-hashes", "-r", PINS, "--build-constraints", ROOT / "requirements" / "build.txt"),
     )
     run(uv, "pip", "install", "--quiet", "--target", folder, "--python", sys.executable, "--no-deps", wheel)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and is_packaged(path.relative_to(folder)))

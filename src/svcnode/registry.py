@@ -367,14 +367,15 @@ class ServiceRegistry:
         with self._change() as now_s:
             self._set_condition(now_s, starting=False)
 
-    def drain(self) -> None:
-        """Set the health to 503, so that load balancers stop sending requests."""
+    def drain(self, reason: str = "") -> None:
+        """Set the health to 503, so that load balancers stop sending requests. Operators see the reason."""
+        require_str("reason", reason)
         with self._change() as now_s:
-            self._set_condition(now_s, draining=True)
+            self._set_condition(now_s, draining=True, drain_reason=reason)
 
     def undrain(self) -> None:
         with self._change() as now_s:
-            self._set_condition(now_s, draining=False)
+            self._set_condition(now_s, draining=False, drain_reason="")
 
     def set_maintenance(self, maintenance: Maintenance, service_id: str | None = None) -> None:
         """Of a service, or of the node with all of its services. It replaces an earlier one of the same source."""

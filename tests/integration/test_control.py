@@ -130,7 +130,7 @@ def test_services_of_the_file_cannot_be_changed_but_may_report(agent: Agent, raw
     assert not any("heartbeat" in line for line in agent.lines)
 
 
-def test_issues_and_drain_make_the_node_unhealthy(agent: Agent, raw: Raw) -> None:
+def test_issues_and_drain_make_the_node_unhealthy(agent: Agent, raw: Raw, tmp_path: Path) -> None:
     raw.send("PUT", "/v1/services/worker/status", {"status": "up"})
     assert agent.health() == 200
     assert raw.send("PUT", "/v1/issues/disk", {"reason": "full"})[0] == 201
@@ -142,6 +142,9 @@ def test_issues_and_drain_make_the_node_unhealthy(agent: Agent, raw: Raw) -> Non
     assert agent.health() == 503
     code, node = raw.send("GET", "/v1")
     assert (code, node["draining"], node["health"]) == (200, True, 503)
+    assert "upgrade" in agent.request("/details").json["node"]["health_reason"]
+    assert "upgrade" in agent.request("/").body.decode()
+    assert "upgrade" in svcnode(tmp_path, "explain", "--url", f"http://127.0.0.1:{agent.port}").stdout
     assert raw.send("DELETE", "/v1/drain")[0] == 204
     assert agent.health() == 200
 
@@ -153,6 +156,20 @@ BAD_REQUESTS = [
     ("PUT", "/v1/services/new", {"ttl": "5s", "probe": "tcp://127.0.0.1:1"}, 400, ""),
     ("PUT", "/v1/services/new", {"ttl": 5}, 400, "/ttl"),
     ("PUT", "/v1/services/new", {"ttl": "soon"}, 400, "/ttl"),
+    ("PUT", "/v1/services/new", {"ttl": "367d"}, 400, "/ttl"),
+    ("PUT", "/v1/services/new", {"probe": "heartbeat:367d"}, 400, "/probe"),
+    ("PUT", "/v1/services/new", {"probe": {"url": "heartbeat:", "ttl": "367d"}}, 400, "/probe/ttl"),
+    (
+        "PUT",
+        "/v1/services/new",
+        {"probe": {"url": "heartbeat:", "period": "367d", "grace": "1s"}},
+        400,
+        "/probe/period",
+    ),
+    ("PUT", "/v1/services/new", {"probe": {"url": "heartbeat:", "period": "1s", "grace": "367d"}}, 400, "/probe/grace"),
+    ("PUT", "/v1/services/new", {"ttl": "5s", "name": "n" * 257}, 400, "/name"),
+    ("PUT", "/v1/services/new", {"ttl": "5s", "group": "g" * 257}, 400, "/group"),
+    ("PUT", "/v1/services/new", {"ttl": "5s", "description": "d" * 1001}, 400, "/description"),
     ("PUT", "/v1/services/new", {"ttl": "5s", "rise": 2}, 400, "/rise"),
     ("PUT", "/v1/services/new", {"ttl": "5s", "id": "fixed"}, 400, "/id"),
     ("PUT", "/v1/services/new", {"ttl": "5s", "status": "Up"}, 400, "/status"),
@@ -380,6 +397,16 @@ def test_run_runs_the_command_although_the_node_refuses_its_service(agent: Agent
     ended = svcnode(tmp_path, "run", "--service", "fixed", "--", "sh", "-c", "echo done; exit 3")
     assert (ended.returncode, ended.stdout) == (3, "done\n")
     assert "fixed status" in ended.stderr
+    assert agent.statuses() == {"fixed": UP, "worker": INITIALIZING}
+
+
+def test_run_sends_no_heartbeats_that_the_node_will_never_accept(agent: Agent, tmp_path: Path) -> None:
+    command = ("--name", "n" * 257, "--", "sh", "-c", "sleep 1; exit 3")
+    ended = svcnode(tmp_path, "run", "--service", "job", *command)
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 3
+    assert "256" in line
+    assert "without heartbeats" in line
     assert agent.statuses() == {"fixed": UP, "worker": INITIALIZING}
 
 

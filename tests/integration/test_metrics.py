@@ -219,17 +219,24 @@ def test_prometheus_evaluates_every_rule(scraped_node: ScrapedNode) -> None:
     )
 
 
+VARIABLES = {one["name"]: one for one in DASHBOARD["templating"]["list"] if one["type"] == "query"}
+
+
 def expressions() -> list[Any]:
-    """The expressions of the dashboard, with Grafana's variables replaced."""
-    variables = {"$__rate_interval": "10s", "$job": ".*", "$instance": ".*", "$service": ".*"}
-    found = []
-    for panel in DASHBOARD["panels"]:
-        for target in panel.get("targets", []):
-            expression = target["expr"]
-            for variable, value in variables.items():
-                expression = expression.replace(variable, value)
-            found.append(pytest.param(expression, id=f"{panel['title']} {target['refId']}"))
-    return found
+    """The expressions of the dashboard."""
+    return [
+        pytest.param(without_variables(target["expr"]), id=f"{panel['title']} {target['refId']}")
+        for panel in DASHBOARD["panels"]
+        for target in panel.get("targets", [])
+    ]
+
+
+def without_variables(expression: str) -> str:
+    """With the variables replaced, which the dashboard must define."""
+    for name, value in {"__rate_interval": "10s", **dict.fromkeys(VARIABLES, ".*")}.items():
+        expression = expression.replace(f"${name}", value)
+    assert "$" not in expression, expression
+    return expression
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +251,14 @@ def changed(scraped_node: ScrapedNode) -> ScrapedNode:
 @pytest.mark.parametrize("expression", expressions())
 def test_every_panel_of_the_dashboard_has_data(changed: ScrapedNode, expression: str) -> None:
     wait_until(lambda: bool(changed.prometheus.query(expression)), expression, WAIT_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_every_variable_of_the_dashboard_has_values(scraped_node: ScrapedNode, name: str) -> None:
+    (found,) = re.findall(r"^label_values\((.*), (\w+)\)$", VARIABLES[name]["query"]["query"])
+    selector, label = without_variables(found[0]), found[1]
+    wait_until(lambda: bool(scraped_node.prometheus.query(selector)), selector, WAIT_TIMEOUT_S)
+    assert all(series["metric"][label] for series in scraped_node.prometheus.query(selector))
 
 
 def test_dashboard_and_rules_use_only_exported_metrics(scraped_node: ScrapedNode) -> None:

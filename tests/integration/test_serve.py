@@ -151,10 +151,11 @@ def test_during_the_drain_health_is_503_and_requests_are_answered(number: signal
 
 @pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
 def test_a_second_signal_stops_immediately(first: signal.Signals, second: signal.Signals, tmp_path: Path) -> None:
-    with Agent(tmp_path, *ANYWHERE, "--drain", "60s", config=FIXED) as agent:
+    with Agent(tmp_path, *ANYWHERE, "--drain", "60s", config=FIXED) as agent, agent.connect() as client:
         agent.wait_for_event("started")
         agent.signal(first)
         agent.wait_for_event("draining", drain_s=60.0)
+        assert client.request("/svc/node/health").code == 503  # its connection stays open
         agent.signal(second)
         assert agent.wait_for_exit() == 128 + second
         assert agent.log_entries[-1]["event"] == "forced_stop"

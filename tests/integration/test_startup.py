@@ -294,7 +294,7 @@ def test_every_command_module_is_in_the_table() -> None:
         module = import_module(command.module)
         assert callable(module.configure)
         assert callable(module.run_command)
-    shared = {"__init__", "_args", "_checks", "_node_args", "_registry_args", "operator_url", "output"}
+    shared = {"__init__", "_args", "_checks", "_node_args", "_process_1", "_registry_args", "operator_url", "output"}
     files = {file.stem for file in Path(cli.__path__[0]).glob("*.py")}
     assert {command.module.removeprefix("svcnode.cli.") for command in COMMANDS} == files - shared
 

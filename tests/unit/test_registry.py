@@ -143,11 +143,12 @@ def test_evidence_from_before_the_process_counts_since_the_registration_and_not_
 
 
 def test_a_drained_node_is_healthy_again_after_undrain(node: Node) -> None:
-    node.drain()
+    node.drain("kernel update")
     assert (node.health, node.condition.draining) == (Health.UNHEALTHY, True)
+    assert node.condition.drain_reason == "kernel update"
     node.undrain()
     node.undrain()
-    assert (node.health, node.condition.draining) == (Health.HEALTHY, False)
+    assert (node.health, node.condition) == (Health.HEALTHY, Condition())
 
 
 def test_registering_an_id_twice_is_rejected_and_changes_nothing(node: Node) -> None:

@@ -158,6 +158,7 @@ def test_reasons_of_the_health_of_the_node(snapshot: Snapshot) -> None:
         ([(partial, up), (partial, down), (partial, initializing), (critical, initializing)], Condition()),
         ([(partial, up)] + 7 * [(partial, down)], Condition()),
         ([], Condition(draining=True)),
+        ([], Condition(draining=True, drain_reason="kernel update")),
         ([], Condition(issues=("out of disk", "no key"))),
         ([(partial, up), (critical, down)], Condition()),
         ([(critical, down), (critical, down), (partial, up)], Condition()),

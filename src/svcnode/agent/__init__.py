@@ -155,6 +155,7 @@ class Agent:
                 if self._signals.forced_by is None:
                     raise
                 log.warning("stopped immediately: received a second signal", extra={"event": "forced_stop"})
+                self._server.abort()
                 return 128 + self._signals.forced_by
             finally:
                 self._maintenance.stop()
@@ -294,7 +295,7 @@ class Agent:
         self._manager.stopping(drain_s + STOP_TIMEOUT_S)
         self._surface.flush_notifications()
         self._control.stop()
-        self._node.drain()
+        self._node.drain("shutdown")
         if drain_s:
             log.info(
                 "draining for %g s: health is 503; a second signal stops the node immediately",

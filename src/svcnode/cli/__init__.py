@@ -45,6 +45,7 @@ COMMANDS = (
     Command("probe", "check a service once"),
     Command("status", "show the health of nodes once"),
     Command("watch", "show the health of nodes live on the terminal"),
+    Command("ping", "check whether the node of the configuration answers"),
     Command("explain", "explain the status of a service or the health of a node"),
     Command("register", "register a service at the running node", "control"),
     Command("deregister", "remove a registered service", "control"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.cli._registry_args import BlockingRegistryClient
-    from svcnode.config import NamedProbe, Override, Settings
+    from svcnode.config import Override, Settings
     from svcnode.control.client import Client
 
 EXIT_USAGE = 2
@@ -78,8 +78,6 @@ _FLAG_PATHS = {
     "log_level": ("log", "level"),
     "log_format": ("log", "format"),
 }
-# An id may contain "=", so it ends at the first "=" that is followed by a URL.
-_SERVICE_PATTERN = r"(?P<id>.+?)=(?P<url>(?:[A-Za-z][A-Za-z0-9+.-]*:|\$\{).*)"
 
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:
@@ -182,8 +180,9 @@ def add_override_options(parser: argparse.ArgumentParser) -> None:
 
 def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callable[[], Settings]:
     from svcnode.config import find_file, load
+    from svcnode.config.sources import named_probes
 
-    flags, services = _overrides(arguments), _services(arguments)
+    flags, services = _overrides(arguments), named_probes(getattr(arguments, "services", ()), "--service")
     # find_file runs at each reload: a file that was created since the start is found.
     return lambda: load(find_file(file), os.environ, flags, services)
 
@@ -209,19 +208,3 @@ def _overrides(arguments: argparse.Namespace) -> list[Override]:
         for flag, path in _FLAG_PATHS.items()
         if flag in values
     ]
-
-
-def _services(arguments: argparse.Namespace) -> list[NamedProbe]:
-    from svcnode.config import NamedProbe
-    from svcnode.core.errors import ConfigError
-
-    probes: dict[str, NamedProbe] = {}
-    for text in getattr(arguments, "services", ()):
-        match = re.fullmatch(_SERVICE_PATTERN, text, re.DOTALL)
-        if match is None:
-            raise ConfigError("--service: must be ID=URL, such as db=postgresql://monitor@127.0.0.1/ledger")
-        service_id, url = match.groups()
-        if service_id in probes:
-            raise ConfigError(f'--service: duplicate id "{service_id}"')
-        probes[service_id] = NamedProbe(service_id, url, f"--service {service_id}=…")
-    return list(probes.values())

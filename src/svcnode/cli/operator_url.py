@@ -110,15 +110,22 @@ def configured_node(file: Path | None) -> tuple[str, str, str | None]:
     source = Source(find_file(file), os.environ, ())
     table = validate_keys(source, {"server": ("listen", "prefix", "tls")})
     server = table.get("server", {})
-    address = _local_address(table, source, "listen")
+    address = _reachable(_local_address(table, source, "listen"))
     with source.error_context("server", "prefix"):
         prefix = server.get("prefix", DEFAULT_PREFIX)
         first = parse_prefixes([prefix] if isinstance(prefix, str) else prefix)[0]
-    url = str(address) if address.scheme == "unix" else str(_reachable(address))
-    return url, first, server["tls"]["certificate"] if address.scheme == "https" else None
+    return str(address), first, server["tls"]["certificate"] if address.scheme == "https" else None
+
+
+def configured_address(file: Path | None) -> Address:
+    """The address of the node that the configuration describes."""
+    source = Source(find_file(file), os.environ, ())
+    return _reachable(_local_address(validate_keys(source, {"server": ("listen", "tls")}), source, "listen"))
 
 
 def _reachable(address: Address) -> Address:
+    if address.scheme == "unix":
+        return address
     host = _WILDCARD_TO_LOOPBACK.get(address.host, address.host)
     return Address(scheme=address.scheme, host=host, port=address.port)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from svcnode.cli._args import add_control_options, positive_duration_s, service_client, utf8_text
-from svcnode.core.errors import ControlError, SvcnodeError
+from svcnode.core.errors import ConfigError, ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.text import one_line, os_error_text
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ RETRY_S = 1.0  # after a heartbeat that failed
 _PASSED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = 127, 126  # as a shell
 NOT_FOUND, CONFLICT = 404, 409
+INVALID = (400, 405, 413, 422)
 
 
 def configure(parser: CommandParser) -> None:
@@ -80,12 +81,16 @@ class Reporter:
         self._options = options
         self._is_registered = False
         self._problem = ""  # of the last heartbeat; it is printed once
+        self.is_rejected = False  # whatever is reported will be rejected
 
     def beat(self) -> bool:
         try:
             self._report("up")
         except SvcnodeError as exc:
-            if str(exc) != self._problem:
+            self.is_rejected = _is_final(exc)
+            if self.is_rejected:
+                _print(f"no heartbeat: {exc}; the command runs without heartbeats")
+            elif str(exc) != self._problem:
                 _print(f"no heartbeat: {exc}; the command runs, and heartbeats are repeated")
             self._problem = str(exc)
             return False
@@ -95,6 +100,8 @@ class Reporter:
         return True
 
     def report_end(self, code: int) -> None:
+        if self.is_rejected:
+            return
         text = f"ended with exit status {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
         try:
             self._report("down", text)
@@ -127,6 +134,13 @@ class Reporter:
                 return exc
             raise
         return None
+
+
+def _is_final(error: SvcnodeError) -> bool:
+    """Whether the same request will be rejected again: it is invalid, whatever the node does."""
+    if isinstance(error, ControlError):
+        return error.status in INVALID
+    return isinstance(error, InvalidValueError | ConfigError)
 
 
 def _run(command: list[str], signals: PassedSignals, reporter: Reporter, interval_s: float) -> int:
@@ -182,7 +196,7 @@ def _passed_signals() -> Iterator[PassedSignals]:
 
 def _beat(reporter: Reporter, interval_s: float, has_ended: threading.Event) -> None:
     is_reported = reporter.beat()
-    while not has_ended.wait(interval_s if is_reported else min(interval_s, RETRY_S)):
+    while not reporter.is_rejected and not has_ended.wait(interval_s if is_reported else min(interval_s, RETRY_S)):
         is_reported = reporter.beat()
 
 

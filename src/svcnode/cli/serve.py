@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,18 @@ def configure(parser: CommandParser) -> None:
     )
     parser.epilog = (
         "Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "
-        "SVCNODE_SERVER_LISTEN. Options override the environment; the environment overrides the file."
+        'SVCNODE_SERVER_LISTEN, and services as SVCNODE_SERVICES="ID=URL ID=URL". '
+        "Options override the environment; the environment overrides the file."
     )
     add_config_option(parser)
     add_override_options(parser)
 
 
 def run_command(arguments: argparse.Namespace) -> int:
+    if os.getpid() == 1:  # of a container
+        from svcnode.cli._process_1 import continue_in_child
+
+        continue_in_child()
     # Until the agent installs its handlers, a SIGHUP would end the process; there is nothing to reload yet.
     is_under_nohup = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
 

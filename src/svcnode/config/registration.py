@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from svcnode.probes.base import Probe
 
 PATH: KeyPath = ("services", 0)
+MAX_NAME_CHARS = 256
+MAX_DESCRIPTION_CHARS = 1000
 _RESTRICTED = (
     "it reads the machine that checks it, or may hold a secret, which everyone who reads the registry could see; put "
     "the service into the configuration file of a replica"
@@ -48,6 +50,7 @@ def define_registered(
     service = cast("RegisteredServiceTable", source.data["services"][0])
     with source.error_context(*PATH, "id"):
         validate_service_id(service_id)
+    _check_lengths(service, source)
     if ("probe" in service) == ("ttl" in service):
         both_or_neither = "both are" if "probe" in service else "neither is"
         raise source.error(PATH, f"a service needs exactly one of probe and ttl; {both_or_neither} set")
@@ -60,6 +63,17 @@ def define_registered(
         others = {key: value for key, value in (definition.options or {}).items() if key != "probe"}
         definition = definition._replace(options={**others, "ttl": service["ttl"]})
     return definition
+
+
+def _check_lengths(service: RegisteredServiceTable, source: Source) -> None:
+    """Every response of the node has these texts."""
+    for key, text, max_chars in (
+        ("name", service.get("name", ""), MAX_NAME_CHARS),
+        ("group", service.get("group", ""), MAX_NAME_CHARS),
+        ("description", service.get("description", ""), MAX_DESCRIPTION_CHARS),
+    ):
+        if len(text) > max_chars:
+            raise source.error((*PATH, key), f"must have at most {max_chars} characters, not {len(text)}")
 
 
 def _probe(service: RegisteredServiceTable, settings: Settings | None, source: Source) -> Probe:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENVIRONMENT_PREFIX = "SVCNODE_"
+SERVICES_VARIABLE = "SVCNODE_SERVICES"  # services without a file; between two of them is white space
+# An id may contain "=", so it ends at the first "=" that is followed by a URL.
+_SERVICE_PATTERN = re.compile(r"(?P<id>.+?)=(?P<url>(?:[A-Za-z][A-Za-z0-9+.-]*:|\$\{).*)", re.DOTALL)
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_KEY_PARTS = 64  # of a dotted key such as server.tls.certificate
 BYTE_ORDER_MARK = "\ufeff"  # some editors write it at the start of a file; TOML does not allow it
@@ -54,7 +57,7 @@ class Origin(NamedTuple):
 
 
 class NamedProbe(NamedTuple):
-    """A service from --service."""
+    """A service from --service or from the environment."""
 
     id: str
     url: str
@@ -78,7 +81,8 @@ class Source:
         self.data: dict[str, Any] = {} if file is None else self._read(file)
         for override in (*_from_environment(environ), *flags):
             self._put(override)
-        for service in services:
+        in_environment = environ.get(SERVICES_VARIABLE, "").split()
+        for service in (*named_probes(in_environment, f"environment variable {SERVICES_VARIABLE}"), *services):
             self._put_service(service)
 
     @classmethod
@@ -182,6 +186,20 @@ class Source:
         services[index].pop("status", None)
         services[index]["probe"] = service.url
         self._origins["services", index, "probe"] = service.origin
+
+
+def named_probes(texts: Iterable[str], origin: str) -> list[NamedProbe]:
+    """From texts such as db=postgresql://127.0.0.1/ledger; `origin` is their option or environment variable."""
+    probes: dict[str, NamedProbe] = {}
+    for text in texts:
+        match = _SERVICE_PATTERN.fullmatch(text)
+        if match is None:
+            raise ConfigError(f"{origin}: must be ID=URL, such as db=postgresql://monitor@127.0.0.1/ledger")
+        service_id, url = match.groups()
+        if service_id in probes:
+            raise ConfigError(f'{origin}: duplicate id "{service_id}"')
+        probes[service_id] = NamedProbe(service_id, url, f"{origin} {service_id}=…")
+    return list(probes.values())
 
 
 def _id_of(table: object) -> object:

@@ -570,9 +570,11 @@ class Resources:
             self._apply_issue(_issue_of(path), document)
 
     def _apply_drain(self, document: Document | None) -> None:
+        if self._is_stopping:
+            return
         if document is not None:
-            self._node.drain()
-        elif not self._is_stopping:
+            self._node.drain(document.value.get("reason", ""))
+        else:
             self._node.undrain()
 
     def _apply_service(self, service_id: str, document: Document | None) -> None:

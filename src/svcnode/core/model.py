@@ -348,6 +348,7 @@ class Condition(NamedTuple):
 
     starting: bool = False
     draining: bool = False
+    drain_reason: str = ""
     issues: tuple[str, ...] = ()
 
 

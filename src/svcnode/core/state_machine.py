@@ -354,7 +354,7 @@ def node_health_with_reason(services: Sequence[tuple[Service, Status]], conditio
 
 def _causes_of_unhealthy(counted: int, down: Sequence[Service], condition: Condition) -> Iterator[str]:
     if condition.draining:
-        yield "the node is draining before shutdown"
+        yield f"the node is draining: {condition.drain_reason}" if condition.drain_reason else "the node is draining"
     for issue in condition.issues:
         yield f"issue: {issue}"
     if critical := [service.id for service in down if service.impact is Impact.CRITICAL]:

@@ -16,6 +16,9 @@ from svcnode.core.units import parse_duration_s
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.options import Seconds
 
+MAX_DURATION_S = 366 * 86_400.0  # of a job that runs once a year
+_LIMITS = "must be more than 0 s and at most 366 days"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HeartbeatProbe(UrlProbe):
@@ -32,11 +35,11 @@ class HeartbeatProbe(UrlProbe):
             )
         if (self.period is None) != (self.grace is None):
             raise OptionError("grace", "needs period" if self.period is None else "is required with period")
-        if not self.ttl_s > 0:
-            raise ProbeError("the ttl must be more than 0 s")
-        for name, duration_s in (("period", self.period), ("grace", self.grace)):
-            if duration_s is not None and not duration_s > 0:
-                raise OptionError(name, "must be more than 0 s")
+        for name, duration_s in (("ttl", self.ttl), ("period", self.period), ("grace", self.grace)):
+            if duration_s is not None and not 0 < duration_s <= MAX_DURATION_S:
+                raise OptionError(name, _LIMITS)
+        if self.url.path and not 0 < self.ttl_s <= MAX_DURATION_S:
+            raise ProbeError(f"the ttl {_LIMITS}")
 
     @property
     def ttl_s(self) -> float:

@@ -75,11 +75,15 @@ class HttpServer:
                 grace_s,
                 extra={"event": "connections_aborted", "connections": state.connection_count},
             )
-            for connection in state.connections():
-                connection.abort()
+            self.abort()
             await state.wait_all_closed()
         await state.wait_tasks_done()
         state.cancel_tick()
+
+    def abort(self) -> None:
+        """Close every connection, without what is not sent yet."""
+        for connection in self.state.connections():
+            connection.abort()
 
 
 class _TlsListener:

@@ -225,6 +225,45 @@ def test_invalid_items_among_the_services_stay_for_validation(tmp_path: Path) ->
     assert Source(file, {}, (), [DB]).data["services"][:4] == ["db", 7, {"id": ["db"]}, {}]
 
 
+# ---- services from the environment
+
+
+def services_in(text: str, *services: NamedProbe) -> list[tuple[str, str]]:
+    source = Source(None, {"SVCNODE_SERVICES": text}, (), services)
+    return [(table["id"], table["probe"]) for table in source.data.get("services", [])]
+
+
+def test_services_in_the_environment_are_separated_by_white_space() -> None:
+    text = "\n  db=tcp://127.0.0.1:5432\n  chain=ethereum+http://127.0.0.1:8545 url=${URL}\n"
+    assert services_in(text) == [
+        ("db", "tcp://127.0.0.1:5432"),
+        ("chain", "ethereum+http://127.0.0.1:8545"),
+        ("url", "${URL}"),
+    ]
+
+
+def test_an_empty_variable_has_no_services() -> None:
+    assert services_in("") == services_in(" \n") == []
+
+
+def test_an_option_overrides_a_service_in_the_environment() -> None:
+    assert services_in("db=file:/db more=file:/b", DB) == [("db", DB.url), ("more", "file:/b")]
+
+
+def test_a_service_in_the_environment_overrides_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "svcnode.toml"
+    file.write_text('[[services]]\nid = "db"\nname = "DB"\nstatus = "Up"\n')
+    source = Source(file, {"SVCNODE_SERVICES": "db=file:/db"}, ())
+    assert source.data["services"] == [{"id": "db", "name": "DB", "probe": "file:/db"}]
+    assert "SVCNODE_SERVICES" in str(source.origin_of(("services", 0, "probe")))
+
+
+@pytest.mark.parametrize("text", ["db", "db=127.0.0.1:1", "db=exec:/bin/check now", "db=file:/a db=file:/b"])
+def test_an_invalid_service_in_the_environment_is_refused_with_the_variable(text: str) -> None:
+    with pytest.raises(ConfigError, match="SVCNODE_SERVICES"):
+        services_in(text)
+
+
 # ---- the file
 
 

@@ -225,9 +225,9 @@ def test_an_issue_makes_the_node_unhealthy_until_it_is_cleared(agent: ControlAge
 
 
 def test_a_drained_node_stays_drained_after_a_restart(agent: ControlAgent) -> None:
-    agent.send("PUT", "/v1/drain")
+    agent.send("PUT", "/v1/drain", {"reason": "kernel update"})
     agent.restart()
-    assert agent.node.condition.draining
+    assert (agent.node.condition.draining, agent.node.condition.drain_reason) == (True, "kernel update")
     agent.send("DELETE", "/v1/drain")
     assert not agent.node.condition.draining
 

@@ -100,6 +100,8 @@ def test_of_many_services_five_are_named_and_the_others_counted() -> None:
 
 def test_a_draining_node_is_named() -> None:
     assert named(("s1", PARTIAL, UP), condition=Condition(draining=True)) == ["draining"]
+    _, reason = health_and_reason(condition=Condition(draining=True, drain_reason="kernel update"))
+    assert reason.endswith(": kernel update")
 
 
 def test_every_issue_is_named() -> None:
