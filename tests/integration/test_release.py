@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("scripts.release", reason="the scripts are not part of the wheel")
 
+from scripts.release.__main__ import check_builders
 from scripts.release.artefacts import differing, write_sums
 from scripts.release.audit import judge, pinned
 from scripts.release.pyz import supported_pythons
@@ -103,6 +104,12 @@ def test_the_command_prints_one_line_if_it_refuses(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "git tag -a v" in done.stderr
+
+
+def test_a_missing_builder_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda program: None if program == "buildah" else program)
+    with pytest.raises(SystemExit, match=r"apt-get install --no-install-recommends buildah$"):
+        check_builders()
 
 
 def test_the_newest_section_may_be_the_only_one() -> None:
