@@ -63,10 +63,9 @@ EVERY_DRIVER = "".join(
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageStore]:
-    store = ImageStore(tmp_path_factory.mktemp("images"))
-    store.make_image()
-    yield store
-    store.close()
+    with closing(ImageStore(tmp_path_factory.mktemp("images"))) as store:
+        store.make_image()
+        yield store
 
 
 @pytest.fixture(scope="module")
