@@ -77,7 +77,7 @@ def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(["dpkg-deb", "--raw-extract", package, folder], check=True)
     control = folder / "DEBIAN" / "control"
     control.write_text(control.read_text().replace(f"Version: {__version__}\n", f"Version: {__version__}+1\n"))
-    with (folder / CONFIG_FILE.lstrip("/")).open("a") as config:
+    with (folder / "usr/share/svcnode/svcnode.toml").open("a") as config:
         config.write("\n# Of the next release.\n")
     file = folder.with_suffix(".deb")
     subprocess.run(
@@ -97,9 +97,9 @@ def new_machine(folder: Path) -> Machine:
 
 
 def install(machine: Machine, file: Path) -> None:
-    """With the default answer to each question, such as that about a changed configuration."""
+    """Unattended: a question of dpkg would be an error."""
     shutil.copy(file, machine.path("/tmp"))
-    machine.run("sh", "-c", f"yes '' | apt-get install --yes --no-install-recommends /tmp/{file.name}")
+    machine.run("sh", "-c", f"apt-get install --yes --no-install-recommends /tmp/{file.name} < /dev/null")
     machine.path(f"/tmp/{file.name}").unlink()
 
 
@@ -315,3 +315,20 @@ def test_configuration_and_history_outlive_an_upgrade_and_a_removal_but_not_a_pu
     machine.run("apt-get", "purge", "--yes", "svcnode")
     assert {file for file in machine.files() ^ before if not NOT_OURS.fullmatch(file)} == set()
     assert [file.read_text() for file in accounts] == accounts_before
+
+
+def test_a_second_installation_keeps_the_configuration_and_a_purge_keeps_a_user_of_someone_else(
+    machine: Machine, package: Path
+) -> None:
+    machine.run("useradd", "--system", "--create-home", "svcnode")
+    machine.path("/etc/svcnode").mkdir()
+    machine.path(CONFIG_FILE).write_text(CONFIG)
+    install(machine, package)
+    assert machine.path(CONFIG_FILE).read_text() == CONFIG
+    machine.run("apt-get", "remove", "--yes", "svcnode")
+    install(machine, package)
+    assert machine.path(CONFIG_FILE).read_text() == CONFIG
+
+    machine.run("apt-get", "purge", "--yes", "svcnode")
+    assert not machine.path("/etc/svcnode").exists()
+    assert machine.run("getent", "passwd", "svcnode").split(":")[5] == "/home/svcnode"

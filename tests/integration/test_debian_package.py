@@ -19,7 +19,6 @@ SCRIPT = ROOT / "scripts" / "build_deb.sh"
 COMMAND = f"{Path(sys.executable).parent}/svcnode"
 SOURCES = ("CHANGELOG.md", "LICENSE", "README.md", "deploy", "pyproject.toml", "requirements", "scripts", "src")
 FILES = {
-    "/etc/svcnode/svcnode.toml",
     "/lib/systemd/system/svcnode.service",
     "/lib/systemd/system/svcnode.socket",
     "/usr/bin/svcnode",
@@ -35,6 +34,7 @@ FILES = {
     "/usr/share/man/man1/svcnode.1.gz",
     "/usr/share/man/man5/svcnode.toml.5.gz",
     "/usr/share/svcnode/svcnode.schema.json",
+    "/usr/share/svcnode/svcnode.toml",
     "/usr/share/zsh/vendor-completions/_svcnode",
 }
 # Makes an environment whose interpreter is that of the tests, and installs nothing into it but the command.
@@ -107,7 +107,11 @@ def test_the_package_needs_the_python_that_it_is_built_for(package: Path, conten
 def test_every_file_is_where_debian_expects_it(content: Path) -> None:
     files = {f"/{path.relative_to(content)}" for path in content.rglob("*") if path.is_symlink() or path.is_file()}
     assert {file for file in files if not file.startswith(("/DEBIAN/", "/usr/lib/svcnode/lib/"))} == FILES
-    assert (content / "DEBIAN" / "conffiles").read_text() == "/etc/svcnode/svcnode.toml\n"
+    assert (content / "etc" / "svcnode").is_dir()
+
+
+def test_no_upgrade_asks_about_a_changed_configuration(content: Path) -> None:
+    assert not (content / "DEBIAN" / "conffiles").exists()
 
 
 def test_the_scripts_of_the_package_are_shell_and_stop_at_an_error(content: Path) -> None:
@@ -119,7 +123,7 @@ def test_the_scripts_of_the_package_are_shell_and_stop_at_an_error(content: Path
 
 
 def test_the_configuration_of_the_package_is_valid(content: Path) -> None:
-    output_of(COMMAND, "check-config", content / "etc" / "svcnode" / "svcnode.toml")
+    output_of(COMMAND, "check-config", content / "usr" / "share" / "svcnode" / "svcnode.toml")
 
 
 def test_systemd_accepts_the_units_of_the_package(content: Path, tmp_path: Path) -> None:
