@@ -227,15 +227,16 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     if not variables:
         return
     keys = environment_keys()
-    # An unknown variable is an error only if it begins with the name of a table, and never if Kubernetes sets it: for a
-    # service called svcnode-server it sets SVCNODE_SERVER_SERVICE_HOST and others.
+    # An unknown variable is an error only if it begins with the name of a table or SVCNODE_SERVICE, and never if
+    # Kubernetes sets it: for a service called svcnode-server it sets SVCNODE_SERVER_SERVICE_HOST and others.
     tables = tuple(f"{ENVIRONMENT_PREFIX}{path[0]}_".upper() for path, _ in keys.values())
+    known = (*tables, SERVICES_VARIABLE.removesuffix("S"))
     for name, value in sorted(variables.items()):
         if name in keys:
             path, hint = keys[name]
             yield Override(path, _parse_value(value, hint), f"environment variable {name}")
-        elif name.startswith(tables) and not _KUBERNETES_SERVICE_VARIABLE.search(name):
-            near = closest_match(name, keys)
+        elif name != SERVICES_VARIABLE and name.startswith(known) and not _KUBERNETES_SERVICE_VARIABLE.search(name):
+            near = closest_match(name, (*keys, SERVICES_VARIABLE))
             hint = f"; did you mean {near}?" if near else ""
             raise ConfigError(f"unknown environment variable {name}{hint}")
 

@@ -116,10 +116,12 @@ def test_a_negative_number_is_parsed() -> None:
         ("SVCNODE_SERVER_TLS_CERT", {"SVCNODE_SERVER_TLS_KEY"}),
         ("SVCNODE_DEFAULTS_TIME_OUT", {"SVCNODE_DEFAULTS_TIMEOUT"}),
         ("SVCNODE_LOG_", {"SVCNODE_LOG_LEVEL"}),
+        ("SVCNODE_SERVICE", {"SVCNODE_SERVICES"}),
+        ("SVCNODE_SERVICES_DB", {"SVCNODE_SERVICES"}),
         ("SVCNODE_NODE_" + "Z" * 40, set()),
     ],
 )
-def test_an_unknown_variable_with_the_name_of_a_table_is_refused(name: str, suggested: set[str]) -> None:
+def test_an_unknown_variable_that_begins_as_a_known_one_is_refused(name: str, suggested: set[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         Source(None, {name: "x"}, ())
     assert set(re.findall(r"SVCNODE_\w*", str(caught.value))) == {name} | suggested
@@ -133,6 +135,7 @@ def test_an_unknown_variable_with_the_name_of_a_table_is_refused(name: str, sugg
         "SVCNODE_PORT_8420_TCP_ADDR",
         "SVCNODE_SERVICE_HOST",
         "SVCNODE_SERVICE_PORT",
+        "SVCNODE_SERVICE_PORT_HTTP",
         "SVCNODE_SERVER_PORT",
         "SVCNODE_NODE_SERVICE_HOST",
         "SVCNODE_NODE_SERVICE_PORT_HTTP",
