@@ -69,7 +69,7 @@ def test_everything_that_is_downloaded_has_a_hash() -> None:
 
 
 def test_everything_that_is_copied_exists_and_is_not_ignored() -> None:
-    ignored = (ROOT / ".containerignore").read_text().splitlines()
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
     included = [line.removeprefix("!") for line in ignored if line.startswith("!")]
     assert "*" in ignored
     copies = [value.split()[:-1] for word, value in instructions() if word == "COPY" and "--from" not in value]
@@ -151,6 +151,9 @@ def test_the_node_of_the_compose_file_has_no_privileges_and_keeps_its_state() ->
     assert f"state:{environ()['STATE_DIRECTORY']}" in NODE["volumes"]
     assert f"./config:{Path(environ()['SVCNODE_CONFIG']).parent}:ro" in NODE["volumes"]
     assert NODE["image"] == "svcnode:latest", "the name that make image gives"
+    context = (FOLDER / NODE["build"]["context"]).resolve()
+    assert (context, context / NODE["build"]["dockerfile"]) == (ROOT, FOLDER / "Containerfile")
+    assert NODE["pull_policy"] == "build", "no image of this name from elsewhere"
     ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", ())]
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
