@@ -336,7 +336,7 @@ OTHER_PROGRAMS = {
         "rm",
         "ssh",
     ),
-    *("apt", "editor", "systemctl", "useradd"),
+    *("apt", "editor", "ln", "systemctl", "umask", "useradd"),
 }
 
 

@@ -150,12 +150,12 @@ def control_client(arguments: argparse.Namespace) -> Client:
 
     if arguments.socket is not None:
         return Client(arguments.socket)
-    from svcnode.config import find_file, load_control
+    from svcnode.config import find_control_socket, find_file
 
-    control = load_control(find_file(arguments.config), os.environ)
-    if control is None:
+    path = find_control_socket(find_file(arguments.config), os.environ)
+    if path is None:
         raise InvalidValueError("the configuration has no control socket; name it with --socket")
-    return Client(control.listen)
+    return Client(path)
 
 
 def add_override_options(parser: argparse.ArgumentParser) -> None:

@@ -172,15 +172,15 @@ def _configured_ids(config: str | None) -> Iterator[str]:
 
 
 def _running_ids(config: str | None, socket: str | None) -> Iterator[str]:
-    from svcnode.config import load_control
+    from svcnode.config import find_control_socket
     from svcnode.control.client import Client
 
     path = socket or os.environ.get("SVCNODE_CONTROL")
     if path is None:
-        control = load_control(_config_file(config), os.environ)
-        if control is None:
+        found = find_control_socket(_config_file(config), os.environ)
+        if found is None:
             return
-        path = str(control.listen)
+        path = str(found)
     with Client(path, timeout_s=NODE_TIMEOUT_S) as client:
         yield from (service["id"] for service in client.services())
 

@@ -15,6 +15,7 @@ toml_lines.py  finds the line of a key, for error messages
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ __all__ = [
     "TlsSettings",
     "embedded_history",
     "embedded_notify",
+    "find_control_socket",
     "find_file",
     "load",
     "load_control",
@@ -63,6 +65,7 @@ __all__ = [
 ]
 
 DEFAULT_FILE = Path("svcnode.toml")
+UNIT_CONTROL_SOCKET = Path("/run/svcnode/control.sock")  # of deploy/systemd/svcnode.service
 
 
 def find_file(file: Path | None) -> Path | None:
@@ -99,6 +102,20 @@ def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettin
     """Only [node] and [control], as for `load_notify`."""
     source = Source(file, environ, ())
     return control_from(validate_keys(source, {"node": None, "control": None}), source)
+
+
+def find_control_socket(file: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Where the node of this configuration listens. Without a file and such a node: where that of the systemd unit does.
+
+    With a file, never: a drain or maintenance would reach another node than the one that was named.
+    """
+    control = load_control(file, environ)
+    if control is None:
+        return None
+    is_named = file is not None or not control.is_default
+    if is_named or os.access(control.listen, os.F_OK) or not os.access(UNIT_CONTROL_SOCKET, os.F_OK):
+        return control.listen
+    return UNIT_CONTROL_SOCKET
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
