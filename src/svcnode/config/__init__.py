@@ -105,7 +105,7 @@ def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettin
 
 
 def find_control_socket(file: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """Where the node of this configuration listens. Without a file and such a node: where that of the systemd unit does.
+    """Where the node of this configuration listens. Without a file and such a node, where that of the unit listens.
 
     With a file, never: a drain or maintenance would reach another node than the one that was named.
     """
