@@ -156,10 +156,10 @@ class _CommandLine:
 
 
 def _config_file(option: str | None) -> Path | None:
-    from svcnode.config import find_file
+    from svcnode.config import find_node_file
 
     name = option or os.environ.get("SVCNODE_CONFIG")
-    return find_file(Path(name).expanduser() if name else None)
+    return find_node_file(Path(name).expanduser() if name else None)
 
 
 def _configured_ids(config: str | None) -> Iterator[str]:
@@ -172,15 +172,15 @@ def _configured_ids(config: str | None) -> Iterator[str]:
 
 
 def _running_ids(config: str | None, socket: str | None) -> Iterator[str]:
-    from svcnode.config import find_control_socket
+    from svcnode.config import load_control
     from svcnode.control.client import Client
 
     path = socket or os.environ.get("SVCNODE_CONTROL")
     if path is None:
-        found = find_control_socket(_config_file(config), os.environ)
-        if found is None:
+        control = load_control(_config_file(config), os.environ)
+        if control is None:
             return
-        path = str(found)
+        path = str(control.listen)
     with Client(path, timeout_s=NODE_TIMEOUT_S) as client:
         yield from (service["id"] for service in client.services())
 
