@@ -1,7 +1,7 @@
 """Unpacks svcnode and its packages from svcnode.pyz, once for each version of the file, and runs svcnode.
 
 Compiled modules cannot be imported from a zip file. Their folder holds code that will run, so only this user may write
-to it. It gets its name when it is complete, so a killed process leaves no folder that looks complete. Of processes that
+to it. It gets its name when it is complete, so a killed process leaves none with that name. Of processes that
 start at the same time, one unpacks and the others wait.
 """
 

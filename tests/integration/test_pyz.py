@@ -163,7 +163,7 @@ def test_a_full_disk_is_named_with_the_folder_and_leaves_nothing(file: Path, hom
 
 
 def mounted(folder: Path) -> bool:
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", folder]
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(folder)]
     return os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
