@@ -435,6 +435,7 @@ def test_show_lists_nodes_replicas_services_and_ignored_keys(etcd: EtcdServer, t
         put(etcd, f"{ROOT}nonsense", {})
         put(etcd, "/svcnode/v1/nonsense", {})
         ended = svcnode(tmp_path, "registry", "show", "--json")
+        assert "differs" not in svcnode(tmp_path, "registry", "show").stdout
         shown = json.loads(ended.stdout)
         ledger, other = shown["nodes"]
         assert [one["name"] for one in ledger["replicas"]] == ["host-1"]
@@ -448,6 +449,9 @@ def test_show_lists_nodes_replicas_services_and_ignored_keys(etcd: EtcdServer, t
         assert (other["name"], other["replicas"], other["services"][0]["owners"]) == ("other", [], [OWNER])
         text = svcnode(tmp_path, "registry", "show", *at(etcd)).stdout
         assert "host-1" in text
+        put(etcd, f"{ROOT}services/worker/replica%3Ahost-2", {"version": 1, "position": 0, "options": {"ttl": "9s"}})
+        text = svcnode(tmp_path, "registry", "show", *at(etcd)).stdout
+        assert "replica:host-1 (differs), replica:host-2 (gone) " in text
         assert "nonsense" in text
         assert "other" not in text
 

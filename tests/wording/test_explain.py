@@ -122,6 +122,8 @@ def replica_documents() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "majority", {**document, "checked_by": three, "observed": [up_here, refused, observed("host-3", "Up")]}
     disagree = {"status": "Initializing", "code": "observers_disagree", "expires_in_s": None}
     yield "disagree", {**document, **disagree, "checked_by": three[:2], "observed": [up_here, refused]}
+    unknown = {"code": "no_evidence", "status": "Initializing", "observed": [observed("shop-1", "Up", age_s=None)]}
+    yield "reported before the start", {**elsewhere, **unknown, "kind": "reported", "probe": None, "checked_by": []}
     reported = {"kind": "reported", "probe": None, "checked_by": ["host-2"], "observed": [observed("host-2", "Up")]}
     yield "reported", {**elsewhere, **reported}
 

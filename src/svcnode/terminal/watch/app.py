@@ -192,8 +192,10 @@ class WatchApp:
             await self._compare({entry.key: entry for entry in entries}, registry)
 
     async def _compare(self, entries: dict[tuple[str, str, str], RegistryEntry], registry: RegistryNodes) -> None:
-        for node in [node for node in self._model.nodes if node.in_registry is not None]:
+        for node in list(self._model.nodes):
             known = node.in_registry
+            if known is None:
+                continue
             entry = entries.pop(known.key, None)
             if entry is None and not known.replica:
                 await self._remove(node)
