@@ -45,7 +45,8 @@ def configure(parser: CommandParser) -> None:
         add_config_option(child)
         add = child.add_argument
         add("--registry", metavar="URL", help="such as etcd://10.0.0.1:2379 (default: [sharing] of the configuration)")
-        add("--node", type=utf8_text, metavar="NAME", help="name of the node (default: the one of the configuration)")
+        default = "all nodes" if name == "show" else "the one of the configuration"
+        add("--node", type=utf8_text, metavar="NAME", help=f"name of the node (default: {default})")
         add("--ca", metavar="FILE", help="with --tls: PEM file of the certificate authority to trust")
         add_registry_tls_options(child)
         if name == "show":

@@ -78,12 +78,12 @@ def decision_texts(details: ParsedDetails) -> Iterator[str]:
 
 def decision_outlook_texts(details: ParsedDetails) -> Iterator[str]:
     needed, count = _majority(details), len(details.checked_by or ())
-    if not count:
-        yield "A live replica that can check it."
-    elif details.code in _LOST:
+    if details.code in _LOST and count:
         yield "Newer evidence of the replicas."
     elif details.kind == "reported":
         yield "A report of another status."
+    elif not count:
+        yield "A live replica that can check it."
     elif count > 1:
         yield f"The same other status, observed by at least {needed} of {count} replicas."
     else:
