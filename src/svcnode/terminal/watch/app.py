@@ -35,7 +35,7 @@ REGISTRY_INTERVAL_S = 5.0
 ESCAPE_DELAY_S = 0.05  # the rest of an escape sequence arrives sooner
 
 
-class RegistryNodes(Protocol):
+class WatchedRegistry(Protocol):
     async def read(self) -> list[RegistryEntry]: ...
     def source(self, entry: RegistryEntry) -> NodeSource: ...
 
@@ -95,7 +95,7 @@ class WatchApp:
         sources: Sequence[NodeSource],
         interval_s: float,
         timeout_s: float,
-        registry: RegistryNodes | None = None,
+        registry: WatchedRegistry | None = None,
     ) -> None:
         if len(sources) > (limit := max_concurrent_nodes()):
             raise InvalidValueError(
@@ -180,7 +180,7 @@ class WatchApp:
 
     # ---- the registry
 
-    async def _follow(self, registry: RegistryNodes) -> None:
+    async def _follow(self, registry: WatchedRegistry) -> None:
         while True:
             await asyncio.sleep(REGISTRY_INTERVAL_S)
             try:
@@ -191,7 +191,7 @@ class WatchApp:
             self._model.registry_problem = ""
             await self._compare({entry.key: entry for entry in entries}, registry)
 
-    async def _compare(self, entries: dict[tuple[str, str, str], RegistryEntry], registry: RegistryNodes) -> None:
+    async def _compare(self, entries: dict[tuple[str, str, str], RegistryEntry], registry: WatchedRegistry) -> None:
         for node in list(self._model.nodes):
             known = node.in_registry
             if known is None:
