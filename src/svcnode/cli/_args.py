@@ -80,14 +80,16 @@ _FLAG_PATHS = {
 }
 
 
-def add_config_option(parser: argparse.ArgumentParser) -> None:
+def add_config_option(parser: argparse.ArgumentParser, *, is_for_client: bool = True) -> None:
+    """A command about a node also finds the file of the node that systemd runs."""
+    system = ", then /etc/svcnode/svcnode.toml" if is_for_client else ""
     parser.add_argument(
         "-c",
         "--config",
         type=Path,
         metavar="FILE",
         default=os.environ.get("SVCNODE_CONFIG") or None,
-        help="TOML file (default: SVCNODE_CONFIG, then svcnode.toml in this folder, then built-in defaults)",
+        help=f"TOML file (default: SVCNODE_CONFIG, then svcnode.toml in this folder{system}, then built-in defaults)",
     )
 
 
@@ -150,9 +152,9 @@ def control_client(arguments: argparse.Namespace) -> Client:
 
     if arguments.socket is not None:
         return Client(arguments.socket)
-    from svcnode.config import find_file, load_control
+    from svcnode.config import find_node_file, load_control
 
-    control = load_control(find_file(arguments.config), os.environ)
+    control = load_control(find_node_file(arguments.config), os.environ)
     if control is None:
         raise InvalidValueError("the configuration has no control socket; name it with --socket")
     return Client(control.listen)

@@ -9,7 +9,7 @@ import threading
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from svcnode.config import Override, find_file, load_registry
+from svcnode.config import Override, find_node_file, load_registry
 from svcnode.config.registration import define_registered
 from svcnode.core.errors import InvalidValueError, RegistryError
 from svcnode.core.model import validate_service_id, validate_text
@@ -33,7 +33,7 @@ def registry_settings(arguments: argparse.Namespace) -> RegistrySettings:
     """With --registry, the file is not read: it may be of another node. The environment is."""
     given = {key: value for key in _FLAGS if (value := getattr(arguments, key))}
     flags = [Override(("sharing", key), value, f"--{key.replace('_', '-')}") for key, value in given.items()]
-    file = None if arguments.registry or not hasattr(arguments, "config") else find_file(arguments.config)
+    file = None if arguments.registry or not hasattr(arguments, "config") else find_node_file(arguments.config)
     return load_registry(file, os.environ, flags)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.cli._args import EXIT_USAGE, add_config_option, heartbeat_warnings
 from svcnode.cli.output import show
-from svcnode.config import find_file, load
+from svcnode.config import find_node_file, load
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import Impact, Outcome
 from svcnode.core.redaction import MASK, redacted
@@ -43,7 +43,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    file = find_file(arguments.file or arguments.config)
+    file = find_node_file(arguments.file or arguments.config)
     try:
         settings = load(file, os.environ)
     except ConfigError:

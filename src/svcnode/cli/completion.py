@@ -156,10 +156,10 @@ class _CommandLine:
 
 
 def _config_file(option: str | None) -> Path | None:
-    from svcnode.config import find_file
+    from svcnode.config import find_node_file
 
     name = option or os.environ.get("SVCNODE_CONFIG")
-    return find_file(Path(name).expanduser() if name else None)
+    return find_node_file(Path(name).expanduser() if name else None)
 
 
 def _configured_ids(config: str | None) -> Iterator[str]:

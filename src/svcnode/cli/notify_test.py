@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli._args import add_config_option
 from svcnode.cli.output import show
-from svcnode.config import find_file, load_notify
+from svcnode.config import find_node_file, load_notify
 from svcnode.core.errors import ConfigError, InvalidValueError
 from svcnode.core.text import sanitize
 from svcnode.notify.alertmanager import build_test_alert
@@ -38,7 +38,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    identity, notify = load_notify(find_file(arguments.config), os.environ)
+    identity, notify = load_notify(find_node_file(arguments.config), os.environ)
     return send_test_messages(identity, notify, arguments.to)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from svcnode.api.spec import parse_prefixes
-from svcnode.config import find_file
+from svcnode.config import find_node_file
 from svcnode.config.settings import DEFAULT_LISTEN
 from svcnode.config.sources import Source
 from svcnode.config.validate import validate_keys
@@ -64,7 +64,7 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
     elsewhere in the file may be the reason to run `svcnode explain`.
     """
     try:
-        source = Source(find_file(arguments.config), os.environ, ())
+        source = Source(find_node_file(arguments.config), os.environ, ())
         table = validate_keys(source, _REQUIRED_KEYS)
     except ConfigError as exc:
         text = f"{exc}; or give the address of the node with --url"
@@ -107,7 +107,7 @@ def _local_address(table: FileTable, source: Source, key: Literal["listen", "ope
 
 def configured_node(file: Path | None) -> tuple[str, str, str | None]:
     """The URL of the node that the configuration describes, its prefix, and its own certificate if it uses TLS."""
-    source = Source(find_file(file), os.environ, ())
+    source = Source(find_node_file(file), os.environ, ())
     table = validate_keys(source, {"server": ("listen", "prefix", "tls")})
     server = table.get("server", {})
     address = _reachable(_local_address(table, source, "listen"))
@@ -119,7 +119,7 @@ def configured_node(file: Path | None) -> tuple[str, str, str | None]:
 
 def configured_address(file: Path | None) -> Address:
     """The address of the node that the configuration describes."""
-    source = Source(find_file(file), os.environ, ())
+    source = Source(find_node_file(file), os.environ, ())
     return _reachable(_local_address(validate_keys(source, {"server": ("listen", "tls")}), source, "listen"))
 
 

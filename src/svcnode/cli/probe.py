@@ -89,13 +89,13 @@ class _ProbeRun:
         self._timeout_s, self._max_latency_s = DEFAULT_TIMEOUT_S, None
 
     def _use_service(self, arguments: argparse.Namespace) -> None:
-        from svcnode.config import find_file, load_service
+        from svcnode.config import find_node_file, load_service
 
         for name, value in (("a URL", arguments.url), ("--option", arguments.option)):
             if value:
                 raise InvalidValueError(f"--service: cannot be used with {name}")
         environ = {**os.environ, **({ALLOW_EXEC_VARIABLE: "true"} if arguments.allow_exec else {})}
-        config = load_service(find_file(arguments.config), environ, arguments.service).definition.probe_config
+        config = load_service(find_node_file(arguments.config), environ, arguments.service).definition.probe_config
         if config is None:
             raise InvalidValueError(
                 f'--service: "{arguments.service}" is not checked: it has a fixed status, or it sends heartbeats'

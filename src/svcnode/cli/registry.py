@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from svcnode.cli._args import CommandParser, add_config_option, add_registry_tls_options, utf8_text
 from svcnode.cli._registry_args import open_registry, valid_name
 from svcnode.cli.output import show
-from svcnode.config import find_file, load
+from svcnode.config import find_node_file, load
 from svcnode.core.errors import InvalidValueError, RegistryError
 from svcnode.core.text import join_first, sanitize
 from svcnode.sharing.check import FindingLevel, check_configuration, check_registry
@@ -80,7 +80,7 @@ async def _check(etcd: EtcdClient, settings: RegistrySettings, arguments: argpar
     node = settings.node_name
     findings = await check_registry(etcd, settings.registry, node)
     if arguments.registry is None and not _has_failed(findings):
-        configuration = load(find_file(arguments.config), os.environ)
+        configuration = load(find_node_file(arguments.config), os.environ)
         assert configuration.sharing is not None, "the registry is from this configuration"
         definitions = [service.definition for service in configuration.services]
         content = await read_nodes(etcd, settings.registry.prefix, configuration.node_name)

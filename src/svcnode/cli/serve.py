@@ -28,7 +28,7 @@ def configure(parser: CommandParser) -> None:
         'SVCNODE_SERVER_LISTEN, and services as SVCNODE_SERVICES="ID=URL ID=URL". '
         "Options override the environment; the environment overrides the file."
     )
-    add_config_option(parser)
+    add_config_option(parser, is_for_client=False)
     add_override_options(parser)
 
 

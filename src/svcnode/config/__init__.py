@@ -55,6 +55,7 @@ __all__ = [
     "embedded_history",
     "embedded_notify",
     "find_file",
+    "find_node_file",
     "load",
     "load_control",
     "load_notify",
@@ -63,23 +64,34 @@ __all__ = [
 ]
 
 DEFAULT_FILE = Path("svcnode.toml")
+# Of the node that systemd runs, by the unit in deploy/systemd.
+SYSTEM_FILE = Path("/etc/svcnode/svcnode.toml")
+SYSTEM_RUNTIME_DIRECTORY = Path("/run/svcnode")
 
 
 def find_file(file: Path | None) -> Path | None:
-    """The given file, or `svcnode.toml` in this folder if it exists.
+    """The given file, or `svcnode.toml` in this folder if it exists."""
+    return DEFAULT_FILE if file is None and _may_exist(DEFAULT_FILE) else file
 
-    If that cannot be determined, as in a folder without read permission, the file counts as existing: reading it then
-    reports the error. Without this, a node would start without its services and be healthy.
+
+def find_node_file(file: Path | None) -> Path | None:
+    """For commands about a node: the file that `find_file` finds, or the one of the node that systemd runs."""
+    found = find_file(file)
+    return SYSTEM_FILE if found is None and _may_exist(SYSTEM_FILE) else found
+
+
+def _may_exist(file: Path) -> bool:
+    """If that cannot be determined, as in a folder without read permission, the file counts as existing.
+
+    Reading it then reports the error. Without this, a node would start without its services and be healthy.
     """
-    if file is not None:
-        return file
     try:
-        DEFAULT_FILE.lstat()
+        file.lstat()
     except FileNotFoundError:
-        return None
+        return False
     except OSError:
         pass
-    return DEFAULT_FILE
+    return True
 
 
 def load(
@@ -96,7 +108,10 @@ def load(
 
 
 def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettings | None:
-    """Only [node] and [control], as for `load_notify`."""
+    """Only [node] and [control], as for `load_notify`. For clients: systemd gives its folders only to the node."""
+    is_of_system = file == SYSTEM_FILE and not environ.keys() & {"RUNTIME_DIRECTORY", "STATE_DIRECTORY"}
+    if is_of_system and SYSTEM_RUNTIME_DIRECTORY.is_dir():
+        environ = {**environ, "RUNTIME_DIRECTORY": str(SYSTEM_RUNTIME_DIRECTORY)}
     source = Source(file, environ, ())
     return control_from(validate_keys(source, {"node": None, "control": None}), source)
 

@@ -15,7 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from svcnode import __version__
-from svcnode.config import HistorySettings, OperatorSettings, Override, Settings, TlsSettings, find_file, load
+from svcnode.config import (
+    HistorySettings,
+    OperatorSettings,
+    Override,
+    Settings,
+    TlsSettings,
+    find_file,
+    find_node_file,
+    load,
+    load_control,
+)
 from svcnode.config.schema import FileTable, ServiceTable
 from svcnode.config.settings import RESERVED_SEGMENTS, node_folder_name
 from svcnode.core.address import Address
@@ -192,6 +202,31 @@ def test_a_file_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pyte
     assert find_file(None) is None
     (tmp_path / "svcnode.toml").touch()
     assert find_file(None) == Path("svcnode.toml")
+
+
+def test_a_command_about_a_node_finds_the_file_and_the_socket_of_the_node_that_systemd_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    system, runtime = tmp_path / "etc.toml", tmp_path / "run"
+    monkeypatch.setattr("svcnode.config.SYSTEM_FILE", system)
+    monkeypatch.setattr("svcnode.config.SYSTEM_RUNTIME_DIRECTORY", runtime)
+    assert find_node_file(None) is None
+    system.write_text("[node]\n")
+    assert (find_node_file(None), find_file(None)) == (system, None)
+    assert socket_of(system, HOME="/home").parts[1] == "home"  # systemd does not run it
+    runtime.mkdir()
+    assert socket_of(system, HOME="/home") == runtime / "control.sock"
+    assert socket_of(system, STATE_DIRECTORY="/state").parts[1] == "state"  # in the environment of the node
+    Path("svcnode.toml").write_text("[node]\n")
+    assert find_node_file(None) == Path("svcnode.toml")
+    assert socket_of(Path("svcnode.toml"), HOME="/home").parts[1] == "home"
+
+
+def socket_of(file: Path, **environ: str) -> Path:
+    control = load_control(file, environ)
+    assert control is not None
+    return control.listen
 
 
 def test_a_dangling_link_counts_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
