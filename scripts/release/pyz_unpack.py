@@ -1,7 +1,8 @@
 """Unpacks svcnode and its packages from svcnode.pyz, once for each version of the file, and runs svcnode.
 
 Compiled modules cannot be imported from a zip file. Their folder holds code that will run, so only this user may write
-to it. It gets its name when it is complete: processes that start at the same time do not disturb each other.
+to it. It gets its name when it is complete, so a killed process leaves none with that name. Of processes that
+start at the same time, one unpacks and the others wait.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ import shutil
 import stat
 import sys
 import tempfile
+import zlib
+from contextlib import contextmanager, suppress
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Names version, processor and C library, such as cpython-311-x86_64-linux-gnu.
 ABI = EXTENSION_SUFFIXES[0].strip(".").removesuffix(".so")
+
+ADVICE = "set XDG_CACHE_HOME to a folder of yours"
 
 
 class UnpackError(Exception):
@@ -33,6 +38,8 @@ def main() -> int:
     archive = Path(__file__).parent
     try:
         sys.path[0] = str(unpacked(archive))
+    except (BadZipFile, EOFError, zlib.error) as exc:
+        sys.exit(f"svcnode.pyz: the file is damaged ({exc}): copy it again")
     except (OSError, UnpackError) as exc:
         sys.exit(f"svcnode.pyz: {exc}")
     from svcnode.cli import main as svcnode
@@ -63,7 +70,8 @@ def _cache_folder() -> Path:
     problems = []
     for folder in _candidates():
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             _check_private(folder)
             _check_parents(folder)
             _check_writable(folder)
@@ -71,14 +79,15 @@ def _cache_folder() -> Path:
             problems.append(str(exc))
         else:
             return folder
-    raise UnpackError(f"no folder to unpack into: {'; '.join(problems)}; set XDG_CACHE_HOME to a folder of yours")
+    raise UnpackError(f"no folder to unpack into: {'; '.join([*problems, ADVICE])}")
 
 
 def _candidates() -> Iterator[Path]:
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  that of Path can raise
     if os.path.isabs(cache):  # noqa: PTH117  a user without a home has none
         yield Path(cache, "svcnode-pyz")
-    yield Path(tempfile.gettempdir()).resolve() / f"svcnode-pyz-{os.geteuid()}"
+    with suppress(FileNotFoundError):  # no such folder can be written
+        yield Path(tempfile.gettempdir()).resolve() / f"svcnode-pyz-{os.geteuid()}"
 
 
 def _check_private(folder: Path) -> None:
@@ -106,22 +115,32 @@ def _check_writable(folder: Path) -> None:
 
 
 def _unpack(outer: ZipFile, folder: Path) -> None:
-    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder.parent))
+    cache = folder.parent
+    with _locked(cache):
+        for left in cache.glob("partial-*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        if folder.exists():  # another process was faster
+            return
+        partial = Path(tempfile.mkdtemp(prefix="partial-", dir=cache))
+        try:
+            for name in ("any.zip", f"{ABI}.zip"):
+                with outer.open(name) as file, ZipFile(file) as packages:
+                    packages.extractall(partial)
+            partial.rename(folder)
+        except OSError as exc:
+            raise UnpackError(f"cannot unpack into {cache}: {exc.strerror or exc}; {ADVICE}") from None
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for name in ("any.zip", f"{ABI}.zip"):
-            with outer.open(name) as file, ZipFile(file) as packages:
-                packages.extractall(partial)
-        _rename(partial, folder)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _rename(partial: Path, folder: Path) -> None:
-    try:
-        partial.rename(folder)
-    except OSError:
-        if not folder.is_dir():  # otherwise another process was faster
-            raise
+        os.close(descriptor)
 
 
 def _keep(folder: Path) -> None:

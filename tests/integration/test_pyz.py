@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import ZipFile
 
 import pytest
 
@@ -89,6 +90,25 @@ def test_processes_that_start_at_once_share_one_folder(file: Path, home: Path) -
     assert len(list((home / ".cache" / "svcnode-pyz").iterdir())) == 1
 
 
+def test_what_a_killed_process_has_left_is_removed(file: Path, home: Path) -> None:
+    cache = home / ".cache" / "svcnode-pyz"
+    (cache / "partial-1" / "svcnode").mkdir(mode=0o700, parents=True)
+    cache.chmod(0o700)
+    assert run(file, home)[0] == 7
+    assert [path.name for path in cache.glob("partial-*")] == []
+
+
+def test_only_this_user_can_write_to_a_cache_that_is_created_without_a_umask(file: Path, home: Path) -> None:
+    before = os.umask(0)
+    try:
+        code, out, _ = run(file, home)
+    finally:
+        os.umask(before)
+    cache = home / ".cache"
+    assert (code, out.startswith(f"{cache}/")) == (7, True)
+    assert cache.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_home_that_cannot_be_written_is_replaced_by_the_folder_for_temporary_files(file: Path, home: Path) -> None:
     code, out, _ = run(file, Path("/proc"), {"TMPDIR": str(home)})
     assert (code, out.startswith(f"{home}/svcnode-pyz-{os.geteuid()}/")) == (7, True)
@@ -114,6 +134,37 @@ def test_a_folder_that_others_can_replace_is_not_used(file: Path, home: Path) ->
     assert str(home) in error_of(file, home, {"TMPDIR": str(home)})
     home.chmod(0o1777)  # as /tmp
     assert run(file, home, {"TMPDIR": str(home)})[0] == 7
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_a_damaged_file_is_named_and_leaves_nothing(file: Path, tmp_path: Path, home: Path, share: float) -> None:
+    damaged = tmp_path / "damaged.pyz"
+    content = bytearray(file.read_bytes())
+    with ZipFile(file) as archive:
+        part = archive.getinfo("any.zip")
+    at = part.header_offset + int(part.file_size * share)
+    content[at : at + 40] = bytes(byte ^ 0xFF for byte in content[at : at + 40])
+    damaged.write_bytes(content)
+    assert "damaged" in error_of(damaged, home)
+    assert list((home / ".cache" / "svcnode-pyz").iterdir()) == []
+
+
+def test_a_full_disk_is_named_with_the_folder_and_leaves_nothing(file: Path, home: Path) -> None:
+    if not mounted(home):
+        pytest.skip("needs root, to mount a small file system")
+    try:
+        (home / "fill").write_bytes(bytes(os.statvfs(home).f_bavail * os.statvfs(home).f_frsize - 4096))
+        error = error_of(file, home)
+        assert str(home) in error
+        assert "XDG_CACHE_HOME" in error
+        assert list((home / ".cache" / "svcnode-pyz").iterdir()) == []
+    finally:
+        subprocess.run(["umount", home], check=True)
+
+
+def mounted(folder: Path) -> bool:
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(folder)]
+    return os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def test_a_python_without_packages_in_the_file_is_named(tmp_path: Path, home: Path) -> None:

@@ -319,6 +319,30 @@ def test_watch_shows_every_node_of_the_registry(etcd: EtcdServer, tmp_path: Path
         assert terminal.wait_for_exit() == ("", 0)
 
 
+def test_watch_shows_replicas_that_join_and_those_that_are_gone(etcd: EtcdServer, tmp_path: Path) -> None:
+    svcnode(tmp_path, "register", *at(etcd), "worker", "--ttl", "60s")
+    with Terminal(tmp_path) as terminal:
+        terminal.start(f"svcnode watch --interval 200ms {' '.join(at(etcd)[:2])}")
+        terminal.wait_for_text(rf"^  ! unreachable +{NODE} ")
+        with replica(tmp_path, etcd):
+            terminal.wait_for_text(rf"^ .◐ partial +{NODE} ")
+            terminal.wait_for_text("^1 replica: 1 partial")
+        terminal.wait_for_text(rf"^ .! gone +{NODE} ")
+        terminal.press("q")
+        assert terminal.wait_for_exit() == ("", 0)
+
+
+def test_watch_goes_on_while_the_registry_is_away(tmp_path: Path) -> None:
+    (tmp_path / "etcd").mkdir()
+    with EtcdServer(tmp_path / "etcd") as server, Terminal(tmp_path) as terminal:
+        svcnode(tmp_path, "register", *at(server), "worker", "--ttl", "60s")
+        terminal.start(f"svcnode watch {' '.join(at(server)[:2])}")
+        terminal.wait_for_text(rf"^  ! unreachable +{NODE} ")
+        server.kill()
+        terminal.wait_for_text(r"registry: .* refused  every 2 s$")
+        assert NODE in terminal.screen
+
+
 def test_an_error_of_the_registry_is_not_the_exit_code_of_a_health(tmp_path: Path) -> None:
     ended = svcnode(tmp_path, "status", "--registry", f"etcd://127.0.0.1:{free_port()}")
     assert (ended.returncode, ended.stdout) == (3, "")
@@ -411,6 +435,7 @@ def test_show_lists_nodes_replicas_services_and_ignored_keys(etcd: EtcdServer, t
         put(etcd, f"{ROOT}nonsense", {})
         put(etcd, "/svcnode/v1/nonsense", {})
         ended = svcnode(tmp_path, "registry", "show", "--json")
+        assert "differs" not in svcnode(tmp_path, "registry", "show").stdout
         shown = json.loads(ended.stdout)
         ledger, other = shown["nodes"]
         assert [one["name"] for one in ledger["replicas"]] == ["host-1"]
@@ -424,6 +449,9 @@ def test_show_lists_nodes_replicas_services_and_ignored_keys(etcd: EtcdServer, t
         assert (other["name"], other["replicas"], other["services"][0]["owners"]) == ("other", [], [OWNER])
         text = svcnode(tmp_path, "registry", "show", *at(etcd)).stdout
         assert "host-1" in text
+        put(etcd, f"{ROOT}services/worker/replica%3Ahost-2", {"version": 1, "position": 0, "options": {"ttl": "9s"}})
+        text = svcnode(tmp_path, "registry", "show", *at(etcd)).stdout
+        assert "replica:host-1 (differs), replica:host-2 (gone) " in text
         assert "nonsense" in text
         assert "other" not in text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import svcnode
@@ -22,6 +23,7 @@ USED_ONLY_IN: dict[str, set[str]] = {
 FORMATTER_OF_DURATIONS = re.compile("_?format_(?:[a-z]+_)?(?:duration|latency|seconds|ms)")
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     found = {}
     for file in PACKAGE.rglob("*.py"):

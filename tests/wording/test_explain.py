@@ -122,6 +122,15 @@ def replica_documents() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "majority", {**document, "checked_by": three, "observed": [up_here, refused, observed("host-3", "Up")]}
     disagree = {"status": "Initializing", "code": "observers_disagree", "expires_in_s": None}
     yield "disagree", {**document, **disagree, "checked_by": three[:2], "observed": [up_here, refused]}
+    policy = {**document["policy"], "stale_after_s": None, "ttl_s": 600.0}
+    unknown = {"status": "Initializing", "code": "no_evidence", "expires_in_s": None, "policy": policy}
+    by_client = {
+        "kind": "reported",
+        "probe": None,
+        "checked_by": [],
+        "observed": [observed("shop-1", "Up", age_s=None)],
+    }
+    yield "reported before the start", {**elsewhere, **unknown, **by_client}
     reported = {"kind": "reported", "probe": None, "checked_by": ["host-2"], "observed": [observed("host-2", "Up")]}
     yield "reported", {**elsewhere, **reported}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,13 @@ from svcnode.terminal.loop_lag import MAX_EXTENSION_S
 from svcnode.terminal.snapshot import NodeSource, RegistryEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from svcnode.cli._args import CommandParser
     from svcnode.client import BackingService, Health, Identity
-    from svcnode.sharing.view import RegistryView
+    from svcnode.core.address import RegistryAddress
+    from svcnode.sharing.client import NodeReplicas
+    from svcnode.sharing.etcd import EtcdClient
 
 DEFAULT_PREFIXES = (DEFAULT_PREFIX, PUBLIC_TWIN_PREFIX)
 MAX_LIST_CHARS = 1_000_000  # a longer file is not a list of nodes, and may be endless
@@ -50,7 +53,7 @@ def add_node_arguments(parser: CommandParser) -> None:
     add_registry_tls_options(parser)
 
 
-async def sources_from(arguments: Namespace) -> list[NodeSource]:
+async def sources_from(arguments: Namespace, registry: RegistryNodes | None) -> list[NodeSource]:
     """In the order given: the URLs of the command line, then those of the file, then those of the registry.
 
     If none is named, the node of the configuration.
@@ -58,8 +61,11 @@ async def sources_from(arguments: Namespace) -> list[NodeSource]:
     if not arguments.urls and arguments.file is None and arguments.registry is None:
         _use_configuration(arguments)
     sources = [_source(arguments, location, url) for location, url in _node_urls(arguments)]
-    if arguments.registry is not None:
-        sources += await _registry_sources(arguments)
+    if registry is not None:
+        entries = await registry.read()
+        if not entries:
+            raise InvalidValueError(f"--registry: {registry.address} has no node")
+        sources += map(registry.source, entries)
     if not sources:
         arguments.parser.error(f"no node given: {arguments.file or arguments.registry} has no URL")
     return sources
@@ -127,36 +133,52 @@ def _read_list(file: str) -> str:
 # ---- nodes of a registry
 
 
-async def _registry_sources(arguments: Namespace) -> list[NodeSource]:
+class RegistryNodes:
+    """The live replicas of all nodes of a registry, and the nodes without one that can be asked."""
+
+    def __init__(self, arguments: Namespace, etcd: EtcdClient, address: RegistryAddress) -> None:
+        self._arguments = arguments
+        self._etcd = etcd
+        self.address = address
+
+    async def read(self) -> list[RegistryEntry]:
+        from svcnode.sharing.client import read_replicas
+
+        try:
+            nodes = await read_replicas(self._etcd, self.address.prefix)
+        except RegistryError as exc:  # with the exit code of these commands: 1 is partially healthy
+            raise SvcnodeError(f"registry: {exc}") from exc
+        return [entry for name, node in nodes.items() for entry in _entries_of_node(name, node)]
+
+    def source(self, entry: RegistryEntry) -> NodeSource:
+        if not entry.url:
+            return NodeSource(_NodeWithoutUrl(str(self.address)), in_registry=entry)
+        return _source(self._arguments, f"--registry: replica {entry.replica}: ", entry.url, entry)
+
+
+@asynccontextmanager
+async def open_registry_nodes(arguments: Namespace) -> AsyncIterator[RegistryNodes | None]:
+    """None without --registry."""
+    if arguments.registry is None:
+        yield None
+        return
     from svcnode.cli._registry_args import open_registry
-    from svcnode.sharing.client import read_nodes
 
     registry_arguments = Namespace(**{**vars(arguments), "ca": arguments.ca if arguments.tls else None})
-    try:
-        async with open_registry(registry_arguments) as (etcd, settings):
-            nodes = (await read_nodes(etcd, settings.registry.prefix)).nodes
-    except RegistryError as exc:
-        raise SvcnodeError(str(exc)) from exc  # with the exit code of this command: 1 is partially healthy
-    if not nodes:
-        raise InvalidValueError(f"--registry: {settings.registry} has no node")
-    return [
-        source
-        for name, view in sorted(nodes.items())
-        for source in _sources_of_node(arguments, name, view, str(settings.registry))
-    ]
+    async with open_registry(registry_arguments) as (etcd, settings):
+        yield RegistryNodes(arguments, etcd, settings.registry)
 
 
-def _sources_of_node(arguments: Namespace, name: str, view: RegistryView, registry: str) -> Iterator[NodeSource]:
+def _entries_of_node(name: str, node: NodeReplicas) -> Iterator[RegistryEntry]:
     """One for each replica with a URL, or one that says that there is none."""
-    replicas = sorted(view.replicas)
-    known = f"services: {len(view.services())}, live replicas: {', '.join(replicas) or 'none'}"
-    urls = {replica: view.replicas[replica].url for replica in replicas if view.replicas[replica].url}
+    replicas = sorted(node.live)
+    known = f"services: {node.service_count}, live replicas: {', '.join(replicas) or 'none'}"
+    urls = {replica: getattr(node.live[replica], "url", "") for replica in replicas}
     for replica, url in urls.items():
-        entry = RegistryEntry(name, f"this is the replica {replica}; in the registry: {known}")
-        yield _source(arguments, f"--registry: replica {replica}: ", url, entry)
-    if not urls:
-        entry = RegistryEntry(name, f"in the registry: {known}")
-        yield NodeSource(_NodeWithoutUrl(registry), in_registry=entry)
+        if url:
+            yield RegistryEntry(name, replica, url, f"this is the replica {replica}; in the registry: {known}")
+    if not any(urls.values()):
+        yield RegistryEntry(name, "", "", f"in the registry: {known}")
 
 
 class _NodeWithoutUrl:

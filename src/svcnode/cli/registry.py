@@ -45,7 +45,8 @@ def configure(parser: CommandParser) -> None:
         add_config_option(child)
         add = child.add_argument
         add("--registry", metavar="URL", help="such as etcd://10.0.0.1:2379 (default: [sharing] of the configuration)")
-        add("--node", type=utf8_text, metavar="NAME", help="name of the node (default: the one of the configuration)")
+        default = "all nodes" if name == "show" else "the one of the configuration"
+        add("--node", type=utf8_text, metavar="NAME", help=f"name of the node (default: {default})")
         add("--ca", metavar="FILE", help="with --tls: PEM file of the certificate authority to trust")
         add_registry_tls_options(child)
         if name == "show":
@@ -136,8 +137,15 @@ def _service_fields(service: SharedService, view: RegistryView) -> dict[str, Any
         "restricted": definition.restricted,
         "owners": list(service.owners),
         "gone_replicas": gone,
+        "differing_owners": [owner for owner in service.owners if _differs(service, view, owner)],
         "observers": list(observers(service, view.replicas)) if definition.is_checked else [],
     }
+
+
+def _differs(service: SharedService, view: RegistryView, owner: str) -> bool:
+    """Whether the owner defines the service otherwise than the one that wrote last, whose definition applies."""
+    definition = view.definition(service.id, owner)
+    return definition is not None and definition.options != service.definition.options
 
 
 def _node_lines(node: dict[str, Any]) -> Iterator[str]:
@@ -156,8 +164,11 @@ def _node_lines(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _service_row(service: dict[str, Any]) -> tuple[str, str, str]:
-    gone = set(service["gone_replicas"])
-    owners = [f"{owner} (gone)" if replica_of(owner) in gone else owner for owner in service["owners"]]
+    owners = []
+    for owner in service["owners"]:
+        is_gone, differs = replica_of(owner) in service["gone_replicas"], owner in service["differing_owners"]
+        marks = ", ".join(["gone"] * is_gone + ["differs"] * differs)
+        owners.append(f"{owner} ({marks})" if marks else owner)
     source = service["status_from"]
     if source == "probe":
         source = f"checks by {', '.join(service['observers'])}" if service["observers"] else "no replica can check it"

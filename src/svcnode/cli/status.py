@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from svcnode.cli._args import EXIT_UNKNOWN
-from svcnode.cli._node_args import add_node_arguments, sources_from, timeout_from
+from svcnode.cli._node_args import add_node_arguments, open_registry_nodes, sources_from, timeout_from
 from svcnode.cli.output import show
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.redaction import redacted
@@ -56,7 +56,9 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 async def _fetch_snapshots(arguments: argparse.Namespace) -> tuple[Sequence[NodeSnapshot], bool]:
     """The snapshots, and whether Ctrl-C came before all were complete."""
-    sources, timeout_s = await sources_from(arguments), timeout_from(arguments)
+    timeout_s = timeout_from(arguments)
+    async with open_registry_nodes(arguments) as registry:
+        sources = await sources_from(arguments, registry)
     loop = asyncio.get_running_loop()
     with (
         ProgressBar("requesting nodes", len(sources), loop) as progress,

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from svcnode.cli._args import EXIT_UNKNOWN, positive_duration_s
-from svcnode.cli._node_args import add_node_arguments, sources_from, timeout_from
+from svcnode.cli._node_args import add_node_arguments, open_registry_nodes, sources_from, timeout_from
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.terminal.watch.app import WatchApp
 from svcnode.terminal.watch.screen import Screen
@@ -36,5 +36,6 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 async def _watch(arguments: argparse.Namespace, interval_s: float) -> int:
-    sources = await sources_from(arguments)
-    return await WatchApp(Screen(), sources, interval_s, timeout_from(arguments)).run()
+    async with open_registry_nodes(arguments) as registry:
+        sources = await sources_from(arguments, registry)
+        return await WatchApp(Screen(), sources, interval_s, timeout_from(arguments), registry).run()

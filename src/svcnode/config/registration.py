@@ -14,7 +14,7 @@ from svcnode.config.settings import check_observer_keys, service_from
 from svcnode.config.sources import Source
 from svcnode.config.validate import validate_value
 from svcnode.core.errors import ConfigError, InvalidValueError
-from svcnode.core.model import validate_service_id
+from svcnode.core.model import MAX_TEXT_CHARS, validate_service_id
 from svcnode.definition import ServiceOptions
 from svcnode.probes import make_probe
 from svcnode.probes.restricted import is_restricted, reject_local_access
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from svcnode.probes.base import Probe
 
 PATH: KeyPath = ("services", 0)
-MAX_NAME_CHARS = 256
-MAX_DESCRIPTION_CHARS = 1000
 _RESTRICTED = (
     "it reads the machine that checks it, or may hold a secret, which everyone who reads the registry could see; put "
     "the service into the configuration file of a replica"
@@ -66,12 +64,8 @@ def define_registered(
 
 
 def _check_lengths(service: RegisteredServiceTable, source: Source) -> None:
-    """Every response of the node has these texts."""
-    for key, text, max_chars in (
-        ("name", service.get("name", ""), MAX_NAME_CHARS),
-        ("group", service.get("group", ""), MAX_NAME_CHARS),
-        ("description", service.get("description", ""), MAX_DESCRIPTION_CHARS),
-    ):
+    for key, max_chars in MAX_TEXT_CHARS.items():
+        text = str(service.get(key, ""))
         if len(text) > max_chars:
             raise source.error((*PATH, key), f"must have at most {max_chars} characters, not {len(text)}")
 

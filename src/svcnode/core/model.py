@@ -18,6 +18,8 @@ from svcnode.core.text import has_control_chars
 SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
 DEFAULT_PREFIX = "/svc"  # of the paths of the interface
 MAX_ID_CHARS = 256
+# Of a service that is registered; every response of the node has these texts.
+MAX_TEXT_CHARS = {"name": 256, "group": 256, "description": 1000}
 # Clients and proxies normalise paths, also percent-encoded ones: /node/services/../health would become /node/health.
 DOT_SEGMENTS = (".", "..")
 MAX_THRESHOLD = 1000  # at the default transition interval of 2 s, more than half an hour

@@ -89,7 +89,7 @@ def found_replicas(node: str, replicas: NodeReplicas) -> Iterator[FoundReplica]:
             yield FoundReplica(node, name, document.url, None if document.url else NO_URL)
     for name in sorted(replicas.absent):
         yield FoundReplica(node, name, unchecked=ABSENT)
-    if replicas.has_services and not replicas.live and not replicas.absent:
+    if replicas.service_count and not replicas.live and not replicas.absent:
         yield FoundReplica(node, "", unchecked=NO_REPLICA)
 
 

@@ -183,7 +183,7 @@ async def read_nodes(etcd: EtcdClient, prefix: str, node: str | None = None) -> 
 class NodeReplicas(NamedTuple):
     live: Mapping[str, ReplicaDocument | Ignored]  # by name; a document of a newer version is ignored
     absent: frozenset[str]  # replicas that are not live and still define services
-    has_services: bool
+    service_count: int
 
 
 async def read_replicas(etcd: EtcdClient, prefix: str) -> dict[str, NodeReplicas]:
@@ -220,9 +220,10 @@ def _node_replicas(root: str, replicas: Iterable[KeyValue], services: Iterable[K
         key, entry = parse_key(root, kv.key), parse_entry(root, kv.key, kv.value)
         if key is not None:
             live[key.names[0]] = cast("ReplicaDocument", entry.document) if isinstance(entry, ParsedEntry) else entry
-    owners = {key.names[1] for kv in services if (key := parse_key(root, kv.key)) is not None}
+    keys = [key.names for kv in services if (key := parse_key(root, kv.key)) is not None]
+    owners = {owner for _, owner in keys}
     defining = {replica for owner in owners if (replica := replica_of(owner)) is not None}
-    return NodeReplicas(live, frozenset(defining - live.keys()), bool(owners))
+    return NodeReplicas(live, frozenset(defining - live.keys()), len({service_id for service_id, _ in keys}))
 
 
 async def forget_replica(etcd: EtcdClient, root: str, replica: str) -> list[str]:

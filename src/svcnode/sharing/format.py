@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 
 from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import InvalidValueError, SvcnodeError
-from svcnode.core.model import Service, Status, validate_service_id, validate_text
+from svcnode.core.model import MAX_TEXT_CHARS, Service, Status, validate_service_id, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import bounded_reason, encodable, sanitize, type_name
 from svcnode.definition import ServiceOptions, define
@@ -233,7 +233,7 @@ def parse_entry(root: str, key: str, value: bytes) -> ParsedEntry | Ignored:
     if parsed is None:
         return Ignored(IgnoredKind.UNKNOWN_KEY, "not a key of this format")
     try:
-        fields = parse_strict_json(value)
+        fields = _parse_json(value)
         version = _required(fields, "version", int)
         if version > FORMAT_VERSION:
             return Ignored(IgnoredKind.NEWER_VERSION, f"version {version}; this replica reads {FORMAT_VERSION}")
@@ -242,6 +242,13 @@ def parse_entry(root: str, key: str, value: bytes) -> ParsedEntry | Ignored:
         return ParsedEntry(parsed, _PARSERS[parsed.kind](parsed, fields))
     except (SvcnodeError, ValueError) as exc:
         return Ignored(IgnoredKind.INVALID_VALUE, sanitize(str(exc)))
+
+
+def _parse_json(value: bytes) -> Any:  # noqa: ANN401  any JSON value
+    try:
+        return parse_strict_json(value)
+    except ValueError as exc:
+        raise InvalidValueError(f"not valid JSON: {exc}") from exc
 
 
 def encode_document(document: RegistryDocument) -> bytes:
@@ -283,7 +290,16 @@ def _parse_service(key: RegistryKey, fields: Mapping[str, Any]) -> ServiceDocume
         raise InvalidValueError(f"restricted: must be true or false, not {type_name(restricted)}")
     if "probe" in options:
         reject_local_access(_probe(options))
+    if replica_of(key.names[1]) is None:
+        _check_lengths(options)
     return _service_document(key.names[0], options, _int(fields, "position"), restricted=restricted)
+
+
+def _check_lengths(options: Mapping[str, Any]) -> None:
+    """Of what a client registers, as at the control socket."""
+    for name, max_chars in MAX_TEXT_CHARS.items():
+        if (length := len(str(options.get(name, "")))) > max_chars:
+            raise InvalidValueError(f"{name}: must have at most {max_chars} characters, not {length}")
 
 
 def _parse_issue(_: RegistryKey, fields: Mapping[str, Any]) -> IssueDocument:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from svcnode.client import BackingService
     from svcnode.core.errors import ClientError
     from svcnode.terminal.explain.explanation import Explanation
-    from svcnode.terminal.snapshot import NodeSnapshot
+    from svcnode.terminal.snapshot import NodeSnapshot, RegistryEntry
 
 INDENT = "  "
 COLUMN_GAP = "  "
@@ -102,6 +102,8 @@ def health_text(snapshot: NodeSnapshot) -> str:
         return "no identity"
     if snapshot.errors:
         error = snapshot.errors[0]
+        if not snapshot.is_reachable and snapshot.in_registry is not None and snapshot.in_registry.is_gone:
+            return "gone"
         is_partly_reachable = isinstance(error, UnreachableError) and snapshot.is_reachable
         return "unknown" if is_partly_reachable else _ERROR_TEXT.get(type(error), "unknown")
     return "unknown" if snapshot.health is None else snapshot.health.label
@@ -273,7 +275,14 @@ def render_nodes(
 
 def summary(snapshots: Sequence[NodeSnapshot]) -> str:
     counts = Counter((snapshot.overall_health, health_text(snapshot)) for snapshot in snapshots)
-    return f"{len(snapshots)} nodes: " + ", ".join(f"{count} {text}" for (_, text), count in sorted(counts.items()))
+    noun = counted_noun(len(snapshots), [snapshot.in_registry for snapshot in snapshots])
+    return f"{noun}: " + ", ".join(f"{count} {text}" for (_, text), count in sorted(counts.items()))
+
+
+def counted_noun(count: int, entries: Iterable[RegistryEntry | None]) -> str:
+    """Replicas, if all are; a node that is asked at its own URL is a node."""
+    noun = "replica" if all(entry is not None and entry.replica for entry in entries) else "node"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 # ---- an explanation

@@ -53,10 +53,21 @@ _OVERALL_HEALTH = {
 
 
 class RegistryEntry(NamedTuple):
-    """What a registry says of the node at a URL."""
+    """What a registry says of a replica, or of a node without a replica that can be asked."""
 
     node: str
+    replica: str  # "" stands for the node
+    url: str  # "" for the node
     remark: str
+    is_gone: bool = False  # no longer in the registry
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.node, self.replica, self.url
+
+    def as_gone(self) -> RegistryEntry:
+        remark = f"the replica {self.replica} is no longer in the registry: it was stopped, or its lease is over"
+        return self._replace(remark=remark, is_gone=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

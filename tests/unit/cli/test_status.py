@@ -22,7 +22,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 
 def urls(*arguments: str) -> list[str]:
-    return [source.client.url for source in asyncio.run(sources_from(parsed(*arguments)))]
+    return [source.client.url for source in asyncio.run(sources_from(parsed(*arguments), None))]
 
 
 def test_nodes_have_the_order_of_the_arguments() -> None:
@@ -51,7 +51,7 @@ def test_without_a_url_the_node_is_that_of_the_configuration(
     monkeypatch.delenv("SVCNODE_CONFIG", raising=False)
     arguments = parsed() if not config else parsed("-c", "a.toml")
     (tmp_path / "a.toml").write_text(config)
-    (source,) = asyncio.run(sources_from(arguments))
+    (source,) = asyncio.run(sources_from(arguments, None))
     assert (source.client.url, arguments.prefix) == (url, prefix)
 
 

@@ -30,9 +30,9 @@ def found_in(
     live: Mapping[str, ReplicaDocument | Ignored] | None = None,
     absent: tuple[str, ...] = (),
     *,
-    has_services: bool = True,
+    service_count: int = 1,
 ) -> list[FoundReplica]:
-    return list(found_replicas("pay", NodeReplicas(live or {}, frozenset(absent), has_services)))
+    return list(found_replicas("pay", NodeReplicas(live or {}, frozenset(absent), service_count)))
 
 
 def test_each_live_replica_is_found_with_its_url() -> None:
@@ -67,7 +67,7 @@ def test_a_node_with_services_and_without_replicas_has_failed_as_a_whole() -> No
 
 
 def test_a_node_without_services_and_replicas_is_not_found() -> None:
-    assert found_in(has_services=False) == []
+    assert found_in(service_count=0) == []
 
 
 # ---- a file

@@ -260,6 +260,8 @@ def test_an_unknown_field_is_ignored_and_a_missing_one_is_not(kind: KeyKind) -> 
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "observers": 0}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "checked_by": "a"}}),
         (KeyKind.SERVICES, {"options": {"probe": "heartbeat:"}}),
+        (KeyKind.SERVICES, {"options": {"ttl": "5s", "name": "x" * 257}}),
+        (KeyKind.SERVICES, {"options": {"ttl": "5s", "description": "x" * 1001}}),
     ],
 )
 def test_an_invalid_value_is_ignored(kind: KeyKind, changes: dict[str, Any]) -> None:

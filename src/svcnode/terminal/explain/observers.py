@@ -24,35 +24,33 @@ def observation_texts(details: ParsedDetails) -> Iterator[str]:
     if details.is_probed and not details.is_decided_by_replicas:
         return  # only this replica checks it: its checks are shown
     for observation in details.observed:
-        yield _observation_text(observation, is_current=_is_current(observation, details))
+        yield _observation_text(observation, details)
 
 
 def _observers_text(details: ParsedDetails, names: Sequence[str]) -> str:
     listed = listed_names(names)
-    if details.kind == "reported":
-        return (
-            f"Replica {listed} receives its reports." if len(names) == 1 else f"Replicas {listed} receive its reports."
-        )
+    is_reported = details.kind == "reported"
     match len(names):
         case 0:
-            return "No live replica can check it."
+            return "Its reports come through the registry." if is_reported else "No live replica can check it."
         case 1:
-            return f"Replica {listed} checks it."
+            return f"Replica {listed} receives its reports." if is_reported else f"Replica {listed} checks it."
         case _:
-            return f"Replicas {listed} check it."
+            return f"Replicas {listed} receive its reports." if is_reported else f"Replicas {listed} check it."
 
 
 def _is_current(observation: ObservedStatus, details: ParsedDetails) -> bool:
     return details.kind == "reported" or observation.observer in (details.checked_by or ())
 
 
-def _observation_text(observation: ObservedStatus, *, is_current: bool) -> str:
+def _observation_text(observation: ObservedStatus, details: ParsedDetails) -> str:
     age_s = observation.age_s
     when = "at an unknown time, which does not count" if age_s is None else f"{format_duration(age_s)} ago"
     code = "" if observation.code in (ReasonCode.OK, ReasonCode.REPORTED) else f" ({observation.code})"
     reason = f": {observation.reason.rstrip('.')}" if observation.reason else ""
-    note = "" if is_current else " It does not check it any more."
-    return f"{observation.observer} observed {observation.status.value} {when}{reason}{code}.{note}"
+    verb = "reported" if details.kind == "reported" else "observed"
+    note = "" if _is_current(observation, details) else " It does not check it any more."
+    return f"{observation.observer} {verb} {observation.status.value} {when}{reason}{code}.{note}"
 
 
 def listed_names(names: Sequence[str]) -> str:
@@ -80,12 +78,12 @@ def decision_texts(details: ParsedDetails) -> Iterator[str]:
 
 def decision_outlook_texts(details: ParsedDetails) -> Iterator[str]:
     needed, count = _majority(details), len(details.checked_by or ())
-    if not count:
-        yield "A live replica that can check it."
-    elif details.code in _LOST:
+    if details.code in _LOST and count:
         yield "Newer evidence of the replicas."
     elif details.kind == "reported":
         yield "A report of another status."
+    elif not count:
+        yield "A live replica that can check it."
     elif count > 1:
         yield f"The same other status, observed by at least {needed} of {count} replicas."
     else:

@@ -25,7 +25,8 @@ class Remedy(NamedTuple):
 
 _NO_REPORT = (
     'Check that the program that reports for "{id}" is running and uses this id. To svcnode serve it reports through '
-    "the control socket, whose path is in the log, or with a push and its token."
+    "the control socket, whose path is in the log, or with a push and its token; with [sharing], also through the "
+    "registry."
 )
 _HTTP_LOGIN = "check the user name and the password in the URL of the probe, or its option bearer or headers"
 _SLOW_CAUSES = "it may be frozen, overloaded, or waiting for a disk, a lock or another service"

@@ -10,9 +10,9 @@ import math
 import os
 import signal
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.terminal.loop_lag import LoopLagMonitor
 from svcnode.terminal.snapshot import max_concurrent_nodes, take_snapshot
 from svcnode.terminal.watch.keys import KeyReader
@@ -23,7 +23,7 @@ from svcnode.terminal.watch.view import WatchView
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from svcnode.terminal.snapshot import NodeSnapshot, NodeSource
+    from svcnode.terminal.snapshot import NodeSnapshot, NodeSource, RegistryEntry
     from svcnode.terminal.watch.keys import Key
     from svcnode.terminal.watch.model import WatchedNode
     from svcnode.terminal.watch.screen import Screen
@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 MAX_POLLS_PER_S = 100.0  # a poll takes a few milliseconds; more of them would delay the reaction to keys
 MAX_INITIAL_POLLS_PER_S = 250.0  # about as fast as possible; all at once, polls with a short timeout would time out
 REDRAW_S = 0.25  # after a key the screen is redrawn at once
+REGISTRY_INTERVAL_S = 5.0
 ESCAPE_DELAY_S = 0.05  # the rest of an escape sequence arrives sooner
+
+
+class WatchedRegistry(Protocol):
+    async def read(self) -> list[RegistryEntry]: ...
+    def source(self, entry: RegistryEntry) -> NodeSource: ...
 
 
 def effective_interval_s(interval_s: float, node_count: int) -> float:
@@ -45,12 +51,20 @@ class Poller:
         self._model = model
         self._take_snapshot = take_snapshot
         self._resumed_s = -math.inf
+        self._tasks: dict[int, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as self._group:
             for node in self._model.nodes:
-                group.create_task(self._poll(node))
+                self.start(node)
+            await asyncio.get_running_loop().create_future()  # nodes may be added later
+
+    def start(self, node: WatchedNode) -> None:
+        self._tasks[node.number] = self._group.create_task(self._poll(node))
+
+    def stop(self, node: WatchedNode) -> None:
+        self._tasks.pop(node.number).cancel()
 
     def mark_resumed(self) -> None:
         """The process was suspended: discard the polls that started before that, since they may have timed out."""
@@ -59,7 +73,8 @@ class Poller:
     async def _poll(self, node: WatchedNode) -> None:
         clock = asyncio.get_running_loop().time
         interval_s = self._model.interval_s
-        due_s = clock() + interval_s * node.number / len(self._model.nodes)
+        count = len(self._model.nodes)
+        due_s = clock() + interval_s * (node.number % count) / count
         await asyncio.sleep(node.number / MAX_INITIAL_POLLS_PER_S)
         while True:
             started_s = node.requested_s = clock()
@@ -72,16 +87,25 @@ class Poller:
 
 
 class WatchApp:
-    def __init__(self, screen: Screen, sources: Sequence[NodeSource], interval_s: float, timeout_s: float) -> None:
+    """`registry` is read again and again: replicas that join are added, others are marked as gone."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        sources: Sequence[NodeSource],
+        interval_s: float,
+        timeout_s: float,
+        registry: WatchedRegistry | None = None,
+    ) -> None:
         if len(sources) > (limit := max_concurrent_nodes()):
             raise InvalidValueError(
                 f"{len(sources)} nodes are too many: the limit of open files (ulimit -n) allows {limit}"
             )
         self._screen = screen
-        self._sources = sources
         self._timeout_s = timeout_s
-        urls = [source.client.url for source in sources]
-        self._model = WatchModel(urls, effective_interval_s(interval_s, len(sources)))
+        self._registry = registry
+        self._model = WatchModel((), effective_interval_s(interval_s, len(sources)))
+        self._sources = {self._model.add(one.client.url, one.in_registry).number: one for one in sources}
         self._view = WatchView(self._model)
         self._keys = KeyReader()
         self._poller = Poller(self._model, self._take_snapshot)
@@ -94,14 +118,16 @@ class WatchApp:
         self._exit_code: asyncio.Future[int] = self._loop.create_future()
         async with AsyncExitStack() as stack:
             self._lag_monitor = stack.enter_context(LoopLagMonitor())
-            for source in self._sources:
-                stack.push_async_callback(source.aclose)
+            stack.push_async_callback(self._close_sources)
             self._install_signal_handlers()
             with self._screen:
                 self._loop.add_reader(self._screen.keys_fd, self._read_keys)
                 try:
                     async with asyncio.TaskGroup() as group:
-                        tasks = [group.create_task(self._poller.run()), group.create_task(self._draw_loop())]
+                        runs = [self._poller.run(), self._draw_loop()]
+                        if self._registry is not None:
+                            runs.append(self._follow(self._registry))
+                        tasks = [group.create_task(run) for run in runs]
                         code = await self._exit_code
                         for task in tasks:
                             task.cancel()
@@ -151,6 +177,48 @@ class WatchApp:
 
     async def _take_snapshot(self, number: int) -> NodeSnapshot:
         return await take_snapshot(self._sources[number], self._timeout_s, self._lag_monitor)
+
+    # ---- the registry
+
+    async def _follow(self, registry: WatchedRegistry) -> None:
+        while True:
+            await asyncio.sleep(REGISTRY_INTERVAL_S)
+            try:
+                entries = await registry.read()
+            except SvcnodeError as exc:
+                self._model.registry_problem = str(exc)
+                continue
+            self._model.registry_problem = ""
+            await self._compare({entry.key: entry for entry in entries}, registry)
+
+    async def _compare(self, entries: dict[tuple[str, str, str], RegistryEntry], registry: WatchedRegistry) -> None:
+        for node in list(self._model.nodes):
+            known = node.in_registry
+            if known is None:
+                continue
+            entry = entries.pop(known.key, None)
+            if entry is None and not known.replica:
+                await self._remove(node)
+            else:
+                node.in_registry = self._sources[node.number].in_registry = entry or known.as_gone()
+        for entry in entries.values():
+            if len(self._model.nodes) < max_concurrent_nodes():
+                self._add(registry.source(entry))
+
+    def _add(self, source: NodeSource) -> None:
+        node = self._model.add(source.client.url, source.in_registry)
+        self._sources[node.number] = source
+        self._poller.start(node)
+
+    async def _remove(self, node: WatchedNode) -> None:
+        """A node without replicas, which are shown instead if there are some now."""
+        self._poller.stop(node)
+        self._model.nodes.remove(node)
+        await self._sources.pop(node.number).aclose()
+
+    async def _close_sources(self) -> None:
+        for source in self._sources.values():
+            await source.aclose()
 
     # ---- drawing
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import Enum, IntEnum
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.model import Status
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from svcnode.client import BackingService, Identity
-    from svcnode.terminal.snapshot import NodeSnapshot
+    from svcnode.terminal.snapshot import NodeSnapshot, RegistryEntry
 
 HISTORY_CELLS = 60  # the most that the widest terminal shows
 MIN_CELL_S = 10.0
@@ -133,9 +134,10 @@ class WatchedService:
 
 
 class WatchedNode:
-    def __init__(self, number: int, url: str, cell_s: float) -> None:
-        self.number = number  # its index in the list of nodes
+    def __init__(self, number: int, url: str, cell_s: float, in_registry: RegistryEntry | None = None) -> None:
+        self.number = number  # of all nodes so far; identifies it
         self.url = url
+        self.in_registry = in_registry
         self.snapshot: NodeSnapshot | None = None
         self.identity: Identity | None = None  # the last one received
         self.identity_changed_s: float | None = None
@@ -211,4 +213,13 @@ class WatchModel:
         self.interval_s = interval_s
         self.cell_s = max(MIN_CELL_S, 2 * interval_s)  # a node that responds leaves no cell empty
         self.wait_notice_s = max(MIN_WAIT_NOTICE_S, interval_s)
-        self.nodes = [WatchedNode(number, url, self.cell_s) for number, url in enumerate(urls)]
+        self.nodes: list[WatchedNode] = []
+        self.registry_problem = ""  # why the registry could not be read
+        self._numbers = count()
+        for url in urls:
+            self.add(url)
+
+    def add(self, url: str, in_registry: RegistryEntry | None = None) -> WatchedNode:
+        node = WatchedNode(next(self._numbers), url, self.cell_s, in_registry)
+        self.nodes.append(node)
+        return node

@@ -21,6 +21,7 @@ from svcnode.terminal.render import (
     OK,
     WARNING,
     Mark,
+    counted_noun,
     health_cell,
     sanitized_text,
     status_cell,
@@ -112,10 +113,12 @@ class _Renderer:
         counts = Counter(
             (_PENDING if n.snapshot is None else n.snapshot.overall_health, state_text(n)) for n in self._model.nodes
         )
-        total = len(self._model.nodes)
+        noun = counted_noun(len(self._model.nodes), [node.in_registry for node in self._model.nodes])
         states = ", ".join(f"{count} {state}" for (_, state), count in sorted(counts.items(), reverse=True))
-        left = Text(f"{total} node{'' if total == 1 else 's'}: {states}", "bold")
+        left = Text(f"{noun}: {states}", "bold")
         right = Text(f"every {self._model.interval_s:g} s")
+        if self._model.registry_problem:
+            right = sanitized_text(self._model.registry_problem, ERROR.style).append(f"  {right.plain}", "not bold")
         if self._page.filter:
             right = Text(f"filter: {sanitize(self._page.filter)}", "bold").append(f"  {right.plain}", "not bold")
         return self._justify(left, right)
