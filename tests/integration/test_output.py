@@ -59,6 +59,7 @@ COMMANDS = {
     "issue": ["issue", "plätze", "--clear"],
     "maintain": ["maintain", "blocks", "--for", "1m", "--reason", "Zähler"],
     "notify-test": ["notify-test"],
+    "ping": ["ping", "--config", "with-port.toml"],
     "probe": ["probe", "svc+{url}", "-o", r'service="n\u00f6"'],
     "probe --json": ["probe", "svc+{url}", "-o", r'service="n\u00f6"', "--json"],
     "probe --watch": ["probe", "svc+{url}", "-o", r'service="n\u00f6"', "--watch"],
@@ -81,6 +82,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
         HttpBackend(lambda _: http_response(204)) as hook,
         Agent(folder, config=CONFIG.format(hook=f"http://{hook.address}/")) as agent,
     ):
+        (folder / "with-port.toml").write_text(f'[server]\nlisten = "127.0.0.1:{agent.port}"\n')
         yield folder, f"http://127.0.0.1:{agent.port}"
 
 

@@ -302,4 +302,4 @@ def test_the_replica_that_receives_reports_is_named(simulation: Simulation) -> N
     assert [state["observer"] for state in service["observed"]] == ["a"]
     why = b.explained("s")[WHY]
     assert "a receives its reports" in why[0]
-    assert "a observed Up" in why[1]
+    assert "a reported Up" in why[1]
