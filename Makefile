@@ -66,6 +66,9 @@ demo: setup
 # run at the same time; tests of one file share servers and stay together. Tests marked `serial` run last.
 RULE_TESTS := tests/unit/core tests/unit/api $(wildcard tests/unit/test_*.py)
 test: setup
+	@# Compiles the tests once, on two cores. Otherwise each of the processes below would compile all of them.
+	@$(BIN)/python -m pytest -q --collect-only tests/unit > /dev/null & \
+	    $(BIN)/python -m pytest -q --collect-only --ignore=tests/unit > /dev/null; wait
 	$(BIN)/python -m pytest -q -n 2 --cov --cov-report= $(RULE_TESTS)
 	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/api/spec.py' --fail-under=100
 	$(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m "not serial and not deploy" $(RULE_TESTS:%=--ignore=%)
