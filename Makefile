@@ -72,7 +72,7 @@ test: setup
 	$(BIN)/python -m pytest -q -n 2 --cov --cov-report= $(RULE_TESTS)
 	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/api/spec.py' --fail-under=100
 	$(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m "not serial and not deploy" $(RULE_TESTS:%=--ignore=%)
-	$(BIN)/python -m pytest -q -m serial --ignore=tests/unit
+	$(BIN)/python -m pytest -q -m serial $$(grep -rl --include='*.py' 'pytest.mark.serial' tests)
 
 quick: setup
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile --hypothesis-profile=quick tests/unit tests/behaviour
