@@ -62,7 +62,8 @@ def package() -> Path:
         skip_or_fail("needs root")
     program("dpkg-buildpackage", "dpkg-dev")
     program("dh", "debhelper")
-    make = ["make", "--old-file=.venv/.ready", "deb"]  # the environment of the tests is not installed again
+    # The environment of the tests is not installed again. The last line is the file, also below `make deploy-test`.
+    make = ["make", "--no-print-directory", "--old-file=.venv/.ready", "deb"]
     built = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert built.returncode == 0, built.stderr
     file = ROOT / built.stdout.splitlines()[-1]
