@@ -14,6 +14,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
-from svcnode.net.connect import REUSE_STEP_DETAIL
+from svcnode.net.connect import REUSE_STEP_DETAIL, TcpEndpoint
 from svcnode.net.trace import Step, record_steps
 from svcnode.probes import make_probe
 from svcnode.probes.run import close_probe, run_check
@@ -198,10 +199,21 @@ def assert_all_failed(
 
 
 def assert_disconnect_is_failed(check: CheckRunner, scheme: str) -> None:
-    """A connection that the server closes or resets before it sends anything."""
+    """A connection that the server closes or resets before it sends anything, also before the probe does."""
+    connect = TcpEndpoint.connect
+
+    async def connect_late(self: TcpEndpoint, protocol: Callable[[], Any]) -> tuple[asyncio.Transport, Any]:
+        connection = await connect(self, protocol)
+        await asyncio.sleep(0.05)
+        return connection
+
     with Backend(close) as closing, Backend(reset) as resetting:
         for backend in (closing, resetting):
-            assert check(f"{scheme}://{backend.address}") == CONNECTION_CLOSED
+            url = f"{scheme}://{backend.address}"
+            verdicts = [check(url)]
+            with mock.patch.object(TcpEndpoint, "connect", connect_late):
+                verdicts.append(check(url))
+            assert verdicts == [CONNECTION_CLOSED, CONNECTION_CLOSED], verdicts
 
 
 # ---- faults of this machine

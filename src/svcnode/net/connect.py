@@ -182,6 +182,12 @@ def address_family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
+def send(transport: asyncio.WriteTransport, data: bytes | bytearray | memoryview[Any]) -> None:
+    """Send nothing on a lost connection, whose protocol already has the error. uvloop would raise a RuntimeError."""
+    if not transport.is_closing():
+        transport.write(data)
+
+
 def peer_address(transport: asyncio.BaseTransport) -> str:
     """The IP address of the other end; "" if the connection is lost or is no TCP connection."""
     peer = transport.get_extra_info("peername")

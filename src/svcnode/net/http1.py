@@ -18,7 +18,7 @@ from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.option_types import option_type, public_text, show_url
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import type_name
-from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address
+from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address, send
 from svcnode.net.http_response import PROTOCOLS, BodyProtocol, HttpProtocolError, HttpResponse, ResponseProtocol
 from svcnode.net.proxy import FROM_ENVIRONMENT, Proxy
 from svcnode.net.tls import TlsOptions, connect_tls
@@ -228,7 +228,7 @@ class Http1Client(TlsOptions):
                 to_end = request.needs_body or request.keep_alive
                 protocol.send_request(transport, request.http2_head, request.payload, to_end=to_end)
             else:
-                transport.write(request.payload)
+                send(transport, request.payload)
             response = await protocol.response
         return response if verdict is None else response._replace(certificate_verdict=verdict)
 

@@ -14,6 +14,7 @@ import h2.events
 import h2.exceptions
 
 from svcnode.core.codes import ReasonCode
+from svcnode.net.connect import send
 from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES, ResponseProtocol
 
 if TYPE_CHECKING:
@@ -158,4 +159,4 @@ class Http2Protocol(ResponseProtocol):
             part, self._unsent = self._unsent[:size], self._unsent[size:]
             self._http2.send_data(self._stream, part, end_stream=not self._unsent)
         if data := self._http2.data_to_send():
-            self._transport.write(data)
+            send(self._transport, data)

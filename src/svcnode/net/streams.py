@@ -8,15 +8,16 @@ past every deadline.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from svcnode.core.codes import ReasonCode
-from svcnode.net.connect import peer_address
+from svcnode.net.connect import peer_address, send
 from svcnode.net.os_errors import CodedOSError
 from svcnode.net.tls import connect_tls, upgrade_transport
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Iterable
 
     from svcnode.net.connect import TcpEndpoint
 
@@ -44,6 +45,16 @@ class LimitedStreamReader(asyncio.StreamReader):
             self.set_exception(ResponseTooLargeError())
         if self.transport is not None:
             self.transport.abort()
+
+
+class _StreamWriter(asyncio.StreamWriter):
+    """The reader has the error of a lost connection."""
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        send(self.transport, data)
+
+    def writelines(self, data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        self.write(b"".join(data))
 
 
 class Streams(NamedTuple):
@@ -111,5 +122,5 @@ def _make_protocol(limit_bytes: int) -> _StreamProtocol:
 
 def _make_streams(transport: asyncio.Transport, protocol: _StreamProtocol) -> Streams:
     protocol.reader.transport = transport
-    writer = asyncio.StreamWriter(transport, protocol, protocol.reader, asyncio.get_running_loop())
+    writer = _StreamWriter(transport, protocol, protocol.reader, asyncio.get_running_loop())
     return Streams(protocol.reader, writer)

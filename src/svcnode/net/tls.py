@@ -16,6 +16,7 @@ from svcnode.core.errors import OptionError
 from svcnode.core.option_types import PublicText  # noqa: TC001  options are parsed by the types of the fields
 from svcnode.core.text import os_error_text
 from svcnode.core.url import Url, is_valid_hostname
+from svcnode.net.connect import send
 from svcnode.net.files import MAX_PEM_BYTES, READ_TIMEOUT_S, file_version, read_small_file
 from svcnode.net.threads import DaemonCall, call_with_timeout
 from svcnode.net.trace import READ_FILES_STEP, interrupts, step
@@ -221,7 +222,7 @@ class TlsProtocol(asyncio.Protocol):
 
     def _send(self) -> None:
         if data := self._to_send.read():
-            self._transport.write(data)
+            send(self._transport, data)
 
     def _fail(self, exc: ssl.SSLError, inner_exc: Exception | None) -> None:
         if not self.handshake.done():

@@ -15,6 +15,7 @@ from asyncmy.cursors import DictCursor
 from asyncmy.errors import OperationalError
 
 from svcnode.core.codes import ReasonCode
+from svcnode.net.connect import send
 from svcnode.net.streams import MAX_RECEIVED_BYTES, ResponseTooLargeError
 from svcnode.net.tls import upgrade_transport
 from svcnode.net.trace import step
@@ -123,7 +124,7 @@ class MysqlConnection(Connection):
         self._proto.received_bytes = 0
 
     def log_out(self) -> None:
-        self._transport.write(_COM_QUIT)  # otherwise the server counts and logs an aborted client
+        send(self._transport, _COM_QUIT)  # otherwise the server counts and logs an aborted client
 
     def close(self) -> None:
         """Close without waiting for the server, unlike the driver."""

@@ -17,7 +17,7 @@ from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
 from svcnode.net.batch import BatchCheck
-from svcnode.net.connect import TcpEndpoint
+from svcnode.net.connect import TcpEndpoint, send
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.tls import connect_tls
 from svcnode.net.trace import attach_progress, step
@@ -70,7 +70,7 @@ class TcpProbe(TlsProbe):
         try:
             certificate_verdict = self.certificate_verdict(transport) if self._uses_tls else None
             if self.send:
-                transport.write(self.send)
+                send(transport, self.send)
             if self.expect and not await self._wait_for_expected(protocol):
                 return self._mismatch_verdict(protocol)
             return certificate_verdict or READY

@@ -12,10 +12,11 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
-from tests.support.backends import Backend, Peer, close, closed_port, reset_on_data, sending, server_tls, unresponsive
+from tests.support.backends import Backend, Peer, closed_port, reset_on_data, sending, server_tls, unresponsive
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
+    assert_disconnect_is_failed,
     assert_missing_ca_is_unknown,
     assert_no_leaks_when_cancelled,
     assert_reconnects_after_timeout,
@@ -570,7 +571,6 @@ def test_the_connection_of_a_check_that_is_not_ready_is_not_reused(check: CheckR
     ("script", "code"),
     [
         (reset_on_data, ReasonCode.CONNECTION_CLOSED),
-        (close, ReasonCode.CONNECTION_CLOSED),
         (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), ReasonCode.PROTOCOL_ERROR),
         (sending(b":1\r\n"), ReasonCode.PROTOCOL_ERROR),
         (sending(b"+HELLO\r\n"), ReasonCode.UNEXPECTED_RESPONSE),
@@ -591,6 +591,10 @@ def test_an_error_or_another_protocol_is_failed(
         verdict = check.leaks_nothing(f"redis://{backend.address}")
     assert verdict == failed(code)
     assert verdict.reason.isprintable()
+
+
+def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> None:
+    assert_disconnect_is_failed(check, "redis")
 
 
 def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
