@@ -85,18 +85,20 @@ def test_a_service_that_goes_down_is_highlighted_and_its_age_is_reset(tmp_path: 
         agent.wait_until(lambda: agent.health() == 200)
         terminal = stack.enter_context(Terminal(tmp_path))
         terminal.start(f"svcnode watch {FAST} 127.0.0.1:{agent.port}")
-        terminal.wait_for_text(r"^  ● healthy        validator-7        v1\.4\.2     2/2        >\ds +▇▇?$")
+        terminal.wait_for_text(r"^  ● healthy        validator-7        v1\.4\.2     2/2 +>\d+s +▇+$")
         lines = terminal.lines
         assert lines[0].endswith("every 0.2 s")
         assert lines[1] == "  HEALTH           NAME               VERSION    UP       SINCE LAST 2m40s"
-        assert re.match(r"    ● Up           db                 Ledger                >\ds +▇▇?$", lines[3])
-        assert re.match(r"    ● Up           cache              Cache                 >\ds +▇▇?$", lines[4])
+        assert re.match(r"    ● Up           db                 Ledger +>\d+s +▇+$", lines[3])
+        assert re.match(r"    ● Up           cache              Cache +>\d+s +▇+$", lines[4])
         assert re.match(r"http://127\.0\.0\.1:\d+  validator-7  v1\.4\.2  .* v0\.0\.1  .*\d ms$", lines[22])
         assert lines[23].startswith("q quit  s sort: ")
 
         backend.close()
-        terminal.wait_for_text(r"^ \*  ✖ Down         db                 Ledger                 \ds +▇*▁$")
-        terminal.wait_for_text(r"^ \*◐ partial        validator-7        v1\.4\.2     1/2         \ds +▇*▄$")
+        terminal.wait_for_text(
+            r"^ \*◐ partial        validator-7        v1\.4\.2     1/2         \ds +▇*▄+\n"
+            r" \*  ✖ Down         db                 Ledger                 \ds +▇*▁+$"
+        )
         (down,) = (line for line in terminal.styled.splitlines() if "✖ Down" in line)
         assert re.search(r"\x1b\[[0-9;]*\b7m(\x1b\[[0-9;]*m)*✖ Down\x1b", down)
         terminal.press("q")

@@ -18,7 +18,7 @@ from tests.support.processes import Agent, connect_unix
 from tests.support.servers.base import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
     from pathlib import Path
 
     from tests.support.processes import Response
@@ -312,8 +312,8 @@ class Sampler:
     """Asks every replica all the time.
 
     A service that is Up needs a check that its backend has answered with 200 within `valid_s` before the sample was
-    requested, and a node with 200 needs that of all of them. Evidence is dated at the start of the check, which is
-    before its backend received it: so no tolerance is needed.
+    requested, and a node with 200 needs that of all services that it listed before and after. Evidence is dated at the
+    start of the check, which is before its backend received it: so no tolerance is needed.
     """
 
     def __init__(self, replicas: Iterable[Replica], backends: Backends, valid_s: Mapping[str, float]) -> None:
@@ -355,8 +355,10 @@ class Sampler:
         self._paused.remove(replica.name)
 
     def _run(self, replica: Replica) -> None:
+        listed: Set[str] = set()  # in the previous sample
         while not self._stop.wait(SAMPLE_S):
             if replica.name in self._paused:
+                listed = set()
                 continue
             asked_s = time.monotonic()
             try:
@@ -364,19 +366,21 @@ class Sampler:
             except (OSError, HTTPException) as exc:
                 if replica.name not in self._paused:
                     self.failures.append(f"{replica.name}: {type(exc).__name__}: {exc}")
+                listed = set()
                 continue
             if replica.name not in self._paused:
                 self.max_latency_s = max(self.max_latency_s, time.monotonic() - asked_s)
             self.samples += 2
             statuses = {service["id"]: service["status"] for service in services.json["services"]}
-            self._verify(replica.name, asked_s, health, statuses)
+            self._verify(replica.name, asked_s, statuses, listed & statuses.keys() if health == 200 else ())
+            listed = statuses.keys()
 
-    def _verify(self, name: str, asked_s: float, health: int, statuses: Mapping[str, str]) -> None:
+    def _verify(self, name: str, asked_s: float, statuses: Mapping[str, str], healthy: Collection[str]) -> None:
         ids = [
             service_id for service_id, valid_s in self._valid_s.items() if self._is_past(service_id, valid_s, asked_s)
         ]
         self.false_answers += [f"{name}: {id_} is Up past its evidence" for id_ in ids if statuses.get(id_) == "Up"]
-        if health == 200 and (past := [service_id for service_id in ids if service_id in statuses]):
+        if past := [service_id for service_id in ids if service_id in healthy]:
             self.false_answers.append(f"{name}: 200 past the evidence of {past[:3]}")
 
     def _is_past(self, service_id: str, valid_s: float, asked_s: float) -> bool:
