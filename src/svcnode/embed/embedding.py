@@ -7,7 +7,6 @@ import atexit
 import os
 import weakref
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,7 +59,7 @@ class Embedding:
 
     def waiting(self) -> AbstractAsyncContextManager[None]:
         """Another worker has the file and sends the messages."""
-        return self._run(replace(self._history, path=None), None, None)
+        return self._run(self._history._replace(path=None), None, None)
 
     @asynccontextmanager
     async def _run(
