@@ -14,6 +14,7 @@ from svcnode.core.errors import ConfigError
 from svcnode.core.model import Impact, Outcome
 from svcnode.core.redaction import MASK, redacted
 from svcnode.core.text import one_line, toml_value
+from svcnode.core.units import format_limit
 from svcnode.probes.options import public_options
 from svcnode.server.sockets import tls_context
 
@@ -175,7 +176,7 @@ def _service_line(settings: ServiceSettings) -> str:
         source = f"fixed status {settings.status.value}"
     elif probe_config is None:
         expected = "heartbeat" if service.policy.grace_s is None else "success"
-        source = f"{expected} at least every {service.policy.ttl_s:g} s"
+        source = f"{expected} at least every {format_limit(service.policy.ttl_s or 0)}"
     else:
         source = f"checked every {probe_config.schedule.interval_s:g} s"
     probe = "" if probe_config is None else f": {_probe_text(probe_config.probe)}"

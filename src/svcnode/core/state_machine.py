@@ -32,6 +32,7 @@ from svcnode.core.model import (
     Tally,
     Verdict,
 )
+from svcnode.core.units import format_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -258,11 +259,12 @@ def _overdue_at_s(state: ServiceState, ttl_s: float, grace_s: float | None) -> f
 
 
 def _overdue_reason(state: ServiceState, expiry_s: float, policy: Policy) -> str:
+    assert policy.ttl_s is not None
     if policy.grace_s is None:
-        return f"no heartbeat within the ttl of {policy.ttl_s:g} s"
+        return f"no heartbeat within the ttl of {format_limit(policy.ttl_s)}"
     if state.job_started_at_s is not None and expiry_s == state.job_started_at_s + policy.grace_s:
-        return f"started, and not ended within the grace of {policy.grace_s:g} s"
-    return f"no success within the period and grace of {policy.ttl_s:g} s"
+        return f"started, and not ended within the grace of {format_limit(policy.grace_s)}"
+    return f"no success within the period and grace of {format_limit(policy.ttl_s)}"
 
 
 def _last_seen_at_s(state: ServiceState) -> float:

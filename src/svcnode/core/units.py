@@ -75,6 +75,12 @@ def format_duration(seconds: float) -> str:
     return " ".join(texts) or "less than 1 s"
 
 
+def format_limit(seconds: float) -> str:
+    """A setting in a sentence, never rounded: "0.5 s", "90 s", "1 h 1 min", "1 day 1 h"."""
+    is_exact = seconds == sum(count * dict(_SHOWN_UNITS_S)[unit] for count, unit in _largest_units(int(seconds)))
+    return format_duration(seconds) if seconds >= 120 and is_exact else f"{seconds:g} s"
+
+
 def format_short_duration(seconds: float) -> str:
     """In an alert: "0.4s", "42s", "4m 12s", "3h 5m", "2d 7h"."""
     if seconds < 10:

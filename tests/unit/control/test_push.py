@@ -73,7 +73,7 @@ def test_a_job_is_up_for_its_period_and_grace_after_a_success(agent: PushAgent) 
     agent.now_s += PERIOD_S + GRACE_S - 1
     assert agent.job == (UP, "reported", "12 GB")
     agent.now_s += 1
-    assert agent.job == (DOWN, "ttl_expired", "no success within the period and grace of 3660 s")
+    assert agent.job == (DOWN, "ttl_expired", "no success within the period and grace of 1 h 1 min")
 
 
 def test_a_job_without_any_push_is_initializing_and_then_down(agent: PushAgent) -> None:
@@ -105,7 +105,7 @@ def test_a_start_does_not_extend_the_time_for_a_success(agent: PushAgent) -> Non
     agent.now_s += PERIOD_S + GRACE_S - 1
     agent.push("/start")
     agent.now_s += 1
-    assert agent.job[2] == "no success within the period and grace of 3660 s"
+    assert agent.job[2] == "no success within the period and grace of 1 h 1 min"
 
 
 def test_a_failed_job_stays_down_until_it_succeeds(agent: PushAgent) -> None:

@@ -13,6 +13,7 @@ from svcnode.core.units import (
     format_coarse_duration,
     format_duration,
     format_latency,
+    format_limit,
     format_narrow_duration,
     format_short_duration,
     iso_time,
@@ -160,6 +161,22 @@ def test_a_time_is_in_utc_with_milliseconds(wall_s: float, text: str, monkeypatc
 )
 def test_a_duration_has_at_most_two_units(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.5, "0.5 s"),
+        (90, "90 s"),
+        (120, "2 min"),
+        (150.5, "150.5 s"),
+        (3660, "1 h 1 min"),
+        (3661, "3661 s"),
+        (90_000, "1 day 1 h"),
+    ],
+)
+def test_a_limit_is_readable_and_never_rounded(seconds: float, text: str) -> None:
+    assert format_limit(seconds) == text
 
 
 def test_a_duration_below_half_a_second_is_not_shown_as_zero() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Status
-from svcnode.core.units import format_duration
+from svcnode.core.units import format_duration, format_limit
 from svcnode.terminal.explain.observers import decision_outlook_texts, decision_texts
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def _report_rule(details: ParsedDetails) -> str:
 
 def _job_rule(details: ParsedDetails) -> str:
     return (
-        f"The job must succeed within period and grace ({details.ttl_s:g} s), and end within grace "
-        f"({details.grace_s:g} s) after its start."
+        f"The job must succeed within period and grace ({format_limit(details.ttl_s or 0)}), and end within grace "
+        f"({format_limit(details.grace_s or 0)}) after its start."
     )
 
 
