@@ -318,7 +318,7 @@ class Model:
         """The services, by id, as etcd has them; it has all that clients have written and it has not lost."""
         found: dict[str, Any] = {}
         for key, kv in sorted(self.simulation.etcd.kvs.items(), key=lambda item: item[1].mod_revision):
-            entry = parse_entry(ROOT, key, kv.value)
+            entry = parse_entry(ROOT, key, kv.value, has_lease=kv.lease_id != 0)
             if isinstance(entry, ParsedEntry) and entry.key.kind is KeyKind.SERVICES:
                 found[entry.key.names[0]] = entry.document
                 owner = replica_of(entry.key.names[1])

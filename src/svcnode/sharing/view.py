@@ -263,7 +263,7 @@ class RegistryView:
             self._remove(event.key)
 
     def _put(self, kv: KeyValue) -> None:
-        parsed = parse_entry(self._root, kv.key, kv.value)
+        parsed = parse_entry(self._root, kv.key, kv.value, has_lease=kv.lease_id != 0)
         if isinstance(parsed, Ignored) or kv.key in self._ignored:
             self._remove(kv.key)
         self._mod_revisions[kv.key] = kv.mod_revision
