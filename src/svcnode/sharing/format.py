@@ -229,7 +229,7 @@ def _name(segment: str) -> str | None:
 
 
 def parse_entry(root: str, key: str, value: bytes, *, has_lease: bool) -> ParsedEntry | Ignored:
-    """A replica is live by its lease; without one, it would be live for ever."""
+    """A replica is live by its lease: without one, it would never go."""
     parsed = parse_key(root, key)
     if parsed is None:
         return Ignored(IgnoredKind.UNKNOWN_KEY, "not a key of this format")
