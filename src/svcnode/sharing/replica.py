@@ -101,7 +101,7 @@ class Replica:
         self._members: dict[str, Member] = {}  # replaced as a whole
         self._loaded_schemes: set[str] = set()
         self._importer = DaemonCall("drivers of shared services")
-        self.view = RegistryView(self._root, self._client.fences.written_after_s)
+        self.view = self._new_view()
         self.services = SharedServices(
             node, self.view, settings.replica, default_observers=settings.observers, on_change=self._wake.set
         )
@@ -315,10 +315,13 @@ class Replica:
         """etcd has other data than before. The list stays as it is until the replicas have written theirs again."""
         text = "registry restored: %s; the services stay as they are for %g s"
         log.warning(text, problem, self._settings.lease_s, extra={"event": "registry_restored"})
-        self.view = RegistryView(self._root, self._client.fences.written_after_s)
+        self.view = self._new_view()
         self.services.set_view(self.view, frozen_until_s=self._node.now_s() + self._settings.lease_s)
         self._has_seen_itself, self._revision = False, 0
         self._end_lease()
+
+    def _new_view(self) -> RegistryView:
+        return RegistryView(self._root, self._client.fences.written_after_s, self._node.now_s)
 
     # ---- publish
 
