@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scripts.release.artefacts import build_sdist_and_wheel
-from scripts.release.commands import ROOT, clean_environ, run
+from scripts.release.commands import ROOT, check_clone, clean_environ, git, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,7 @@ INTERACTIVE = {"serve", "watch"}
 
 
 def main() -> None:
+    check_clone(ROOT)
     with tempfile.TemporaryDirectory(prefix="svcnode-check-") as name:
         folder = Path(name)
         build_sdist_and_wheel(folder / "dist")
@@ -54,7 +55,7 @@ def check_sdist(folder: Path) -> None:
         archive.extractall(folder, filter="data")
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
     files = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
-    tracked = set(run("git", "ls-files", "-z").strip("\0").split("\0"))
+    tracked = set(git(ROOT, "ls-files", "-z").strip("\0").split("\0"))
     if files != tracked | {"PKG-INFO"}:
         fail(f"the sdist is not the repository: {', '.join(sorted(files ^ tracked))}")
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "direct", ROOT)

@@ -26,6 +26,24 @@ def run(*command: str | Path, cwd: Path = ROOT, environ: Mapping[str, str] | Non
     return done.stdout
 
 
+def git(root: Path, *arguments: str) -> str:
+    """The output of git in this clone."""
+    try:
+        done = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        sys.exit("make: git is not installed: sudo apt-get install git")
+    if done.returncode:
+        reason = " ".join(done.stderr.split())
+        sys.exit(f"make: git {arguments[0]} failed in {root}, which must be a clone of the repository: {reason}")
+    return done.stdout.strip()
+
+
+def check_clone(root: Path) -> None:
+    """An unpacked sdist is no clone. Inside another repository, git would answer for that one."""
+    if git(root, "rev-parse", "--show-prefix"):
+        sys.exit(f"make: {root} is not a clone of the repository, but a folder inside another one: use a clone")
+
+
 def make(target: str) -> None:
     """Its output is printed: it says what is missing."""
     done = subprocess.run(["make", "--no-print-directory", target], cwd=ROOT, env=clean_environ(), check=False)

@@ -25,7 +25,8 @@ GLIBC = "manylinux_2_28"
 WITHOUT_WHEEL = ("nkeys",)  # on the package index; it is built here, and has no compiled modules
 # Written by the installer: times, paths of this machine, and scripts that name its Python.
 INSTALLER_FILES = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_build.json", "uv_cache.json", ".lock"}
-SHEBANG = b"#!/usr/bin/env python3\n"
+# Without its end, the file is no zip file, and Python reads it as source: the unknown encoding is all that it prints.
+HEADER = b"#!/usr/bin/env python3\n# coding: svcnode.pyz-is-incomplete--copy-it-again\n"
 Tree = dict[str, bytes]  # the files by path
 
 
@@ -90,7 +91,7 @@ def write(file: Path, trees: dict[str, Tree]) -> None:
         **parts,
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(SHEBANG + zipped(content, ZIP_STORED))
+    file.write_bytes(HEADER + zipped(content, ZIP_STORED))
     file.chmod(0o755)
 
 

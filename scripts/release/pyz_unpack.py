@@ -2,7 +2,8 @@
 
 Compiled modules cannot be imported from a zip file. Their folder holds code that will run, so only this user may write
 to it. It gets its name when it is complete, so a killed process leaves none with that name. Of processes that
-start at the same time, one unpacks and the others wait.
+start at the same time, one unpacks and the others wait. Each process holds a shared lock on its folder, and folders of
+other versions are removed when none has used them for 30 days.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 import zlib
 from contextlib import contextmanager, suppress
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 # Names version, processor and C library, such as cpython-311-x86_64-linux-gnu.
 ABI = EXTENSION_SUFFIXES[0].strip(".").removesuffix(".so")
+
+UNUSED_S = 30 * 86400
 
 ADVICE = "set XDG_CACHE_HOME to a folder of yours"
 
@@ -52,10 +56,12 @@ def unpacked(archive: Path) -> Path:
     with ZipFile(archive) as outer:
         digest = _digest_for(json.loads(outer.read("packages.json")))
         folder = _cache_folder() / digest
-        if not folder.exists():
-            _unpack(outer, folder)
-    _check_private(folder)
-    _keep(folder)
+        with _locked(folder.parent):
+            _clean(folder.parent, keep=folder)
+            if not folder.exists():
+                _unpack(outer, folder)
+            _check_private(folder)
+            _use(folder)
     return folder
 
 
@@ -114,35 +120,49 @@ def _check_writable(folder: Path) -> None:
         raise UnpackError(f"{folder} cannot be written")
 
 
+def _clean(cache: Path, *, keep: Path) -> None:
+    """Remove the folders of other versions that are not used, and those that a killed process has left."""
+    for folder in cache.glob("[0-9a-f]" * 32):
+        with suppress(OSError):  # it stays
+            if folder != keep and folder.lstat().st_mtime < time.time() - UNUSED_S and not _is_used(folder):
+                folder.rename(cache / f"partial-{folder.name}")
+    for folder in cache.glob("partial-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _unpack(outer: ZipFile, folder: Path) -> None:
     cache = folder.parent
-    with _locked(cache):
-        for left in cache.glob("partial-*"):  # by a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        if folder.exists():  # another process was faster
-            return
-        partial = Path(tempfile.mkdtemp(prefix="partial-", dir=cache))
-        try:
-            for name in ("any.zip", f"{ABI}.zip"):
-                with outer.open(name) as file, ZipFile(file) as packages:
-                    packages.extractall(partial)
-            partial.rename(folder)
-        except OSError as exc:
-            raise UnpackError(f"cannot unpack into {cache}: {exc.strerror or exc}; {ADVICE}") from None
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=cache))
+    try:
+        for name in ("any.zip", f"{ABI}.zip"):
+            with outer.open(name) as file, ZipFile(file) as packages:
+                packages.extractall(partial)
+        partial.rename(folder)
+    except OSError as exc:
+        raise UnpackError(f"cannot unpack into {cache}: {exc.strerror or exc}; {ADVICE}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
         yield
     finally:
         os.close(descriptor)
 
 
-def _keep(folder: Path) -> None:
-    """systemd-tmpfiles does not clean a folder with a lock. The lock ends with the process."""
+def _use(folder: Path) -> None:
+    """Neither another version nor systemd-tmpfiles removes a folder with a lock. The lock ends with the process."""
     fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
+    os.utime(folder)
+
+
+def _is_used(folder: Path) -> bool:
+    try:
+        with _locked(folder, fcntl.LOCK_NB):
+            return False
+    except BlockingIOError:
+        return True

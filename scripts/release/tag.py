@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from scripts.release.commands import check_clone, git
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +29,10 @@ class Release(NamedTuple):
 def checked_release(root: Path) -> Release:
     """Ends the program with one line if this checkout cannot be released."""
     version = _version(root)
-    if _git(root, "status", "--porcelain"):
+    check_clone(root)
+    if git(root, "status", "--porcelain"):
         _refuse("the checkout has changes (see git status): commit or stash them")
-    tags = [tag for tag in _git(root, "tag", "--points-at", "HEAD").split() if re.match(r"v\d", tag)]
+    tags = [tag for tag in git(root, "tag", "--points-at", "HEAD").split() if re.match(r"v\d", tag)]
     if not tags:
         _refuse(f"this commit has no tag: git tag -a v{version} -m v{version}, or check out a tag")
     if f"v{version}" not in tags:
@@ -44,7 +46,7 @@ def checked_release(root: Path) -> Release:
             f'the newest section of CHANGELOG.md is "{section.version}" and must be "## {version} - YYYY-MM-DD": '
             f"git tag -d v{version}, correct it, commit, and tag again"
         )
-    return Release(version, _git(root, "log", "-1", "--format=%ct"), section.text)
+    return Release(version, git(root, "log", "-1", "--format=%ct"), section.text)
 
 
 def newest_section(changelog: str) -> Section:
@@ -57,13 +59,6 @@ def _version(root: Path) -> str:
     text = (root / "src" / "svcnode" / "version.py").read_text(encoding="utf-8")
     found = re.search(r'__version__ = "(.+)"', text)
     return found[1] if found else _refuse("no __version__ in src/svcnode/version.py")
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        _refuse(f"git {arguments[0]} failed ({done.stderr.strip()}): run it in a clone of the repository")
-    return done.stdout.strip()
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -45,11 +45,15 @@ probe = "disk:/var"
 """
 # What the tools of Debian write, which is not of this package.
 NOT_OURS = re.compile(r"/(run|var/cache|var/log|var/lib/(apt|dpkg))/.*|/etc/\.pwd\.lock|/etc/\w+-")
-# systemd does not run in a chroot: records what the scripts of the package ask it to do. The rest is for the real one.
+# systemd does not run in a chroot: records what the scripts of the package ask it to do. A node with an invalid
+# configuration is activating, without end, as its unit has Restart=. The rest is for the real one.
 SYSTEMCTL = """#!/bin/sh
+valid() { svcnode check-config /etc/svcnode/svcnode.toml > /dev/null 2>&1; }
 case " $* " in
+*" restart "*svcnode.service*) echo "$*" >> /run/systemctl.log && valid ;;
 *" start "* | *" stop "* | *" restart "*) echo "$*" >> /run/systemctl.log ;;
-*" is-active "* | *" daemon-reload "*) ;;
+*" is-active "*) if valid; then echo active; else echo activating; exit 3; fi ;;
+*" daemon-reload "*) ;;
 *) SYSTEMD_OFFLINE=1 exec /usr/bin/systemctl.real "$@" ;;
 esac
 """
@@ -97,11 +101,13 @@ def new_machine(folder: Path) -> Machine:
     return machine
 
 
-def install(machine: Machine, file: Path) -> None:
-    """Unattended: a question of dpkg would be an error."""
+def install(machine: Machine, file: Path) -> str:
+    """Unattended: a question of dpkg would be an error. Returns what is printed."""
     shutil.copy(file, machine.path("/tmp"))
-    machine.run("sh", "-c", f"apt-get install --yes --no-install-recommends /tmp/{file.name} < /dev/null")
+    command = f"apt-get install --yes --no-install-recommends /tmp/{file.name} < /dev/null 2>&1"
+    printed = machine.run("sh", "-c", command)
     machine.path(f"/tmp/{file.name}").unlink()
+    return printed
 
 
 def systemctl_calls(machine: Machine) -> list[str]:
@@ -316,6 +322,25 @@ def test_configuration_and_history_outlive_an_upgrade_and_a_removal_but_not_a_pu
     machine.run("apt-get", "purge", "--yes", "svcnode")
     assert {file for file in machine.files() ^ before if not NOT_OURS.fullmatch(file)} == set()
     assert [file.read_text() for file in accounts] == accounts_before
+
+
+def test_an_upgrade_with_an_invalid_configuration_succeeds_and_says_that_the_service_does_not_run(
+    machine: Machine, package: Path, newer: Path
+) -> None:
+    def lines(printed: str) -> list[str]:
+        return [line for line in printed.splitlines() if line.startswith("svcnode: ")]
+
+    assert lines(install(machine, package)) == []
+    machine.path(CONFIG_FILE).write_text("[server]\nlisten = 8420\n")
+    (line,) = lines(install(machine, newer))
+    assert CONFIG_FILE in line
+    assert "journalctl -u svcnode" in line
+    status = machine.run("dpkg-query", "--show", "--showformat=${Version} ${db:Status-Status}", "svcnode")
+    assert status == f"{__version__}+1 installed"
+    assert "restart svcnode.service" in systemctl_calls(machine)
+    assert machine.path(CONFIG_FILE).read_text() == "[server]\nlisten = 8420\n"
+    machine.run("apt-get", "purge", "--yes", "svcnode")
+    systemctl_calls(machine)
 
 
 def test_a_second_installation_keeps_the_configuration_and_a_purge_keeps_a_user_of_someone_else(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZipFile
@@ -98,6 +101,69 @@ def test_what_a_killed_process_has_left_is_removed(file: Path, home: Path) -> No
     assert [path.name for path in cache.glob("partial-*")] == []
 
 
+def age(folder: Path, days: float) -> None:
+    then = time.time() - days * 86400
+    os.utime(folder, (then, then))
+
+
+def other_version(home: Path, days: float) -> Path:
+    """A folder of another version that was used last so many days ago."""
+    folder = home / ".cache" / "svcnode-pyz" / ("0" * 32)
+    folder.mkdir(mode=0o700, parents=True)
+    folder.parent.chmod(0o700)
+    (folder / "svcnode").mkdir()
+    age(folder, days)
+    return folder
+
+
+@pytest.mark.parametrize(("days", "stays"), [(29, True), (31, False)])
+def test_another_version_is_removed_when_it_was_not_used_for_30_days(
+    file: Path, home: Path, days: float, stays: bool
+) -> None:
+    other = other_version(home, days)
+    assert run(file, home)[0] == 7
+    assert other.exists() == stays
+    assert len(list(other.parent.iterdir())) == 1 + stays
+
+
+def test_a_version_that_runs_for_months_is_not_removed(file: Path, home: Path) -> None:
+    other = other_version(home, days=100)
+    descriptor = os.open(other, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # as each process does
+        assert run(file, home)[0] == 7
+        assert other.exists()
+    finally:
+        os.close(descriptor)
+
+
+def test_a_running_process_holds_the_lock_of_its_folder(tmp_path: Path, home: Path) -> None:
+    locked = tmp_path / "locked.pyz"
+    code = (
+        b"import fcntl, os, sys\ndef main():\n    fcntl.flock(os.open(sys.path[0], 0), fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+    )
+    pyz.write(locked, {ABI: FAKE | {"svcnode/cli.py": code}})
+    assert "BlockingIOError" in run(locked, home)[2]
+
+
+def test_each_start_counts_as_use(file: Path, home: Path) -> None:
+    run(file, home)
+    (folder,) = (home / ".cache" / "svcnode-pyz").iterdir()
+    age(folder, days=100)
+    run(file, home)
+    assert folder.stat().st_mtime > time.time() - 86400
+
+
+def test_other_files_in_the_cache_stay(file: Path, home: Path) -> None:
+    cache = other_version(home, days=1).parent
+    kept = [cache / name for name in ("notes", "f" * 31)]
+    for folder in kept:
+        folder.mkdir()
+        age(folder, days=100)
+    assert run(file, home)[0] == 7
+    assert all(folder.exists() for folder in kept)
+
+
 def test_only_this_user_can_write_to_a_cache_that_is_created_without_a_umask(file: Path, home: Path) -> None:
     before = os.umask(0)
     try:
@@ -147,6 +213,21 @@ def test_a_damaged_file_is_named_and_leaves_nothing(file: Path, tmp_path: Path, 
     damaged.write_bytes(content)
     assert "damaged" in error_of(damaged, home)
     assert list((home / ".cache" / "svcnode-pyz").iterdir()) == []
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9])
+def test_an_incomplete_file_is_named_in_one_line(tmp_path: Path, home: Path, share: float) -> None:
+    incomplete = tmp_path / "svcnode.pyz"
+    pyz.write(incomplete, {ABI: FAKE | {"svcnode/data.bin": random.Random(1).randbytes(200_000)}})
+    os.truncate(incomplete, int(incomplete.stat().st_size * share))
+    assert "svcnode.pyz-is-incomplete" in error_of(incomplete, home)
+
+
+def test_a_file_without_its_last_bytes_is_named_in_one_line(file: Path, tmp_path: Path, home: Path) -> None:
+    """Python finds the end of an inner zip file, which has no program."""
+    incomplete = tmp_path / "svcnode.pyz"
+    incomplete.write_bytes(file.read_bytes()[:-300])
+    assert "svcnode.pyz" in error_of(incomplete, home)
 
 
 def test_a_full_disk_is_named_with_the_folder_and_leaves_nothing(file: Path, home: Path) -> None:

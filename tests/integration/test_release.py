@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,7 +49,7 @@ def refusal(root: Path) -> str:
     with pytest.raises(SystemExit) as caught:
         checked_release(root)
     text = str(caught.value)
-    assert text.startswith("make release: ")
+    assert text.startswith("make")
     assert "\n" not in text
     return text
 
@@ -91,7 +92,36 @@ def test_a_checkout_with_changes_is_refused(repository: Path, name: str) -> None
 def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
     (tmp_path / "src" / "svcnode").mkdir(parents=True)
     (tmp_path / "src" / "svcnode" / "version.py").write_text('__version__ = "1.2.0"\n')
-    assert "clone" in refusal(tmp_path)
+    text = refusal(tmp_path)
+    assert "clone" in text
+    assert str(tmp_path) in text
+
+
+def test_a_folder_inside_another_repository_is_refused(repository: Path) -> None:
+    """As an sdist that is unpacked in a clone: git would describe the clone."""
+    git(repository, "tag", "v1.2.0")
+    inner = repository / "dist" / "svcnode-1.2.0"
+    shutil.copytree(repository / "src", inner / "src")
+    (repository / ".git" / "info" / "exclude").write_text("dist\n")
+    assert str(inner) in refusal(inner)
+
+
+def test_git_that_is_not_installed_is_named_with_its_package(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "apt-get install git" in refusal(repository)
+
+
+@pytest.mark.parametrize("module", ["scripts.release", "scripts.release.check"])
+def test_an_unpacked_sdist_is_refused_in_one_line(tmp_path: Path, module: str) -> None:
+    for name in ("docs", "scripts", "src/svcnode"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    command = [sys.executable, "-m", module]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "clone" in done.stderr
 
 
 def test_the_command_prints_one_line_if_it_refuses(tmp_path: Path) -> None:

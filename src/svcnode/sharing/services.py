@@ -80,6 +80,7 @@ class _Checked(NamedTuple):
 
     state: ServiceState
     has_vote: bool  # whether the state is from evidence of this replica
+    is_redefined: bool = False  # since the last check: by the new definition, its evidence may have expired for others
 
 
 class SharedServices:
@@ -281,7 +282,8 @@ class SharedServices:
             states[service_id] = after = state_machine.apply_evidence(before, evidence, policy, now_s)
             has_vote = checked.has_vote or evidence.verdict.outcome is not Outcome.UNKNOWN
             self._checked[service_id] = _Checked(after, has_vote)
-            if has_vote and (not checked.has_vote or _shown(after) != _shown(checked.state)):
+            is_new = checked.is_redefined or not checked.has_vote
+            if has_vote and (is_new or _shown(after) != _shown(checked.state)):
                 self.changed_states.add(service_id)
             self._node.publish_evidence(service_id, evidence, after)
         self._merge(states)
@@ -488,6 +490,8 @@ class SharedServices:
             old_config = self._node.probe_config(service_id)
             if (found[0], old_config) != (definition.service, probe_config):
                 self._node.replace(definition, keeps_state=True)
+                if (checked := self._checked.get(service_id)) is not None:
+                    self._checked[service_id] = checked._replace(is_redefined=True)
             if probe_config is not None and old_config is not None and probe_config.probe != old_config.probe:
                 self._set_checked(service_id, self._initial_state())
         if unchecked_reason:

@@ -293,6 +293,19 @@ def test_evidence_of_others_expires_as_lost() -> None:
     assert replica.status() is UP
 
 
+def test_the_first_check_by_a_new_definition_is_published_at_once() -> None:
+    replica = Harness("other")
+    for options in (CHECKED, {**CHECKED, "stale_after": "5s"}):  # the evidence that others have may expire by it
+        replica.keys.define("db", **options, checked_by=["me"])
+        replica.receive()
+        published = []
+        for _ in range(2):
+            replica.services.changed_states.clear()
+            replica.record(READY)
+            published.append(bool(replica.services.changed_states))
+        assert published == [True, False]
+
+
 def test_a_new_observer_continues_from_the_state_of_the_node() -> None:
     replica = Harness("other")
     replica.keys.define("db", **CHECKED, checked_by=["other"])
