@@ -254,8 +254,8 @@ class Replica:
         if self._was_connected:
             await self.services.set_connected()
         else:
-            heard_until_s = self._client.fences.written_after_s(self._revision + 1)
-            await self.services.set_lost(-math.inf if heard_until_s is None else heard_until_s)
+            received_until_s = self._client.fences.written_after_s(self._revision + 1)
+            await self.services.set_lost(-math.inf if received_until_s is None else received_until_s)
 
     async def _apply_view(self) -> None:
         await self._load_drivers()

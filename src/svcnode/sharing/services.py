@@ -112,7 +112,7 @@ class SharedServices:
         self._applied: dict[str, _SyncedFrom] = {}  # of the services that are checked
         self._frozen_until_s = -math.inf
         # Reports by the registry are received between these times: since it was connected, until it was lost.
-        self._heard_since_s, self._heard_until_s = math.inf, -math.inf
+        self._received_since_s, self._received_until_s = math.inf, -math.inf
         self._silence_due_at_s: dict[str, float] = {}  # of services whose reports may have been missed
         self.changed_definitions: set[str] = set()  # to be published
         self.changed_states: set[str] = set()  # to be published
@@ -206,12 +206,12 @@ class SharedServices:
         self._merge(changes.services | changes.states)
 
     async def set_connected(self) -> None:
-        self._heard_since_s, self._heard_until_s = self._node.now_s(), math.inf
+        self._received_since_s, self._received_until_s = self._node.now_s(), math.inf
         await self._sync_reported()
 
-    async def set_lost(self, heard_until_s: float) -> None:
+    async def set_lost(self, received_until_s: float) -> None:
         """All reports by the registry up to this time are known."""
-        self._heard_until_s = heard_until_s
+        self._received_until_s = received_until_s
         await self._sync_reported()
 
     async def _sync_reported(self) -> None:
@@ -469,13 +469,13 @@ class SharedServices:
         """
         found, now_s = self._node.find(shared.id), self._node.now_s()
         state = self._initial_state() if found is None else found[1]
-        if state.code == ReasonCode.TTL_EXPIRED and state.since_s <= self._heard_until_s:
+        if state.code == ReasonCode.TTL_EXPIRED and state.since_s <= self._received_until_s:
             return True
-        if self._heard_until_s < math.inf:
+        if self._received_until_s < math.inf:
             return False
-        at_s = None if newest is None else newest.evidence_at_s
-        due_at_s = self._heard_since_s + shared.definition.valid_s
-        if max(state.registered_at_s, at_s or -math.inf) >= self._heard_since_s or now_s >= due_at_s:
+        at_s = -math.inf if newest is None else report_order(newest)[0]
+        due_at_s = self._received_since_s + shared.definition.valid_s
+        if max(state.registered_at_s, at_s) >= self._received_since_s or now_s >= due_at_s:
             return True
         self._silence_due_at_s[shared.id] = due_at_s
         return False

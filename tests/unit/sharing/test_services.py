@@ -467,10 +467,10 @@ def test_silence_that_was_known_before_the_loss_stays_known() -> None:
 
 def test_silence_after_the_last_time_when_reports_were_received_is_corrected() -> None:
     replica = reported()
-    heard_until_s = replica.clock()
+    received_until_s = replica.clock()
     replica.clock.advance(11)
     assert replica.status("job") is DOWN
-    run_in_virtual_time(replica.services.set_lost(heard_until_s))  # the loss is noticed late
+    run_in_virtual_time(replica.services.set_lost(received_until_s))  # the loss is noticed late
     assert (replica.status("job"), replica.code("job")) == (INITIALIZING, ReasonCode.REGISTRY_LOST)
 
 
