@@ -6,7 +6,8 @@ import logging
 import os
 import threading
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -39,7 +40,11 @@ _EMBED = "svcnode.embed"  # a layer above this one: loaded by its name, on first
 class Companion(Protocol):
     """Runs as long as the checks of a node: its history and notifications inside another program."""
 
-    def running(self) -> AbstractAsyncContextManager[None]: ...
+    def running(self, workers: Workers | None = None) -> AbstractAsyncContextManager[None]:
+        """Where the checks run: in the only process, or in the elected one of several workers."""
+
+    def waiting(self) -> AbstractAsyncContextManager[None]:
+        """In a worker, while another one runs the checks."""
 
 
 class Node(ServiceRegistry):
@@ -90,7 +95,8 @@ class Node(ServiceRegistry):
     def share_states(self, folder: str | os.PathLike[str]) -> None:
         """Share the states of the services with the other worker processes of the program, through a folder.
 
-        One of the workers runs the checks, and all of them give the same answers. They start to share when probing
+        One of the workers runs the checks, writes the history and sends the messages, and all of them give the same
+        answers. They start to share when probing
         starts: call it before. Only the user of the program may write to the folder, which is created if it is missing.
         """
         self.require_not_probing("share_states")
@@ -122,7 +128,7 @@ class Node(ServiceRegistry):
         scheduler = self._make_scheduler(max_concurrent_checks or MAX_CONCURRENT_CHECKS, recorder)
         try:
             async with AsyncExitStack() as stack:
-                if self.companion is not None:
+                if self.companion is not None and self._workers_folder is None:
                     self._starting_loop = get_running_loop()
                     await stack.enter_async_context(self.companion.running())
                 self._scheduler = await stack.enter_async_context(scheduler)
@@ -144,7 +150,10 @@ class Node(ServiceRegistry):
             return scheduler
         from svcnode.workers import ElectedScheduler
 
-        return ElectedScheduler(self, workers, scheduler)
+        if self.companion is None:
+            return ElectedScheduler(self, workers, scheduler, waiting=nullcontext, elected=nullcontext)
+        elected = partial(self.companion.running, workers)
+        return ElectedScheduler(self, workers, scheduler, waiting=self.companion.waiting, elected=elected)
 
     def _join_workers(self) -> Workers | None:
         if self._workers_folder is None:

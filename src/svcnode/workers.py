@@ -5,7 +5,8 @@ node takes over what others have written since, so two workers give the same ans
 the evidence is common to the processes of a machine, and every worker judges its age itself: a worker that is killed or
 stopped leaves no service Up for longer than the evidence is valid.
 
-A lock elects the worker that runs the checks. The kernel releases it when the process ends.
+A lock elects the worker that runs the checks. The kernel releases it when the process ends. The same worker writes the
+history and sends the notifications; the next one continues with their saved state.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from svcnode.core.text import os_error_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from svcnode.core.model import Change
@@ -49,6 +51,7 @@ CREATE TABLE IF NOT EXISTS states (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS states_by_version ON states (version);
 CREATE TABLE IF NOT EXISTS issues (issue TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS saved_state (id INTEGER PRIMARY KEY CHECK (id = 0), text TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), version INTEGER NOT NULL);
 INSERT OR IGNORE INTO counter VALUES (0, 0);
 """
@@ -83,6 +86,7 @@ class Workers:
         self._data_version = self._seen_version = -1
         self._unwritten: dict[str, tuple[ServiceState, Evidence]] = {}
         self._unwritten_issues: dict[str, bool] = {}
+        self._unwritten_saved_state: str | None = None
         self._problem = ""
         self._retry_at_s = -math.inf
 
@@ -235,13 +239,28 @@ class Workers:
                 self._unwritten_issues[issue] = is_set
                 self._flush()
 
+    def save_state(self, text: str) -> None:
+        """Save the state of the notifications for the worker that is elected next."""
+        with self._lock, self._problems_reported():
+            if self._database is not None:
+                self._unwritten_saved_state = text
+                self._flush()
+
+    async def load_state(self) -> str | None:
+        with self._lock, self._problems_reported():
+            if self._database is not None:
+                row = self._database.execute("SELECT text FROM saved_state").fetchone()
+                return None if row is None else str(row[0])
+        return None
+
     @property
     def _is_waiting(self) -> bool:
         """For the next attempt after a failure."""
         return self._registry.now_s() < self._retry_at_s
 
     def _flush(self) -> None:
-        if self._database is None or self._is_waiting or not (self._unwritten or self._unwritten_issues):
+        has_unwritten = self._unwritten or self._unwritten_issues or self._unwritten_saved_state is not None
+        if self._database is None or self._is_waiting or not has_unwritten:
             return
         with _transaction(self._database) as database:
             database.execute("UPDATE counter SET version = version + 1")
@@ -253,8 +272,11 @@ class Workers:
                     "INSERT OR IGNORE INTO issues VALUES (?)" if is_set else "DELETE FROM issues WHERE issue = ?"
                 )
                 database.execute(statement, (issue,))
+            if self._unwritten_saved_state is not None:
+                database.execute("INSERT OR REPLACE INTO saved_state VALUES (0, ?)", (self._unwritten_saved_state,))
         self._unwritten.clear()
         self._unwritten_issues.clear()
+        self._unwritten_saved_state = None
 
     def _on_change(self, change: Change) -> None:
         """A service that was registered takes over its state; one that starts again without evidence removes it."""
@@ -287,13 +309,27 @@ class Workers:
 
 
 class ElectedScheduler:
-    """Runs the checks in the worker that is elected; in the others, it waits for its turn."""
+    """Runs the checks in the worker that is elected; in the others, it waits for its turn.
 
-    def __init__(self, registry: ServiceRegistry, workers: Workers, scheduler: ProbeScheduler) -> None:
+    The context of `waiting` is open until this worker is elected, that of `elected` from then on.
+    """
+
+    def __init__(
+        self,
+        registry: ServiceRegistry,
+        workers: Workers,
+        scheduler: ProbeScheduler,
+        *,
+        waiting: Callable[[], AbstractAsyncContextManager[None]],
+        elected: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
         self._registry = registry
         self._workers = workers
         self._scheduler = scheduler
+        self._waiting = waiting
+        self._elected = elected
         self._is_elected = False
+        self._stop_requested = asyncio.Event()
         self._pid = os.getpid()
 
     async def __aenter__(self) -> Self:
@@ -301,9 +337,15 @@ class ElectedScheduler:
         self._task = self._loop.create_task(self._run(), name="svcnode worker")
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
+    async def __aexit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        self._stop_requested.set()
+        if exc_type is not None:
+            self._task.cancel()
+        try:
+            await asyncio.wait([self._task])
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
         self._workers.leave()
 
     @property
@@ -323,9 +365,8 @@ class ElectedScheduler:
 
     async def _run(self) -> None:
         try:
-            while not self._workers.try_elect():
-                self._registry.expire_stale()  # so that listeners are called without a read
-                await asyncio.sleep(ELECTION_INTERVAL_S)
+            if not await self._wait_for_election():
+                return
             log.info("this worker runs the checks", extra={"event": "worker_elected"})
             try:
                 await self._check_services()
@@ -334,11 +375,27 @@ class ElectedScheduler:
         except Exception:
             log.exception("probing stopped", extra={"event": "probing_stopped"})
 
+    async def _wait_for_election(self) -> bool:
+        """False if this worker stops before."""
+        if self._workers.try_elect():
+            return True
+        async with self._waiting():
+            while not await self._stops_within(ELECTION_INTERVAL_S):
+                self._registry.expire_stale()  # so that listeners are called without a read
+                if self._workers.try_elect():
+                    return True
+        return False
+
+    async def _stops_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop_requested.wait(), seconds)
+        return self._stop_requested.is_set()
+
     async def _check_services(self) -> None:
-        async with self._scheduler:
+        async with self._elected(), self._scheduler:
             self._is_elected = True
             try:
-                await self._loop.create_future()
+                await self._stop_requested.wait()
             finally:
                 self._is_elected = False
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.backends import Backend, HttpBackend, closed_port, http_response, server_tls, unresponsive
-from tests.support.certificates import make_certificate
+from tests.support.certificates import make_certificate, make_chain
 from tests.support.fake_nodes import FakeNode, FakeNodes
 from tests.support.http_server import becomes_true, running_server
 from tests.support.node_cases import worked_example
@@ -76,6 +76,27 @@ def test_without_a_url_the_node_of_the_configuration_is_asked(tmp_path: Path) ->
         agent.wait_for_event("started")
         (document,) = documents("--config", str(agent.config_file))
     assert (document["url"], document["health"]) == (f"http://127.0.0.1:{port}", 503)
+
+
+@pytest.mark.parametrize("kind", ["self-signed", "issued"])
+def test_without_a_url_a_node_with_tls_is_known_by_its_own_certificate(kind: str, tmp_path: Path) -> None:
+    """Also if the system does not trust its authority, and at an address that is not in the certificate."""
+    made = make_certificate(tmp_path) if kind == "self-signed" else make_chain(tmp_path)[0]
+    port = free_port()
+    config = (
+        f'[server]\nlisten = "127.0.0.2:{port}"\ntls = {{ certificate = "{made.certificate}", key = "{made.key}" }}\n'
+        '[[services]]\nid = "db"\nstatus = "Down"\n'
+    )
+    with Agent(tmp_path, config=config) as agent:
+        agent.wait_for_event("started")
+        (document,) = documents("--config", str(agent.config_file))
+        made_later = make_certificate(tmp_path, "other").certificate
+        (untrusted,) = documents("--config", str(agent.config_file), "--ca", str(made_later))
+        made.certificate.unlink()
+        done = status("--config", str(agent.config_file))
+    assert (document["url"], document["health"]) == (f"https://127.0.0.2:{port}", 503)
+    assert [error["code"] for error in untrusted["errors"]] == ["tls_untrusted"]
+    assert (done.returncode, "--ca" in done.stderr) == (3, True)
 
 
 def test_a_node_on_a_unix_socket(tmp_path: Path) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import http.client
 import inspect
+import json
 import os
 import signal
+import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from svcnode import Node
 from svcnode.control import Client
+from tests.support.backends import HttpBackend, http_response
 from tests.support.processes import Agent
 from tests.support.servers.base import RealServer, wait_until
 from tests.support.servers.provision import python_environment
@@ -221,6 +224,82 @@ def test_another_worker_checks_before_the_evidence_of_a_killed_one_expires(runni
     for name, server in running.servers.items():
         assert {one.code for one in server.since(killed_s)} == {200}, name
         assert server.elected() != elected[name], name
+
+
+# ---- messages
+
+
+class Receiver(HttpBackend):
+    def __init__(self) -> None:
+        super().__init__(http_response(204))
+
+    @property
+    def changes(self) -> list[tuple[str, str]]:
+        documents = [json.loads(request.body) for request in self.requests]
+        return [(one["id"], one["change"]) for document in documents for one in document["services"]]
+
+
+@contextmanager
+def notifying_workers(
+    folder: Path, backend: int, command: str, *, has_history: bool, group_wait: str
+) -> Iterator[tuple[WorkerServer, Receiver]]:
+    history = {"HISTORY": str(folder / "history.db")} if has_history else {}
+    with Receiver() as receiver:
+        environ = {"WEBHOOK": f"http://127.0.0.1:{receiver.port}/", "GROUP_WAIT": group_wait, **history}
+        server = WorkerServer(folder / "server", COMMANDS[command], backend, environ)
+        with server, server.asked_all_the_time():
+            server.wait_for_all_workers(200)
+            yield server, receiver
+
+
+def is_confirmed(server: WorkerServer, folder: Path, *, has_history: bool) -> bool:
+    """Whether the next elected worker knows that the message was received."""
+    path = folder / "history.db" if has_history else server.folder / "workers" / "states.db"
+    where = "WHERE name = 'notify'" if has_history else ""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        (text,) = database.execute(f"SELECT text FROM saved_state {where}").fetchone()
+    incidents = json.loads(text)["incidents"]
+    return bool(incidents) and all(confirmed for *_, confirmed, _ in incidents)
+
+
+@pytest.mark.parametrize(("command", "has_history"), [("gunicorn-sync", False), ("gunicorn-uvicorn", True)])
+def test_an_outage_is_one_message_also_if_the_worker_that_sent_it_is_killed(
+    tmp_path: Path, command: str, has_history: bool
+) -> None:
+    options: Any = {"has_history": has_history, "group_wait": "100ms"}
+    with (
+        RedisServer(tmp_path / "redis") as backend,
+        notifying_workers(tmp_path, backend.port, command, **options) as (server, receiver),
+    ):
+        backend.kill()
+        wait_until(lambda: bool(receiver.changes), "a message", 20)
+        wait_until(lambda: is_confirmed(server, tmp_path, has_history=has_history), "the saved state", 20)
+        elected = server.elected()
+        os.kill(elected, signal.SIGKILL)
+        wait_until(lambda: elected not in {one.pid for one in server.since(time.monotonic() - 1.0)}, "its end", 20)
+        assert server.elected() != elected
+        server.wait_for_all_workers(503)
+        assert receiver.changes == [("db", "worse")]
+        backend.start()
+        wait_until(lambda: len(receiver.changes) > 1, "the end of the outage is a message", 20)
+        server.wait_for_all_workers(200)
+        assert receiver.changes == [("db", "worse"), ("db", "recovered")]
+
+
+def test_an_outage_that_a_killed_worker_has_not_sent_yet_is_sent_by_the_next_one(tmp_path: Path) -> None:
+    with (
+        RedisServer(tmp_path / "redis") as backend,
+        notifying_workers(tmp_path, backend.port, "gunicorn-sync", has_history=False, group_wait="5s") as running,
+    ):
+        server, receiver = running
+        elected = server.elected()
+        backend.kill()
+        wait_until(lambda: 503 in {one.code for one in server.since(time.monotonic() - 0.5)}, "503", 20)
+        os.kill(elected, signal.SIGKILL)
+        assert receiver.changes == []
+        wait_until(lambda: bool(receiver.changes), "a message", 20)
+        server.wait_for_all_workers(503)
+        assert receiver.changes == [("db", "worse")]
 
 
 def test_workers_that_report_to_a_node_beside_them_have_one_answer(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """A node in each worker of a server. Every response has the process id and whether this worker runs the checks.
 
-Environment: WORKERS (the folder that they share), BACKEND (the port of a service). /report/up and /report/down report
-the service "indexer"; /beat sends a heartbeat of "web" to a node that runs beside, through its control socket.
+Environment: WORKERS (the folder that they share), BACKEND (the port of a service), WEBHOOK and GROUP_WAIT (messages),
+HISTORY (a file). The operator page is at /status. /report/up and /report/down report the service "indexer"; /beat sends
+a heartbeat of "web" to a node that runs beside, through its control socket.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from svcnode import Node, asgi, wsgi
+from svcnode import Node, OperatorOptions, asgi, wsgi
 
 node = Node("validator-7", version="v1.4.2")
 node.share_states(os.environ["WORKERS"])
@@ -25,6 +26,10 @@ node.register(
     stale_after="2500ms",
 )
 node.register("indexer").up()
+if "WEBHOOK" in os.environ:
+    node.notify(webhook="${WEBHOOK}", group_wait=os.environ["GROUP_WAIT"], resolve_delay="0s")
+if "HISTORY" in os.environ:
+    node.record_history(os.environ["HISTORY"])
 
 
 def own_headers() -> list[tuple[str, str]]:
@@ -58,8 +63,9 @@ def _wsgi_fallback(environ: Any, start_response: Any) -> list[bytes]:
     return []
 
 
-_asgi = asgi(node, fallback=_asgi_fallback)
-_wsgi = wsgi(node, fallback=_wsgi_fallback)
+_page = OperatorOptions(path="/status")
+_asgi = asgi(node, fallback=_asgi_fallback, operator=_page)
+_wsgi = wsgi(node, fallback=_wsgi_fallback, operator=_page)
 
 
 async def asgi_app(scope: Any, receive: Any, send: Any) -> None:

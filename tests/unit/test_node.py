@@ -12,6 +12,7 @@ from svcnode.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
 
 @pytest.fixture
@@ -60,11 +61,14 @@ class FakeCompanion:
         self._node = node
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, workers: object = None) -> AsyncIterator[None]:
         self.states.append(("starting", self._node.is_probing))
         await self.may_start.wait()
         yield
         self.states.append(("stopping", self._node.is_probing))
+
+    def waiting(self) -> AbstractAsyncContextManager[None]:
+        raise NotImplementedError
 
 
 def test_the_companion_of_a_node_runs_around_its_checks(node: Node) -> None:
@@ -101,10 +105,13 @@ def test_a_second_block_during_the_start_of_the_companion_starts_nothing(node: N
 def test_a_companion_that_fails_leaves_the_node_startable(node: Node) -> None:
     class Failing:
         @asynccontextmanager
-        async def running(self) -> AsyncIterator[None]:
+        async def running(self, workers: object = None) -> AsyncIterator[None]:
             if node.is_probing:
                 raise ValueError("not today")
             yield
+
+        def waiting(self) -> AbstractAsyncContextManager[None]:
+            raise NotImplementedError
 
     async def probe() -> None:
         async with node.probing():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +19,7 @@ from tests.support.scheduling import FAILED, READY, ScriptedProbe
 from tests.support.virtual_time import VirtualClock, in_virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from svcnode.core.model import Change, Evidence, ServiceState
@@ -125,6 +125,83 @@ async def test_listeners_of_a_waiting_worker_are_called_without_a_read(tmp_path:
     assert [(change.kind, change.service_id) for change in changes] == [(ChangeKind.STATUS, "db")]
     assert {(service_id, one.verdict.outcome) for service_id, one, _ in evidence} == {("db", Outcome.READY)}
     assert len({one.at_s for _, one, _ in evidence}) == len(evidence), "each once"
+
+
+# ---- what runs in one worker
+
+
+class FakeCompanion:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    @asynccontextmanager
+    async def running(self, workers: Workers | None = None) -> AsyncIterator[None]:
+        assert workers is not None
+        self.log.append(f"elected after {await workers.load_state()}")
+        yield
+        workers.save_state("the state of the elected worker")
+        self.log.append("ended")
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        self.log.append("waiting")
+        yield
+        self.log.append("waited")
+
+
+@in_virtual_time
+async def test_the_companion_of_the_elected_worker_hands_its_state_to_the_next_one(tmp_path: Path) -> None:
+    companions = [FakeCompanion() for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(AsyncExitStack())
+        for companion, one in zip(companions, (first, stack, stack), strict=True):
+            node = make_node(loop_clock())
+            node.share_states(tmp_path / "workers")
+            node.companion = companion
+            await one.enter_async_context(node.probing())
+            await asyncio.sleep(1.0)
+        assert [companion.log for companion in companions] == [["elected after None"], ["waiting"], ["waiting"]]
+        await first.aclose()
+        await asyncio.sleep(2 * ELECTION_INTERVAL_S)
+    assert sorted(companion.log for companion in companions) == [
+        ["elected after None", "ended"],
+        ["waiting", "waited"],
+        ["waiting", "waited", "elected after the state of the elected worker", "ended"],
+    ]
+
+
+@in_virtual_time
+async def test_a_worker_that_is_cancelled_ends_what_it_runs(tmp_path: Path) -> None:
+    node, other = make_node(loop_clock()), make_node(loop_clock())
+    companion = node.companion = FakeCompanion()
+
+    async def probe() -> None:
+        async with node.probing():
+            await asyncio.sleep(100.0)
+
+    for one in (node, other):
+        one.share_states(tmp_path / "workers")
+    task = asyncio.create_task(probe())
+    await asyncio.sleep(1.0)
+    async with other.probing():
+        task.cancel()
+        await asyncio.wait([task])
+        await asyncio.sleep(2 * ELECTION_INTERVAL_S)
+        assert other.next_check_in_s("db") is not None
+    assert companion.log == ["elected after None"], "without the clean end"
+
+
+def test_a_state_that_cannot_be_saved_is_saved_later(clock: VirtualClock, folder: Path) -> None:
+    with joined(make_node(clock), make_node(clock), folder=folder) as (first, second):
+        with closing(sqlite3.connect(folder / STATES_FILE, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            first.save_state("an incident")
+            other.execute("ROLLBACK")
+        assert asyncio.run(second.load_state()) is None
+        clock.advance(RETRY_AFTER_S)
+        first.sync()
+        assert asyncio.run(second.load_state()) == "an incident"
+    assert asyncio.run(second.load_state()) is None, "it does not take part any more"
 
 
 # ---- evidence

@@ -90,10 +90,9 @@ def _source(arguments: Namespace, location: str, url: str, in_registry: Registry
 def _use_configuration(arguments: Namespace) -> None:
     from svcnode.cli.operator_url import configured_node
 
-    url, prefix, certificate = configured_node(arguments.config)
+    url, prefix, arguments.ca = configured_node(arguments.config, arguments.ca)
     arguments.urls = [url]
     arguments.prefix = prefix if arguments.prefix is None else arguments.prefix
-    arguments.ca = arguments.ca or certificate
 
 
 def timeout_from(arguments: Namespace) -> float:

@@ -23,6 +23,7 @@ from svcnode.probes.interpolate import interpolate
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from svcnode.config.schema import FileTable
 
@@ -31,6 +32,7 @@ _REQUIRED_KEYS = {
     "server": ("listen", "operator", "operator_listen", "tls"),
     "security": ("operator_token", "trust_loopback"),
 }
+_END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 _WILDCARD_TO_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  not bound, only compared
 
 
@@ -105,8 +107,8 @@ def _local_address(table: FileTable, source: Source, key: Literal["listen", "ope
     return address
 
 
-def configured_node(file: Path | None) -> tuple[str, str, str | None]:
-    """The URL of the node that the configuration describes, its prefix, and its own certificate if it uses TLS."""
+def configured_node(file: Path | None, ca: str | None) -> tuple[str, str, str | ssl.SSLContext | None]:
+    """The URL of the node that the configuration describes, its prefix, and what to trust: `ca`, or its certificate."""
     source = Source(find_node_file(file), os.environ, ())
     table = validate_keys(source, {"server": ("listen", "prefix", "tls")})
     server = table.get("server", {})
@@ -114,7 +116,9 @@ def configured_node(file: Path | None) -> tuple[str, str, str | None]:
     with source.error_context("server", "prefix"):
         prefix = server.get("prefix", DEFAULT_PREFIX)
         first = parse_prefixes([prefix] if isinstance(prefix, str) else prefix)[0]
-    return str(address), first, server["tls"]["certificate"] if address.scheme == "https" else None
+    if ca is None and address.scheme == "https":
+        return str(address), first, _pinned_tls_context(server["tls"]["certificate"])
+    return str(address), first, ca
 
 
 def configured_address(file: Path | None) -> Address:
@@ -188,17 +192,32 @@ def _bearer(token: str | None) -> str:
 
 def _pinned_tls_context(certificate: str) -> ssl.SSLContext:
     """Trusts only the node's own certificate, with any host name."""
-    context = _tls_context("server.tls.certificate", certificate)
+    context = _tls_context("server.tls.certificate", certificate, _load_first_certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
     return context
 
 
-def _tls_context(name: str, file: str | None) -> ssl.SSLContext:
+def _load_first_certificate(file: str | None) -> ssl.SSLContext:
+    """Without the authorities that follow in the file: they issue certificates for others, too."""
+    first, end, _ = Path(str(file)).read_text(encoding="utf-8", errors="replace").partition(_END_OF_CERTIFICATE)
+    if not end:
+        raise ValueError("no certificate")
+    return ssl.create_default_context(cadata=first + end)
+
+
+def _load_authorities(file: str | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=file)
+
+
+def _tls_context(
+    name: str, file: str | None, load: Callable[[str | None], ssl.SSLContext] = _load_authorities
+) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=file)
+        return load(file)
     except (OSError, ValueError) as exc:
         reason = "not a PEM file"
         if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError):
             reason = os_error_text(exc)
-        raise InvalidValueError(f"{name}: cannot use {file}: {reason}") from exc
+        hint = "" if name == "--ca" else "; or name the certificate to trust with --ca"
+        raise InvalidValueError(f"{name}: cannot use {file}: {reason}{hint}") from exc

@@ -54,7 +54,8 @@ class AsyncClient:
     `url` is `host`, `host:port`, a URL (default scheme http) or `unix:/path`. `version` is the requested version of the
     interface; a node that ignores it is an error, so its `spec_version` is requested too. `timeout` (seconds, or "5s")
     bounds each operation as a whole. `retries` is the number of further attempts to connect. `ca` is a PEM file of
-    authorities to trust instead of those of this machine. `trust_env` uses the proxies in the environment.
+    authorities to trust instead of those of this machine, or an SSLContext. `trust_env` uses the proxies in the
+    environment.
     """
 
     def __init__(  # noqa: PLR0913  all but the first have names and defaults
@@ -65,7 +66,7 @@ class AsyncClient:
         version: str | None = None,
         timeout: float | str = DEFAULT_TIMEOUT_S,
         retries: int = 0,
-        ca: str | os.PathLike[str] | None = None,
+        ca: str | os.PathLike[str] | ssl.SSLContext | None = None,
         trust_env: bool = False,
     ) -> None:
         self._address = _validate_address(parse_node_address(url, prefix))
@@ -297,7 +298,9 @@ def _validate_retries(retries: object) -> int:
     return retries
 
 
-def _ssl_context(ca: str | os.PathLike[str] | None, *, is_used: bool) -> ssl.SSLContext:
+def _ssl_context(ca: str | os.PathLike[str] | ssl.SSLContext | None, *, is_used: bool) -> ssl.SSLContext:
+    if isinstance(ca, ssl.SSLContext):
+        return ca
     if ca is None and not is_used:
         return _empty_ssl_context()
     file = "" if ca is None else str(ca)

@@ -21,6 +21,7 @@ from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.text import os_error_text
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Coroutine
 
     from svcnode.client.parse import BackingService
@@ -40,7 +41,7 @@ class Client:
         version: str | None = None,
         timeout: float | str = DEFAULT_TIMEOUT_S,
         retries: int = 0,
-        ca: str | os.PathLike[str] | None = None,
+        ca: str | os.PathLike[str] | ssl.SSLContext | None = None,
         trust_env: bool = False,
     ) -> None:
         self._async_client = AsyncClient(

@@ -16,10 +16,11 @@ from svcnode.operator.surface import OperatorSurface
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from svcnode.embed.stream import LoopStream
     from svcnode.node import Node
-    from svcnode.notify.notifier import NotifySettings
+    from svcnode.notify.notifier import NotifySettings, StateStorage
     from svcnode.operator.context import OperatorContext
 
 _lock = Lock()
@@ -52,12 +53,21 @@ class Embedding:
         is_running = runtime is not None and runtime.pid == os.getpid() and runtime.loop.is_running()
         return runtime if is_running else None
 
+    def running(self, workers: StateStorage | None = None) -> AbstractAsyncContextManager[None]:
+        """Workers save the state of the notifications if there is no history file that does."""
+        return self._run(self._history, self._notify, workers if self._history.path is None else None)
+
+    def waiting(self) -> AbstractAsyncContextManager[None]:
+        """Another worker has the file and sends the messages."""
+        return self._run(self._history._replace(path=None), None, None)
+
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        history = self._history
+    async def _run(
+        self, history: HistorySettings, notify: NotifySettings | None, storage: StateStorage | None
+    ) -> AsyncIterator[None]:
         async with (
             self.surface.recording(history.path, max_age_s=history.max_age_s, max_bytes=history.max_bytes) as context,
-            self.surface.notifying(self._notify),
+            self.surface.notifying(notify, storage),
         ):
             self._runtime = runtime = Runtime(os.getpid(), asyncio.get_running_loop(), context)
             try:

@@ -167,8 +167,11 @@ class AlertEngine:
                 self._not_up_in_maintenance.add(alert.service.id)
             self._hold(alert)
             return
-        # Without evidence, no check has finished since the registration or the new probe.
-        was_starting = alert.observed.is_starting or state.last_evidence_at_s is None
+        # Without evidence, no check has finished since the registration or the new probe. A service that was ready
+        # before this engine existed is not starting: another worker may have followed it until now.
+        was_starting = state.last_ready_at_s is None and (
+            alert.observed.is_starting or state.last_evidence_at_s is None
+        )
         alert.observe(
             Observation(
                 service_health(state.status),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.node import Node
-    from svcnode.notify.notifier import Notifier, NotifySettings
+    from svcnode.notify.notifier import Notifier, NotifySettings, StateStorage
     from svcnode.sharing.replica import Replica
 
 
@@ -55,8 +55,14 @@ class OperatorSurface:
             yield self.context
 
     @asynccontextmanager
-    async def notifying(self, settings: NotifySettings | None) -> AsyncIterator[None]:
-        """Send notifications while `recording`, and measure the delay of the event loop."""
+    async def notifying(
+        self, settings: NotifySettings | None, storage: StateStorage | None = None
+    ) -> AsyncIterator[None]:
+        """Send notifications while `recording`, and measure the delay of the event loop.
+
+        Their state is saved in `storage`, by default in the history.
+        """
+        self._storage = storage or self.context.history
         async with AsyncExitStack() as self._notifier_stack:
             try:
                 await self.apply_notify(settings)
@@ -72,7 +78,7 @@ class OperatorSurface:
         elif settings is not None:
             from svcnode.notify.notifier import Notifier
 
-            notifier = Notifier(self._node, settings, self._notify_status, storage=self.context.history)
+            notifier = Notifier(self._node, settings, self._notify_status, storage=self._storage)
             self._notifier = await self._notifier_stack.enter_async_context(notifier)
 
     def flush_notifications(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 from svcnode.cli import build_parser, main
 from svcnode.cli._node_args import MAX_LIST_CHARS, sources_from, timeout_from
 from svcnode.core.errors import InvalidValueError
+from tests.support.certificates import make_chain
 
 if TYPE_CHECKING:
     import argparse
@@ -53,6 +54,29 @@ def test_without_a_url_the_node_is_that_of_the_configuration(
     (tmp_path / "a.toml").write_text(config)
     (source,) = asyncio.run(sources_from(arguments, None))
     assert (source.client.url, arguments.prefix) == (url, prefix)
+
+
+def test_a_node_with_tls_is_trusted_by_its_own_certificate_and_not_by_its_authority(tmp_path: Path) -> None:
+    made, root = make_chain(tmp_path)
+    file = tmp_path / "a.toml"
+    file.write_text(
+        f'[server]\nlisten = "127.0.0.1:1"\ntls = {{ certificate = "{made.certificate}", key = "{made.key}" }}\n'
+    )
+    arguments = parsed("-c", str(file))
+    asyncio.run(sources_from(arguments, None))
+    assert arguments.ca.cert_store_stats()["x509"] == 1
+    arguments = parsed("-c", str(file), "--ca", str(root))
+    asyncio.run(sources_from(arguments, None))
+    assert arguments.ca == str(root)
+
+
+@pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n", "\0"])
+def test_a_file_without_a_certificate_is_no_reason_to_trust_others(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.pem").write_text(content)
+    file = tmp_path / "a.toml"
+    file.write_text(f'[server]\nlisten = "127.0.0.1:1"\ntls = {{ certificate = "{tmp_path}/a.pem", key = "k" }}\n')
+    with pytest.raises(InvalidValueError, match="--ca"):
+        asyncio.run(sources_from(parsed("-c", str(file)), None))
 
 
 def test_the_file_may_be_stdin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,6 +250,16 @@ def test_waiting_changes_are_notified_at_shutdown() -> None:
     assert change_types(harness.last) == {None: ChangeType.RECOVERED, "db": ChangeType.RECOVERED}
 
 
+def test_a_problem_that_began_before_the_engine_is_notified_also_if_the_service_is_initializing() -> None:
+    """As after the end of another worker, which has not sent it."""
+    harness = Harness()
+    harness.add("db")
+    harness.starting("db")
+    harness.restart(is_confirmed=True)
+    harness.wait(GROUP_WAIT_S)
+    assert [one.services[0].health for one in harness.notifications] == [Health.PARTIAL]
+
+
 def test_nothing_is_notified_at_shutdown_if_nothing_is_pending() -> None:
     harness = Harness()
     harness.add("db")
