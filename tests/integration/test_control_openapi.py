@@ -7,6 +7,8 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+import pytest
+
 from svcnode.control import Client
 from svcnode.control.api import ROUTES
 from tests.integration.test_openapi import run_schemathesis
@@ -96,6 +98,7 @@ def on_tcp(path: Path) -> Iterator[int]:
         loop.close()
 
 
+@pytest.mark.timeout(400)
 def test_the_control_socket_conforms_to_its_openapi_document(tmp_path: Path) -> None:
     socket = tmp_path / "control.sock"
     environ = {"STATE_DIRECTORY": str(tmp_path / "state"), "SVCNODE_CONTROL_LISTEN": f"unix:{socket}"}

@@ -70,6 +70,7 @@ def run_schemathesis(folder: Path, url: str, *, config: str, hooks: str) -> str:
     return run.stdout
 
 
+@pytest.mark.timeout(400)
 def test_the_server_conforms_to_its_openapi_document(tmp_path: Path) -> None:
     with running_server(worked_example()) as server:
         host, port = server.address

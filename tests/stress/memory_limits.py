@@ -170,6 +170,7 @@ def run_node(folder: Path, limit: Limit, hook: int) -> MemoryRun:
                 size = address_space(process.pid) + limit.bytes
                 resource.prlimit(process.pid, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
             false_answers = fail_and_ask(process, port, folder / "flag")
+            wait_for_line(process, folder / "log")
             ended_itself = process.poll() is not None
             process.send_signal(signal.SIGTERM)
             exit_code = wait_for_exit(process)
@@ -190,6 +191,13 @@ def wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> None:
     while ask(port, "/svc/node/health") != 200:
         assert process.poll() is None, "the node ended before its memory was limited"
         assert time.monotonic() < deadline_s, "the node did not become healthy"
+        time.sleep(0.05)
+
+
+def wait_for_line(process: subprocess.Popen[bytes], log: Path) -> None:
+    """A signal to a node that has not started yet would end it without a line."""
+    deadline_s = time.monotonic() + START_S
+    while not log.stat().st_size and process.poll() is None and time.monotonic() < deadline_s:
         time.sleep(0.05)
 
 

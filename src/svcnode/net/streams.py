@@ -46,6 +46,12 @@ class LimitedStreamReader(asyncio.StreamReader):
         if self.transport is not None:
             self.transport.abort()
 
+    async def _wait_for_data(self, func_name: str) -> None:
+        """asyncio would not see an error that is set after the data that ended the wait."""
+        await super()._wait_for_data(func_name)  # type: ignore[misc]  # private
+        if (error := self.exception()) is not None:
+            raise error
+
 
 class _StreamWriter(asyncio.StreamWriter):
     """The reader has the error of a lost connection."""

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.net.connect import TcpEndpoint
-from svcnode.net.streams import MAX_RECEIVED_BYTES, ResponseTooLargeError, Streams, open_streams, upgrade_streams
+from svcnode.net.streams import (
+    MAX_RECEIVED_BYTES,
+    LimitedStreamReader,
+    ResponseTooLargeError,
+    Streams,
+    open_streams,
+    upgrade_streams,
+)
 from tests.support.backends import Backend, Peer, close, open_file_count, reset, reset_on_data, server_tls, unresponsive
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
@@ -170,6 +177,20 @@ def test_a_line_without_an_end_is_too_large(run: Callable[..., object], mode: Mo
 
     with mode.backend(lambda peer: peer.send(b"x" * 1_000_000)) as backend:
         run(scenario())
+
+
+def test_a_reader_notices_the_limit_that_is_reached_before_it_goes_on(run: Callable[..., object]) -> None:
+    async def scenario() -> None:
+        reader = LimitedStreamReader()
+        reading = asyncio.create_task(reader.readuntil(b"\n"))
+        await asyncio.sleep(0)
+        for _ in range(2):  # the first part ends the wait of the reader
+            reader.feed_data(b"x" * MAX_RECEIVED_BYTES)
+        reader.feed_eof()
+        with pytest.raises(ResponseTooLargeError):
+            await reading
+
+    run(scenario())
 
 
 def test_a_connection_that_receives_too_much_is_aborted(run: Callable[..., object], mode: Mode) -> None:
