@@ -773,6 +773,9 @@ def test_commands_and_clients_maintain_and_end_it(agent: Agent, tmp_path: Path) 
         async with AsyncClient(tmp_path / "c.sock") as client:
             await client.maintain(None, "1h", reason="kernel update")
             assert (await client.service("worker"))["maintenance"]["reason"] == "kernel update"
+            shorter = svcnode(tmp_path, "maintain", "worker", "--for", "1m").stdout
+            longer = svcnode(tmp_path, "maintain", "worker", "--for", "2h").stdout
+            assert ["with the node" in text for text in (shorter, longer)] == [True, False]
             assert svcnode(tmp_path, "maintain", "worker", "--end").stdout.startswith(
                 "worker is still in maintenance with the node, until 20"
             )
@@ -788,6 +791,7 @@ def test_a_schedule_of_the_file_applies_after_a_reload(agent: Agent, tmp_path: P
     started = time.strftime("%H:%M", time.gmtime(time.time() - 3600))
     agent.reload(config(tmp_path) + schedule.format(started))
     agent.wait_for_log("service worker is in maintenance until .*: backup")
+    assert "by the schedule" in svcnode(tmp_path, "maintain", "worker", "--for", "1m").stdout
     assert svcnode(tmp_path, "maintain", "worker", "--end").stdout.startswith(
         "worker is still in maintenance by the schedule, until 20"
     )

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from svcnode.core.units import parse_duration_s
+from svcnode.sharing.replica import RESTORE_S
 from tests.support.network_namespace import run_in_namespace
 from tests.support.replica_network import HOST, ReplicaNetwork
 from tests.support.replicas import PREFIX, SERVICES, Backends, RegistryKeys, Replicas, Sampler
@@ -517,9 +518,8 @@ def lose_all(stage: Stage, cluster: EtcdCluster, for_s: int) -> int:
 
 
 def expect_restored(stage: Stage) -> None:
-    """For longer than a lease, all services are there, and no other."""
-    stage.replicas.wait_for(stage.up)
-    end_s = time.monotonic() + 8
+    """From the restore on, for longer than the lists stay as they are, all services are there, and no other."""
+    end_s = time.monotonic() + RESTORE_S + 4
     while time.monotonic() < end_s:
         ids = [replica.statuses().keys() for replica in stage.replicas]
         stage.report.expect(

@@ -42,6 +42,7 @@ from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
 from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
+from svcnode.history import History
 from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.net.fd_limit import raise_fd_limit
 from svcnode.net.tasks import log_failure
@@ -144,7 +145,8 @@ class Agent:
                 self._fleet.apply(settings.fleet)
                 # After the services: their registration is not a transition to record.
                 log_history_location(settings.history)
-                async with self._surface.recording(**history_options(settings), replica=self._replica) as context:
+                history = History(self._node, **history_options(settings))
+                async with self._surface.recording(history, self._replica) as context:
                     context.history.set_has_folder(settings.history.has_folder)
                     await self._listeners.listen(bound, context, self._control.push_app(settings))
                     await self._prepare_store(settings)

@@ -169,14 +169,25 @@ def _maintain(client: Client, arguments: argparse.Namespace) -> str:
     if not arguments.end:
         positive_duration_s("--for", arguments.duration)
         by = _user_name() if arguments.by is None else arguments.by
-        maintenance = client.maintain(arguments.id, arguments.duration, by=by, reason=arguments.reason)
-        return f"{subject} is in maintenance until {maintenance['until']}"
+        until = client.maintain(arguments.id, arguments.duration, by=by, reason=arguments.reason)["until"]
+        other = _last_maintenance(client, arguments.id)
+        text = f"{subject} is in maintenance until {until}"
+        return text if other is None or other["until"] <= until else f"{text}, and {_source(other)}"
     client.end_maintenance(arguments.id)
-    left = (client.node() if arguments.id is None else client.service(arguments.id))["maintenance"]
-    if left is None:
-        return f"{subject} is not in maintenance"
-    of = "by the schedule" if left["source"] == "schedule" else "with the node"
-    return f"{subject} is still in maintenance {of}, until {left['until']}"
+    left = _last_maintenance(client, arguments.id)
+    return f"{subject} is not in maintenance" if left is None else f"{subject} is still in maintenance {_source(left)}"
+
+
+def _last_maintenance(client: Client, service_id: str | None) -> dict[str, Any] | None:
+    """The one that ends last, of the service or of the node."""
+    document = client.node() if service_id is None else client.service(service_id)
+    maintenance: dict[str, Any] | None = document["maintenance"]
+    return maintenance
+
+
+def _source(maintenance: dict[str, Any]) -> str:
+    of = "by the schedule" if maintenance["source"] == "schedule" else "with the node"
+    return f"{of}, until {maintenance['until']}"
 
 
 def _user_name() -> str:

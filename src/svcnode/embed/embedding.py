@@ -11,7 +11,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.config import HistorySettings, embedded_history, embedded_notify
-from svcnode.history import MAX_AGE_S, MAX_BYTES
+from svcnode.history import MAX_AGE_S, MAX_BYTES, History
+from svcnode.history.follower import HistoryFollower
 from svcnode.operator.surface import OperatorSurface
 
 if TYPE_CHECKING:
@@ -55,20 +56,20 @@ class Embedding:
 
     def running(self, workers: StateStorage | None = None) -> AbstractAsyncContextManager[None]:
         """Workers save the state of the notifications if there is no history file that does."""
-        return self._run(self._history, self._notify, workers if self._history.path is None else None)
+        path, max_age_s, max_bytes, *_ = self._history
+        history = History(self._node, path, max_age_s=max_age_s, max_bytes=max_bytes)
+        return self._run(history, self._notify, workers if path is None else None)
 
     def waiting(self) -> AbstractAsyncContextManager[None]:
-        """Another worker has the file and sends the messages."""
-        return self._run(self._history._replace(path=None), None, None)
+        """Another worker writes the file and sends the messages."""
+        path = self._history.path
+        return self._run(History(self._node, None) if path is None else HistoryFollower(self._node, path))
 
     @asynccontextmanager
     async def _run(
-        self, history: HistorySettings, notify: NotifySettings | None, storage: StateStorage | None
+        self, history: History, notify: NotifySettings | None = None, storage: StateStorage | None = None
     ) -> AsyncIterator[None]:
-        async with (
-            self.surface.recording(history.path, max_age_s=history.max_age_s, max_bytes=history.max_bytes) as context,
-            self.surface.notifying(notify, storage),
-        ):
+        async with self.surface.recording(history) as context, self.surface.notifying(notify, storage):
             self._runtime = runtime = Runtime(os.getpid(), asyncio.get_running_loop(), context)
             try:
                 yield

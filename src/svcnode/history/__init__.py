@@ -8,6 +8,7 @@ database.py    the tables, writing and deleting
 files.py       the file on disk: owner, lock, quarantine
 errors.py      what can be wrong with it
 query.py       reads the file and the memory
+follower.py    the history that another process writes
 
 No problem with the file affects the event loop, the checks or the responses.
 """
@@ -310,17 +311,20 @@ class History:
         """In steps, so that slow listeners do not block the event loop for long."""
         transitions = self._backlog.take_unpublished(self._publish_to_id, TRANSITIONS_PUBLISHED_PER_STEP)
         for transition in transitions:
-            self.last_id = transition.id
-            for listener in self._listeners:
-                try:
-                    listener(transition)
-                except BaseException as exc:
-                    if is_user_interrupt(exc):
-                        raise
-                    log.exception("a listener of the history raised an exception", extra={"event": "listener_failed"})
+            self._call_listeners(transition)
         self._is_publishing = len(transitions) == TRANSITIONS_PUBLISHED_PER_STEP
         if self._is_publishing:
             self._loop.call_soon(self._publish_some)
+
+    def _call_listeners(self, transition: Transition) -> None:
+        self.last_id = transition.id
+        for listener in self._listeners:
+            try:
+                listener(transition)
+            except BaseException as exc:
+                if is_user_interrupt(exc):
+                    raise
+                log.exception("a listener of the history raised an exception", extra={"event": "listener_failed"})
 
     def _tick(self) -> None:
         self._timer = self._loop.call_at(next_tick_s(self._loop.time(), TICK_S), self._tick)

@@ -13,7 +13,7 @@ import asyncio
 import json
 import logging
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 from svcnode.history.errors import CorruptionError, history_error_from
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from svcnode.history.aggregator import MinuteAggregator
     from svcnode.history.backlog import Backlog
     from svcnode.history.records import Resolution
-    from svcnode.history.writer import Writer
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -50,6 +49,11 @@ _SELECT_LATEST_OF_SERVICE = _SELECT_TRANSITIONS.format(
     condition="transitions.id <= ? AND transitions.service = (SELECT number FROM services WHERE id = ?)", order="DESC"
 )
 _SELECT_KNOWN_IDS = "SELECT json_group_array(id) FROM services WHERE id IN (SELECT value FROM json_each(?))"
+_SELECT_END = """
+    SELECT coalesce((SELECT max(id) FROM transitions), 0),
+        coalesce((SELECT value FROM watermarks WHERE name = 'pruned_to'), 0),
+        (SELECT text FROM saved_state WHERE name = 'node')
+"""
 # CROSS JOIN fixes the order of the joins, so that each step finds its rows by primary key.
 _SELECT_BUCKETS = f"""
     SELECT json_group_array(json_array(ids.key, {", ".join(Bucket._fields)}))
@@ -62,11 +66,31 @@ _SELECT_BUCKETS = f"""
 log = logging.getLogger("svcnode.history")
 
 
+class HistoryFile(Protocol):
+    """The file that queries read; the writer is one."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def is_readable(self) -> bool: ...
+    @property
+    def generation(self) -> int:
+        """Increases whenever the file is replaced."""
+
+    def report_corruption(self, error: CorruptionError, generation: int) -> None: ...
+
+
+class EndOfFile(NamedTuple):
+    last_id: int  # of the newest transition
+    pruned_to: int  # the newest transition that was deleted
+    node_name: str | None  # of the node that the file belongs to
+
+
 class HistoryQuery:
-    def __init__(self, backlog: Backlog, aggregator: MinuteAggregator, writer: Writer | None) -> None:
+    def __init__(self, backlog: Backlog, aggregator: MinuteAggregator, file: HistoryFile | None) -> None:
         self._backlog = backlog
         self._aggregator = aggregator
-        self._writer = writer
+        self._file = file
         self._thread = DaemonCall("history reader")
         self._turn = asyncio.Lock()
 
@@ -120,6 +144,19 @@ class HistoryQuery:
 
         return await self._run(read)
 
+    async def end_of(self, path: Path) -> EndOfFile | None:
+        """None if the file cannot be read."""
+
+        def read() -> EndOfFile | None:
+            try:
+                with closing(_open_read_only(path)) as connection:
+                    return EndOfFile(*connection.execute(_SELECT_END).fetchone())
+            except Exception as exc:  # noqa: BLE001  it may be missing, corrupt or that of another program
+                log.debug("reading history failed: %s", history_error_from(exc, path))
+                return None
+
+        return await self._run(read)
+
     async def _transitions(
         self, is_match: Callable[[Transition], bool], statement: str, *values: int | str
     ) -> list[Transition]:
@@ -143,12 +180,12 @@ class HistoryQuery:
 
     def _read(self, read_file: Callable[[sqlite3.Connection], T], read_memory: Callable[[], M]) -> tuple[T | None, M]:
         """The results from the file and from memory at one point in time; None if the file cannot be read."""
-        writer = self._writer
-        if writer is None or not writer.is_readable:
+        file = self._file
+        if file is None or not file.is_readable:
             return None, read_memory()
-        generation = writer.generation
+        generation = file.generation
         try:
-            with closing(_open_read_only(writer.path)) as connection:
+            with closing(_open_read_only(file.path)) as connection:
                 with self._handover_paused():
                     # Start a read transaction: all later reads see the file as it is now.
                     connection.execute("BEGIN")
@@ -156,9 +193,9 @@ class HistoryQuery:
                     memory_result = read_memory()
                 return read_file(connection), memory_result
         except Exception as exc:  # noqa: BLE001  the records in memory can still be returned
-            error = history_error_from(exc, writer.path)
+            error = history_error_from(exc, file.path)
             if isinstance(error, CorruptionError):
-                writer.report_corruption(error, generation)
+                file.report_corruption(error, generation)
             log.debug("reading history failed: %s", error)
             return None, read_memory()
 

@@ -6,7 +6,6 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from svcnode.history import History
 from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from svcnode.history import History
     from svcnode.node import Node
     from svcnode.notify.notifier import Notifier, NotifySettings, StateStorage
     from svcnode.sharing.replica import Replica
@@ -35,11 +35,8 @@ class OperatorSurface:
         self.context: OperatorContext  # while `recording`
 
     @asynccontextmanager
-    async def recording(
-        self, path: Path | None, *, max_age_s: float, max_bytes: int, replica: Replica | None = None
-    ) -> AsyncIterator[OperatorContext]:
-        """Record the history, without a path in memory only."""
-        async with History(self._node, path, max_age_s=max_age_s, max_bytes=max_bytes) as history:
+    async def recording(self, history: History, replica: Replica | None = None) -> AsyncIterator[OperatorContext]:
+        async with history:
             self.context = OperatorContext(
                 node=self._node,
                 check_stats=self.check_stats,

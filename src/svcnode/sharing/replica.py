@@ -59,6 +59,7 @@ WATCH_SILENCE_S = 5.0  # a replica writes every second: a watch that receives no
 MAX_OPERATIONS = 100  # per transaction; the default limit of etcd is 128
 MAX_BACKOFF_S = 1.0  # as often as a replica writes; a longer delay after a change of the leader would lose evidence
 LEAVE_TIMEOUT_S = 2.0
+RESTORE_S = 10.0  # in which all replicas notice that etcd was restored, and write their services again
 MAX_LISTED = 5  # replicas in a line of the log
 
 log = logging.getLogger("svcnode.sharing")
@@ -299,10 +300,11 @@ class Replica:
 
     def _start_again(self, problem: str) -> None:
         """etcd has other data than before. The list stays as it is until the replicas have written theirs again."""
+        frozen_s = max(self._settings.lease_s, RESTORE_S)
         text = "registry restored: %s; the services stay as they are for %g s"
-        log.warning(text, problem, self._settings.lease_s, extra={"event": "registry_restored"})
+        log.warning(text, problem, frozen_s, extra={"event": "registry_restored"})
         self.view = RegistryView(self._root, self._client.fences.written_after_s)
-        self.services.set_view(self.view, frozen_until_s=self._node.now_s() + self._settings.lease_s)
+        self.services.set_view(self.view, frozen_until_s=self._node.now_s() + frozen_s)
         self._has_seen_itself = False
         self._end_lease()
 

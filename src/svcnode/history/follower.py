@@ -1,0 +1,99 @@
+"""The history that another process writes, read from its file: of the workers of a program, one writes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from svcnode.history import OPEN_TIMEOUT_S, TICK_S, History
+from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
+from svcnode.history.query import HistoryQuery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from svcnode.node import Node
+
+TRANSITIONS_PER_READ = 500
+
+log = logging.getLogger("svcnode.history")
+
+
+class _FollowedFile:
+    """Its writer notices by itself that it is corrupt."""
+
+    generation = 0
+    is_readable = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def report_corruption(self, error: CorruptionError, generation: int) -> None:
+        pass
+
+
+class HistoryFollower(History):
+    """Records nothing. What the other process has not written yet is missing: the times and checks of this minute."""
+
+    def __init__(self, node: Node, path: Path) -> None:
+        super().__init__(node, None)
+        self._file = _FollowedFile(path)
+        self._query = HistoryQuery(self._backlog, self._aggregator, self._file)
+        self._pruned_to = 0
+
+    async def __aenter__(self) -> Self:
+        self.last_id = int(self._wall_clock() * 1e6)  # all that the file gets from now on is newer
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._skip_to_end(), OPEN_TIMEOUT_S)
+        self._task = asyncio.create_task(self._follow(), name="follow history")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    @property
+    def _writer_problem(self) -> HistoryError | None:
+        if self._file.is_readable:
+            return None
+        text = f"cannot read the history that another worker writes: {self._file.path}; its log says why"
+        return HistoryError(text, HistoryProblem.UNUSABLE)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the file can be read."""
+        return self._file.is_readable
+
+    @property
+    def pruned_to(self) -> int:
+        return self._pruned_to
+
+    async def _skip_to_end(self) -> None:
+        self.last_id = await self._find_end() or self.last_id
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self._publish_new(await self._find_end())
+            except Exception:
+                log.exception("internal error while the history is read", extra={"event": "internal_error"})
+
+    async def _find_end(self) -> int:
+        """The newest transition of the file; 0 if it cannot be read, or belongs to another node."""
+        end = await self._query.end_of(self._file.path)
+        self._file.is_readable = end is not None and end.node_name == self._node.identity.node_name
+        if end is None or not self._file.is_readable:
+            return 0
+        self._pruned_to = end.pruned_to
+        return end.last_id
+
+    async def _publish_new(self, end_id: int) -> None:
+        while self.last_id < end_id:
+            transitions = await self._query.after(self.last_id, end_id, TRANSITIONS_PER_READ)
+            if not transitions:  # it cannot be read any more
+                return
+            for transition in transitions:
+                self._call_listeners(transition)
