@@ -183,15 +183,16 @@ class Replica:
             async with asyncio.TaskGroup() as group:
                 for name, step in loops.items():
                     group.create_task(self._repeat(name, step), name=f"sharing: {name}")
-        except* RegistryRestoredError as restored:
-            self._start_again(str(restored.exceptions[0]))
+        except* RegistryRestoredError:
+            pass  # `_start_again` was called
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         backoff = Backoff(max_s=MAX_BACKOFF_S)
         while True:
             try:
                 await step()
-            except RegistryRestoredError:
+            except RegistryRestoredError as exc:
+                self._start_again(str(exc))  # at once: another loop may apply what it reads before it is cancelled
                 raise
             except RegistryError as exc:
                 self._set_problem(name, str(exc), type(exc))

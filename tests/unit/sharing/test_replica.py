@@ -302,6 +302,25 @@ def test_a_restore_from_a_snapshot_loses_no_service_and_brings_none_back(simulat
     assert not a.replica.problem
 
 
+@pytest.mark.parametrize("cut_s", [0.2, 0.3, 1.2, 1.3, 1.75, 1.95, 2.0])
+def test_a_range_that_arrives_with_the_news_of_a_restore_brings_no_service_back(
+    simulation: Simulation, cut_s: float
+) -> None:
+    a, b = start(simulation, {"a": services("a1", "old"), "b": {}})
+    snapshot = simulation.etcd.snapshot()
+    a.deregister("old")
+    simulation.run_for(10.1)
+    lists: set[tuple[str, ...]] = set()
+    simulation.after_step = lambda: lists.add(tuple(b.ids()))
+    simulation.etcd.stop()
+    simulation.etcd.start(snapshot)
+    b.client.responses.is_cut = True
+    simulation.run_for(cut_s)  # b sends a fence and a range meanwhile
+    b.client.responses.reconnect(keeps=True)
+    simulation.run_for(12)
+    assert lists == {("a1",)}
+
+
 def test_a_restore_that_was_not_noticed_is_corrected_by_the_next_range(simulation: Simulation) -> None:
     a, b = start(simulation, {"a": services("a1"), "b": {}})
     snapshot = simulation.etcd.snapshot()
