@@ -153,6 +153,7 @@ IMAGE ?= svcnode
 BUILDAH ?= buildah
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/svcnode/version.py)
 image:
+	@command -v $(firstword $(BUILDAH)) > /dev/null || { echo "make: no buildah: sudo apt-get install buildah" >&2; exit 1; }
 	$(BUILDAH) build --format docker $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) \
 	    --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) $(BUILD_FLAGS) \
 	    --tag $(IMAGE):$(VERSION) --tag $(IMAGE):latest --file deploy/container/Containerfile .

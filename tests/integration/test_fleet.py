@@ -151,20 +151,22 @@ def test_all_nodes_are_found_whatever_else_the_registry_has(etcd: EtcdServer, mo
 
     async def read() -> dict[str, NodeReplicas]:
         async with EtcdClient([(etcd.host, etcd.port)]) as client:
+            lease = await client.grant_lease(600)
             for name in names:
                 root = node_root("/svcnode", name)
                 for number in range(5):
                     service = encode_key(root, KeyKind.SERVICES, f"s{number}", f"replica:r{number % 2}")
                     await client.put(service, b"{}")
                 document = encode_document(ReplicaDocument("1", f"http://{name}", "1"))
-                await client.put(encode_key(root, KeyKind.REPLICAS, "r0"), document)
+                await client.put(encode_key(root, KeyKind.REPLICAS, "r0"), document, lease_id=lease.id)
+                await client.put(encode_key(root, KeyKind.REPLICAS, "no-lease"), document)
             for key in (
                 "/svcnode/v1/x",
                 "/svcnode/v1/a/replicas/r0/more",
                 "/svcnode/v1/b/replicas/r9",
                 "/svcnode/v2/c/d",
             ):
-                await client.put(key, b"no JSON")
+                await client.put(key, b"no JSON", lease_id=lease.id)
             return await read_replicas(client, "/svcnode")
 
     found = asyncio.run(read())

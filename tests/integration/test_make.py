@@ -83,6 +83,14 @@ def test_the_needed_version_is_that_of_the_package() -> None:
     assert "(3, 11)" in (ROOT / "scripts" / "check_python.sh").read_text()
 
 
+def test_without_buildah_make_image_names_its_package() -> None:
+    ended = run_command(["make", "image", "BUILDAH=buildah-that-is-not-installed --isolation chroot"], ROOT)
+    line, last = ended.stderr.splitlines()
+    assert ended.returncode == 2
+    assert "apt-get install buildah" in line
+    assert "***" in last
+
+
 def start_make(folder: Path, port: int) -> subprocess.Popen[str]:
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "SVCNODE_SERVER_DRAIN": "0s"}
     command = [*MAKE, f"SVCNODE_SERVER_LISTEN=127.0.0.1:{port}"]

@@ -70,8 +70,9 @@ def documents(server: EtcdServer) -> dict[str, Any]:
     }
 
 
-def put(server: EtcdServer, key: str, document: Mapping[str, Any]) -> None:
-    body = {"key": encoded(key), "value": encoded(json.dumps(document))}
+def put(server: EtcdServer, key: str, document: Mapping[str, Any], *, lease_s: int = 0) -> None:
+    lease = server.call("/v3/lease/grant", {"TTL": lease_s})[1]["ID"] if lease_s else 0
+    body = {"key": encoded(key), "value": encoded(json.dumps(document)), "lease": lease}
     assert server.call("/v3/kv/put", body)[0] == 200
 
 
@@ -126,7 +127,7 @@ def replica(folder: Path, server: EtcdServer, services: str = FILE_SERVICES) -> 
 
 def test_a_registration_that_is_acknowledged_is_in_the_registry(etcd: EtcdServer, tmp_path: Path) -> None:
     ended = svcnode(tmp_path, "register", *at(etcd), "web", "--probe", "tcp://10.0.0.7:80", "--set", "interval=5s")
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.returncode == 0
     assert documents(etcd) == {
         f"services/web/{OWNER}": {
             "version": 1,
@@ -158,6 +159,24 @@ def test_a_client_may_report_a_service_of_a_replica_but_not_define_it(etcd: Etcd
         agent.wait_until(lambda: agent.statuses().get("worker") == "Up")
         assert svcnode(tmp_path, "beat", *at(etcd), "root").returncode == 1
     assert f"services/worker/{OWNER}" not in documents(etcd)
+
+
+def test_a_registration_at_a_node_without_a_replica_warns_and_names_the_other_nodes(
+    etcd: EtcdServer, tmp_path: Path
+) -> None:
+    document = {"version": 1, "instance": "1", "url": "", "software": "1"}
+    put(etcd, f"{ROOT}replicas/host-1", document, lease_s=60)
+    right = svcnode(tmp_path, "register", *at(etcd), "job", "--ttl", "60s")
+    assert (right.returncode, right.stderr) == (0, "")
+    wrong = svcnode(tmp_path, "register", *at(etcd, "legder"), "job", "--ttl", "60s")
+    assert wrong.returncode == 0
+    assert wrong.stderr.startswith("svcnode: warning: ")
+    assert wrong.stderr.endswith(f": {NODE}\n")
+    put(etcd, "/svcnode/v1/legder/replicas/host-1", document)  # without a lease, it is no live replica
+    wrong = svcnode(tmp_path, "run", *at(etcd, "legder"), "--service", "job", "--", "true")
+    assert wrong.returncode == 0
+    assert NODE in wrong.stderr
+    assert len(wrong.stderr.splitlines()) == 1
 
 
 def test_each_owner_has_its_own_registration_and_the_last_one_takes_the_reports_with_it(
@@ -219,7 +238,9 @@ def test_the_password_is_in_a_variable(auth_etcd: EtcdServer, tmp_path: Path) ->
     endpoint = f"{auth_etcd.host}:{auth_etcd.port}"
     options = ["--node", NODE, "job", "--ttl", "60s"]
     in_url = ["register", "--registry", f"etcd://{USER}:${{ETCD_PASSWORD}}@{endpoint}", *options]
-    assert svcnode(tmp_path, *in_url, ETCD_PASSWORD=PASSWORD).returncode == 0
+    ended = svcnode(tmp_path, *in_url, ETCD_PASSWORD=PASSWORD)
+    assert ended.returncode == 0
+    assert "permission" not in ended.stderr  # the other nodes are not named: the user may not read their keys
     user_only = ["register", "--registry", f"etcd://{USER}@{endpoint}", *options]
     assert svcnode(tmp_path, *user_only, SVCNODE_SHARING_PASSWORD=PASSWORD).returncode == 0
     wrong = svcnode(tmp_path, *in_url, ETCD_PASSWORD="not-the-password")
@@ -237,7 +258,7 @@ def test_a_client_certificate_is_sent(tmp_path: Path) -> None:
         assert svcnode(tmp_path, *command).returncode == 1
         files = ["--client-certificate", str(certificate.certificate), "--client-key", str(certificate.key)]
         ended = svcnode(tmp_path, *command, *files)
-        assert (ended.returncode, ended.stderr) == (0, "")
+        assert ended.returncode == 0
         assert f"services/job/{OWNER}" in documents(server)
 
 
@@ -302,7 +323,7 @@ def test_status_asks_every_replica_that_has_a_url(etcd: EtcdServer, tmp_path: Pa
 
 def test_status_names_a_replica_that_does_not_respond(etcd: EtcdServer, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    put(etcd, f"{ROOT}replicas/host-9", {"version": 1, "instance": "1", "url": url, "software": "1"})
+    put(etcd, f"{ROOT}replicas/host-9", {"version": 1, "instance": "1", "url": url, "software": "1"}, lease_s=60)
     ended = svcnode(tmp_path, "status", *at(etcd)[:2])
     assert ended.returncode == 3
     assert [word in ended.stdout for word in (NODE, url, "replica host-9")] == [True] * 3
@@ -374,7 +395,8 @@ def test_check_says_what_works_and_writes_nothing(etcd: EtcdServer, tmp_path: Pa
     }
     assert documents(etcd) == {}
     put(etcd, f"{ROOT}services/web/client", {"version": 2})
-    put(etcd, f"{ROOT}replicas/host-1", {"version": 1, "instance": "1", "url": "http://10.0.0.9:1", "software": "1"})
+    other = {"version": 1, "instance": "1", "url": "http://10.0.0.9:1", "software": "1"}
+    put(etcd, f"{ROOT}replicas/host-1", other, lease_s=60)
     ended = svcnode(tmp_path, "registry", "check")
     assert (ended.returncode, findings(ended)["format"], findings(ended)["replica"]) == (0, "warning", "warning")
 
@@ -454,6 +476,17 @@ def test_show_lists_nodes_replicas_services_and_ignored_keys(etcd: EtcdServer, t
         assert "replica:host-1 (differs), replica:host-2 (gone) " in text
         assert "nonsense" in text
         assert "other" not in text
+
+
+def test_a_replica_without_a_lease_is_shown_as_ignored_and_can_be_forgotten(etcd: EtcdServer, tmp_path: Path) -> None:
+    put(etcd, f"{ROOT}replicas/host-9", {"version": 1, "instance": "1", "url": "", "software": "1"})
+    (node,) = json.loads(svcnode(tmp_path, "registry", "show", "--json", *at(etcd)).stdout)["nodes"]
+    assert node["replicas"] == []
+    assert [(ignored["key"], ignored["kind"]) for ignored in node["ignored"]] == [
+        (f"{ROOT}replicas/host-9", "invalid_value")
+    ]
+    assert svcnode(tmp_path, "registry", "forget", *at(etcd), "host-9").returncode == 0
+    assert documents(etcd) == {}
 
 
 def test_forget_removes_what_a_lost_replica_has_left_and_nothing_else(etcd: EtcdServer, tmp_path: Path) -> None:

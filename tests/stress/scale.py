@@ -334,7 +334,7 @@ def step_costs() -> Iterator[Cost]:
 
 
 def _kv(kind: KeyKind, names: tuple[str, ...], document: RegistryDocument) -> KeyValue:
-    return KeyValue(encode_key(ROOT, kind, *names), encode_document(document), 2, 2, 0)
+    return KeyValue(encode_key(ROOT, kind, *names), encode_document(document), 2, 2, 1)
 
 
 def _choose(shared: Sequence[SharedService], replicas: Sequence[str]) -> None:

@@ -521,10 +521,10 @@ def expect_restored(stage: Stage) -> None:
     """From the restore on, for longer than the lists stay as they are, all services are there, and no other."""
     end_s = time.monotonic() + RESTORE_S + 4
     while time.monotonic() < end_s:
-        ids = [replica.statuses().keys() for replica in stage.replicas]
-        stage.report.expect(
-            all(each == stage.up.keys() for each in ids), "a service is lost, or is back, after the restore"
-        )
+        for replica in stage.replicas:
+            ids = replica.statuses().keys()
+            stage.report.expect(ids >= stage.up.keys(), f"{replica.name} has lost {[*(stage.up.keys() - ids)][:3]}")
+            stage.report.expect(ids <= stage.up.keys(), f"{replica.name} has again {[*(ids - stage.up.keys())][:3]}")
         time.sleep(0.2)
     stage.replicas.wait_for(stage.up)
     wait_until(stage.replicas.are_equal, "identical lists")

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 REPLICAS = ("a", "b", "c", "d")
 CHECKED_IDS = tuple(f"s{number}" for number in range(8))
-REPORTED_IDS = ("h0", "h1")
-CLIENT = "client"
+REPORTED_IDS = ("h0", "h1")  # to a replica
+CLIENT_ID, CLIENT = "c0", "client"  # reported by a client, to etcd
 ROUND_S = 90.0
 SETTLE_S = 60.0
 BEAT_S = 2.0
@@ -57,6 +57,7 @@ class Model:
         self.clock_s = {name: self.rng.uniform(0, 1e6) for name in REPLICAS}
         self.silent: set[str] = set()  # services that send no reports
         self.beat_s: dict[str, float] = {}
+        self.simulation.define(CLIENT_ID, CLIENT, ttl=f"{TTL_S:g}s")
         self.snapshot = self.simulation.etcd.snapshot()
         self.next_beat_s = 0.0
         for name in REPLICAS:
@@ -120,6 +121,10 @@ class Model:
             if receivers and service_id not in self.silent:
                 self.beat_s[service_id] = self.simulation.now_s
                 self.rng.choice(receivers).beat(service_id)
+        etcd = self.simulation.etcd
+        if etcd.is_running and not (etcd.is_suspended or etcd.is_full or etcd.denied or CLIENT_ID in self.silent):
+            self.beat_s[CLIENT_ID] = self.simulation.now_s
+            self.simulation.report(CLIENT_ID, CLIENT)
 
     def alive(self) -> list[Process]:
         return [process for process in self.simulation.processes.values() if process.is_alive]
@@ -193,7 +198,7 @@ class Model:
         self.simulation.down = before
 
     def silence(self) -> None:
-        self.silent ^= {self.rng.choice(REPORTED_IDS)}
+        self.silent ^= {self.rng.choice([*REPORTED_IDS, CLIENT_ID])}
 
     # ---- services
 
@@ -306,10 +311,10 @@ class Model:
                     assert age_s < valid_s, f"{now_s}: {process.name} says {service.id} is Up after {age_s} s; {state}"
 
     def valid_s(self, service_id: str) -> float:
-        return TTL_S if service_id in REPORTED_IDS else STALE_AFTER_S
+        return TTL_S if service_id in (*REPORTED_IDS, CLIENT_ID) else STALE_AFTER_S
 
     def last_success_s(self, service_id: str) -> float:
-        if service_id in REPORTED_IDS:
+        if service_id in (*REPORTED_IDS, CLIENT_ID):
             return self.beat_s.get(service_id, float("-inf"))
         success_s = self.simulation.success_s
         return max(success_s.get(name, float("-inf")) for name in _backends(service_id))
@@ -318,7 +323,7 @@ class Model:
         """The services, by id, as etcd has them; it has all that clients have written and it has not lost."""
         found: dict[str, Any] = {}
         for key, kv in sorted(self.simulation.etcd.kvs.items(), key=lambda item: item[1].mod_revision):
-            entry = parse_entry(ROOT, key, kv.value)
+            entry = parse_entry(ROOT, key, kv.value, has_lease=kv.lease_id != 0)
             if isinstance(entry, ParsedEntry) and entry.key.kind is KeyKind.SERVICES:
                 found[entry.key.names[0]] = entry.document
                 owner = replica_of(entry.key.names[1])
@@ -345,7 +350,7 @@ class Model:
             )
 
     def expected_status(self, service_id: str, document: Any) -> Status:
-        if service_id in REPORTED_IDS:
+        if service_id in (*REPORTED_IDS, CLIENT_ID):
             return Status.DOWN if service_id in self.silent else Status.UP
         backend = document.options["probe"].removeprefix("sim://")
         return Status.DOWN if backend in self.simulation.down else Status.UP

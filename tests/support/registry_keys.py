@@ -39,16 +39,18 @@ class RegistryKeys:
     def range(self) -> list[KeyValue]:
         return sorted(self._kvs.values())
 
-    def put_raw(self, key: str, value: bytes) -> Event:
+    def put_raw(self, key: str, value: bytes, lease_id: int = 0) -> Event:
         self.revision += 1
         known = self._kvs.get(key)
         create_revision = self.revision if known is None else known.create_revision
-        kv = self._kvs[key] = KeyValue(key, value, create_revision, self.revision, 0)
+        kv = self._kvs[key] = KeyValue(key, value, create_revision, self.revision, lease_id)
         return self._append(Event(key, self.revision, kv))
 
-    def put(self, kind: KeyKind, names: tuple[str, ...], document: RegistryDocument | Mapping[str, Any]) -> Event:
+    def put(
+        self, kind: KeyKind, names: tuple[str, ...], document: RegistryDocument | Mapping[str, Any], lease_id: int = 0
+    ) -> Event:
         value = encode_document(document) if isinstance(document, tuple) else json.dumps(document).encode()
-        return self.put_raw(encode_key(ROOT, kind, *names), value)
+        return self.put_raw(encode_key(ROOT, kind, *names), value, lease_id)
 
     def delete(self, key: str) -> Event | None:
         if self._kvs.pop(key, None) is None:
@@ -70,8 +72,8 @@ class RegistryKeys:
 
     # ---- as replicas write
 
-    def join(self, replica: str) -> Event:
-        return self.put(KeyKind.REPLICAS, (replica,), ReplicaDocument("1", "", "test"))
+    def join(self, replica: str, url: str = "", lease_id: int = 1) -> Event:
+        return self.put(KeyKind.REPLICAS, (replica,), ReplicaDocument("1", url, "test"), lease_id)
 
     def leave(self, replica: str) -> None:
         for kind in (KeyKind.REPLICAS, KeyKind.STATES, KeyKind.EVIDENCE):

@@ -25,7 +25,7 @@ from svcnode.probes.base import Probe
 from svcnode.scheduler import JITTER, ProbeScheduler
 from svcnode.sharing import SharingSettings
 from svcnode.sharing.etcd_json import Delete, Put
-from svcnode.sharing.format import KeyKind, encode_document, encode_key, node_root, service_document
+from svcnode.sharing.format import KeyKind, ReportDocument, encode_document, encode_key, node_root, service_document
 from svcnode.sharing.replica import Replica
 from tests.support.etcd_simulation import EventQueue, SimulatedClient, SimulatedEtcd
 
@@ -98,6 +98,10 @@ class Simulation:
 
     def undefine(self, service_id: str, owner: str = "client") -> None:
         self.write(Delete(encode_key(ROOT, KeyKind.SERVICES, service_id, owner)))
+
+    def report(self, service_id: str, owner: str = "client", status: Status = Status.UP) -> None:
+        document = encode_document(ReportDocument(status, "", ReasonCode.REPORTED))
+        self.write(Put(encode_key(ROOT, KeyKind.REPORTS, service_id, owner), document))
 
     def close(self) -> None:
         for process in self.processes.values():

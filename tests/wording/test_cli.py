@@ -99,6 +99,7 @@ ERRORS: dict[str, list[list[str]]] = {
         ["--port", "redis=0"],
         ["--stdout", "a.toml"],
         [""],
+        ["-"],
         ["exists.toml"],
     ],
     "notify-test": [[], ["-c", "notify.toml", "--to", "7"]],

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import threading
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from svcnode.cli.output import show
 from svcnode.config import Override, find_node_file, load_registry
 from svcnode.config.registration import define_registered
-from svcnode.core.errors import InvalidValueError, RegistryError
+from svcnode.core.errors import InvalidValueError, RegistryError, RegistryPermissionError
 from svcnode.core.model import validate_service_id, validate_text
-from svcnode.sharing.client import RegistryClient
+from svcnode.core.text import join_first, sanitize
+from svcnode.sharing.client import RegistryClient, node_names
 from svcnode.sharing.etcd import EtcdClient
 from svcnode.sharing.format import MAX_NAME_CHARS, REPLICA_OWNER, node_root, service_document
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_OWNER_SUFFIX = "-client"
+MAX_NAMED_NODES = 10
 _FLAGS = ("registry", "tls", "ca", "client_certificate", "client_key")  # each is a key of [sharing]
 
 
@@ -72,16 +76,17 @@ def service_client(arguments: argparse.Namespace) -> BlockingRegistryClient:
     if arguments.node is None:
         raise InvalidValueError("--registry: which node? Name it with --node")
     settings = registry_settings(arguments)
-    root = node_root(settings.registry.prefix, valid_name("--node", arguments.node))
-    return BlockingRegistryClient(EtcdClient.at(settings.registry, settings.tls), root, owner)
+    return BlockingRegistryClient(settings, valid_name("--node", arguments.node), owner)
 
 
 class BlockingRegistryClient:
     """The calls of `svcnode.control.Client` by which a service is registered and reported. Thread-safe."""
 
-    def __init__(self, etcd: EtcdClient, root: str, owner: str) -> None:
-        self._etcd = etcd
-        self._client = RegistryClient(etcd, root, owner)
+    def __init__(self, settings: RegistrySettings, node: str, owner: str) -> None:
+        self._prefix, self._node = settings.registry.prefix, node
+        self._etcd = EtcdClient.at(settings.registry, settings.tls)
+        self._client = RegistryClient(self._etcd, node_root(self._prefix, node), owner)
+        self._is_node_checked = False
         self._lock = threading.Lock()
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._is_open = False
@@ -98,6 +103,7 @@ class BlockingRegistryClient:
         definition = define_registered(service_id, options, None, os.environ)
         document = service_document(service_id, definition.options or {}, 0)
         revision = self._call(lambda: self._client.register(service_id, document))
+        self._check_node()
         return {"id": service_id, "revision": revision}
 
     def deregister(self, service_id: str) -> None:
@@ -107,6 +113,24 @@ class BlockingRegistryClient:
     def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
         validate_service_id(service_id)
         self._call(lambda: self._client.report(service_id, status, reason, code))
+
+    def _check_node(self) -> None:
+        """Once. The service may be registered before its node; but its name may also be misspelled."""
+        if not self._is_node_checked:
+            self._is_node_checked = True
+            with suppress(RegistryError):
+                if not self._call(self._client.has_replica):
+                    text = (
+                        f'no replica of the node "{self._node}" is in the registry; nodes in it: {self._other_nodes()}'
+                    )
+                    show(f"svcnode: warning: {sanitize(text)}", sys.stderr)
+
+    def _other_nodes(self) -> str:
+        try:
+            names = self._call(lambda: node_names(self._etcd, self._prefix))
+        except RegistryPermissionError:
+            return "unknown, this user may not list them"
+        return join_first([name for name in names if name != self._node], MAX_NAMED_NODES) or "no others"
 
     def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with self._lock, registry_errors():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from svcnode.cli._args import CommandParser
-    from svcnode.config import ServiceSettings
+    from svcnode.config import ServiceSettings, Settings
     from svcnode.core.model import Verdict
     from svcnode.definition import ProbeConfig
     from svcnode.probes.base import Probe
@@ -66,7 +66,9 @@ def run_command(arguments: argparse.Namespace) -> int:
     ]
     lines += map("Note: {}".format, notes)
     show("\n".join(map(one_line, lines)), sys.stdout)
-    return _check_services(settings.services) if arguments.check else 0
+    if not arguments.check:
+        return 0
+    return _show_missing_store(settings) if _has_missing_store(settings) else _check_services(settings.services)
 
 
 def _show_errors(file: Path | None) -> int:
@@ -81,6 +83,18 @@ def _show_errors(file: Path | None) -> int:
 
 
 # ---- checks
+
+
+def _has_missing_store(settings: Settings) -> bool:
+    from svcnode.store import is_missing
+
+    return settings.uses_store and is_missing(settings.store_path)
+
+
+def _show_missing_store(settings: Settings) -> int:
+    """A node that never ran has no store, which is its only service."""
+    show(one_line(f"Not checked: svcnode serve creates the store {settings.store_path}"), sys.stdout)
+    return 0
 
 
 def _check_services(services: Sequence[ServiceSettings]) -> int:

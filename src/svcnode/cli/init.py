@@ -58,6 +58,8 @@ def configure(parser: CommandParser) -> None:
 def _file_argument(text: str) -> Path:
     if not text:  # Path("") is the current folder
         raise argparse.ArgumentTypeError("empty file name; use a name such as svcnode.toml")
+    if text == "-":
+        raise argparse.ArgumentTypeError("to print the file, use --stdout; a file of this name is ./-")
     return Path(text)
 
 

@@ -185,14 +185,14 @@ async def _forget(etcd: EtcdClient, settings: RegistrySettings, arguments: argpa
     root = node_root(settings.registry.prefix, node)
     keys = await forget_replica(etcd, root, arguments.replica)
     if not keys:
-        raise RegistryError(f"{node} has no services and no issues of a replica {arguments.replica}")
+        raise RegistryError(f"{node} has nothing of a replica {arguments.replica}")
     parsed = [key for key in (parse_key(root, key) for key in keys) if key is not None]
     services = [key.names[0] for key in parsed if key.kind is KeyKind.SERVICES]
     issues = [key.names[0] for key in parsed if key.kind is KeyKind.ISSUES]
     texts = [
-        f"{kind}: {join_first(names, 10)}" for kind, names in (("services", services), ("issues", issues)) if names
+        f"; {kind}: {join_first(names, 10)}" for kind, names in (("services", services), ("issues", issues)) if names
     ]
-    show(sanitize(f"forgot the replica {arguments.replica} of {node}; {'; '.join(texts)}"), sys.stdout)
+    show(sanitize(f"forgot the replica {arguments.replica} of {node}{''.join(texts)}"), sys.stdout)
     return 0
 
 

@@ -110,6 +110,10 @@ class RegistryClient:
 
         await self._change(service_id, operations)
 
+    async def has_replica(self) -> bool:
+        """Whether a replica of the node is live, of whatever version."""
+        return any(kv.lease_id for kv in (await self._etcd.range(f"{self._root}{KeyKind.REPLICAS}/")).kvs)
+
     async def _change(self, service_id: str, operations: Callable[[RegisteredService], list[Put | Delete]]) -> int:
         """Nothing is written if the service has changed since it was read: then it is read again."""
         for _ in range(MAX_ATTEMPTS):
@@ -188,7 +192,7 @@ class NodeReplicas(NamedTuple):
 
 async def read_replicas(etcd: EtcdClient, prefix: str) -> dict[str, NodeReplicas]:
     """By node, in the order of the names. It costs far less than all keys, for those who ask again and again."""
-    names, found = await _node_names(etcd, prefix), {}
+    names, found = await node_names(etcd, prefix), {}
     for start in range(0, len(names), NODES_PER_REQUEST):
         part = names[start : start + NODES_PER_REQUEST]
         roots = [node_root(prefix, name) for name in part]
@@ -200,8 +204,8 @@ async def read_replicas(etcd: EtcdClient, prefix: str) -> dict[str, NodeReplicas
     return found
 
 
-async def _node_names(etcd: EtcdClient, prefix: str) -> list[str]:
-    """The first keys of a node name it; the others are skipped."""
+async def node_names(etcd: EtcdClient, prefix: str) -> list[str]:
+    """Sorted. The first keys of a node name it; the others are skipped."""
     root = nodes_root(prefix)
     names: dict[str, None] = {}
     start = root
@@ -217,8 +221,8 @@ async def _node_names(etcd: EtcdClient, prefix: str) -> list[str]:
 def _node_replicas(root: str, replicas: Iterable[KeyValue], services: Iterable[KeyValue]) -> NodeReplicas:
     live: dict[str, ReplicaDocument | Ignored] = {}
     for kv in replicas:
-        key, entry = parse_key(root, kv.key), parse_entry(root, kv.key, kv.value)
-        if key is not None:
+        key, entry = parse_key(root, kv.key), parse_entry(root, kv.key, kv.value, has_lease=kv.lease_id != 0)
+        if key is not None and kv.lease_id != 0:
             live[key.names[0]] = cast("ReplicaDocument", entry.document) if isinstance(entry, ParsedEntry) else entry
     keys = [key.names for kv in services if (key := parse_key(root, kv.key)) is not None]
     owners = {owner for _, owner in keys}
@@ -227,12 +231,15 @@ def _node_replicas(root: str, replicas: Iterable[KeyValue], services: Iterable[K
 
 
 async def forget_replica(etcd: EtcdClient, root: str, replica: str) -> list[str]:
-    """Delete the definitions and issues of a replica that is gone, and return their keys. Refused while it is live."""
-    view, owner = _view_of(root, (await etcd.range(root)).kvs), replica_owner(replica)
+    """Delete what a replica that is gone has left, and return the keys. Refused while its key has a lease."""
+    kvs = (await etcd.range(root)).kvs
+    view, owner = _view_of(root, kvs), replica_owner(replica)
     services = [encode_key(root, KeyKind.SERVICES, service_id, owner) for service_id in view.definitions(owner)]
     issues = [encode_key(root, KeyKind.ISSUES, issue.name, owner) for issue in view.issues() if issue.owner == owner]
-    keys = [*services, *issues]
-    is_gone = Compare(encode_key(root, KeyKind.REPLICAS, replica), 0)
+    replica_key = encode_key(root, KeyKind.REPLICAS, replica)
+    without_lease = [kv for kv in kvs if kv.key == replica_key and kv.lease_id == 0]
+    keys = [*services, *issues, *(kv.key for kv in without_lease)]  # the compared key last
+    is_gone = Compare(replica_key, without_lease[0].mod_revision if without_lease else 0)
     for start in range(0, max(1, len(keys)), MAX_OPERATIONS):
         if not (await etcd.txn(map(Delete, keys[start : start + MAX_OPERATIONS]), [is_gone])).succeeded:
             raise RegistryError(f"the replica {replica} is live; stop it first")

@@ -228,7 +228,8 @@ def _name(segment: str) -> str | None:
 # ---- documents
 
 
-def parse_entry(root: str, key: str, value: bytes) -> ParsedEntry | Ignored:
+def parse_entry(root: str, key: str, value: bytes, *, has_lease: bool) -> ParsedEntry | Ignored:
+    """A replica is live by its lease: without one, it would never go."""
     parsed = parse_key(root, key)
     if parsed is None:
         return Ignored(IgnoredKind.UNKNOWN_KEY, "not a key of this format")
@@ -239,6 +240,8 @@ def parse_entry(root: str, key: str, value: bytes) -> ParsedEntry | Ignored:
             return Ignored(IgnoredKind.NEWER_VERSION, f"version {version}; this replica reads {FORMAT_VERSION}")
         if version != FORMAT_VERSION:
             raise InvalidValueError(f"version: must be {FORMAT_VERSION}")
+        if parsed.kind is KeyKind.REPLICAS and not has_lease:
+            raise InvalidValueError("a live replica has a lease, and this key has none")
         return ParsedEntry(parsed, _PARSERS[parsed.kind](parsed, fields))
     except (SvcnodeError, ValueError) as exc:
         return Ignored(IgnoredKind.INVALID_VALUE, sanitize(str(exc)))

@@ -93,7 +93,8 @@ class Replica:
         self._wake = asyncio.Event()
         self._evidence_due_at_s = self._keep_alive_due_at_s = -math.inf
         self._lease: Lease | None = None
-        self._is_synced = self._has_seen_itself = False
+        self._is_synced = self._has_seen_itself = self._was_connected = False
+        self._revision = 0  # up to which the view has all keys
         self._problems: dict[str, str] = {}  # by loop
         self._logged_problems: set[type[Exception]] = set()
         self._problem_began_at_s = 0.0
@@ -101,7 +102,7 @@ class Replica:
         self._members: dict[str, Member] = {}  # replaced as a whole
         self._loaded_schemes: set[str] = set()
         self._importer = DaemonCall("drivers of shared services")
-        self.view = RegistryView(self._root, self._client.fences.written_after_s)
+        self.view = self._new_view()
         self.services = SharedServices(
             node, self.view, settings.replica, default_observers=settings.observers, on_change=self._wake.set
         )
@@ -182,15 +183,16 @@ class Replica:
             async with asyncio.TaskGroup() as group:
                 for name, step in loops.items():
                     group.create_task(self._repeat(name, step), name=f"sharing: {name}")
-        except* RegistryRestoredError as restored:
-            self._start_again(str(restored.exceptions[0]))
+        except* RegistryRestoredError:
+            pass  # `_start_again` was called
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         backoff = Backoff(max_s=MAX_BACKOFF_S)
         while True:
             try:
                 await step()
-            except RegistryRestoredError:
+            except RegistryRestoredError as exc:
+                self._start_again(str(exc))  # at once: another loop may apply what it reads before it is cancelled
                 raise
             except RegistryError as exc:
                 self._set_problem(name, str(exc), type(exc))
@@ -199,8 +201,10 @@ class Replica:
                 self._set_problem(name, f"internal error: {exc!r}")
             else:
                 self._set_problem(name, "")
+                await self._update_connected()
                 backoff.reset()
                 continue
+            await self._update_connected()
             await asyncio.sleep(backoff.next_delay_s())
 
     async def _leave(self) -> None:
@@ -222,27 +226,38 @@ class Replica:
         await self._apply_view()
         self._set_synced()
         self._set_problem("follow", "")
-        revision = result.header.revision
+        self._revision = result.header.revision
+        await self._update_connected()
         end_s = asyncio.get_running_loop().time() + COMPARE_INTERVAL_S
         with suppress(RegistryCompactedError):
             while asyncio.get_running_loop().time() < end_s:
-                revision = await self._watch(revision, end_s)
+                await self._watch(end_s)
 
-    async def _watch(self, revision: int, end_s: float) -> int:
-        """Watch until then, or until nothing comes any more. Returns the last revision."""
+    async def _watch(self, end_s: float) -> None:
+        """Watch until then, or until nothing comes any more."""
         loop = asyncio.get_running_loop()
         with suppress(TimeoutError):
             async with (
                 asyncio.timeout_at(min(end_s, loop.time() + WATCH_SILENCE_S)) as deadline,
-                self._client.watch(self._root, revision + 1) as batches,
+                self._client.watch(self._root, self._revision + 1) as batches,
             ):
                 async for batch in batches:
                     for event in batch.events:
                         self.view.apply(event)
-                    revision = max(revision, batch.revision)
+                    self._revision = max(self._revision, batch.revision)
                     await self._apply_view()
                     deadline.reschedule(min(end_s, loop.time() + WATCH_SILENCE_S))
-        return revision
+
+    async def _update_connected(self) -> None:
+        """Reports that the view does not have were written after the response with its revision was requested."""
+        if self.is_connected == self._was_connected:
+            return
+        self._was_connected = self.is_connected
+        if self._was_connected:
+            await self.services.set_connected()
+        else:
+            received_until_s = self._client.fences.written_after_s(self._revision + 1)
+            await self.services.set_lost(-math.inf if received_until_s is None else received_until_s)
 
     async def _apply_view(self) -> None:
         await self._load_drivers()
@@ -303,10 +318,13 @@ class Replica:
         frozen_s = max(self._settings.lease_s, RESTORE_S)
         text = "registry restored: %s; the services stay as they are for %g s"
         log.warning(text, problem, frozen_s, extra={"event": "registry_restored"})
-        self.view = RegistryView(self._root, self._client.fences.written_after_s)
+        self.view = self._new_view()
         self.services.set_view(self.view, frozen_until_s=self._node.now_s() + frozen_s)
-        self._has_seen_itself = False
+        self._has_seen_itself, self._revision = False, 0
         self._end_lease()
+
+    def _new_view(self) -> RegistryView:
+        return RegistryView(self._root, self._client.fences.written_after_s, self._node.now_s)
 
     # ---- publish
 

@@ -111,6 +111,9 @@ class SharedServices:
         self._has_newer_evidence = self._is_sync_due = False
         self._applied: dict[str, _SyncedFrom] = {}  # of the services that are checked
         self._frozen_until_s = -math.inf
+        # Reports by the registry are received between these times: since it was connected, until it was lost.
+        self._received_since_s, self._received_until_s = math.inf, -math.inf
+        self._silence_due_at_s: dict[str, float] = {}  # of services whose reports may have been missed
         self.changed_definitions: set[str] = set()  # to be published
         self.changed_states: set[str] = set()  # to be published
         node.subscribe(self._on_node_change, on_evidence=self._on_evidence)
@@ -202,6 +205,19 @@ class SharedServices:
         self._sync(service_id for service_id in changes.states - changes.services if self._is_reported(service_id))
         self._merge(changes.services | changes.states)
 
+    async def set_connected(self) -> None:
+        self._received_since_s, self._received_until_s = self._node.now_s(), math.inf
+        await self._sync_reported()
+
+    async def set_lost(self, received_until_s: float) -> None:
+        """All reports by the registry up to this time are known."""
+        self._received_until_s = received_until_s
+        await self._sync_reported()
+
+    async def _sync_reported(self) -> None:
+        reported = [service.id for service in self._view.services() if not service.definition.is_checked]
+        await self._in_chunks(reported, self._sync)
+
     async def tick(self) -> None:
         """Twice a second: pass on evidence that is newer than that of the node."""
         now_s = self._node.now_s()
@@ -210,6 +226,10 @@ class SharedServices:
             self._is_sync_due = True
         if self._is_sync_due:
             await self._sync_all()
+        silent = [service_id for service_id, due_at_s in self._silence_due_at_s.items() if due_at_s <= now_s]
+        for service_id in silent:
+            del self._silence_due_at_s[service_id]
+        await self._in_chunks(silent, self._sync)
         due = [service_id for service_id, due_at_s in self._renewal_due_at_s.items() if due_at_s <= now_s]
         if self._has_newer_evidence:
             self._has_newer_evidence = False
@@ -436,10 +456,29 @@ class SharedServices:
             return document.service
         newest = max(self.observed(shared.id), key=report_order, default=None)
         if newest is None:
-            is_received = any(replica_of(owner) in (None, self._replica) for owner in shared.owners)
+            reporters = {replica_of(owner) for owner in shared.owners}
         else:
-            is_received = newest.observer == self._replica or newest in self._view.reports(shared.id)
+            reporters = {None if newest in self._view.reports(shared.id) else newest.observer}
+        is_received = self._replica in reporters or (None in reporters and self._is_silence_known(shared, newest))
         return document.service if is_received else _from_registry(document.service, document.valid_s)
+
+    def _is_silence_known(self, shared: SharedService, newest: ObservedState | None) -> bool:
+        """Whether no report of a client can have been missed since the newest one, or for a whole ttl.
+
+        While the registry is lost, and for a ttl after it, a service that does not report may not be able to.
+        """
+        found, now_s = self._node.find(shared.id), self._node.now_s()
+        state = self._initial_state() if found is None else found[1]
+        if state.code == ReasonCode.TTL_EXPIRED and state.since_s <= self._received_until_s:
+            return True
+        if self._received_until_s < math.inf:
+            return False
+        at_s = -math.inf if newest is None else report_order(newest)[0]
+        due_at_s = self._received_since_s + shared.definition.valid_s
+        if max(state.registered_at_s, at_s) >= self._received_since_s or now_s >= due_at_s:
+            return True
+        self._silence_due_at_s[shared.id] = due_at_s
+        return False
 
     def _apply(self, definition: Definition, unchecked_reason: str = "") -> None:
         """With a reason, this replica ought to check the service, and cannot: by its vote, the service is not Up."""
@@ -489,6 +528,7 @@ class SharedServices:
         self._choices.pop(service_id, None)
         self._applied.pop(service_id, None)
         self._sources.pop(service_id, None)
+        self._silence_due_at_s.pop(service_id, None)
         self._forget_renewal(service_id)
         self._update_checked(service_id, is_checked=False)
         if service_id in self._node:

@@ -105,6 +105,17 @@ def test_each_probe_is_run_once_on_request(tmp_path: Path, capsys: pytest.Captur
     assert [row[:2] for row in rows] == [["good", "ready"], ["other", "failed"]]
 
 
+def test_the_store_of_a_node_that_never_ran_is_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store.db"
+    (tmp_path / "svcnode.toml").write_text(f'[store]\npath = "{store}"\n')
+    assert main(["check-config", "--check"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Not checked: ")
+    assert not store.exists()
+    store.write_text("not a database, and long enough to be read as one" * 20)
+    assert main(["check-config", "--check"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["store", "failed"]
+
+
 def test_an_invalid_configuration_is_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "svcnode.toml").write_text(service("db", 'probe = "tpc://h:1"'))
     assert main(["check-config", "--check"]) == 2

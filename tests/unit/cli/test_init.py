@@ -95,11 +95,15 @@ def test_an_existing_file_is_not_changed(content: str, nothing: list[str], capsy
     assert output.err.startswith("svcnode: svcnode.toml ")
 
 
-def test_an_empty_file_name_is_refused(nothing: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["", "-"])
+def test_an_empty_file_name_and_a_hyphen_are_refused(
+    nothing: list[str], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["init", "", *nothing])
+        main(["init", name, *nothing])
     assert ended.value.code == 2
     assert "argument FILE: " in capsys.readouterr().err
+    assert not Path("-").exists()
 
 
 def test_a_dangling_link_is_not_followed(nothing: list[str], capsys: pytest.CaptureFixture[str]) -> None:

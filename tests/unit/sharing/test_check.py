@@ -8,7 +8,6 @@ from svcnode.core.address import parse_registry_url
 from svcnode.definition import define
 from svcnode.sharing import SharingSettings
 from svcnode.sharing.check import FindingLevel, check_configuration
-from svcnode.sharing.format import KeyKind, ReplicaDocument
 from svcnode.sharing.view import RegistryView
 from tests.support.registry_keys import ROOT, RegistryKeys
 
@@ -35,7 +34,7 @@ def levels(findings: dict[str, tuple[FindingLevel, str]]) -> dict[str, FindingLe
 
 
 def join(keys: RegistryKeys, url: str) -> RegistryKeys:
-    keys.put(KeyKind.REPLICAS, ("a",), ReplicaDocument("1", url, "test"))
+    keys.join("a", url)
     return keys
 
 

@@ -10,7 +10,7 @@ import pytest
 from svcnode.core.errors import ControlError, RegistryError
 from svcnode.sharing.client import RegistryClient, forget_replica, read_nodes
 from svcnode.sharing.etcd_json import Header, Put, RangeResult, TxnResult
-from svcnode.sharing.format import KeyKind, service_document
+from svcnode.sharing.format import IgnoredKind, KeyKind, service_document
 from tests.support.registry_keys import ROOT, RegistryKeys
 
 if TYPE_CHECKING:
@@ -146,3 +146,23 @@ def test_many_services_are_forgotten(keys: RegistryKeys) -> None:
     keys.define("other", "replica:b")
     assert len(asyncio.run(forget_replica(cast("EtcdClient", KeysClient(keys)), ROOT, "a"))) == 250
     assert names(keys) == ["services/other/replica%3Ab"]
+
+
+def test_a_replica_without_a_lease_is_not_live_and_is_forgotten_with_its_key(keys: RegistryKeys) -> None:
+    keys.join("a", lease_id=0)
+    for number in range(150):
+        keys.define(f"s{number}", "replica:a")
+    etcd = cast("EtcdClient", KeysClient(keys))
+    view = asyncio.run(read_nodes(etcd, "/svcnode")).nodes["n"]
+    assert view.replicas == {}
+    assert view.ignored_counts()[IgnoredKind.INVALID_VALUE] == 1
+    assert len(asyncio.run(forget_replica(etcd, ROOT, "a"))) == 151
+    assert names(keys) == []
+
+
+def test_a_replica_without_a_lease_that_joins_meanwhile_is_not_forgotten(keys: RegistryKeys) -> None:
+    keys.join("a", lease_id=0)
+    etcd = cast("EtcdClient", KeysClient(keys, lambda: keys.join("a")))
+    with pytest.raises(RegistryError):
+        asyncio.run(forget_replica(etcd, ROOT, "a"))
+    assert names(keys) == ["replicas/a"]

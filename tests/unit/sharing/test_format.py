@@ -89,10 +89,10 @@ documents = st.one_of(
 )
 
 
-def parse(kind: KeyKind, value: object, *key_names: str) -> ParsedEntry | Ignored:
+def parse(kind: KeyKind, value: object, *key_names: str, has_lease: bool = True) -> ParsedEntry | Ignored:
     key_names = key_names or (("a",) if kind in (KeyKind.REPLICAS, KeyKind.EVIDENCE) else ("a", "b"))
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return parse_entry(ROOT, encode_key(ROOT, kind, *key_names), raw)
+    return parse_entry(ROOT, encode_key(ROOT, kind, *key_names), raw, has_lease=has_lease)
 
 
 def ignored_kind(found: ParsedEntry | Ignored) -> IgnoredKind | None:
@@ -131,7 +131,7 @@ def test_a_key_is_parsed_to_what_it_was_made_of(kind: KeyKind, node: str, first:
     ],
 )
 def test_a_key_in_any_other_form_is_ignored(key: str) -> None:
-    assert ignored_kind(parse_entry(ROOT, ROOT + key, b"{}")) is IgnoredKind.UNKNOWN_KEY
+    assert ignored_kind(parse_entry(ROOT, ROOT + key, b"{}", has_lease=True)) is IgnoredKind.UNKNOWN_KEY
 
 
 def test_keys_of_other_nodes_and_other_versions_are_not_keys_of_this_node() -> None:
@@ -189,9 +189,17 @@ FIELDS: dict[KeyKind, dict[str, Any]] = {
 }
 
 
+def test_only_a_lease_makes_a_replica_live() -> None:
+    assert ignored_kind(parse(KeyKind.REPLICAS, {"version": 1, **FIELDS[KeyKind.REPLICAS]})) is None
+    without = parse(KeyKind.REPLICAS, {"version": 1, **FIELDS[KeyKind.REPLICAS]}, has_lease=False)
+    assert ignored_kind(without) is IgnoredKind.INVALID_VALUE
+    newer = parse(KeyKind.REPLICAS, {"version": 2}, has_lease=False)
+    assert ignored_kind(newer) is IgnoredKind.NEWER_VERSION
+
+
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_arbitrary_keys_and_values_never_raise(key: bytes, value: bytes) -> None:
-    parse_entry(ROOT, ROOT + key.decode(errors="surrogateescape"), value)
+    parse_entry(ROOT, ROOT + key.decode(errors="surrogateescape"), value, has_lease=True)
     for kind in KeyKind:
         assert ignored_kind(parse(kind, value)) is IgnoredKind.INVALID_VALUE
 
@@ -284,7 +292,7 @@ def test_the_documented_examples_are_valid() -> None:
     for key, value in examples:
         node = node_of("/svcnode", key)
         assert node is not None
-        entry = parse_entry(node_root("/svcnode", node), key, value.encode())
+        entry = parse_entry(node_root("/svcnode", node), key, value.encode(), has_lease=False)
         assert isinstance(entry, ParsedEntry)
         kinds.append(entry.key.kind)
     assert kinds == [KeyKind.SERVICES, KeyKind.SERVICES, KeyKind.REPORTS]

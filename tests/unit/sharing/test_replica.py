@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -302,6 +303,26 @@ def test_a_restore_from_a_snapshot_loses_no_service_and_brings_none_back(simulat
     assert not a.replica.problem
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_range_that_arrives_with_the_news_of_a_restore_brings_no_service_back(
+    simulation: Simulation, seed: int
+) -> None:
+    random.seed(seed)  # of the delays
+    a, b = start(simulation, {"a": services("a1", "old"), "b": {}})
+    snapshot = simulation.etcd.snapshot()
+    a.deregister("old")
+    simulation.run_for(10.1)
+    lists: set[tuple[str, ...]] = set()
+    simulation.after_step = lambda: lists.add(tuple(b.ids()))
+    simulation.etcd.stop()
+    simulation.etcd.start(snapshot)
+    b.client.responses.is_cut = True
+    simulation.run_for(0.3)  # b sends a fence and a range meanwhile
+    b.client.responses.reconnect(keeps=True)
+    simulation.run_for(12)
+    assert lists == {("a1",)}
+
+
 def test_a_restore_that_was_not_noticed_is_corrected_by_the_next_range(simulation: Simulation) -> None:
     a, b = start(simulation, {"a": services("a1"), "b": {}})
     snapshot = simulation.etcd.snapshot()
@@ -317,6 +338,50 @@ def test_a_restore_that_was_not_noticed_is_corrected_by_the_next_range(simulatio
     simulation.run_for(30)
     assert [service.name for service, _ in b.node] == ["a1"]
     assert b.statuses() == {"a1": UP}
+
+
+def reported_code(simulation: Simulation, process: Process, duration_s: float) -> set[str]:
+    """The codes of the service `job` in this time, in which its client reports every 2 s if it can."""
+    codes = set()
+    end_s = simulation.now_s + duration_s
+    while simulation.now_s < end_s:
+        if simulation.etcd.is_running:
+            simulation.report("job")
+        for _ in range(4):
+            simulation.run_for(0.5)
+            codes.add(process.codes()["job"])
+    return codes
+
+
+def test_a_client_that_cannot_report_while_etcd_is_away_is_not_silent(simulation: Simulation) -> None:
+    simulation.define("job", ttl="6s")
+    (a,) = start(simulation, {"a": {}})
+    assert reported_code(simulation, a, 20) == {ReasonCode.REPORTED}
+    simulation.etcd.stop()
+    assert reported_code(simulation, a, 30) == {ReasonCode.REPORTED, ReasonCode.REGISTRY_LOST}
+    simulation.etcd.start()
+    assert ReasonCode.TTL_EXPIRED not in reported_code(simulation, a, 10)
+    assert a.statuses() == {"job": UP}
+    simulation.run_for(10)
+    assert a.codes() == {"job": ReasonCode.TTL_EXPIRED}
+    simulation.etcd.stop()
+    simulation.run_for(20)
+    assert a.codes() == {"job": ReasonCode.TTL_EXPIRED}
+    simulation.etcd.start()
+    simulation.run_for(20)
+    assert a.codes() == {"job": ReasonCode.TTL_EXPIRED}
+
+
+def test_reports_that_a_replica_does_not_receive_are_not_missing_for_the_others(simulation: Simulation) -> None:
+    simulation.define("job", ttl="6s")
+    a, b = start(simulation, {"a": {}, "b": {}})
+    reported_code(simulation, a, 10)
+    a.client.requests.is_cut = a.client.responses.is_cut = True
+    assert reported_code(simulation, b, 20) == {ReasonCode.REPORTED}
+    assert a.codes() == {"job": ReasonCode.REGISTRY_LOST}
+    a.client.reconnect()
+    assert ReasonCode.TTL_EXPIRED not in reported_code(simulation, a, 20)
+    assert a.statuses() == b.statuses() == {"job": UP}
 
 
 def test_a_compaction_leads_to_a_new_range(simulation: Simulation) -> None:

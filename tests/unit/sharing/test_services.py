@@ -39,6 +39,7 @@ class Harness:
         for name in ("me", *others):
             self.keys.join(name)
         self.receive()
+        self.connect()
 
     def _on_change(self) -> None:
         self.on_change_calls += 1
@@ -48,6 +49,18 @@ class Harness:
         self.clock.now_s = max(self.clock.now_s, float(self.keys.revision))
         self.view.replace_all(self.keys.range())
         run_in_virtual_time(self.services.update(self.view.take_changes()))
+
+    def connect(self) -> None:
+        run_in_virtual_time(self.services.set_connected())
+
+    def lose(self) -> None:
+        run_in_virtual_time(self.services.set_lost(self.clock()))
+
+    def report(self, status: Status = UP) -> None:
+        """Of the service `job`, by a client."""
+        self.keys.revision = max(self.keys.revision, int(self.clock()))
+        self.keys.put(KeyKind.REPORTS, ("job", "client"), ReportDocument(status, "", "reported"))
+        self.receive()
 
     def tick(self) -> None:
         run_in_virtual_time(self.services.tick())
@@ -399,6 +412,88 @@ def test_every_replica_applies_the_ttl_to_reports_of_clients() -> None:
     replica.receive()
     assert replica.status("job") is UP
     replica.clock.advance(11)
+    assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)
+
+
+def reported(ttl_s: int = 10) -> Harness:
+    replica = Harness()
+    replica.keys.define("job", "client", ttl=f"{ttl_s}s")
+    replica.report()
+    assert replica.status("job") is UP
+    return replica
+
+
+def test_silence_is_not_known_while_the_registry_is_lost_and_for_a_ttl_after_it() -> None:
+    replica = reported()
+    replica.lose()
+    assert replica.status("job") is UP
+    replica.clock.advance(10)
+    assert (replica.status("job"), replica.code("job")) == (INITIALIZING, ReasonCode.REGISTRY_LOST)
+    replica.clock.advance(100)
+    replica.connect()
+    replica.clock.advance(9)
+    replica.tick()
+    assert (replica.status("job"), replica.code("job")) == (INITIALIZING, ReasonCode.REGISTRY_LOST)
+    replica.clock.advance(1)
+    replica.tick()
+    assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)
+    replica.report()
+    assert replica.status("job") is UP
+
+
+def test_a_report_after_the_loss_begins_a_new_ttl() -> None:
+    replica = reported()
+    replica.lose()
+    replica.clock.advance(5)
+    replica.connect()
+    replica.clock.advance(2)
+    replica.report()
+    replica.clock.advance(8)
+    assert replica.status("job") is UP
+    replica.clock.advance(3)
+    assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)
+
+
+def test_silence_that_was_known_before_the_loss_stays_known() -> None:
+    replica = reported()
+    replica.clock.advance(10)
+    assert replica.status("job") is DOWN
+    replica.lose()
+    replica.clock.advance(100)
+    assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)
+    replica.connect()
+    assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)
+
+
+def test_silence_after_the_last_time_when_reports_were_received_is_corrected() -> None:
+    replica = reported()
+    received_until_s = replica.clock()
+    replica.clock.advance(11)
+    assert replica.status("job") is DOWN
+    run_in_virtual_time(replica.services.set_lost(received_until_s))  # the loss is noticed late
+    assert (replica.status("job"), replica.code("job")) == (INITIALIZING, ReasonCode.REGISTRY_LOST)
+
+
+def test_a_service_that_never_reported_is_not_silent_while_the_registry_is_lost() -> None:
+    replica = Harness()
+    replica.keys.define("job", "client", ttl="10s")
+    replica.receive()
+    replica.lose()
+    replica.clock.advance(100)
+    assert replica.status("job") is INITIALIZING
+    replica.connect()
+    replica.clock.advance(10)
+    replica.tick()
+    assert replica.status("job") is DOWN
+
+
+def test_reports_to_this_replica_are_received_without_the_registry() -> None:
+    replica = Harness()
+    replica.services.add(definition("job", {"ttl": "10s"}))
+    replica.publish_own()
+    replica.node.beat("job")
+    replica.lose()
+    replica.clock.advance(10)
     assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)
 
 
