@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import json
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
