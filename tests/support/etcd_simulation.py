@@ -327,6 +327,10 @@ class SimulatedClient(EtcdClient):
     async def range(self, prefix: str, **_: Any) -> RangeResult:
         return await self._send(lambda: self._etcd.range(prefix))
 
+    async def get(self, key: str) -> KeyValue | None:
+        found = (await self.range(key)).kvs
+        return next((kv for kv in found if kv.key == key), None)
+
     async def fence(self, key: str) -> Header:
         return (await self._send(lambda: self._etcd.range(f"{key}\0"))).header
 

@@ -53,11 +53,6 @@ class Fences:
             self._highest = fence
         self._insert(fence)
 
-    @property
-    def latest(self) -> Fence | None:
-        """The response that had the highest revision first."""
-        return self._highest
-
     def _insert(self, fence: Fence) -> None:
         """Without the fences that give no later time for any revision."""
         if any(each.sent_at_s >= fence.sent_at_s and each.revision <= fence.revision for each in self._fences):

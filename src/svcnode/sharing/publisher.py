@@ -93,6 +93,10 @@ class Publisher:
         """What an earlier process has left below it must be deleted before this one joins."""
         return encode_key(self._root, KeyKind.STATES, self._replica, "-").removesuffix("-")
 
+    @property
+    def record_key(self) -> str:
+        return encode_key(self._root, KeyKind.EVIDENCE, self._replica)
+
     def leave(self) -> None:
         """The lease is over, and the keys under it are deleted."""
         self.has_joined = False

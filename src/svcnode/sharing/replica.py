@@ -19,6 +19,7 @@ import logging
 import math
 import random
 import secrets
+from collections import deque
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,7 +37,16 @@ from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.probes import is_loaded, load_kinds, scheme_of
 from svcnode.sharing.etcd import Backoff, EtcdClient
-from svcnode.sharing.format import ReplicaDocument, Written, node_root, replica_of, replica_owner
+from svcnode.sharing.etcd_json import Compare, Put
+from svcnode.sharing.format import (
+    ReplicaDocument,
+    Written,
+    encode_document,
+    evidence_document,
+    node_root,
+    replica_of,
+    replica_owner,
+)
 from svcnode.sharing.publisher import Publisher
 from svcnode.sharing.services import SharedServices
 from svcnode.sharing.view import RegistryView
@@ -59,6 +69,8 @@ WATCH_SILENCE_S = 5.0  # a replica writes every second: a watch that receives no
 MAX_OPERATIONS = 100  # per transaction; the default limit of etcd is 128
 MAX_BACKOFF_S = 1.0  # as often as a replica writes; a longer delay after a change of the leader would lose evidence
 LEAVE_TIMEOUT_S = 2.0
+MAX_SENT_RECORDS = 8  # without a response
+EMPTY_RECORD = encode_document(evidence_document({}, Written(0, 0.0)))
 RESTORE_S = 10.0  # in which all replicas notice that etcd was restored, and write their services again
 MAX_LISTED = 5  # replicas in a line of the log
 
@@ -71,6 +83,13 @@ class Member(NamedTuple):
     name: str
     document: ReplicaDocument
     seen_at_s: float  # when this replica received it first
+
+
+class _Record(NamedTuple):
+    """Of evidence."""
+
+    revision: int
+    acknowledged_at_s: float
 
 
 class Replica:
@@ -93,6 +112,8 @@ class Replica:
         self._wake = asyncio.Event()
         self._evidence_due_at_s = self._keep_alive_due_at_s = -math.inf
         self._lease: Lease | None = None
+        self._record = _Record(0, math.inf)  # the last one of this replica that the registry is known to have
+        self._sent_records: deque[bytes] = deque(maxlen=MAX_SENT_RECORDS)  # since that one
         self._is_synced = self._has_seen_itself = self._was_connected = False
         self._revision = 0  # up to which the view has all keys
         self._problems: dict[str, str] = {}  # by loop
@@ -102,7 +123,7 @@ class Replica:
         self._members: dict[str, Member] = {}  # replaced as a whole
         self._loaded_schemes: set[str] = set()
         self._importer = DaemonCall("drivers of shared services")
-        self.view = self._new_view()
+        self.view = RegistryView(self._root, self._client.fences.written_after_s)
         self.services = SharedServices(
             node, self.view, settings.replica, default_observers=settings.observers, on_change=self._wake.set
         )
@@ -318,13 +339,10 @@ class Replica:
         frozen_s = max(self._settings.lease_s, RESTORE_S)
         text = "registry restored: %s; the services stay as they are for %g s"
         log.warning(text, problem, frozen_s, extra={"event": "registry_restored"})
-        self.view = self._new_view()
+        self.view = RegistryView(self._root, self._client.fences.written_after_s)
         self.services.set_view(self.view, frozen_until_s=self._node.now_s() + frozen_s)
         self._has_seen_itself, self._revision = False, 0
         self._end_lease()
-
-    def _new_view(self) -> RegistryView:
-        return RegistryView(self._root, self._client.fences.written_after_s, self._node.now_s)
 
     # ---- publish
 
@@ -347,7 +365,10 @@ class Replica:
     async def _join(self) -> Lease:
         """States that an earlier process of this replica has left are not of this one."""
         await self._client.delete(self._publisher.states_root, is_prefix=True)
-        self._lease = lease = await self._client.grant_lease(math.ceil(self._settings.lease_s))
+        lease = await self._client.grant_lease(math.ceil(self._settings.lease_s))
+        header = await self._client.put(self._publisher.record_key, EMPTY_RECORD, lease_id=lease.id)
+        self._set_record(header.revision)
+        self._lease = lease
         self._keep_alive_due_at_s = self._next_keep_alive_s()
         self._publisher.leave()
         return lease
@@ -362,9 +383,7 @@ class Replica:
     async def _write(self, writes: list[Write]) -> None:
         try:
             while writes:
-                await self._client.txn([write.operation for write in writes[:MAX_OPERATIONS]])
-                for write in writes[:MAX_OPERATIONS]:
-                    self._publisher.commit(write)
+                await self._write_batch(writes[:MAX_OPERATIONS])
                 writes = writes[MAX_OPERATIONS:]
         except RegistryLeaseLostError:
             self._end_lease()
@@ -374,12 +393,41 @@ class Replica:
             if writes:
                 self._wake.set()
 
+    async def _write_batch(self, writes: list[Write]) -> None:
+        """Only if the registry has the last record of this replica, by which the documents are dated.
+
+        Otherwise etcd was restored, its revisions have another meaning, and old evidence could seem new.
+        """
+        operations = [write.operation for write in writes]
+        records = [
+            each.value for each in operations if isinstance(each, Put) and each.key == self._publisher.record_key
+        ]
+        self._sent_records.extend(records)
+        while True:
+            result = await self._client.txn(operations, [Compare(self._publisher.record_key, self._record.revision)])
+            if result.succeeded:
+                break
+            await self._find_record()
+        for write in writes:
+            self._publisher.commit(write)
+        if records:
+            self._set_record(result.header.revision)
+
+    async def _find_record(self) -> None:
+        """One that was written, although its response was lost."""
+        found = await self._client.get(self._publisher.record_key)
+        if found is None or found.value not in self._sent_records:
+            raise RegistryLeaseLostError("etcd no longer has what this replica has written last")
+        self._set_record(found.mod_revision)
+
+    def _set_record(self, revision: int) -> None:
+        self._record = _Record(revision, self._node.now_s())
+        self._sent_records.clear()
+
     def _written(self, now_s: float) -> Written:
-        """The revision that this replica has just learned, and when."""
-        latest = self._client.fences.latest
-        assert latest is not None, "the response to the grant of the lease had a revision"
-        elapsed_s = max(0.0, now_s - latest.received_at_s)
-        return Written(latest.revision, math.floor(elapsed_s * 1000) / 1000)  # evidence does not become younger
+        """By the last record, and the time since it was acknowledged."""
+        elapsed_s = max(0.0, now_s - self._record.acknowledged_at_s)
+        return Written(self._record.revision, math.floor(elapsed_s * 1000) / 1000)  # evidence does not become younger
 
     def _end_lease(self) -> None:
         self._lease = None

@@ -10,7 +10,6 @@ read from the last record when the state is asked for.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -143,14 +142,11 @@ class _ReplicaStates:
 
 
 class RegistryView:
-    """Not thread-safe. `now_s` is needed only if evidence is dated."""
+    """Not thread-safe."""
 
-    def __init__(
-        self, root: str, written_after_s: Callable[[int], float | None], now_s: Callable[[], float] = lambda: math.inf
-    ) -> None:
+    def __init__(self, root: str, written_after_s: Callable[[int], float | None]) -> None:
         self._root = root
         self._written_after_s = written_after_s
-        self._now_s = now_s
         self._mod_revisions: dict[str, int] = {}  # of all keys
         self._ignored: dict[str, Ignored] = {}
         self._replicas: dict[str, ReplicaDocument] = {}
@@ -368,15 +364,11 @@ class RegistryView:
             self.unmatched_records += 1
 
     def _composed_at_s(self, written: Written, mod_revision: int) -> float | None:
-        """A time before which the document was not composed; None if that is not known.
-
-        A replica that has not noticed that etcd was restored dates by a revision of another history. If the new history
-        has not reached this revision, or only so late that the document would be of the future, that is noticed here.
-        """
-        at_s = self._written_after_s(written.revision)
-        if at_s is None or written.revision >= mod_revision or at_s + written.elapsed_s > self._now_s():
+        """A time before which the document was not composed; None if that is not known."""
+        if written.revision >= mod_revision:  # of another history, before etcd was restored
             return None
-        return at_s + written.elapsed_s
+        at_s = self._written_after_s(written.revision)
+        return None if at_s is None else at_s + written.elapsed_s
 
 
 def _delete_inner(outer: dict[str, dict[str, V]], names: tuple[str, ...]) -> None:

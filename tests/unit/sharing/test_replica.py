@@ -384,6 +384,45 @@ def test_reports_that_a_replica_does_not_receive_are_not_missing_for_the_others(
     assert a.statuses() == b.statuses() == {"job": UP}
 
 
+def test_a_replica_that_missed_a_restore_writes_nothing_that_is_dated_by_lost_revisions(simulation: Simulation) -> None:
+    a, _ = start(simulation, {"a": services("a1"), "b": {}})
+    snapshot = simulation.etcd.snapshot()
+    simulation.run_for(5)
+    a.client.requests.is_cut = a.client.responses.is_cut = True
+    simulation.etcd.stop()
+    simulation.etcd.start(snapshot)
+    for number in range(100):  # beyond the revision that a knows
+        simulation.write(Put("/other", str(number).encode()))
+    records: dict[int, int] = {}  # the revisions by which records of a are dated, by their own
+
+    def note() -> None:
+        record = simulation.etcd.kvs.get(encode_key(ROOT, KeyKind.EVIDENCE, "a"))
+        if record is not None:
+            records[record.mod_revision] = json.loads(record.value)["revision"]
+
+    note()
+    simulation.after_step = note
+    a.client.reconnect()
+    simulation.run_for(10)
+    known, *dates = records.values()
+    assert len(dates) > 5
+    assert set(dates) <= {0, known, *records}
+    assert a.statuses() == {"a1": UP}
+
+
+def test_a_record_whose_response_was_lost_is_found(simulation: Simulation) -> None:
+    (a,) = start(simulation, {"a": services("a1")})
+    key = encode_key(ROOT, KeyKind.REPLICAS, "a")
+    joined = simulation.etcd.kvs[key]
+    a.client.responses.is_cut = True
+    simulation.run_for(1.5)
+    a.client.responses.reconnect(keeps=False)
+    simulation.run_for(10)
+    assert simulation.etcd.kvs[key] == joined  # it has not joined again
+    assert a.statuses() == {"a1": UP}
+    assert not a.replica.problem
+
+
 def test_a_compaction_leads_to_a_new_range(simulation: Simulation) -> None:
     a, b = start(simulation, {"a": services("a1"), "b": {}})
     b.client.responses.is_cut = True

@@ -129,21 +129,6 @@ def test_a_document_that_is_composed_at_a_later_revision_than_its_own_is_not_dat
     assert evidence_at_s(view_of(keys)) is None
 
 
-def test_a_document_of_the_future_is_of_another_history_and_not_dated(keys: RegistryKeys) -> None:
-    """Its replica has not noticed that etcd was restored, and the new history has reached the revision meanwhile."""
-    keys.revision = 60
-    keys.put(KeyKind.STATES, ("a", "db"), StateDocument(Status.UP, "", "ok", 0.0, 0.0, "", Written(50, 40.0)))
-    view = RegistryView(ROOT, exact, lambda: 61.0)
-    view.replace_all(keys.range())
-    assert evidence_at_s(view) is None
-    keys.put(KeyKind.EVIDENCE, ("a",), evidence_document({"db": (Status.UP, 0.0)}, Written(50, 40.0)))
-    view.replace_all(keys.range())
-    assert evidence_at_s(view) is None
-    keys.put(KeyKind.EVIDENCE, ("a",), evidence_document({"db": (Status.UP, 0.0)}, Written(60, 0.5)))
-    view.replace_all(keys.range())
-    assert evidence_at_s(view) == 59.5
-
-
 def test_a_state_of_unknown_time_counts_only_after_it_is_renewed(keys: RegistryKeys) -> None:
     keys.publish("a", "db")
     first = keys.revision
