@@ -83,6 +83,13 @@ class ViewChanges(NamedTuple):
     issues: bool
 
 
+class _Version(NamedTuple):
+    """Of a key. After a restore of etcd, a revision may have been used twice."""
+
+    mod_revision: int
+    content_hash: int
+
+
 class _OwnedDefinition(NamedTuple):
     document: ServiceDocument
     create_revision: int
@@ -147,7 +154,7 @@ class RegistryView:
     def __init__(self, root: str, written_after_s: Callable[[int], float | None]) -> None:
         self._root = root
         self._written_after_s = written_after_s
-        self._mod_revisions: dict[str, int] = {}  # of all keys
+        self._versions: dict[str, _Version] = {}  # of all keys
         self._ignored: dict[str, Ignored] = {}
         self._replicas: dict[str, ReplicaDocument] = {}
         self._definitions: dict[str, dict[str, _OwnedDefinition]] = {}  # by id and owner
@@ -241,32 +248,37 @@ class RegistryView:
     def replace_all(self, kvs: Iterable[KeyValue]) -> None:
         """Make the view equal to a range. Keys that have not changed keep their dates.
 
-        If a key has a lower revision than before, etcd was restored from a snapshot, and nothing of before counts.
+        If a key has a lower revision than before, or the same one with another value, etcd was restored from a
+        snapshot, and nothing of before counts.
         """
         evidence_root = f"{self._root}{KeyKind.EVIDENCE}/"
         # Records of evidence last: they are about the states.
         ordered = sorted(kvs, key=lambda kv: (kv.key.startswith(evidence_root), kv.mod_revision))
-        known = self._mod_revisions
-        is_restored = any(kv.mod_revision < known.get(kv.key, 0) for kv in ordered)
+        known = self._versions
+        is_restored = any(_is_before(kv, known.get(kv.key)) for kv in ordered)
         for key in [*known] if is_restored else known.keys() - {kv.key for kv in ordered}:
             self._remove(key)
         for kv in ordered:
-            if kv.mod_revision != known.get(kv.key):
+            if _version(kv) != known.get(kv.key):
                 self._put(kv)
 
     def apply(self, event: Event) -> None:
         """Events are applied in the order of their revisions; one that is known already changes nothing."""
         if event.put is not None:
-            if event.mod_revision > self._mod_revisions.get(event.key, -1):
+            if event.mod_revision > self._mod_revision(event.key):
                 self._put(event.put)
-        elif event.mod_revision > self._mod_revisions.get(event.key, event.mod_revision):
+        elif event.key in self._versions and event.mod_revision > self._mod_revision(event.key):
             self._remove(event.key)
+
+    def _mod_revision(self, key: str) -> int:
+        version = self._versions.get(key)
+        return 0 if version is None else version.mod_revision
 
     def _put(self, kv: KeyValue) -> None:
         parsed = parse_entry(self._root, kv.key, kv.value, has_lease=kv.lease_id != 0)
         if isinstance(parsed, Ignored) or kv.key in self._ignored:
             self._remove(kv.key)
-        self._mod_revisions[kv.key] = kv.mod_revision
+        self._versions[kv.key] = _version(kv)
         if isinstance(parsed, Ignored):
             self._ignored[kv.key] = parsed
         else:
@@ -298,7 +310,7 @@ class RegistryView:
                 self._changed_states.add(names[0])
 
     def _remove(self, key: str) -> None:
-        known = self._mod_revisions.pop(key, None) is not None
+        known = self._versions.pop(key, None) is not None
         if self._ignored.pop(key, None) is not None or not known:
             return
         parsed = parse_key(self._root, key)
@@ -369,6 +381,15 @@ class RegistryView:
             return None
         at_s = self._written_after_s(written.revision)
         return None if at_s is None else at_s + written.elapsed_s
+
+
+def _version(kv: KeyValue) -> _Version:
+    return _Version(kv.mod_revision, hash((kv.value, kv.create_revision, kv.lease_id)))
+
+
+def _is_before(kv: KeyValue, known: _Version | None) -> bool:
+    """Whether the key is of another history than the known one."""
+    return known is not None and kv.mod_revision <= known.mod_revision and _version(kv) != known
 
 
 def _delete_inner(outer: dict[str, dict[str, V]], names: tuple[str, ...]) -> None:

@@ -302,6 +302,18 @@ def test_after_a_restore_old_evidence_does_not_renew_old_states(keys: RegistryKe
     assert (observed.status, observed.evidence_at_s) == (Status.UP, exact(keys.revision - 3))
 
 
+def test_a_revision_that_was_used_twice_is_noticed(keys: RegistryKeys) -> None:
+    """etcd was restored, and has reached the revision of before."""
+    other = RegistryKeys()
+    for registry, status in ((keys, Status.UP), (other, Status.DOWN)):
+        registry.publish("a", "db", status)
+    view = view_of(keys)
+    view.replace_all(other.range())
+    observed = view.observed("a", "db")
+    assert observed is not None
+    assert observed.status is Status.DOWN
+
+
 class ViewMachine(RuleBasedStateMachine):
     """One view receives events, one receives ranges, one both; a fresh one receives the last range."""
 
