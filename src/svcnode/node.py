@@ -96,8 +96,8 @@ class Node(ServiceRegistry):
         """Share the states of the services with the other worker processes of the program, through a folder.
 
         One of the workers runs the checks, writes the history and sends the messages, and all of them give the same
-        answers. They start to share when probing
-        starts: call it before. Only the user of the program may write to the folder, which is created if it is missing.
+        answers. They start to share when probing starts: call it before. Only the user of the program may write to the
+        folder, which is created if it is missing.
         """
         self.require_not_probing("share_states")
         self._workers_folder = Path(folder)
