@@ -54,7 +54,7 @@ class LimitedStreamReader(asyncio.StreamReader):
 
 
 class _StreamWriter(asyncio.StreamWriter):
-    """The reader has the error of a lost connection."""
+    """Sends nothing on a lost connection: reading from it raises the error."""
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         send(self.transport, data)

@@ -86,7 +86,7 @@ class Member(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """Of evidence."""
+    """A record of evidence that etcd has acknowledged."""
 
     revision: int
     acknowledged_at_s: float
@@ -112,8 +112,8 @@ class Replica:
         self._wake = asyncio.Event()
         self._evidence_due_at_s = self._keep_alive_due_at_s = -math.inf
         self._lease: Lease | None = None
-        self._record = _Record(0, math.inf)  # the last one of this replica that the registry is known to have
-        self._sent_records: deque[bytes] = deque(maxlen=MAX_SENT_RECORDS)  # since that one
+        self._record = _Record(0, math.inf)  # the last one
+        self._sent_records: deque[bytes] = deque(maxlen=MAX_SENT_RECORDS)  # since then, not acknowledged
         self._is_synced = self._has_seen_itself = self._was_connected = False
         self._revision = 0  # up to which the view has all keys
         self._problems: dict[str, str] = {}  # by loop
@@ -394,16 +394,16 @@ class Replica:
                 self._wake.set()
 
     async def _write_batch(self, writes: list[Write]) -> None:
-        """Only if the registry has the last record of this replica, by which the documents are dated.
+        """Only if etcd still has the last record of this replica, by whose revision the documents are dated.
 
-        Otherwise etcd was restored, its revisions have another meaning, and old evidence could seem new.
+        If etcd was restored from a snapshot, that revision has another meaning, and old evidence could seem new.
         """
         operations = [write.operation for write in writes]
         records = [
             each.value for each in operations if isinstance(each, Put) and each.key == self._publisher.record_key
         ]
-        self._sent_records.extend(records)
         while True:
+            self._sent_records.extend(records)
             result = await self._client.txn(operations, [Compare(self._publisher.record_key, self._record.revision)])
             if result.succeeded:
                 break
@@ -414,7 +414,7 @@ class Replica:
             self._set_record(result.header.revision)
 
     async def _find_record(self) -> None:
-        """One that was written, although its response was lost."""
+        """If a later record was written and only its response was lost, that one is the last."""
         found = await self._client.get(self._publisher.record_key)
         if found is None or found.value not in self._sent_records:
             raise RegistryLeaseLostError("etcd no longer has what this replica has written last")
