@@ -75,7 +75,7 @@ def test_a_shell_completes_commands_options_kinds_and_ids(shell: str, folder: Pa
 def test_ids_of_the_running_node_are_completed(tmp_path: Path) -> None:
     listen = f"[server]\nlisten = '127.0.0.1:0'\n[control]\nlisten = 'unix:{tmp_path}/c.sock'\n"
     with Agent(tmp_path, config=f"{listen}path = '{tmp_path}/c.db'\n") as agent:
-        agent.wait_for_event("started")
+        agent.wait_for_event("control_socket")
         with Client(tmp_path / "c.sock") as client:
             client.register("registered", ttl="60s")
         # On a busy machine, a node may answer too late for a completion.
