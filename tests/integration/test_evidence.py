@@ -122,6 +122,22 @@ def test_a_frozen_server_is_down_and_a_resumed_one_up(scheme: str, tmp_path: Pat
         wait_for_status(agent, "Up", 200)
 
 
+def test_a_node_that_stood_still_does_not_improve_a_service_that_was_down(tmp_path: Path) -> None:
+    defaults = DEFAULTS.replace('"1m"', '"1500ms"').replace('"0s"', '"10m"')  # stale_after and start_period
+    with (
+        Server(tmp_path / "server", "tcp") as server,
+        Agent(tmp_path, *ANY_PORT, config=defaults + service("db", server.probe, impact="critical")) as agent,
+    ):
+        wait_for_status(agent, "Up", 200)
+        server.kill()
+        wait_for_status(agent, "Down", 503)
+        agent.signal(signal.SIGSTOP)
+        time.sleep(2)
+        agent.signal(signal.SIGCONT)
+        answers = [(agent.health(), agent.request("/readyz").code) for _ in range(20)]
+        assert set(answers) == {(503, 503)}
+
+
 def test_a_killed_server_does_not_affect_other_services(tmp_path: Path) -> None:
     with (
         Server(tmp_path / "killed", "tcp") as killed,

@@ -329,11 +329,11 @@ def test_a_service_that_is_checked_elsewhere_keeps_its_state(node: Node, changed
     assert node.state("db-1") == before
 
 
-def test_a_service_without_any_heartbeat_keeps_its_state_and_is_stale_at_once(node: Node, clock: VirtualClock) -> None:
+def test_a_service_without_any_heartbeat_stays_down_and_is_stale_at_once(node: Node, clock: VirtualClock) -> None:
     node.add(define("db-1", ttl=10))
     clock.advance(60.0)
     node.replace(probed(stale_after="20s"), keeps_state=True)
-    assert (node.status("db-1"), node.state("db-1").code) == (Status.INITIALIZING, ReasonCode.STALE)
+    assert (node.status("db-1"), node.state("db-1").code) == (Status.DOWN, ReasonCode.STALE)
 
 
 def test_the_list_has_the_order_that_is_set_and_unnamed_services_follow(node: Node) -> None:

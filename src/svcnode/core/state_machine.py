@@ -6,6 +6,7 @@ Pure functions; the time is a parameter. These rules hold everywhere:
   the same state that the next verdict changes.
 * A service is Up only if its last success is newer than `stale_after_s`. Failures that are still below `fall` do not
   extend this.
+* Missing evidence never improves anything: an Up service becomes Initializing, a Down one stays Down.
 * A service that fails too often, although not `fall` times in a row, or that is Down again and again, is not Up: it is
   unreliable (`RecentFailures`).
 """
@@ -32,6 +33,7 @@ from svcnode.core.model import (
     Tally,
     Verdict,
 )
+from svcnode.core.text import MAX_REASON_CHARS, truncate
 from svcnode.core.units import format_limit
 
 if TYPE_CHECKING:
@@ -153,8 +155,8 @@ def after_start(state: ServiceState, at_s: float) -> ServiceState:
 
 
 def _is_in_start_period(state: ServiceState, now_s: float, policy: Policy) -> bool:
-    is_starting = state.status is Status.INITIALIZING and not state.recent_failures.is_unreliable
-    return is_starting and now_s - state.registered_at_s < policy.start_period_s
+    was_never_up = state.status is Status.INITIALIZING and state.last_ready_at_s is None
+    return was_never_up and now_s - state.registered_at_s < policy.start_period_s
 
 
 # ---- failures that are not in a row
@@ -224,27 +226,41 @@ def _unreliable_verdict(recent: RecentFailures, policy: Policy, failure: Verdict
 
 
 def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
-    """The state at `now_s`: if its evidence has expired, Initializing (stale) or Down (ttl)."""
+    """The state at `now_s`, with what follows if its evidence has expired: it is stale, or Down by its ttl."""
     expiry_s = expires_at_s(state, policy)
     if now_s < expiry_s:
         return state
-    code: str
     if policy.ttl_s is not None:
-        status, code, reason = Status.DOWN, ReasonCode.TTL_EXPIRED, _overdue_reason(state, expiry_s, policy)
-    else:
-        status, code = Status.INITIALIZING, policy.stale_code
-        missing = "success" if state.status is Status.UP else "evidence"
-        source, problem = (" from the registry", "lost") if code == ReasonCode.REGISTRY_LOST else ("", "stale")
-        reason = f"{problem}: no {missing}{source} for {policy.stale_after_s:g} s"
-    return state._replace(status=status, reason=reason, code=code, since_s=expiry_s, ready_in_a_row=0)
+        reason = _overdue_reason(state, expiry_s, policy)
+        return state._replace(
+            status=Status.DOWN, reason=reason, code=ReasonCode.TTL_EXPIRED, since_s=expiry_s, ready_in_a_row=0
+        )
+    missing = "success" if state.status is Status.UP else "evidence"
+    is_lost = policy.stale_code == ReasonCode.REGISTRY_LOST
+    source, problem = (" from the registry", "lost") if is_lost else ("", "stale")
+    reason = f"{problem}: no {missing}{source} for {policy.stale_after_s:g} s"
+    return without_evidence(state, reason, policy.stale_code, expiry_s)
+
+
+def without_evidence(state: ServiceState, reason: str, code: str, at_s: float) -> ServiceState:
+    """The state from `at_s` on, when nobody can say any more whether it still holds: Down stays Down, with both facts."""
+    if state.status is not Status.DOWN:
+        return state._replace(status=Status.INITIALIZING, reason=reason, code=code, since_s=at_s, ready_in_a_row=0)
+    if state.reason:
+        reason = truncate(f"{reason}; before that: {state.reason}", MAX_REASON_CHARS)
+    return state._replace(reason=reason, code=code, ready_in_a_row=0)
+
+
+def is_stale(state: ServiceState) -> bool:
+    return state.code in (ReasonCode.STALE, ReasonCode.REGISTRY_LOST)
 
 
 def expires_at_s(state: ServiceState, policy: Policy) -> float:
-    """The time from which the status changes without new evidence; infinity if it never does."""
+    """The time from which the state changes without new evidence; infinity if it never does."""
     if policy.ttl_s is not None:
         return math.inf if state.status is Status.DOWN else _overdue_at_s(state, policy.ttl_s, policy.grace_s)
-    # An Initializing service stays Initializing.
-    if policy.stale_after_s is None or state.status is Status.INITIALIZING:
+    is_stale_already = state.status is Status.INITIALIZING or (state.status is Status.DOWN and is_stale(state))
+    if policy.stale_after_s is None or is_stale_already:
         return math.inf
     valid_from_s = state.last_ready_at_s if state.status is Status.UP else _last_seen_at_s(state)
     assert valid_from_s is not None, "a service is Up only after a success"

@@ -212,7 +212,24 @@ class SharedServices:
     async def set_lost(self, received_until_s: float) -> None:
         """All reports by the registry up to this time are known."""
         self._received_until_s = received_until_s
+        seemed_silent = [
+            service.id
+            for service, state in self._node
+            if state.code == ReasonCode.TTL_EXPIRED and state.since_s > received_until_s
+        ]
         await self._sync_reported()
+        self._retract_silence(service_id for service_id in seemed_silent if self._is_from_registry(service_id))
+
+    def _retract_silence(self, ids: Iterable[str]) -> None:
+        """These services may have reported: there was no evidence that they are Down."""
+        reason, code, now_s = "lost: no report from the registry", ReasonCode.REGISTRY_LOST, self._node.now_s()
+        states = ((service_id, self._node.state(service_id)) for service_id in ids)
+        self._node.mirror(
+            {
+                service_id: state._replace(status=Status.INITIALIZING, reason=reason, code=code, since_s=now_s)
+                for service_id, state in states
+            }
+        )
 
     async def _sync_reported(self) -> None:
         reported = [service.id for service in self._view.services() if not service.definition.is_checked]
@@ -323,7 +340,7 @@ class SharedServices:
     def _set_reported(self, service_id: str, state: ServiceState) -> None:
         before = self._reported.get(service_id)
         self._reported[service_id] = state
-        if self._node_policy(service_id).stale_code == ReasonCode.REGISTRY_LOST:
+        if self._is_from_registry(service_id):
             self._sync([service_id])  # from now on, this replica applies the ttl
         if before is None or _shown(before) != _shown(state):
             self.changed_states.add(service_id)
@@ -332,6 +349,9 @@ class SharedServices:
     def _node_policy(self, service_id: str) -> Policy:
         found = self._node.find(service_id)
         return Policy() if found is None else found[0].policy
+
+    def _is_from_registry(self, service_id: str) -> bool:
+        return self._node_policy(service_id).stale_code == ReasonCode.REGISTRY_LOST
 
     def _reports_here(self, service_id: str) -> bool:
         own = self._own.get(service_id)
@@ -516,9 +536,11 @@ class SharedServices:
 
     def _set_unchecked(self, service_id: str, reason: str) -> None:
         checked = self._checked.get(service_id)
-        if checked is None or checked.state.reason != reason:
-            state = self._initial_state()._replace(reason=reason, code=ReasonCode.DRIVER_MISSING)
-            self._set_checked(service_id, state)
+        if checked is None or not checked.state.reason.startswith(reason):
+            known = self._node.state(service_id)
+            before = known if known.status is Status.DOWN else self._initial_state()
+            code, now_s = ReasonCode.DRIVER_MISSING, self._node.now_s()
+            self._set_checked(service_id, state_machine.without_evidence(before, reason, code, now_s))
 
     def _initial_state(self) -> ServiceState:
         return state_machine.initial_state(self._node.now_s())
@@ -597,7 +619,7 @@ class SharedServices:
         self._forget_renewal(service.id)
         if valid_s is None or self._observers.get(service.id) == (self._replica,):
             return
-        if state.status is Status.INITIALIZING and not is_decided:
+        if not is_decided and (state.status is Status.INITIALIZING or state_machine.is_stale(state)):
             self._undecided.add(service.id)
         else:
             at_s = self._node.now_s() if state.status is Status.INITIALIZING else evidence_at_s(state)

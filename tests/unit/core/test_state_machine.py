@@ -38,6 +38,7 @@ from svcnode.core.state_machine import (
     subtract_tallies,
     tally,
 )
+from svcnode.core.text import MAX_REASON_CHARS
 
 POLICY = Policy(rise=2, fall=3, start_period_s=30.0, stale_after_s=33.0)
 HEARTBEAT = Policy(rise=1, fall=1, start_period_s=0.0, ttl_s=10.0)
@@ -121,8 +122,15 @@ def test_the_end_of_the_start_period_does_not_shorten_the_count() -> None:
     assert state_after((40.0, FAILED), (50.0, FAILED)).status is Status.INITIALIZING
 
 
-def test_a_service_that_was_up_has_no_start_period() -> None:
-    assert state_after((1.0, READY), (2.0, FAILED), (3.0, FAILED), (4.0, FAILED)).status is Status.DOWN
+@pytest.mark.parametrize("between", [(), ((1.5, LOADING),)])
+def test_a_service_that_was_up_has_no_start_period(between: tuple[tuple[float, Verdict], ...]) -> None:
+    assert state_after((1.0, READY), *between, (2.0, FAILED), (3.0, FAILED), (4.0, FAILED)).status is Status.DOWN
+
+
+def test_a_stale_service_that_was_up_has_no_start_period() -> None:
+    patient = replace(POLICY, start_period_s=1000.0)
+    failures = ((100.0, FAILED), (110.0, FAILED), (120.0, FAILED))
+    assert state_after((1.0, READY), *failures, policy=patient).status is Status.DOWN
 
 
 def test_an_up_service_that_is_not_ready_is_initializing_at_once() -> None:
@@ -165,17 +173,37 @@ def test_an_up_service_without_a_fresh_success_is_stale() -> None:
     assert "33 s" in state.reason
 
 
-def test_a_down_service_without_fresh_evidence_is_stale() -> None:
-    state = as_of(state_after(*DOWN), 93.0, POLICY)
-    assert (state.status, state.code, state.since_s) == (Status.INITIALIZING, ReasonCode.STALE, 93.0)
+def test_a_down_service_without_fresh_evidence_stays_down_with_both_facts_as_reason() -> None:
+    down = state_after(*DOWN)
+    state = as_of(down, 93.0, POLICY)
+    assert (state.status, state.code, state.since_s) == (Status.DOWN, ReasonCode.STALE, down.since_s)
     assert "33 s" in state.reason
+    assert FAILED.reason in state.reason
+    assert as_of(state, 1e6, POLICY) is state
+
+
+def test_the_reason_of_a_stale_down_service_has_a_limit() -> None:
+    endless = Verdict.failed("x" * MAX_REASON_CHARS)
+    state = as_of(state_after((40.0, endless), (50.0, endless), (60.0, endless)), 93.0, POLICY)
+    assert "33 s" in state.reason
+    assert len(state.reason) == MAX_REASON_CHARS
+
+
+def test_a_down_service_without_a_reason_is_stale_with_one_fact() -> None:
+    state = as_of(state_after(*((at_s, Verdict.failed("")) for at_s in (40.0, 50.0, 60.0))), 93.0, POLICY)
+    assert state.reason.endswith("33 s")
+
+
+def test_an_up_service_is_stale_whatever_code_its_probe_gives() -> None:
+    state = state_after((0.0, Verdict.ready(code=ReasonCode.STALE)))
+    assert as_of(state, 33.0, POLICY).status is Status.INITIALIZING
 
 
 @pytest.mark.parametrize("verdicts", [UP, DOWN])
 def test_the_policy_sets_the_code_of_a_stale_service(verdicts: tuple[tuple[float, Verdict], ...]) -> None:
     policy = replace(POLICY, stale_code=ReasonCode.REGISTRY_LOST)
     state = as_of(state_after(*verdicts), 93.0, policy)
-    assert (state.status, state.code) == (Status.INITIALIZING, ReasonCode.REGISTRY_LOST)
+    assert (state.status is Status.UP, state.code) == (False, ReasonCode.REGISTRY_LOST)
     assert "registry for 33 s" in state.reason
 
 
@@ -188,8 +216,9 @@ def test_failures_do_not_extend_an_old_success() -> None:
     assert state_after(*UP, (20.0, FAILED), (34.0, FAILED), policy=tolerant).status is Status.INITIALIZING
 
 
-def test_a_stale_service_that_was_down_comes_up_with_one_ready() -> None:
-    assert state_after(*DOWN, (100.0, READY)).status is Status.UP
+def test_a_stale_service_that_was_down_comes_up_after_rise_ready_in_a_row() -> None:
+    assert state_after(*DOWN, (100.0, READY)).status is Status.DOWN
+    assert state_after(*DOWN, (100.0, READY), (110.0, READY)).status is Status.UP
 
 
 def test_a_success_before_the_expiry_does_not_count_towards_rise() -> None:
@@ -511,6 +540,13 @@ def test_no_service_is_up_without_a_success_newer_than_stale_after(history: Hist
 
 
 @brief
+@given(histories(), seconds)
+def test_time_alone_improves_no_status(history: History, later_s: float) -> None:
+    later = as_of(history.last, history.now_s + later_s, history.policy)
+    assert service_health(later.status) >= service_health(history.last.status)
+
+
+@brief
 @given(histories(("ttl",)), seconds)
 def test_a_heartbeat_service_without_evidence_within_its_ttl_is_down(history: History, later_s: float) -> None:
     now_s = history.now_s + later_s
@@ -622,8 +658,9 @@ def test_a_state_expires_exactly_at_its_expiry_time(history: History) -> None:
         return
     assert as_of(history.last, math.nextafter(expiry_s, -math.inf), history.policy) is history.last
     expired = as_of(history.last, expiry_s, history.policy)
-    assert expired.status is not history.last.status
-    assert expired.since_s == expiry_s
+    is_worse = expired.status is not history.last.status
+    assert is_worse or expired.status is Status.DOWN
+    assert expired.since_s == (expiry_s if is_worse else history.last.since_s)
     assert expires_at_s(expired, history.policy) == math.inf
 
 

@@ -224,6 +224,19 @@ def test_a_probe_that_cannot_be_made_here_is_a_vote_that_is_not_up() -> None:
     assert not replica.services.changed_states
 
 
+def test_a_down_service_stays_down_if_the_replica_that_takes_over_cannot_check_it() -> None:
+    replica = Harness("other")
+    options = {"probe": "nosuch://a:1", "checked_by": ["other"]}
+    replica.keys.put(KeyKind.SERVICES, ("db", "client"), {"version": 1, "position": 0, "options": options})
+    replica.receive()
+    replica.node.mirror({"db": replica.node.state("db")._replace(status=DOWN, reason="refused")})
+    options["checked_by"] = ["me"]
+    replica.keys.put(KeyKind.SERVICES, ("db", "client"), {"version": 1, "position": 0, "options": options})
+    replica.receive()
+    assert (replica.status(), replica.code()) == (DOWN, ReasonCode.DRIVER_MISSING)
+    assert replica.node.state("db").reason.endswith("refused")
+
+
 # ---- the source of evidence
 
 
@@ -389,7 +402,7 @@ def test_a_report_to_another_replica_counts_and_its_loss_is_not_silence() -> Non
     assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)
 
 
-def test_a_silent_service_is_down_for_as_long_as_its_replica_says_so() -> None:
+def test_a_silent_service_is_down_also_when_its_replica_says_nothing_any_more() -> None:
     replica = Harness("other")
     replica.keys.define("job", "replica:other", ttl="10s")
     replica.keys.publish("other", "job", DOWN, age_s=100.0)
@@ -402,7 +415,7 @@ def test_a_silent_service_is_down_for_as_long_as_its_replica_says_so() -> None:
     replica.clock.advance(5)
     assert replica.status("job") is DOWN
     replica.clock.advance(6)
-    assert (replica.status("job"), replica.code("job")) == (INITIALIZING, ReasonCode.REGISTRY_LOST)
+    assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.REGISTRY_LOST)
 
 
 def test_every_replica_applies_the_ttl_to_reports_of_clients() -> None:

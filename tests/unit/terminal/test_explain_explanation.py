@@ -205,10 +205,11 @@ def test_a_code_of_another_package_has_a_meaning_of_its_own() -> None:
     assert line == f"code    x_ledger_full: {CUSTOM_CODE_MEANING}"
 
 
-def test_a_service_that_is_down_and_cannot_be_checked_becomes_stale() -> None:
-    service = ServiceScenario().record(*[REFUSED] * 18).record(NO_FILES)
-    assert STALE_AFTER in service.changes[1]
-    assert "29 s" in service.changes[1]
+def test_a_service_that_is_down_and_cannot_be_checked_stays_down() -> None:
+    service = ServiceScenario().record(*[REFUSED] * 18).record(*[NO_FILES] * 20)
+    assert "is Down" in service.explain().headline
+    assert STALE_AFTER in service.why[-1]
+    assert not any("Initializing" in line for line in service.changes)
 
 
 def test_thresholds_of_one_are_singular() -> None:

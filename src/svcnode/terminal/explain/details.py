@@ -46,6 +46,7 @@ class ParsedDetails:
     config_file: str | None  # with the probe; None: another source, or not known
     status: Status
     code: str
+    reason: str
     since: datetime
     since_s: float
     first_failure: datetime | None
@@ -71,6 +72,7 @@ class ParsedDetails:
     expires_in_s: float | None
     next_check_in_s: float | None
     registered_s: float
+    was_ready: bool  # since its registration
     recent_checks: tuple[RecentCheck, ...]  # the newest first
     checked_by: tuple[str, ...] | None  # the replicas that check it, or receive its reports; None: the node has none
     observed: tuple[ObservedStatus, ...]
@@ -110,7 +112,7 @@ class ParsedDetails:
 
     @property
     def start_period_left_s(self) -> float:
-        return max(0.0, self.start_period_s - self.registered_s)
+        return 0.0 if self.was_ready else max(0.0, self.start_period_s - self.registered_s)
 
     @property
     def ended_start_period(self) -> bool:
@@ -134,6 +136,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         config_file=document.get("config_file"),
         status=Status(document["status"]),
         code=known_code(document["code"]),
+        reason=document["reason"],
         since=datetime.fromisoformat(document["since"]),
         since_s=document["since_s"],
         first_failure=_parse_time(document.get("first_failure")),  # an older node does not have it
@@ -159,6 +162,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         expires_in_s=document["expires_in_s"],
         next_check_in_s=document["next_check_in_s"],
         registered_s=document["registered_s"],
+        was_ready=document["last_ready"] is not None,
         recent_checks=tuple(map(_parse_recent_check, document["recent_checks"])),
         checked_by=None if document.get("checked_by") is None else tuple(document["checked_by"]),  # nor this
         observed=tuple(map(_parse_observation, document.get("observed") or ())),

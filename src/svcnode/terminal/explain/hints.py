@@ -66,7 +66,7 @@ def codes_to_fix(details: ParsedDetails) -> Iterator[str]:
     is_failure = newest.outcome is Outcome.FAILED
     # Waiting helps only if the service reports progress.
     yield ReasonCode.OTHER if is_failure and newest.code in _PROGRESS_CODES else newest.code
-    if newest.outcome is Outcome.UNKNOWN and details.status is Status.DOWN:
+    if newest.outcome is Outcome.UNKNOWN and details.status is Status.DOWN and details.code != ReasonCode.STALE:
         yield details.code  # the check cannot run now; this is why the service was Down before
 
 

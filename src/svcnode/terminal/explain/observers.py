@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Status
 from svcnode.core.units import format_duration
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def decision_texts(details: ParsedDetails) -> Iterator[str]:
     if details.code in _LOST:
         yield (
             f"What a replica observed is valid for {details.stale_after_s or 0:g} s, and nothing newer arrived through "
-            "the registry. Without valid evidence, a service is Initializing."
+            "the registry. Without valid evidence, a service that was Up is Initializing, and one that was Down stays "
+            "Down."
         )
     elif details.code == ReasonCode.OBSERVERS_DISAGREE:
         votes = Counter(each.status.value for each in details.observed if _is_current(each, details))
@@ -88,7 +90,7 @@ def decision_outlook_texts(details: ParsedDetails) -> Iterator[str]:
         yield f"The same other status, observed by at least {needed} of {count} replicas."
     else:
         yield "Another status that the replica observes."
-    if details.expires_in_s is not None:
+    if details.expires_in_s is not None and details.status is Status.UP:
         yield f"Without newer evidence, the status changes to Initializing in {format_duration(details.expires_in_s)}."
 
 

@@ -85,10 +85,7 @@ def _initializing_rule(details: ParsedDetails) -> str:
     if details.code in (ReasonCode.NO_EVIDENCE, ReasonCode.NOT_STARTED):
         return "A service is Initializing until its first check has a result."
     if details.code == ReasonCode.STALE:
-        return (
-            f"A result is valid for {_setting_text('stale_after', details.stale_after_s)}, and there is no newer one. "
-            "Without a valid result, a service is Initializing."
-        )
+        return f"{_stale_rule(details)} Without a valid result, a service that was Up is Initializing."
     if details.code == ReasonCode.UNRELIABLE:
         return (
             "The service works only some of the time: too many of its checks failed, although there were not always "
@@ -105,7 +102,15 @@ def _initializing_rule(details: ParsedDetails) -> str:
     return f"The status changes to Down after {_fall_text(details)}; so far: {details.failures_in_a_row}."
 
 
+def _stale_rule(details: ParsedDetails) -> str:
+    return f"A result is valid for {_setting_text('stale_after', details.stale_after_s)}, and there is no newer one."
+
+
 def _down_rule(details: ParsedDetails) -> Iterator[str]:
+    if details.code == ReasonCode.STALE:
+        yield f"The reason is now: {details.reason}."
+        yield f"{_stale_rule(details)} A service that was Down stays Down until a check shows otherwise."
+        return
     was = {Status.UP: " that was Up", Status.INITIALIZING: " that was Initializing"}
     rule = f"A service{was.get(details.previous_status or details.status, '')} is Down after {_fall_text(details)}"
     if details.ended_start_period and details.previous_status is not Status.UP:
@@ -224,18 +229,12 @@ def _checks_needed(needed: int, count: int, result: str, status: str) -> str:
 
 
 def _stale_condition(details: ParsedDetails) -> Iterator[str]:
-    """Only if the checks do not renew the evidence; otherwise the next check comes first."""
-    if details.expires_in_s is None:
-        return
-    if details.status is Status.UP and details.last_outcome is not Outcome.READY:
-        condition = "Without a successful check"
-    elif details.status is Status.DOWN and details.last_outcome is Outcome.UNKNOWN:
-        condition = "If no check can run"
-    else:
+    """Only if the checks do not renew the evidence; otherwise the next check comes first. A Down service stays Down."""
+    if details.expires_in_s is None or details.status is not Status.UP or details.last_outcome is Outcome.READY:
         return
     yield (
-        f"{condition}, the status changes to Initializing in {format_duration(details.expires_in_s)}: a result is "
-        f"valid for {_setting_text('stale_after', details.stale_after_s)}."
+        f"Without a successful check, the status changes to Initializing in {format_duration(details.expires_in_s)}: "
+        f"a result is valid for {_setting_text('stale_after', details.stale_after_s)}."
     )
 
 
