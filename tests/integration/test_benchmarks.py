@@ -1,4 +1,4 @@
-"""How the benchmarks judge a figure and keep the results of several machines."""
+"""How the benchmarks judge a figure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from statistics import median
 
 import pytest
 from benchmarks.comparison import Candidate, Comparison, Result, Sample, Threshold, median_interval
-from benchmarks.report import with_section
 
 
 def result(values: list[float], threshold: Threshold | None) -> Result:
@@ -51,12 +50,3 @@ def test_a_figure_whose_interval_spans_its_threshold_is_not_judged(
 
 def test_a_figure_without_a_threshold_has_no_verdict() -> None:
     assert result([1.0], None).verdict == ""
-
-
-def test_a_run_replaces_only_the_section_of_its_machine() -> None:
-    text = with_section("", "one", "\n| 1 |\n")
-    text = with_section(text, "two", "\n| 2 |\n")
-    text = with_section(text, "one", "\n| 3 |\n")
-    introduction, *sections = text.split("\n## ")
-    assert introduction.startswith("# ")
-    assert sections == ["one\n\n| 3 |\n", "two\n\n| 2 |\n"]

@@ -45,7 +45,6 @@ ALL_PAGES = (
 # and Kubernetes, 1,000 for completion, manual pages and the schema, 4,000 for monitoring and Python servers,
 # 5,500 for load balancers, monit and Nagios, 1,000 for the Debian package, 3,500 for containers,
 # 1,000 for workers of one program.
-MAX_USER_DOCS = 203_100
 # The shortest valid URL of kinds without a host.
 URLS = {
     "disk": "disk:/var/lib",
@@ -509,12 +508,6 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         links = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose(page))
         pending += [(page.parent / link).resolve() for link in links]
     assert set(ALL_PAGES) - reached == {ROOT / "CHANGELOG.md"}
-
-
-def test_the_pages_for_users_stay_short() -> None:
-    internals = ROOT / "docs" / "internals"
-    sizes = {page: page.stat().st_size for page in (ROOT / "docs").rglob("*.md") if internals not in page.parents}
-    assert sum(sizes.values()) <= MAX_USER_DOCS, sizes
 
 
 def test_every_promise_of_the_security_page_names_tests_that_exist() -> None:
