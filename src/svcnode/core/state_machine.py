@@ -243,7 +243,7 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
 
 
 def without_evidence(state: ServiceState, reason: str, code: str, at_s: float) -> ServiceState:
-    """The state from `at_s` on, when nobody can say any more whether it still holds: Down stays Down, with both facts."""
+    """The state from `at_s` on, when no evidence says any more whether it still holds: Down stays Down."""
     if state.status is not Status.DOWN:
         return state._replace(status=Status.INITIALIZING, reason=reason, code=code, since_s=at_s, ready_in_a_row=0)
     if state.reason:
