@@ -94,6 +94,11 @@ TABLE_ROWS = (
         "Time after the last message until a reminder of the problems that last; from `1m` to `30d`, or `0s` for none",
     ),
     KeyRow(
+        ("notify.start_limit",),
+        "`5m`",
+        "A service that was never Up is reported this long after its `start_period`; at most `24h`",
+    ),
+    KeyRow(
         ("sharing.registry",),
         "",
         "etcd of a node on [several machines](several-machines.md), whose replicas all set the same `[node] name`: "

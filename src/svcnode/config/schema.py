@@ -16,6 +16,7 @@ OTHER_DURATION_KEYS = {
     "group_wait": "s",
     "resolve_delay": "m",
     "repeat_interval": "h",
+    "start_limit": "m",
     "lease": "s",
     "refresh_interval": "s",
     "duration": "h",
@@ -86,6 +87,7 @@ class NotifyTable(TypedDict, total=False):
     group_wait: str
     resolve_delay: str
     repeat_interval: str
+    start_limit: str
 
 
 class RegistryTable(TypedDict, total=False):

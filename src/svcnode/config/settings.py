@@ -75,7 +75,7 @@ DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
 # The first path segments of the operator surface; a prefix must not use them.
 RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge")
 PUSH_SEGMENT = "push"  # a prefix must not use it if pushes are received
-DEFAULT_GROUP_WAIT, DEFAULT_RESOLVE_DELAY = "5s", "5m"
+DEFAULT_GROUP_WAIT, DEFAULT_RESOLVE_DELAY, DEFAULT_START_LIMIT = "5s", "5m", "5m"
 DEFAULT_REPEAT_INTERVAL, MIN_REPEAT_INTERVAL_S, MAX_REPEAT_INTERVAL_S = "0s", 60.0, 30 * 86_400.0  # 0s: no reminders
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -429,6 +429,8 @@ def notify_settings(notify: NotifyTable, source: Source) -> NotifySettings:
     )
     group_wait_s = _duration_s(source, ("notify", "group_wait"), group_wait, at_most="5m")
     resolve_delay_s = _duration_s(source, ("notify", "resolve_delay"), resolve_delay, at_most="24h")
+    start_limit = notify.get("start_limit", DEFAULT_START_LIMIT)
+    start_limit_s = _duration_s(source, ("notify", "start_limit"), start_limit, at_most="24h")
     with source.error_context("notify", "repeat_interval"):
         repeat_interval_s = parse_duration_s(notify.get("repeat_interval", DEFAULT_REPEAT_INTERVAL))
         if repeat_interval_s and not MIN_REPEAT_INTERVAL_S <= repeat_interval_s <= MAX_REPEAT_INTERVAL_S:
@@ -440,6 +442,7 @@ def notify_settings(notify: NotifyTable, source: Source) -> NotifySettings:
             group_wait_s=group_wait_s,
             resolve_delay_s=resolve_delay_s,
             repeat_interval_s=repeat_interval_s,
+            start_limit_s=start_limit_s,
         ),
     )
 

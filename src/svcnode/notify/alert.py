@@ -8,21 +8,23 @@
       │                     └────────── worse than notified ─────────────┘ │
       └───────────────────────────── notified ─────────────────────────────┘
 
-    any of these ── too many changes ──► FLAPPING ── notified ──► SETTLING ── notified ──► INACTIVE or FIRING
-
-PENDING and FLAPPING are notified after the group wait, RESOLVING after the resolve delay, SETTLING after a time without
-changes. An alert that does not cause notifications itself is notified together with another one.
+PENDING is notified after the group wait, RESOLVING after the resolve delay. An alert that does not cause notifications
+itself is notified together with another one.
 
 * After a notification, an improvement waits until the resolve delay is over. A health that is worse than the last
   notified one does not wait: otherwise the last notification would show too good a health. This cannot repeat
   quickly, because every improvement in between waits.
-* A problem that ends while it is PENDING is notified as transient, unless the resolve delay is not over. One that was
-  FIRING before is FIRING again.
+* Flapping is not a state. After too many changes, the improvement waits until there was no change for some time, and
+  nothing else changes.
+* A problem that ends while it is PENDING is notified as transient, unless the resolve delay is not over. Then its group
+  wait goes on, and if the problem returns after it, it is notified at once. Otherwise, a problem that always ends
+  shortly before its group wait does would never be notified. One that was FIRING before is FIRING again.
 * A start is not notified. A service that has not been Up since its registration, or since its probe was replaced,
-  keeps its last notified health until its status becomes Down.
+  keeps its last notified health until its status becomes Down or the start limit is over. Without any evidence since a
+  restart, it stays Down if it was notified as Down before.
 * After a restart, an alert continues in FIRING or RESOLVING. If a target may not have received the last notification,
   it is PENDING once more as soon as its health is known, and RESOLVING if it is better then.
-* A removed service is not flapping any more: it is RESOLVING, or PENDING if it was worse than notified.
+* A removed service is RESOLVING, or PENDING if it was worse than notified, and is not flapping any more.
 * Flapping counts changes and does not weight them: a change of status already takes several checks in a row, and an
   operator can verify a count.
 """
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 FLAP_THRESHOLD = 6  # changes within the window
 FLAP_WINDOW_S = 600.0
 COALESCE_S = 5.0  # changes within this time count as one: a node that goes down service by service changes once
-SETTLED_AFTER_S = 300.0  # without a change
+SETTLED_AFTER_S = 300.0  # a flapping service or node: without a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,7 @@ class AlertPolicy:
     group_wait_s: float = 5.0
     resolve_delay_s: float = 300.0
     repeat_interval_s: float = 0.0  # 0: no reminders
+    start_limit_s: float = 300.0  # after the start period, a service that was never Up is a problem
 
     def has_own_alert(self, service: Service | None) -> bool:
         """Whether a change causes a notification, also if the health of the node does not change."""
@@ -72,8 +75,6 @@ class AlertState(Enum):
     PENDING = "pending"  # is or was worse than last notified
     FIRING = "firing"  # not healthy, as last notified
     RESOLVING = "resolving"  # better than last notified, or removed
-    FLAPPING = "flapping"  # changes too often
-    SETTLING = "settling"  # notified as flapping
 
 
 class ChangeType(Enum):
@@ -83,12 +84,13 @@ class ChangeType(Enum):
     BETTER = "better"  # but not healthy
     RECOVERED = "recovered"
     TRANSIENT = "transient"  # worse for a short time, now as before
-    FLAPPING = "flapping"
-    SETTLED = "settled"  # stopped flapping
     REMOVED = "removed"  # the service is no longer registered
     ONGOING = "ongoing"  # unchanged since before a restart; sent again because a target may not have received it
     RECURRED = "recurred"  # like ONGOING, but it was healthy after the last notification that a target received
     REMINDER = "reminder"  # unchanged for the repeat interval
+
+
+_IMPROVEMENTS = (ChangeType.BETTER, ChangeType.RECOVERED, ChangeType.TRANSIENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,7 @@ class AlertChange:
     code: str | None = None  # the reason code; None for the node, and if it is not known
     since_s: float
     first_failure_at_s: float | None = None  # of a service that is Down
-    duration_s: float  # of the problem; if flapping, of the changes; if settled, since the last change
+    duration_s: float  # of the problem
     changes: int
     duration_is_upper_bound: bool = False  # the problem may have ended earlier, while svcnode did not run
 
@@ -138,6 +140,7 @@ class _Problem(NamedTuple):
 class Alert:
     def __init__(self, service: Service | None, now_s: float) -> None:
         self.service = service  # None: the node
+        self.created_at_s = now_s
         self.state = AlertState.INACTIVE
         self.due_at_s = math.inf  # when its notification is due
         self.observed = Observation(Health.HEALTHY, now_s, is_starting=True)
@@ -145,6 +148,7 @@ class Alert:
         self._since_s = now_s
         self._was_up = False
         self._notified = _Notified()
+        self._group_end_s = math.inf  # of the group wait that began after the last notification
         self._worst: Observation | None = None  # since the last notification, if worse than notified
         self._diverged_at_s = now_s  # when the health was last the notified one
         self._problem: _Problem | None = None
@@ -164,13 +168,25 @@ class Alert:
         return self._notified != _Notified()
 
     @property
+    def was_down_before_restart(self) -> bool:
+        """Whether every target was notified of it as Down before a restart, and nothing is known since."""
+        notified = self._notified
+        return notified.is_restored and notified.health is Health.UNHEALTHY and notified.repeat_as is None
+
+    @property
     def is_waiting(self) -> bool:
-        """Whether the next notification contains it; one that is settling has to be due itself."""
+        """Whether the next notification contains it; a recovery that is settling has to be due itself."""
         return self.state not in (AlertState.INACTIVE, AlertState.FIRING)
 
     @property
     def is_settling(self) -> bool:
-        return self.state is AlertState.SETTLING
+        """Whether it is better than notified, and was flapping before."""
+        return self.state is AlertState.RESOLVING and self._is_flapping and self.due_at_s < math.inf
+
+    @property
+    def _is_flapping(self) -> bool:
+        times_s = self._change_times_s
+        return len(times_s) == FLAP_THRESHOLD and times_s[-1] - times_s[0] < FLAP_WINDOW_S
 
     # ---- observations in
 
@@ -182,13 +198,12 @@ class Alert:
         is_same = observed.health is self.observed.health
         self.observed = observed._replace(since_s=self.observed.since_s) if is_same else observed
         self._was_up = self._was_up or observed.health is Health.HEALTHY
-        self._set_health(self._effective_health(), observed.since_s)
+        self._set_health(self._effective_health(), self.observed.since_s)
 
     def end_hold(self) -> None:
         """After the first observation since a maintenance: what was not notified before it counts only if it lasts."""
         self._change_times_s.clear()
-        if self.state is AlertState.FLAPPING:
-            self.state = self._quiet_state()
+        self._group_end_s = math.inf
         if self.health is self._notified.health:
             self._worst = None
 
@@ -226,42 +241,35 @@ class Alert:
         """`is_other_due`: a notification is due that contains this alert, too, if it is waiting."""
         has_own_alert = policy.has_own_alert(self.service)
         resolve_at_s = self._notified.at_s + policy.resolve_delay_s
+        settled_at_s = self._since_s + SETTLED_AFTER_S if self._is_flapping else -math.inf
         group_end_s = min(self.due_at_s, now_s + policy.group_wait_s)
-        self.state = self._next_state(
-            now_s, can_flap=has_own_alert, keeps_transient=now_s >= resolve_at_s if has_own_alert else is_other_due
-        )
+        was_pending = self.state is AlertState.PENDING
+        self.state = self._next_state(keeps_transient=now_s >= resolve_at_s if has_own_alert else is_other_due)
         match self.state:
             case AlertState.INACTIVE | AlertState.FIRING:
                 self._set_quiet()
-            case AlertState.SETTLING:
-                self.due_at_s = self._since_s + SETTLED_AFTER_S
             case AlertState.PENDING if not has_own_alert:
                 self.due_at_s = math.inf
             case AlertState.RESOLVING if not has_own_alert and policy.is_reported(self.service):
                 self.due_at_s = math.inf  # the recovery of the node contains it
-            case AlertState.PENDING | AlertState.FLAPPING:
-                self.due_at_s = group_end_s
+            case AlertState.PENDING:
+                if was_pending or now_s < resolve_at_s:
+                    group_end_s = min(group_end_s, self._group_end_s)
+                self._group_end_s = group_end_s
+                is_over = self._change_type() in _IMPROVEMENTS
+                self.due_at_s = max(group_end_s, settled_at_s) if is_over else group_end_s
             case AlertState.RESOLVING:
-                self.due_at_s = max(resolve_at_s, group_end_s)
+                self.due_at_s = max(resolve_at_s, settled_at_s, group_end_s)
             case _:
                 assert_never(self.state)
 
-    def _next_state(self, now_s: float, *, can_flap: bool, keeps_transient: bool) -> AlertState:
-        if not self.observed.is_removed:
-            if self.state in (AlertState.FLAPPING, AlertState.SETTLING):
-                return self.state
-            if can_flap and self._has_too_many_changes(now_s):
-                return AlertState.FLAPPING
+    def _next_state(self, *, keeps_transient: bool) -> AlertState:
         if self.observed.is_removed or self.health is not self._notified.health:
             return AlertState.RESOLVING if self._worst is None else AlertState.PENDING
         is_repeated = self._notified.repeat_as is not None and not self.observed.is_starting
         if is_repeated or (self._worst is not None and keeps_transient):
             return AlertState.PENDING
         return self._quiet_state()
-
-    def _has_too_many_changes(self, now_s: float) -> bool:
-        times_s = self._change_times_s
-        return len(times_s) == FLAP_THRESHOLD and now_s - times_s[0] < FLAP_WINDOW_S
 
     def _quiet_state(self) -> AlertState:
         return AlertState.INACTIVE if self.health is Health.HEALTHY else AlertState.FIRING
@@ -294,7 +302,7 @@ class Alert:
             since_s=self._since_s,
             first_failure_at_s=self.observed.first_failure_at_s if self.health is Health.UNHEALTHY else None,
             duration_s=max(0.0, self._duration_s(change_type, now_s)),
-            changes=self._change_count(change_type),
+            changes=0 if self._problem is None else self._problem.changes,
             duration_is_upper_bound=self._notified.is_restored
             and change_type in (ChangeType.RECOVERED, ChangeType.REMOVED),
         )
@@ -302,10 +310,6 @@ class Alert:
     def _change_type(self) -> ChangeType:
         if self.observed.is_removed:
             return ChangeType.REMOVED
-        if self.state is AlertState.FLAPPING:
-            return ChangeType.FLAPPING
-        if self.state is AlertState.SETTLING:
-            return ChangeType.SETTLED
         if self.health is self._notified.health:
             repeat_as = self._notified.repeat_as
             return ChangeType.TRANSIENT if self._worst is not None or repeat_as is None else repeat_as
@@ -315,10 +319,6 @@ class Alert:
 
     def _duration_s(self, change_type: ChangeType, now_s: float) -> float:
         match change_type:
-            case ChangeType.FLAPPING:
-                return now_s - self._change_times_s[0]
-            case ChangeType.SETTLED:
-                return now_s - self._since_s
             case ChangeType.ONGOING | ChangeType.RECURRED | ChangeType.REMINDER if self._problem is not None:
                 return now_s - self._problem.since_s
             case ChangeType.RECOVERED | ChangeType.REMOVED if self._problem is not None:
@@ -326,20 +326,9 @@ class Alert:
             case _:
                 return self._since_s - self._diverged_at_s
 
-    def _change_count(self, change_type: ChangeType) -> int:
-        if change_type is ChangeType.FLAPPING:
-            return len(self._change_times_s)
-        return 0 if self._problem is None else self._problem.changes
-
     def mark_notified(self, now_s: float) -> None:
         self._notified = _Notified(self.health, now_s)
-        if self.state is AlertState.FLAPPING:
-            self.state = AlertState.SETTLING
-            self.due_at_s = self._since_s + SETTLED_AFTER_S
-            self._worst = None
-            return
-        if self.state is AlertState.SETTLING:
-            self._change_times_s.clear()
+        self._group_end_s = math.inf
         self._set_quiet()
 
     def mark_start_notified(self) -> None:
@@ -354,14 +343,14 @@ class Alert:
 
     @property
     def incident(self) -> Incident | None:
-        """None if the last notification said healthy. Flapping is an incident with any health until it settles."""
-        if self._notified.health is Health.HEALTHY and not self.is_settling:
+        """None if the last notification said healthy."""
+        if self._notified.health is Health.HEALTHY:
             return None
         return Incident(
             service=self.service,
-            notified_health=max(self._notified.health, Health.PARTIAL),
+            notified_health=self._notified.health,
             since_s=self._since_s if self._problem is None else self._problem.since_s,
-            is_confirmed=self._notified.repeat_as is None and not self.is_settling,
+            is_confirmed=self._notified.repeat_as is None,
             is_recurrence=self._notified.repeat_as is ChangeType.RECURRED,
             reason=self.observed.reason,
         )

@@ -114,7 +114,7 @@ def _node_rule(incident: Incident) -> tuple[str, str, str]:
 def _service_rule(incident: Incident) -> tuple[str, str, str]:
     assert incident.service is not None, "the node has its own rules"
     if incident.notified_health is not Health.UNHEALTHY:
-        return "SvcnodeServiceNotReady", "warning", "is Initializing or flapping"
+        return "SvcnodeServiceNotReady", "warning", "is Initializing"
     if incident.service.impact is Impact.CRITICAL:
         return "SvcnodeCriticalServiceDown", "critical", "is Down"
     return "SvcnodeServiceDown", "warning", "is Down"

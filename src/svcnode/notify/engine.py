@@ -35,7 +35,7 @@ class Notification:
     at_s: float
     health: Health
     node: AlertChange | None  # None: the health of the node has not changed, or its change is held
-    held_before: Health | None = None  # the health that was last notified, if maintenance holds its change
+    held_before: Health | None = None  # the health that was last notified, if its change is held
     services: tuple[AlertChange, ...]  # the most severe first
     truncated_services: int = 0  # changed services that are not listed
     issues: tuple[str, ...]
@@ -62,6 +62,7 @@ class AlertEngine:
         self._failing: set[str] = set()
         self._held: set[str | None] = set()  # alerts of what is in maintenance; at its end, they see the state of then
         self._not_up_in_maintenance: set[str] = set()  # counted services that are not Up and not in `_not_up`
+        self._starting: dict[str, float] = {}  # services that were never Up: the end of the start period
         self._waiting: dict[str | None, Alert] = {}  # for the next notification, or to settle
         self._notified_at_s = now_s
         self.due_at_s = math.inf  # no notification is due before this time
@@ -100,6 +101,7 @@ class AlertEngine:
 
     def take_due(self, now_s: float) -> Notification | None:
         """The notification that is due, if any; its changes are then marked as notified."""
+        self._end_starts(now_s)
         is_due = self._remind(now_s) or any(alert.due_at_s <= now_s for alert in self._waiting.values())
         return self._take(now_s, is_due=is_due)
 
@@ -161,6 +163,9 @@ class AlertEngine:
     def _update_service(self, alert: Alert, state: ServiceState, now_s: float) -> None:
         assert alert.service is not None, "_update_node updates the node"
         is_counted = alert.service.affects_health and state.status is not Status.UP
+        # After a restart, a service may have been registered long ago.
+        started_s = max(state.registered_at_s, alert.created_at_s) + alert.service.policy.start_period_s
+        is_overdue = now_s >= started_s + self._policy.start_limit_s
         if self._registry.maintenance(alert.service.id) is not None:
             self._track_not_up(alert.service.id, None)
             if is_counted:
@@ -179,18 +184,35 @@ class AlertEngine:
                 state.reason,
                 str(state.code),
                 state.first_failure_at_s,
-                is_starting=was_starting and state.status is Status.INITIALIZING,
+                is_starting=was_starting
+                and state.status is Status.INITIALIZING
+                and (not is_overdue or (state.last_evidence_at_s is None and alert.was_down_before_restart)),
             )
         )
         self._end_hold(alert)
         self._track_not_up(alert.service.id, alert if is_counted else None)
+        if alert.observed.is_starting and not is_overdue:
+            self._starting[alert.service.id] = started_s
+            self.due_at_s = min(self.due_at_s, started_s + self._policy.start_limit_s)
         self._schedule(alert, now_s)
+
+    def _end_starts(self, now_s: float) -> None:
+        """Services that are not Up at the start limit are problems, although their status has not changed."""
+        limit_s = self._policy.start_limit_s
+        overdue = [service_id for service_id, started_s in self._starting.items() if started_s + limit_s <= now_s]
+        for service_id in overdue:
+            del self._starting[service_id]
+            if (found := self._registry.find(service_id)) is not None:
+                self._register(*found, now_s)  # the reason may be a new one
+        if overdue:
+            self._update_node(self._health, now_s)
 
     def _track_not_up(self, service_id: str, alert: Alert | None) -> None:
         """`alert` is None if the service is Up, not counted, in maintenance or removed."""
         self._not_up.pop(service_id, None)
         self._not_up_in_maintenance.discard(service_id)
         self._failing.discard(service_id)
+        self._starting.pop(service_id, None)
         if alert is not None:
             self._not_up[service_id] = alert
             if not alert.observed.is_starting:
@@ -229,7 +251,7 @@ class AlertEngine:
         alert.update_state(self._policy, now_s, is_other_due=self._node.due_at_s < math.inf)
         # A problem that was notified is ended by a notification, also if the service no longer causes any.
         is_reported = self._policy.is_reported(alert.service) or alert.state is AlertState.RESOLVING
-        if alert.is_settling or (alert.is_waiting and is_reported):
+        if alert.is_waiting and is_reported:
             self._waiting[alert.key] = alert
         else:
             self._waiting.pop(alert.key, None)
@@ -263,7 +285,8 @@ class AlertEngine:
     def _update_due(self) -> None:
         dues_s = (alert.due_at_s for alert in self._waiting.values())
         reminders_s = (self._remind_at_s for alert in self._alerts.values() if self._is_reminded(alert))
-        self.due_at_s = min(chain(dues_s, reminders_s), default=math.inf)
+        starts_s = (started_s + self._policy.start_limit_s for started_s in self._starting.values())
+        self.due_at_s = min(chain(dues_s, reminders_s, starts_s), default=math.inf)
 
     def _notify_waiting(self, now_s: float) -> Notification:
         # Every notification contains the health of the node, so it must not show the health from before a restart.
@@ -296,14 +319,15 @@ class AlertEngine:
 
     @property
     def _held_before(self) -> Health | None:
-        is_held = None in self._held and self._health is not self._node.notified_health
-        return self._node.notified_health if is_held else None
+        is_held = None in self._held or self._node.is_settling
+        is_different = self._health is not self._node.notified_health
+        return self._node.notified_health if is_held and is_different else None
 
     def _mark_notified(self, key: str | None, alert: Alert, now_s: float) -> None:
         alert.mark_notified(now_s)
         if alert.observed.is_removed and key is not None:
             self._discard(key)
-        elif not alert.is_settling:
+        else:
             del self._waiting[key]
 
 

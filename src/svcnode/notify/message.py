@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 from svcnode.core.model import Health, Status
 from svcnode.core.text import sanitize, truncate
 from svcnode.core.units import format_short_duration, iso_time
-from svcnode.notify.alert import SETTLED_AFTER_S, ChangeType
+from svcnode.notify.alert import ChangeType
 from svcnode.notify.engine import MAX_LISTED_SERVICES
 
 if TYPE_CHECKING:
@@ -25,14 +25,8 @@ NotifyType = Literal["failure", "warning", "success", "info"]  # the types of Ap
 
 _STATUS_BY_HEALTH = {Health.HEALTHY: Status.UP, Health.PARTIAL: Status.INITIALIZING, Health.UNHEALTHY: Status.DOWN}
 _NEW_HEALTH = (ChangeType.WORSE, ChangeType.BETTER)
-_FIRING = (
-    ChangeType.WORSE,
-    ChangeType.FLAPPING,
-    ChangeType.ONGOING,
-    ChangeType.RECURRED,
-    ChangeType.REMINDER,
-)
-_RESOLVED = (ChangeType.RECOVERED, ChangeType.SETTLED, ChangeType.REMOVED)
+_FIRING = (ChangeType.WORSE, ChangeType.ONGOING, ChangeType.RECURRED, ChangeType.REMINDER)
+_RESOLVED = (ChangeType.RECOVERED, ChangeType.REMOVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +118,6 @@ def _lines(notification: Notification, service_lines: Sequence[str]) -> Iterator
     if notification.node is None:
         yield _node_line(notification)
     changes = _all_changes(notification)
-    if any(change.change_type is ChangeType.FLAPPING for change in changes):
-        yield f"next message about it after {format_short_duration(SETTLED_AFTER_S)} without a change"
     if any(change.duration_is_upper_bound and change.change_type is ChangeType.RECOVERED for change in changes):
         yield "svcnode was restarted in between; the recovery may have been earlier"
     if any(change.change_type in (ChangeType.ONGOING, ChangeType.RECURRED) for change in changes):
@@ -136,7 +128,7 @@ def _node_line(notification: Notification) -> str:
     now, before = _health_text(notification.health), notification.held_before
     if before is None:
         return f"node health unchanged: {now}"
-    return f"node health: {now}, last reported {_health_text(before)}; its change is held during maintenance"
+    return f"node health: {now}, last reported {_health_text(before)}; a message about this change is held back"
 
 
 def _all_changes(notification: Notification) -> list[AlertChange]:
@@ -150,7 +142,7 @@ def _service_line(change: AlertChange, to_wall: Callable[[float], float]) -> str
     return text + (_first_failure_text(change, to_wall) if change.change_type in _NEW_HEALTH else "")
 
 
-def _change_text(  # noqa: PLR0911  one for each type
+def _change_text(
     change: AlertChange, label: str, health_text: Callable[[Health], str], *, now: Health, was: str
 ) -> str:
     now_text, duration = health_text(now), format_short_duration(change.duration_s)
@@ -166,10 +158,6 @@ def _change_text(  # noqa: PLR0911  one for each type
             return f"{label} has recovered: {now_text} after {at_most}{duration}{count}"
         case ChangeType.TRANSIENT:
             return f"{label} was {health_text(change.worst)} for {duration}, now {now_text}{reason}"
-        case ChangeType.FLAPPING:
-            return f"{label} is flapping: {change.changes} changes in {duration}, now {now_text}{reason}"
-        case ChangeType.SETTLED:
-            return f"{label} stopped flapping: {now_text} for {duration}{reason}"
         case ChangeType.ONGOING | ChangeType.REMINDER:
             return f"{label} is still {now_text} after {duration}{reason}"
         case ChangeType.RECURRED:

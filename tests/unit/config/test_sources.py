@@ -35,6 +35,7 @@ SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
     ("SVCNODE_NOTIFY_GROUP_WAIT", "1s", ("notify", "group_wait"), "1s"),
     ("SVCNODE_NOTIFY_RESOLVE_DELAY", "10m", ("notify", "resolve_delay"), "10m"),
     ("SVCNODE_NOTIFY_REPEAT_INTERVAL", "4h", ("notify", "repeat_interval"), "4h"),
+    ("SVCNODE_NOTIFY_START_LIMIT", "1h", ("notify", "start_limit"), "1h"),
     ("SVCNODE_SHARING_REGISTRY", "etcd://a,b", ("sharing", "registry"), "etcd://a,b"),
     ("SVCNODE_SHARING_PASSWORD", "secret", ("sharing", "password"), "secret"),
     ("SVCNODE_SHARING_TLS", "true", ("sharing", "tls"), True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Impact, Maintenance, Status
+from svcnode.core.model import Health, Impact, Maintenance
 from svcnode.core.state_machine import service_health
 from svcnode.definition import define
 from svcnode.notify.alert import SETTLED_AFTER_S, AlertPolicy, ChangeType
@@ -266,10 +267,7 @@ def test_nothing_is_notified_at_shutdown_if_nothing_is_pending() -> None:
     harness.down("db")
     harness.wait(60)
     harness.stop()
-    flap(harness, times=20)
-    count = len(harness.notifications)
-    harness.stop()
-    assert len(harness.notifications) == count, "a flapping service has not settled"
+    assert len(harness.notifications) == 1
 
 
 # ---- removed services
@@ -374,13 +372,6 @@ def test_a_problem_that_returns_while_its_end_waits_is_repeated_at_once() -> Non
     assert change_types(harness.last)["db"] is ChangeType.REMINDER
 
 
-def test_a_flapping_service_is_not_repeated() -> None:
-    harness = Harness(AlertPolicy(repeat_interval_s=60))
-    harness.add("db")
-    flap(harness, times=20)
-    assert change_types(harness.last)["db"] is ChangeType.FLAPPING
-
-
 def test_after_a_restart_the_repeat_interval_starts_again_and_waits_for_the_first_check() -> None:
     harness = Harness(REMINDING)
     harness.add("db")
@@ -389,6 +380,7 @@ def test_after_a_restart_the_repeat_interval_starts_again_and_waits_for_the_firs
     incidents = harness.engine.incidents().values()
     harness = Harness(REMINDING)
     harness.add("db", up=False)
+    harness.engine.set_policy(replace(REMINDING, start_limit_s=86_400.0), harness.clock.now_s)
     harness.engine.restore(incidents, harness.clock.now_s)
     harness.wait(7200)
     assert not harness.notifications
@@ -452,7 +444,6 @@ class NotifiedState:
 
     def __init__(self, notifications: list[Notification]) -> None:
         self.health: dict[str | None, Health] = {}
-        self.flapping: set[str | None] = set()
         for notification in notifications:
             self._read(notification)
 
@@ -460,10 +451,6 @@ class NotifiedState:
         self.health[None] = notification.health
         for one in (*([notification.node] if notification.node else []), *notification.services):
             key = one.service.id if one.service else None
-            if one.change_type is ChangeType.FLAPPING:
-                self.flapping.add(key)
-            else:
-                self.flapping.discard(key)
             if one.change_type is ChangeType.REMOVED:
                 self.health.pop(key, None)
             elif one.service:
@@ -473,69 +460,52 @@ class NotifiedState:
 Steps = list[tuple[float, str, str]]
 
 
-def run_steps(steps: Steps, policy: AlertPolicy) -> tuple[Harness, set[str]]:
-    """Returns the harness, and the services that have been starting only."""
+def run_steps(steps: Steps, policy: AlertPolicy) -> Harness:
     harness = Harness(policy)
-    fresh: set[str] = set()
     for wait_s, service_id, action in steps:
         if service_id not in harness.node:
             harness.add(service_id, impact=IMPACTS[service_id], up=False)
-            fresh.add(service_id)
         match action:
             case "up":
                 harness.up(service_id)
-                fresh.discard(service_id)
             case "down":
                 harness.down(service_id)
-                fresh.discard(service_id)
             case "starting":
                 harness.starting(service_id)
             case "remove":
                 harness.node.deregister(service_id)
-                fresh.discard(service_id)
             case "replace":
                 harness.node.replace(definition_with_a_new_probe(service_id, IMPACTS[service_id]))
-                fresh.add(service_id)
             case "restart" | "restart, unconfirmed":
                 harness.restart(is_confirmed=action == "restart")
-                fresh |= {service.id for service, state in harness.node if state.status is Status.INITIALIZING}
             case _:
                 is_set = "full" in harness.node.condition.issues
                 (harness.node.clear_issue if is_set else harness.node.set_issue)("full")
         harness.wait(wait_s)
-    return harness, fresh
+    return harness
 
 
 @settings(max_examples=300, deadline=None)
 @given(STEPS | steps_of(*ACTIONS, "restart", "restart, unconfirmed"), ANY_POLICY)
 def test_after_everything_has_settled_the_notified_state_is_the_true_state(steps: Steps, policy: AlertPolicy) -> None:
-    harness, fresh = run_steps(steps, policy)
-    is_restarted = any(action.startswith("restart") for _, _, action in steps)
+    harness = run_steps(steps, policy)
     harness.wait(2 * (policy.resolve_delay_s + SETTLED_AFTER_S + policy.group_wait_s))
     notified = NotifiedState(harness.notifications)
     assert harness.engine.due_at_s == math.inf or policy.repeat_interval_s
-    assert not notified.flapping or is_restarted
     for service, state in harness.node:
         has_own_alert = policy.services == "all" or (
             policy.services == "critical" and service.impact is Impact.CRITICAL
         )
-        is_starting = service.id in fresh and state.status is Status.INITIALIZING
-        health = notified.health.get(service.id, Health.HEALTHY)
-        if has_own_alert and not (is_starting and (health is Health.HEALTHY or is_restarted)):
-            assert health is service_health(state.status), service.id
-    is_only_starting = not harness.node.condition.issues and all(
-        state.status is Status.UP or service.impact is Impact.NONE or service.id in fresh
-        for service, state in harness.node
-    )
-    health = notified.health.get(None, Health.HEALTHY)
-    if not (is_only_starting and (health is Health.HEALTHY or is_restarted)):
-        assert health is harness.node.health
+        if has_own_alert and not harness.engine.find(service.id).was_down_before_restart:
+            assert notified.health.get(service.id, Health.HEALTHY) is service_health(state.status), service.id
+    if not harness.engine.find(None).was_down_before_restart:
+        assert notified.health.get(None, Health.HEALTHY) is harness.node.health
 
 
 @settings(max_examples=200, deadline=None)
 @given(STEPS, ANY_POLICY)
 def test_a_recovery_is_notified_only_after_its_problem(steps: Steps, policy: AlertPolicy) -> None:
-    harness, _ = run_steps(steps, policy)
+    harness = run_steps(steps, policy)
     harness.wait(2 * (policy.resolve_delay_s + SETTLED_AFTER_S + policy.group_wait_s))
     for index, notification in enumerate(harness.notifications):
         health = NotifiedState(harness.notifications[:index]).health
@@ -550,9 +520,9 @@ def test_a_recovery_is_notified_only_after_its_problem(steps: Steps, policy: Ale
 def test_one_service_causes_at_most_three_notifications_within_the_resolve_delay(
     steps: Steps,
 ) -> None:
-    """A problem, its delayed recovery, and flapping."""
+    """A transient problem, its return, and the delayed recovery."""
     only_db = [(wait_s, "a", action) for wait_s, _, action in steps if action in ("up", "down")]
-    harness, _ = run_steps(only_db, AlertPolicy(resolve_delay_s=RESOLVE_DELAY_S))
+    harness = run_steps(only_db, AlertPolicy(resolve_delay_s=RESOLVE_DELAY_S))
     times_s = [notification.at_s for notification in harness.notifications]
     assert all(later - earlier >= GROUP_WAIT_S for earlier, later in pairwise(times_s))
     for index, at_s in enumerate(times_s):

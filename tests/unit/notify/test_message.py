@@ -58,8 +58,10 @@ MESSAGES: dict[str, tuple[Message, str]] = {
     ),
     "never up": (message(DOWN, *changes(ChangeType.WORSE, DOWN, None, **REFUSED)), "failure"),
     "transient": (message(UP, *changes(ChangeType.TRANSIENT, UP, worst=DOWN, duration_s=2.04, **REFUSED)), "info"),
-    "flapping": (message(DOWN, *changes(ChangeType.FLAPPING, DOWN, duration_s=125, changes=6, **REFUSED)), "failure"),
-    "settled": (message(UP, *changes(ChangeType.SETTLED, UP, duration_s=300, changes=40)), "success"),
+    "not up at the start limit": (
+        message(STARTING, *changes(ChangeType.WORSE, STARTING, None, reason="syncing", code="syncing")),
+        "warning",
+    ),
     "recovered during a restart": (
         message(UP, *changes(ChangeType.RECOVERED, UP, DOWN, duration_s=273_600, duration_is_upper_bound=True)),
         "success",
