@@ -18,9 +18,13 @@ import pytest
 
 from svcnode.control import Client
 from svcnode.core.model import Identity
+from svcnode.node import Node
 from svcnode.notify import NotifyStatus
+from svcnode.notify.alert import FLAP_THRESHOLD, AlertPolicy
+from svcnode.notify.alertmanager import alertmanager_from
 from svcnode.notify.dispatcher import MAX_QUEUED, Dispatcher
 from svcnode.notify.message import build_test_message
+from svcnode.notify.notifier import Notifier, NotifySettings
 from svcnode.notify.targets import webhook_from
 from tests.integration.test_startup import SERVE, modules_after
 from tests.support.backends import (
@@ -39,6 +43,8 @@ from tests.support.servers.alertmanager import AlertmanagerServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from svcnode.notify.targets import NotificationTarget
 
 OK = http_response(200, "ok")
 FLAGS = ("--listen", "127.0.0.1:0", "--drain", "0s", "--log-level", "debug", "--name", "validator-7")
@@ -182,6 +188,59 @@ def test_a_service_that_was_never_up_is_notified(service: Service, tmp_path: Pat
     ):
         agent.wait_until(lambda: bool(receiver.requests))
         assert receiver.changes == [("worse", "Down", None)]
+
+
+def test_a_service_that_never_becomes_up_is_notified_after_the_start_limit(tmp_path: Path) -> None:
+    with (
+        Backend(unresponsive) as backend,
+        Receiver() as receiver,
+        Agent(
+            tmp_path,
+            *FLAGS,
+            config=f"""
+                [notify]
+                webhook = "http://127.0.0.1:{receiver.port}/"
+                group_wait = "50ms"
+                start_limit = "100ms"
+                [[services]]
+                id = "db"
+                probe = "http://127.0.0.1:{backend.port}/"
+                start_period = "0s"
+            """,
+        ) as agent,
+    ):
+        agent.wait_until(lambda: bool(receiver.requests))
+        assert receiver.changes == [("worse", "Initializing", None)]
+        (document,) = receiver.documents
+        assert (document["node"]["change"], document["node"]["health"]) == ("worse", 206)
+
+
+def flap_and_go_down(target: NotificationTarget, is_notified: Callable[[], bool]) -> None:
+    """A critical service changes often and then stays Down. Its node is in this process; its time runs faster."""
+
+    async def scenario() -> None:
+        node = Node("validator-7", version="v1.4.2", clock=lambda: 100 * time.monotonic())
+        db = node.register("db", name="Ledger", impact="critical")
+        db.up()
+        settings = NotifySettings(targets=(target,), policy=AlertPolicy(group_wait_s=0.05, resolve_delay_s=0.0))
+        async with Notifier(node, settings, NotifyStatus()), asyncio.timeout(DEADLINE_S):
+            for _ in range(FLAP_THRESHOLD):
+                db.down("refused")
+                await asyncio.sleep(0.1)
+                db.up()
+                await asyncio.sleep(0.1)
+            db.down("refused")
+            while not await asyncio.to_thread(is_notified):  # noqa: ASYNC110  targets set no event
+                await asyncio.sleep(0.1)
+
+    asyncio.run(scenario())
+
+
+def test_a_service_that_is_down_after_flapping_is_notified_as_down() -> None:
+    with Receiver() as receiver:
+        target = webhook_from(f"http://127.0.0.1:{receiver.port}/", {})
+        flap_and_go_down(target, lambda: receiver.changes[-1][:2] == ("worse", "Down"))
+        assert receiver.documents[-1]["node"]["health"] == 503
 
 
 def saved_incidents(folder: Path) -> list[tuple[str | None, bool]]:
@@ -589,6 +648,13 @@ def test_alertmanager_receives_the_alerts_of_a_node_and_their_end(
         agent.wait_until(lambda: alertmanager.alerts()[UNHEALTHY]["status"]["inhibitedBy"] == [alert["fingerprint"]])
         service.start()
         agent.wait_until(lambda: alertmanager.alerts() == {})
+
+
+def test_a_critical_alert_fires_in_alertmanager_while_its_service_is_down_after_flapping(
+    alertmanager: AlertmanagerServer,
+) -> None:
+    target = alertmanager_from(alertmanager.url, {})
+    flap_and_go_down(target, lambda: alertmanager.alerts().keys() == {LEDGER_DOWN, UNHEALTHY})
 
 
 def test_alertmanager_receives_the_end_of_an_alert_from_before_a_restart(

@@ -555,9 +555,9 @@ def test_a_service_that_goes_down_for_good_after_flapping_is_notified_after_the_
         assert told(harness)[-1] == IS_DOWN
 
 
-@pytest.mark.parametrize("group_wait_s", [0.0, 5.0, 30.0, 60.0, 300.0])
+@pytest.mark.parametrize("group_wait_s", [5.0, 60.0, 300.0])
 @pytest.mark.parametrize("resolve_delay_s", [0.0, 300.0])
-@pytest.mark.parametrize("period_s", [1.0, 5.0, 7.0, 20.0, 59.0, 61.0, 130.0])
+@pytest.mark.parametrize("period_s", [1.0, 5.0, 20.0, 61.0])
 def test_a_node_that_flaps_and_is_mostly_down_is_notified_as_down(
     period_s: float, resolve_delay_s: float, group_wait_s: float
 ) -> None:
