@@ -95,6 +95,7 @@ OF_A_VALUE = """
 defaults-stale-after-too-long drain-too-long history-max-age-short history-max-size-small
 maintenance-duration-day maintenance-duration-week maintenance-reason-control maintenance-services-empty
 maintenance-start maintenance-timezone notify-group-wait-too-long notify-resolve-delay-too-long
+notify-start-limit-too-long
 operator-token-variable-unclosed push-token-and-prefix service-description-control service-interval-too-long
 service-name-control service-stale-after-too-long tls-none-for-https fleet-file-empty fleet-interval-short
 fleet-refresh-interval-short service-checked-by-duplicate service-checked-by-empty service-checked-by-name

@@ -424,8 +424,8 @@ def test_a_service_without_evidence_is_notified_at_the_start_limit() -> None:
 
 
 def test_a_service_that_is_not_counted_is_notified_at_the_start_limit_only_if_it_causes_messages() -> None:
-    for services, expected in (("critical", []), ("all", [{"extra": ChangeType.WORSE}])):
-        harness = Harness(replace(POLICY, services=services))
+    for policy, expected in ((POLICY, []), (AlertPolicy(services="all"), [{"extra": ChangeType.WORSE}])):
+        harness = Harness(policy)
         harness.add("extra", impact="none", up=False)
         harness.wait(3600)
         assert list(map(change_types, harness.notifications)) == expected
@@ -483,17 +483,17 @@ def test_a_new_start_limit_applies_to_services_that_are_starting() -> None:
     assert change_types(harness.last) == {None: ChangeType.WORSE, "db": ChangeType.WORSE}
 
 
-@pytest.mark.parametrize("told", [Health.PARTIAL, Health.UNHEALTHY])
+@pytest.mark.parametrize("last_health", [Health.PARTIAL, Health.UNHEALTHY])
 @pytest.mark.parametrize("is_confirmed", [True, False])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_at_the_start_limit_after_a_restart_what_was_notified_stays_notified(
-    is_known: bool, told: Health, is_confirmed: bool
+    is_known: bool, last_health: Health, is_confirmed: bool
 ) -> None:
     harness = Harness()
     harness.add("db", up=False)
     services = (None, Service(id="db", name="db", description="", impact=Impact.CRITICAL))
     before = [
-        Incident(service=one, notified_health=told, since_s=harness.clock.now_s - 600, is_confirmed=is_confirmed)
+        Incident(service=one, notified_health=last_health, since_s=harness.clock.now_s - 600, is_confirmed=is_confirmed)
         for one in services
     ]
     harness.engine.restore(before, harness.clock.now_s)
@@ -502,12 +502,12 @@ def test_at_the_start_limit_after_a_restart_what_was_notified_stays_notified(
     harness.wait(START_LIMIT_S - 1)
     assert not harness.notifications
     harness.wait(3600)
-    if told is Health.UNHEALTHY and (is_known or not is_confirmed):
+    if last_health is Health.UNHEALTHY and (is_known or not is_confirmed):
         expected = [ChangeType.BETTER]
     else:
         expected = [] if is_confirmed else [ChangeType.ONGOING]
     assert [change_of(one, "db").change_type for one in harness.notifications] == expected
-    known = Health.PARTIAL if expected else told
+    known = Health.PARTIAL if expected else last_health
     assert {one.notified_health for one in harness.engine.incidents().values()} == {known}
     harness.up("db")
     harness.wait(3600)
@@ -517,7 +517,7 @@ def test_at_the_start_limit_after_a_restart_what_was_notified_stays_notified(
 # ---- flapping
 
 
-def told(harness: Harness, service_id: str | None = "db") -> list[tuple[ChangeType, Health]]:
+def notified(harness: Harness, service_id: str | None = "db") -> list[tuple[ChangeType, Health]]:
     """What the notifications said about a service or the node."""
     every = [(*([one.node] if one.node else []), *one.services) for one in harness.notifications]
     return [
@@ -537,7 +537,7 @@ def test_a_flapping_service_is_notified_as_down_once_and_its_recovery_when_it_ha
     flap(harness, times=100)
     stopped_s = harness.clock.now_s - 30  # the last change
     harness.wait(3600)
-    assert told(harness) == told(harness, None) == [IS_DOWN, IS_UP]
+    assert notified(harness) == notified(harness, None) == [IS_DOWN, IS_UP]
     assert harness.last.at_s == stopped_s + SETTLED_AFTER_S
     assert change_of(harness.last, "db").changes == 200
 
@@ -549,10 +549,10 @@ def test_a_service_that_goes_down_for_good_after_flapping_is_notified_after_the_
         flap(harness, times=times, every_s=50)
         harness.down("db")
         harness.wait(GROUP_WAIT_S)
-        assert told(harness)[-1] == told(harness, None)[-1] == IS_DOWN
+        assert notified(harness)[-1] == notified(harness, None)[-1] == IS_DOWN
         assert harness.engine.incidents()["db"].notified_health is Health.UNHEALTHY
         harness.wait(86_400)
-        assert told(harness)[-1] == IS_DOWN
+        assert notified(harness)[-1] == IS_DOWN
 
 
 @pytest.mark.parametrize("group_wait_s", [5.0, 60.0, 300.0])
@@ -568,10 +568,10 @@ def test_a_node_that_flaps_and_is_mostly_down_is_notified_as_down(
         harness.wait(0.85 * period_s)
         harness.up("db")
         harness.wait(0.15 * period_s)
-    assert IS_DOWN in told(harness)
-    assert IS_DOWN in told(harness, None)
+    assert IS_DOWN in notified(harness)
+    assert IS_DOWN in notified(harness, None)
     harness.wait(3600)
-    assert told(harness)[-1] == told(harness, None)[-1] == IS_UP
+    assert notified(harness)[-1] == notified(harness, None)[-1] == IS_UP
 
 
 def test_a_service_that_flaps_between_initializing_and_up_and_goes_down_is_notified_after_the_group_wait() -> None:
@@ -582,10 +582,10 @@ def test_a_service_that_flaps_between_initializing_and_up_and_goes_down_is_notif
         harness.wait(20)
         harness.up("db")
         harness.wait(20)
-    assert told(harness) == [(ChangeType.WORSE, Health.PARTIAL)]
+    assert notified(harness) == [(ChangeType.WORSE, Health.PARTIAL)]
     harness.down("db")
     harness.wait(GROUP_WAIT_S)
-    assert told(harness)[-1] == told(harness, None)[-1] == IS_DOWN
+    assert notified(harness)[-1] == notified(harness, None)[-1] == IS_DOWN
 
 
 def test_a_worse_health_during_the_group_wait_of_a_flapping_service_does_not_extend_it() -> None:
@@ -599,7 +599,7 @@ def test_a_worse_health_during_the_group_wait_of_a_flapping_service_does_not_ext
     harness.down("db")
     harness.wait(100 - 6 * 16)
     assert [one.at_s for one in harness.notifications] == [1100.0]
-    assert told(harness) == [IS_DOWN]
+    assert notified(harness) == [IS_DOWN]
 
 
 def test_a_restart_during_flapping_forgets_nothing_that_was_notified() -> None:
@@ -611,7 +611,7 @@ def test_a_restart_during_flapping_forgets_nothing_that_was_notified() -> None:
             harness.down("db")
         harness.restart(is_confirmed=True)
         harness.wait(3600)
-        assert told(harness) == ([IS_DOWN] if is_down else [IS_DOWN, IS_UP])
+        assert notified(harness) == ([IS_DOWN] if is_down else [IS_DOWN, IS_UP])
 
 
 def test_at_shutdown_a_worse_health_is_notified_and_a_recovery_that_has_not_settled_is_not() -> None:
@@ -623,10 +623,10 @@ def test_at_shutdown_a_worse_health_is_notified_and_a_recovery_that_has_not_sett
         harness.up("db")
         harness.wait(30)
     harness.stop()
-    assert told(harness) == [(ChangeType.WORSE, Health.PARTIAL)]
+    assert notified(harness) == [(ChangeType.WORSE, Health.PARTIAL)]
     harness.down("db")
     harness.stop()
-    assert told(harness)[-1] == IS_DOWN
+    assert notified(harness)[-1] == IS_DOWN
 
 
 def test_after_maintenance_during_flapping_what_is_wrong_is_notified() -> None:
@@ -637,14 +637,14 @@ def test_after_maintenance_during_flapping_what_is_wrong_is_notified() -> None:
     flap(harness, times=9)
     harness.down("db")
     harness.wait(90)
-    assert told(harness) == [IS_DOWN]
+    assert notified(harness) == [IS_DOWN]
 
 
 def test_a_flapping_service_is_repeated_while_it_is_down() -> None:
     harness = Harness(AlertPolicy(repeat_interval_s=300.0))
     harness.add("db")
     flap(harness, times=20)
-    assert set(told(harness)) == {IS_DOWN, (ChangeType.REMINDER, Health.UNHEALTHY)}
+    assert set(notified(harness)) == {IS_DOWN, (ChangeType.REMINDER, Health.UNHEALTHY)}
 
 
 def test_other_services_are_notified_while_one_flaps() -> None:
@@ -653,7 +653,7 @@ def test_other_services_are_notified_while_one_flaps() -> None:
     harness.add("queue", impact="partial")
     harness.engine.set_policy(AlertPolicy(services="all"), harness.clock.now_s)
     flap(harness, times=20)
-    assert told(harness) == [IS_DOWN]
+    assert notified(harness) == [IS_DOWN]
     harness.down("queue")
     harness.wait(GROUP_WAIT_S)
     assert change_types(harness.last) == {"queue": ChangeType.WORSE}
@@ -664,7 +664,7 @@ def test_slow_changes_are_not_flapping() -> None:
     harness = Harness()
     harness.add("db")
     flap(harness, times=20, every_s=130)
-    assert told(harness).count(IS_UP) > 5
+    assert notified(harness).count(IS_UP) > 5
 
 
 def test_a_node_whose_services_change_one_after_another_does_not_flap() -> None:
@@ -676,7 +676,7 @@ def test_a_node_whose_services_change_one_after_another_does_not_flap() -> None:
         harness.wait(120)
         harness.up(*ids)
         harness.wait(120)
-    assert told(harness, None) == [IS_DOWN, IS_UP] * 2
+    assert notified(harness, None) == [IS_DOWN, IS_UP] * 2
 
 
 def test_a_flapping_service_that_is_removed_is_notified_as_removed() -> None:
