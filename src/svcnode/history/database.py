@@ -8,6 +8,9 @@ few pages instead of one or two per service.
 
 Records are deleted in small steps, so that new records are written soon: first expired records, then, if the file is
 too large, the oldest records of the table that exceeds its quota most.
+
+A record expires by its own time, never by its place in the file: while the clock was wrong, records with times of the
+past or the future were written among the others. Whether the clock is right now is judged by `ExpiryClock`.
 """
 
 # ruff: noqa: S608  only constants and numbers are formatted into statements; values are parameters
@@ -58,7 +61,7 @@ class TableQuota(NamedTuple):
 
 # With 10,000 services and 256 MiB, as many minutes, hours and days as a query returns fit into their quotas.
 TABLE_QUOTAS = (
-    TableQuota("transitions", 0.4, 120),
+    TableQuota("transitions", 0.4, 135),
     TableQuota("minutes", 0.2, 40),
     TableQuota("hours", 0.1, 45),
     TableQuota("days", 0.3, 45),
@@ -103,6 +106,8 @@ SCHEMA = (
     f"PRAGMA user_version = {VERSION}",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
+# Finds expired transitions. Files of earlier versions do not have it.
+CREATE_TIME_INDEX = "CREATE INDEX IF NOT EXISTS transitions_by_time ON transitions (at_us)"
 # The buckets of one minute, before they are added to the three tables.
 CREATE_STAGING = """
     CREATE TEMP TABLE staging
@@ -244,6 +249,7 @@ class Database:
             self._check_tables()
             if verify:
                 self._quick_check()
+        self._execute(CREATE_TIME_INDEX)
         # In WAL mode readers and the writer do not block each other, and a commit is one sequential write. Some file
         # systems do not support it; there they block each other.
         self._has_wal = self._execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
@@ -380,14 +386,15 @@ class Database:
             return self._execute(f"DELETE FROM {table} WHERE begin_s = ?", (oldest_s,)).rowcount
 
     def _prune_transitions(self, older_than_s: float | None = None) -> int:
-        oldest = f"SELECT id, at_us FROM transitions ORDER BY id LIMIT {TRANSITIONS_PRUNED_PER_STEP}"
-        condition = "" if older_than_s is None else f"WHERE at_us < {int(older_than_s * 1e6)}"
-        (last_id,) = self._row(f"SELECT max(id) FROM ({oldest}) {condition}")
+        """Without a time, the oldest in the order in which they were recorded, whatever the clock said."""
+        selection = "ORDER BY id" if older_than_s is None else f"WHERE at_us < {int(older_than_s * 1e6)} ORDER BY at_us"
+        pruned = f"SELECT id FROM transitions {selection} LIMIT {TRANSITIONS_PRUNED_PER_STEP}"
+        (last_id,) = self._row(f"SELECT max(id) FROM ({pruned})")
         if last_id is None:
             return 0
         with self._transaction():
             self._record_pruned(last_id)
-            return self._execute("DELETE FROM transitions WHERE id <= ?", (last_id,)).rowcount
+            return self._execute(f"DELETE FROM transitions WHERE id IN ({pruned})").rowcount
 
     def _prune_services(self, older_than_s: float) -> int:
         """Delete services without records: no record is newer than the day on which the service was last seen."""
