@@ -182,7 +182,7 @@ def _document(response: HttpResponse) -> dict[str, Any]:
 
 
 def _error_message(error: object) -> str:
-    """The text of an alarm, or of why a member is not healthy: some versions send it as a string, others in an object."""
+    """The text of an alarm or of ill health: some versions of etcd send a string, others an object."""
     match error:
         case str(text) | {"message": str(text)}:
             return text
