@@ -625,11 +625,11 @@ def test_the_errors_of_etcd_3_6_are_understood(auth_server: EtcdServer, gateway:
 
 def test_a_user_name_is_not_needed_where_etcd_3_6_has_authentication_disabled(server: EtcdServer) -> None:
     async def main() -> None:
-        async with user_of(gateway) as client:
+        async with user_of(own_gateway) as client:
             await client.put("shared/1", b"")
             assert client.traffic.requests == 2
 
-    with EtcdGateway(server) as gateway:
+    with EtcdGateway(server) as own_gateway:
         run(main)
 
 

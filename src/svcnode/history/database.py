@@ -139,7 +139,7 @@ SET_WATERMARK = "INSERT INTO watermarks VALUES (?, ?) ON CONFLICT (name) DO UPDA
 # The name of the node that the file belongs to. Files of earlier versions have none.
 GET_NODE_NAME = "SELECT text FROM saved_state WHERE name = 'node'"
 SET_NODE_NAME = "INSERT INTO saved_state VALUES ('node', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
-SELECT_LAST_TRANSITION = "SELECT id, kind FROM transitions ORDER BY id DESC LIMIT 1"
+SELECT_LAST_TRANSITION = "SELECT id, kind, at_us FROM transitions ORDER BY id DESC LIMIT 1"
 GET_SAVED_STATE = "SELECT text FROM saved_state WHERE name = 'notify'"
 SET_SAVED_STATE = "INSERT INTO saved_state VALUES ('notify', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 
@@ -171,17 +171,19 @@ class Database:
         self._execute = self._connection.execute
         try:
             self._prepare(verify=verify)
-            last: tuple[int, str | None] = self._row(SELECT_LAST_TRANSITION) or (0, None)
+            last: tuple[int, str | None, int | None] = self._row(SELECT_LAST_TRANSITION) or (0, None, None)
             saved: tuple[str | None] = self._row(GET_SAVED_STATE) or (None,)
             watermarks = dict(self._execute("SELECT name, value FROM watermarks").fetchall())
         except BaseException:
             self._connection.close()
             raise
         # At the time of opening.
-        self.last_id, self.last_kind = last
+        self.last_id, self.last_kind, last_at_us = last
         (self.saved_state,) = saved
         self._aggregated_to = int(watermarks.get(AGGREGATED_TO, 0))
         self.pruned_to = int(watermarks.get(PRUNED_TO, 0))  # the newest transition that was deleted
+        # Not by its id, if it can be helped: after a clock was ahead, ids stay ahead.
+        self.last_at_s = (self.last_sequence if last_at_us is None else last_at_us) / 1e6
         self._file_identity = file_identity(path, has_wal=self._has_wal)
 
     @property

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 UNAUTHENTICATED = 16
 # HTTP statuses by gRPC statuses, where they differ from version 1.
-_HTTP_STATUSES = {1: 499, 9: 400}
+_HTTP_STATUSES: dict[int | None, int] = {1: 499, 9: 400}
 _REQUEST_HEADERS = ("Authorization", "Content-Type", "Grpc-Metadata-hasleader")
 
 
@@ -53,7 +53,8 @@ class EtcdGateway:
             case {"error": str(text), "code": int(code)}:
                 self.error_count += 1
                 return {"code": code, "message": text}
-        return message
+            case _:
+                return message
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -110,6 +110,16 @@ def test_records_of_a_wrong_clock_do_not_delete_or_keep_others(path: Path, wrong
     assert counts == {"old": 0, "kept": 1000, "wrong": 1500 if wrong_s > now_s else 0}
 
 
+def test_after_a_clock_was_ahead_the_time_of_the_last_record_is_right_although_its_id_is_ahead(path: Path) -> None:
+    """So a clock that is wrong again at the next start is not trusted at once."""
+    limits, ahead_s = RetentionLimits(10 * DAY_S, 256 * MIB), NOON + int(3000 * DAY_S)
+    with closing(Database(path, limits)) as database:
+        database.write(transitions(ahead_s, 1))
+        database.write(recorded(ahead_s * 10**6 + 1, NOON, 1))
+    with closing(Database(path, limits)) as database:
+        assert (database.last_id, database.last_at_s) == (ahead_s * 10**6 + 1, NOON)
+
+
 def test_buckets_of_a_wrong_clock_do_not_delete_or_keep_others(path: Path) -> None:
     times_s = [NOON + int(6 * DAY_S), 0, NOON + int(3000 * DAY_S), NOON]
     with closing(Database(path, RetentionLimits(10 * DAY_S, 256 * MIB))) as database:
