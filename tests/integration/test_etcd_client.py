@@ -28,6 +28,7 @@ from svcnode.sharing.etcd_json import Compare, Delete, Event, KeyValue, Put
 from tests.support.certificates import make_certificate
 from tests.support.servers.base import free_port
 from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer
+from tests.support.servers.etcd_gateway import EtcdGateway
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -54,6 +55,12 @@ def auth_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer
 
 
 @pytest.fixture
+def gateway(auth_server: EtcdServer) -> Iterator[EtcdGateway]:
+    with EtcdGateway(auth_server) as gateway:
+        yield gateway
+
+
+@pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
     with EtcdCluster(tmp_path) as cluster:
         yield cluster
@@ -71,11 +78,11 @@ def endpoint_of(server: EtcdServer) -> TcpEndpoint:
     return TcpEndpoint.of(server.host, server.port)
 
 
-def client_of(*servers: EtcdServer, **options: Any) -> EtcdClient:
+def client_of(*servers: EtcdServer | EtcdGateway, **options: Any) -> EtcdClient:
     return EtcdClient([(server.host, server.port) for server in servers], **options)
 
 
-def user_of(server: EtcdServer, password: str = PASSWORD) -> EtcdClient:
+def user_of(server: EtcdServer | EtcdGateway, password: str = PASSWORD) -> EtcdClient:
     return client_of(server, username=USER, password=password)
 
 
@@ -589,6 +596,41 @@ def test_a_member_that_has_restarted_gets_a_new_token(auth_server: EtcdServer) -
             await until_it_works(lambda: client.put("shared/1", b""))
 
     run(main)
+
+
+def test_the_errors_of_etcd_3_6_are_understood(auth_server: EtcdServer, gateway: EtcdGateway) -> None:
+    """A token that the member does not know any more, for a call and for a watch; no permission; a refused login."""
+
+    async def main() -> None:
+        async with user_of(gateway) as client:
+            put = await client.put("shared/1", b"")
+            auth_server.restart()
+            await asyncio.sleep(TOKEN_TTL_S + 1.5)  # etcd restores tokens from its log, for this time
+            await until_it_works(lambda: client.put("shared/1", b""))
+            assert gateway.error_count == 1
+            client._token = "expired"
+            async with client.watch("shared/", put.revision) as batches:
+                assert (await next_batch(batches)).events
+            with pytest.raises(RegistryPermissionError):
+                await client.put("other/1", b"")
+            with pytest.raises(RegistryLeaseLostError):
+                await client.put("shared/1", b"", lease_id=1)
+        for client in (user_of(gateway, "not-the-password"), client_of(gateway)):
+            async with client:
+                with pytest.raises(RegistryLoginError):
+                    await client.fence("shared/")
+
+    run(main)
+
+
+def test_a_user_name_is_not_needed_where_etcd_3_6_has_authentication_disabled(server: EtcdServer) -> None:
+    async def main() -> None:
+        async with user_of(own_gateway) as client:
+            await client.put("shared/1", b"")
+            assert client.traffic.requests == 2
+
+    with EtcdGateway(server) as own_gateway:
+        run(main)
 
 
 def test_a_permission_that_is_withdrawn_and_given_again(auth_server: EtcdServer) -> None:

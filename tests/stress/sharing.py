@@ -47,8 +47,10 @@ LONG_VALID_S = 30.0  # longer than a takeover takes
 SLOW_S = 10  # how long etcd is stopped
 LARGE = {"quota-backend-bytes": 256 * 1024**2}  # each write leaves an old revision
 CLOCKS = ("+15h", "-7h", "+0")
+OTHER_USER = "other"  # of one replica, with a role of its own
+ROLES = ("reader", OTHER_USER)
 UP, DOWN, INITIALIZING = "Up", "Down", "Initializing"
-LOST, DISAGREE = "registry_lost", "observers_disagree"
+LOST, STALE, DISAGREE = "registry_lost", "stale", "observers_disagree"  # stale: taken over, and not checked yet
 Statuses = dict[str, str]
 
 
@@ -68,7 +70,7 @@ class SharingReport:
     def expect_no_flaps(self, changes: Sequence[StatusChange], *, may_be_lost: bool) -> None:
         """No status of a healthy service changes, except while its evidence cannot come."""
         for change in changes:
-            is_lost = change.status == INITIALIZING and change.code == LOST
+            is_lost = change.status == INITIALIZING and change.code in (LOST, STALE)
             is_back = change.status == UP and change.previous == INITIALIZING
             self.expect(may_be_lost and (is_lost or is_back), f"flapped: {change}")
 
@@ -101,13 +103,15 @@ class Stage:
 
     def checked_by(self, replica: Replica) -> list[str]:
         """The services that it checks, once each service is checked by one replica."""
+        self.wait_until_shared()
+        return sorted(self.keys.states(replica.name))
 
+    def wait_until_shared(self) -> None:
         def states() -> list[str]:
             found = [self.keys.states(name) for name in NAMES]
             return sorted(id_ for each in found for id_ in each) if all(found) else []
 
         wait_until(lambda: states() == sorted(self.up), "each service is checked by one replica")
-        return sorted(self.keys.states(replica.name))
 
     def wait_until_lost(self) -> None:
         """Each service is Up for the replica that checks it, and not known to the others."""
@@ -539,10 +543,12 @@ def fail_etcd(run: Run) -> None:
                 starts = stage.replicas.log_lengths()
                 compact(stage)
                 with etcd.storage_full():
-                    stage.wait_until_lost()
+                    wait_until(lambda: not stage.keys.replicas(), "all leases are over")
+                    stage.replicas.wait_for(stage.up)  # each replica checks all services
                     for replica in stage.replicas:
                         replica.wait_for_log("registry problem: .*space exceeded", times=number + 1)
                 stage.replicas.wait_for(stage.up)
+                stage.wait_until_shared()
                 etcd.freeze()
                 time.sleep(0 if run.is_short else SLOW_S)
                 stage.wait_until_lost()
@@ -572,16 +578,18 @@ def compact(stage: Stage) -> None:
 
 
 def refuse(run: Run) -> None:
-    """A password that is wrong at the start, and permissions that are withdrawn `size` times."""
+    """A password that is wrong at the start, and permissions that are withdrawn `size` times, from all and from one."""
     report = run.report
     with Backends() as backends, EtcdServer(run.folder / "etcd", requires_auth=True, flags=LARGE) as etcd:
+        environs = [{"SVCNODE_SHARING_REGISTRY": etcd.add_user(OTHER_USER)}, {}, {}]
+        etcd.grant(PREFIX, role=OTHER_USER)
         etcd.grant(PREFIX)
         etcd.set_password("another")
         files = make_files(backends, 30)
         up = statuses_of(files)
-        with Replicas(run.folder, etcd.url, files, make_settings(3)) as replicas:
+        with Replicas(run.folder, etcd.url, files, make_settings(3), environs=environs) as replicas:
             replicas.wait_until_started()
-            for replica in replicas:
+            for replica in list(replicas)[1:]:
                 replica.wait_for_log("registry problem: .*invalid user ID or password")
                 replica.wait_for(dict.fromkeys(replica.services, UP))
                 report.expect(replica.health() == 206, "a node that has not read the registry is not 206")
@@ -589,8 +597,9 @@ def refuse(run: Run) -> None:
             replicas.wait_for(up)
             with Sampler(replicas, backends, dict.fromkeys(up, VALID_S)) as sampler:
                 stage = Stage(report, backends, etcd, RegistryKeys(etcd), replicas, sampler, up)
-                for _ in range(run.size):
+                for number in range(run.size):
                     withdraw(stage)
+                    withdraw_from_one(stage, times=number + 1)
             lines = "\n".join(line for replica in replicas for line in replica.lines)
             report.expect(PASSWORD not in lines, "a password is in a log")
     report.samples, report.problems = sampler.samples, [*report.problems, *sampler.problems]
@@ -599,14 +608,35 @@ def refuse(run: Run) -> None:
 
 def withdraw(stage: Stage) -> None:
     starts = stage.replicas.log_lengths()
-    stage.etcd.withdraw(PREFIX)
-    stage.wait_until_lost()
-    for replica, start in zip(stage.replicas, starts, strict=True):
-        text = "\n".join(replica.lines[start:])
-        stage.report.expect("permission denied" in text, f"{replica.name} does not log that it has no permission")
-    stage.etcd.grant(PREFIX)
+    for role in ROLES:
+        stage.etcd.withdraw(PREFIX, role=role)
+
+    def is_logged() -> bool:
+        new_lines = ("\n".join(each.lines[start:]) for each, start in zip(stage.replicas, starts, strict=True))
+        return all("permission denied" in text for text in new_lines)
+
+    wait_until(is_logged, "each replica logs that it has no permission")
+    for role in ROLES:
+        stage.etcd.grant(PREFIX, role=role)
     stage.replicas.wait_for(stage.up)
     stage.report.expect_no_flaps(stage.replicas.status_changes(starts), may_be_lost=True)
+
+
+def withdraw_from_one(stage: Stage, times: int) -> None:
+    """A replica that may only read loses its lease, and the others check its services."""
+    replica, starts = stage.replicas[0], stage.replicas.log_lengths()
+    failing = stage.checked_by(replica)[0]
+    stage.etcd.grant(PREFIX, "READ", role=OTHER_USER)
+    wait_until(lambda: replica.name not in stage.keys.replicas(), "the lease of the replica is over")
+    stage.backends.failing.add(failing)
+    stage.replicas.wait_for({**stage.up, failing: DOWN})
+    replica.wait_for_log("registry problem: .*is not renewed", times=times)
+    stage.etcd.grant(PREFIX, role=OTHER_USER)
+    stage.backends.failing.clear()
+    stage.replicas.wait_for(stage.up)
+    wait_until(lambda: replica.name in stage.keys.replicas(), "the replica has joined again")
+    changes = [each for each in stage.replicas.status_changes(starts) if each.service != failing]
+    stage.report.expect_no_flaps(changes, may_be_lost=True)
 
 
 # ---- networks that are cut

@@ -285,6 +285,7 @@ class SimulatedClient(EtcdClient):
         self._rng = rng
         self.fences = Fences()
         self.traffic = Traffic()
+        self.refusal: RegistryError | None = None  # of all its writes; leases are granted and renewed
         self.requests, self.responses = Channel(events), Channel(events)
 
     async def __aenter__(self) -> Self:
@@ -342,7 +343,13 @@ class SimulatedClient(EtcdClient):
 
     async def txn(self, operations: Iterable[Put | Delete], compares: Iterable[Compare] = ()) -> TxnResult:
         operations, compares = list(operations), list(compares)
-        return await self._send(lambda: self._etcd.txn(operations, compares))
+
+        def handle() -> TxnResult:
+            if self.refusal is not None:
+                raise self.refusal
+            return self._etcd.txn(operations, compares)
+
+        return await self._send(handle)
 
     async def grant_lease(self, ttl_s: int) -> Lease:
         return await self._send(lambda: self._etcd.grant(ttl_s))

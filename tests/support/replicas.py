@@ -121,7 +121,7 @@ class RegistryKeys:
 
     def _call(self, method: str, **texts: str) -> Any:
         body = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
-        code, answer = self._server.call(f"/v3/kv/{method}", body)
+        code, answer = self._server.call(f"/v3/kv/{method}", body, token=self._server.root_token())
         assert code == 200, answer
         return answer
 

@@ -194,7 +194,7 @@ class History:
 
     @property
     def pruned_to(self) -> int:
-        """The newest transition that was deleted; all older ones are deleted, too."""
+        """The newest transition that was deleted. Older ones are deleted, too, unless a wrong clock made it expire."""
         return max(self._backlog.pruned_to, 0 if self._writer is None else self._writer.pruned_to)
 
     def subscribe(self, listener: Callable[[Transition], None]) -> None:

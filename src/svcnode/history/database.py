@@ -8,6 +8,9 @@ few pages instead of one or two per service.
 
 Records are deleted in small steps, so that new records are written soon: first expired records, then, if the file is
 too large, the oldest records of the table that exceeds its quota most.
+
+A record expires by its own time, never by its place in the file: while the clock was wrong, records with times of the
+past or the future were written among the others. Whether the clock is right now is judged by `ExpiryClock`.
 """
 
 # ruff: noqa: S608  only constants and numbers are formatted into statements; values are parameters
@@ -58,7 +61,7 @@ class TableQuota(NamedTuple):
 
 # With 10,000 services and 256 MiB, as many minutes, hours and days as a query returns fit into their quotas.
 TABLE_QUOTAS = (
-    TableQuota("transitions", 0.4, 120),
+    TableQuota("transitions", 0.4, 135),
     TableQuota("minutes", 0.2, 40),
     TableQuota("hours", 0.1, 45),
     TableQuota("days", 0.3, 45),
@@ -103,6 +106,8 @@ SCHEMA = (
     f"PRAGMA user_version = {VERSION}",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
+# Finds expired transitions. Files of earlier versions do not have it.
+CREATE_TIME_INDEX = "CREATE INDEX IF NOT EXISTS transitions_by_time ON transitions (at_us)"
 # The buckets of one minute, before they are added to the three tables.
 CREATE_STAGING = """
     CREATE TEMP TABLE staging
@@ -134,7 +139,7 @@ SET_WATERMARK = "INSERT INTO watermarks VALUES (?, ?) ON CONFLICT (name) DO UPDA
 # The name of the node that the file belongs to. Files of earlier versions have none.
 GET_NODE_NAME = "SELECT text FROM saved_state WHERE name = 'node'"
 SET_NODE_NAME = "INSERT INTO saved_state VALUES ('node', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
-SELECT_LAST_TRANSITION = "SELECT id, kind FROM transitions ORDER BY id DESC LIMIT 1"
+SELECT_LAST_TRANSITION = "SELECT id, kind, at_us FROM transitions ORDER BY id DESC LIMIT 1"
 GET_SAVED_STATE = "SELECT text FROM saved_state WHERE name = 'notify'"
 SET_SAVED_STATE = "INSERT INTO saved_state VALUES ('notify', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 
@@ -166,17 +171,19 @@ class Database:
         self._execute = self._connection.execute
         try:
             self._prepare(verify=verify)
-            last: tuple[int, str | None] = self._row(SELECT_LAST_TRANSITION) or (0, None)
+            last: tuple[int, str | None, int | None] = self._row(SELECT_LAST_TRANSITION) or (0, None, None)
             saved: tuple[str | None] = self._row(GET_SAVED_STATE) or (None,)
             watermarks = dict(self._execute("SELECT name, value FROM watermarks").fetchall())
         except BaseException:
             self._connection.close()
             raise
         # At the time of opening.
-        self.last_id, self.last_kind = last
+        self.last_id, self.last_kind, last_at_us = last
         (self.saved_state,) = saved
         self._aggregated_to = int(watermarks.get(AGGREGATED_TO, 0))
         self.pruned_to = int(watermarks.get(PRUNED_TO, 0))  # the newest transition that was deleted
+        # Not by its id, if it can be helped: after a clock was ahead, ids stay ahead.
+        self.last_at_s = (self.last_sequence if last_at_us is None else last_at_us) / 1e6
         self._file_identity = file_identity(path, has_wal=self._has_wal)
 
     @property
@@ -244,6 +251,7 @@ class Database:
             self._check_tables()
             if verify:
                 self._quick_check()
+        self._execute(CREATE_TIME_INDEX)
         # In WAL mode readers and the writer do not block each other, and a commit is one sequential write. Some file
         # systems do not support it; there they block each other.
         self._has_wal = self._execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
@@ -380,14 +388,15 @@ class Database:
             return self._execute(f"DELETE FROM {table} WHERE begin_s = ?", (oldest_s,)).rowcount
 
     def _prune_transitions(self, older_than_s: float | None = None) -> int:
-        oldest = f"SELECT id, at_us FROM transitions ORDER BY id LIMIT {TRANSITIONS_PRUNED_PER_STEP}"
-        condition = "" if older_than_s is None else f"WHERE at_us < {int(older_than_s * 1e6)}"
-        (last_id,) = self._row(f"SELECT max(id) FROM ({oldest}) {condition}")
+        """Without a time, the oldest in the order in which they were recorded, whatever the clock said."""
+        selection = "ORDER BY id" if older_than_s is None else f"WHERE at_us < {int(older_than_s * 1e6)} ORDER BY at_us"
+        pruned = f"SELECT id FROM transitions {selection} LIMIT {TRANSITIONS_PRUNED_PER_STEP}"
+        (last_id,) = self._row(f"SELECT max(id) FROM ({pruned})")
         if last_id is None:
             return 0
         with self._transaction():
             self._record_pruned(last_id)
-            return self._execute("DELETE FROM transitions WHERE id <= ?", (last_id,)).rowcount
+            return self._execute(f"DELETE FROM transitions WHERE id IN ({pruned})").rowcount
 
     def _prune_services(self, older_than_s: float) -> int:
         """Delete services without records: no record is newer than the day on which the service was last seen."""

@@ -26,6 +26,7 @@ from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
 from svcnode.core.option_types import PublicText
 from svcnode.core.redaction import RotatingSecret
+from svcnode.net.grpc_gateway import GatewayError, parse_gateway_error
 from svcnode.probes.base import CheckError
 from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.options import WriteTarget
@@ -152,19 +153,18 @@ def _unhealthy_error(health: dict[str, Any], status: dict[str, Any]) -> CheckErr
 
 def _call_error(path: str, http_status: int, document: dict[str, Any]) -> CheckError:
     """By the gRPC status that the gateway adds; etcd reports a wrong password as INVALID_ARGUMENT."""
-    detail = _error_message(document.get("error")) or _error_message(document)
+    detail, grpc_status = parse_gateway_error(document) or GatewayError("", None)
     text = f"{path}: HTTP status {http_status}{_suffix(detail)}"
-    grpc_status = document.get("code")
     if path == _TXN_PATH:
         return _write_error(text, grpc_status)
     if path == _LOGIN_PATH and grpc_status in (_INVALID_ARGUMENT, _FAILED_PRECONDITION, _UNAUTHENTICATED):
         return CheckError(text, ReasonCode.AUTH_FAILED)
-    if isinstance(grpc_status, int):
+    if grpc_status is not None:
         return CheckError(text, code_for_grpc_status(grpc_status))
     return CheckError(text, code_for_http_status(http_status))
 
 
-def _write_error(text: str, grpc_status: object) -> CheckError:
+def _write_error(text: str, grpc_status: int | None) -> CheckError:
     if grpc_status == _RESOURCE_EXHAUSTED and "space exceeded" in text:  # the other one is too many requests
         return CheckError(text, *_ALARMS["NOSPACE"])
     if grpc_status == _DATA_LOSS:
@@ -182,7 +182,7 @@ def _document(response: HttpResponse) -> dict[str, Any]:
 
 
 def _error_message(error: object) -> str:
-    """The text of an error: some versions of the gateway send it as a string, others in an object."""
+    """The text of an alarm or of ill health: some versions of etcd send a string, others an object."""
     match error:
         case str(text) | {"message": str(text)}:
             return text

@@ -19,13 +19,12 @@ from svcnode.core.errors import (
     RegistryUnreachableError,
 )
 from svcnode.core.text import MAX_REASON_CHARS, excerpt
+from svcnode.net.grpc_gateway import GatewayError, parse_gateway_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
-
-_UNAVAILABLE = 14  # a gRPC status
 
 
 class Header(NamedTuple):
@@ -134,6 +133,7 @@ _ERRORS: dict[str, type[RegistryError]] = {
     "invalid auth token": TokenError,
     "user name is empty": TokenError,
     "revision of auth store is old": TokenError,
+    "revision in header is old": TokenError,
     "authentication is not enabled": LoginDisabledError,
     "authentication failed": RegistryLoginError,
     "permission denied": RegistryPermissionError,
@@ -145,6 +145,8 @@ _ERRORS: dict[str, type[RegistryError]] = {
     "context deadline exceeded": RegistryUnreachableError,
     "too many requests": RegistryUnreachableError,
 }
+# By a gRPC status, for other messages: UNAVAILABLE, UNAUTHENTICATED.
+_STATUS_ERRORS: dict[int | None, type[RegistryError]] = {14: RegistryUnreachableError, 16: TokenError}
 
 
 def parse_message(content: str | bytes, endpoint: object, parse: Callable[[dict[str, Any]], T]) -> T:
@@ -158,22 +160,19 @@ def parse_message(content: str | bytes, endpoint: object, parse: Callable[[dict[
 
 
 def _raise_error(fields: dict[str, Any], endpoint: object) -> None:
-    text: str
-    status: object = None
     match fields:
         case {"result": {"compact_revision": str(revision)}}:
             text = f"the requested revision has been compacted: the oldest is {revision}"
+            error: GatewayError | None = GatewayError(text, None)
         case {"result": {"canceled": True, **result}}:
-            text = str(result.get("cancel_reason", "the watch was canceled"))
-        case {"error": {"message": str(text), **error}}:  # of a stream
-            status = error.get("grpc_code", error.get("code"))
-        case {"error": str(text)}:
-            status = fields.get("code")
+            error = GatewayError(str(result.get("cancel_reason", "the watch was canceled")), None)
         case _:
-            return
-    default = RegistryUnreachableError if status == _UNAVAILABLE else RegistryError
-    error_type = next((found for part, found in _ERRORS.items() if part in text), default)
-    raise error_type(f"{endpoint}: {excerpt(text, MAX_REASON_CHARS)}")
+            error = parse_gateway_error(fields)
+    if error is not None:
+        default = _STATUS_ERRORS.get(error.status, RegistryError)
+        error_type = next((found for part, found in _ERRORS.items() if part in error.text), default)
+        text = error.text or f"an error without a text, gRPC status {error.status}"
+        raise error_type(f"{endpoint}: {excerpt(text, MAX_REASON_CHARS)}")
 
 
 def parse_batch(fields: dict[str, Any]) -> WatchBatch:

@@ -112,8 +112,9 @@ class Publisher:
         if not self.has_joined:
             self._services.changed_states.update(self._services.published_ids())
         states = dict(self._state_documents(now_s, written))
-        writes = [*self._join(lease_id), *self._definition_writes(), *self._issue_writes()]
+        writes = [*self._definition_writes(), *self._issue_writes()]
         writes += (self._write(KeyKind.STATES, id_, document, lease_id) for id_, document in states.items())
+        writes += self._join(lease_id)  # after the rest: a replica that cannot write it is not live
         if with_evidence:
             writes.append(self._evidence_write(states, now_s, lease_id, written))
         return writes

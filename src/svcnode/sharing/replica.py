@@ -5,11 +5,15 @@ the others:
 
     follow      range at a revision, then watch from the next one; a new range each minute, and after a compaction
     publish     definitions, issues and changed states at once; the ages of all evidence once per second
-    keep alive  the lease, at a third of its ttl
+    keep alive  the lease, at about a third of its ttl, and only right after etcd has acknowledged a write
     tick        twice a second: a fence, which dates what others write, and evidence that the node needs
 
 If etcd is away, the node goes on with the last view: this replica checks what it checked, and the evidence of others
 expires.
+
+The lease says to the others that this replica publishes what it observes, not that its process runs: a replica that may
+not write, or whose writes fail for another reason, loses its lease as if it were killed, and the others check its
+services.
 """
 
 from __future__ import annotations
@@ -109,7 +113,7 @@ class Replica:
         self._on_synced = on_synced
         self._root = node_root(settings.registry.prefix, node.identity.node_name)
         self._instance = secrets.token_hex(8)
-        self._wake = asyncio.Event()
+        self._wake, self._acknowledged = asyncio.Event(), asyncio.Event()
         self._evidence_due_at_s = self._keep_alive_due_at_s = -math.inf
         self._lease: Lease | None = None
         self._record = _Record(0, math.inf)  # the last one
@@ -408,6 +412,7 @@ class Replica:
             if result.succeeded:
                 break
             await self._find_record()
+        self._acknowledged.set()
         for write in writes:
             self._publisher.commit(write)
         if records:
@@ -437,15 +442,34 @@ class Replica:
     # ---- keep alive, tick
 
     async def _keep_alive(self) -> None:
+        """The lease ends at most its ttl after the last write that etcd has acknowledged."""
         await asyncio.sleep(self._keep_alive_due_at_s - asyncio.get_running_loop().time())
+        await self._wait_for_acknowledgement()
         lease = self._lease
         if lease is not None and await self._client.keep_alive(lease.id) <= 0 and self._lease is lease:
             self._end_lease()
         self._keep_alive_due_at_s = self._next_keep_alive_s()
 
+    async def _wait_for_acknowledgement(self) -> None:
+        """Raises if there is none for the time of a lease, although etcd responds: otherwise nobody might notice."""
+        self._acknowledged.clear()
+        while True:
+            began_at_s = self._node.now_s()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.lease_s):
+                    await self._acknowledged.wait()
+                return
+            if self._lease is not None and (self.last_response_at_s or -math.inf) > began_at_s:
+                raise RegistryLeaseLostError(
+                    f"etcd responds, but has acknowledged no evidence for {self._settings.lease_s:g} s; the lease of "
+                    "this replica is not renewed, so that others check its services"
+                )
+
     def _next_keep_alive_s(self) -> float:
+        """An evidence interval earlier than at a third of the ttl: until then, there is another write."""
         jitter = random.uniform(0.8, 1.0)  # noqa: S311  the replicas must not write at the same time
-        return asyncio.get_running_loop().time() + self._settings.lease_s / 3 * jitter
+        delay_s = max(0.0, self._settings.lease_s / 3 * jitter - EVIDENCE_INTERVAL_S)
+        return asyncio.get_running_loop().time() + delay_s
 
     async def _tick(self) -> None:
         await asyncio.sleep(TICK_S)

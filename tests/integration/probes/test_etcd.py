@@ -367,11 +367,11 @@ def test_the_credentials_are_sent_in_the_body_of_one_request_only(check: CheckRu
     [
         (http_response(404, "404 page not found"), ReasonCode.NOT_FOUND),
         (http_response(503, '{"error": "busy\\u001b[2J"}'), ReasonCode.SERVER_ERROR),
-        (http_response(503, '{"error": {"grpc_code": 14, "message": "no leader"}}'), ReasonCode.SERVER_ERROR),
+        (http_response(503, '{"error": {"grpc_code": 14, "message": "no leader"}}'), ReasonCode.UNHEALTHY),
         (http_response(503, '{"code": 14, "message": "etcdserver: no leader"}'), ReasonCode.UNHEALTHY),
         (http_response(401, '{"code": 16, "message": "invalid auth token"}'), ReasonCode.AUTH_REQUIRED),
         (http_response(403, '{"code": 7, "message": "permission denied"}'), ReasonCode.PERMISSION_DENIED),
-        (http_response(503, '{"error": {"code": 14}}'), ReasonCode.SERVER_ERROR),
+        (http_response(503, '{"error": {"code": 14}}'), ReasonCode.UNHEALTHY),
         (http_response(503, '{"error": [1], "message": {"a": 1}}'), ReasonCode.SERVER_ERROR),
     ],
 )

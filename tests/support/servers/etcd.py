@@ -141,21 +141,37 @@ class EtcdServer(RealServer):
 
     # ---- permissions, of a server that requires authentication
 
-    def grant(self, prefix: str, permission: str = "READWRITE") -> None:
-        """The user of the URL may use the keys under this prefix, which ends with a slash."""
-        self._change_users("role/grant", {"name": "reader", "perm": {"permType": permission, **_under(prefix)}})
+    def grant(self, prefix: str, permission: str = "READWRITE", *, role: str = "reader") -> None:
+        """The user of the URL, or of another role, may use the keys under this prefix, which ends with a slash.
 
-    def withdraw(self, prefix: str) -> None:
-        self._change_users("role/revoke", {"role": "reader", **_under(prefix)})
+        It replaces the permission that the role has for this prefix.
+        """
+        self._change_users("role/grant", {"name": role, "perm": {"permType": permission, **_under(prefix)}})
+
+    def withdraw(self, prefix: str, *, role: str = "reader") -> None:
+        self._change_users("role/revoke", {"role": role, **_under(prefix)})
+
+    def add_user(self, name: str) -> str:
+        """The URL of another user with the same password and a role of its own, which has the same name."""
+        self._change_users("user/add", {"name": name, "password": PASSWORD})
+        self._change_users("role/add", {"name": name})
+        self._change_users("user/grant", {"user": name, "role": name})
+        return self._url(f"{name}:{quote(PASSWORD, safe='')}@")
 
     def set_password(self, password: str) -> None:
         """Of the user of the URL."""
         self._change_users("user/changepw", {"name": USER, "password": password})
 
     def _change_users(self, path: str, body: Mapping[str, object]) -> None:
-        _, login = self.call("/v3/auth/authenticate", {"name": "root", "password": ROOT_PASSWORD})
-        code, answer = self.call(f"/v3/auth/{path}", body, token=login["token"])
+        code, answer = self.call(f"/v3/auth/{path}", body, token=self.root_token())
         assert code == 200, f"{path}: {answer}"
+
+    def root_token(self) -> str:
+        """Empty if no authentication is required."""
+        if not self.requires_auth:
+            return ""
+        _, login = self.call("/v3/auth/authenticate", {"name": "root", "password": ROOT_PASSWORD})
+        return str(login["token"])
 
     # ---- snapshots
 

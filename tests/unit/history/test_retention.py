@@ -85,6 +85,64 @@ def test_after_everything_expired_the_sequence_continues(path: Path) -> None:
         assert (again.last_id, again.last_sequence) == (0, (NOON + 9) * 10**6)
 
 
+def recorded(first_id: int, at_s: int, count: int) -> Batch:
+    """Transitions that a clock dated differently than the ids say: these increase whatever the clock does."""
+    batch = transitions(at_s, count)
+    return batch._replace(
+        transitions=[one._replace(id=first_id + index) for index, one in enumerate(batch.transitions)]
+    )
+
+
+@pytest.mark.parametrize("wrong_s", [0, int(NOON - 300 * DAY_S), int(NOON + 3000 * DAY_S)])
+def test_records_of_a_wrong_clock_do_not_delete_or_keep_others(path: Path, wrong_s: int) -> None:
+    old_s, kept_s, now_s = NOON, NOON + int(6 * DAY_S), NOON + int(12 * DAY_S)
+    with closing(Database(path, RetentionLimits(10 * DAY_S, 256 * MIB))) as database:
+        database.write(recorded(1, old_s, 1500))
+        database.write(recorded(10_000, kept_s, 500))
+        database.write(recorded(20_000, wrong_s, 1500))
+        database.write(recorded(30_000, old_s, 1500))
+        database.write(recorded(40_000, kept_s, 500))
+        prune_all(database, now_s)
+    counts = {
+        name: number(path, f"SELECT count(*) FROM transitions WHERE at_us BETWEEN {at_s}000000 AND {at_s + 1500}000000")
+        for name, at_s in {"old": old_s, "kept": kept_s, "wrong": wrong_s}.items()
+    }
+    assert counts == {"old": 0, "kept": 1000, "wrong": 1500 if wrong_s > now_s else 0}
+
+
+def test_after_a_clock_was_ahead_the_time_of_the_last_record_is_right_although_its_id_is_ahead(path: Path) -> None:
+    """So a clock that is wrong again at the next start is not trusted at once."""
+    limits, ahead_s = RetentionLimits(10 * DAY_S, 256 * MIB), NOON + int(3000 * DAY_S)
+    with closing(Database(path, limits)) as database:
+        database.write(transitions(ahead_s, 1))
+        database.write(recorded(ahead_s * 10**6 + 1, NOON, 1))
+    with closing(Database(path, limits)) as database:
+        assert (database.last_id, database.last_at_s) == (ahead_s * 10**6 + 1, NOON)
+
+
+def test_buckets_of_a_wrong_clock_do_not_delete_or_keep_others(path: Path) -> None:
+    times_s = [NOON + int(6 * DAY_S), 0, NOON + int(3000 * DAY_S), NOON]
+    with closing(Database(path, RetentionLimits(10 * DAY_S, 256 * MIB))) as database:
+        for sequence, begin_s in enumerate(times_s, start=1):
+            database.write(minute(sequence, begin_s))
+        prune_all(database, NOON + 12 * DAY_S)
+    with closing(sqlite3.connect(path)) as reader:
+        begins_s = [begin_s for (begin_s,) in reader.execute("SELECT begin_s FROM days ORDER BY begin_s")]
+    assert begins_s == [DAYS.begin_s(times_s[0]), DAYS.begin_s(times_s[2])]
+
+
+def test_a_file_of_an_earlier_version_without_an_index_of_times_is_pruned(path: Path) -> None:
+    limits = RetentionLimits(10 * DAY_S, 256 * MIB)
+    with closing(Database(path, limits)) as database:
+        database.write(transitions(NOON, 10))
+    with closing(sqlite3.connect(path)) as earlier:
+        earlier.execute("DROP INDEX transitions_by_time")
+    with closing(Database(path, limits)) as database:
+        prune_all(database, NOON + 11 * DAY_S)
+    assert number(path, "SELECT count(*) FROM transitions") == 0
+    assert number(path, "SELECT count(*) FROM sqlite_master WHERE name = 'transitions_by_time'") == 1
+
+
 def test_minutes_and_hours_expire_before_days(path: Path) -> None:
     with closing(Database(path, RetentionLimits(400 * DAY_S, 256 * MIB))) as database:
         for index in range(20 * 6):

@@ -23,6 +23,7 @@ from svcnode.sharing.etcd_json import (
     Event,
     Header,
     KeyValue,
+    LoginDisabledError,
     Put,
     TokenError,
     WatchBatch,
@@ -89,7 +90,18 @@ def test_requests_have_whole_numbers_as_strings() -> None:
         ({"error": "etcdserver: permission denied", "code": 7}, RegistryPermissionError),
         ({"error": "etcdserver: authentication failed, invalid user ID or password", "code": 3}, RegistryLoginError),
         ({"error": "etcdserver: invalid auth token", "code": 16}, TokenError),
+        ({"code": 16, "message": "etcdserver: invalid auth token", "details": []}, TokenError),
+        ({"code": 16}, TokenError),
+        ({"error": {"grpc_code": 16, "http_code": 401, "message": "etcdserver: invalid auth token"}}, TokenError),
+        ({"error": {"code": 16, "message": "etcdserver: invalid auth token", "details": []}}, TokenError),
         ({"error": "etcdserver: user name is empty", "code": 3}, TokenError),
+        ({"code": 3, "message": "etcdserver: user name is empty"}, TokenError),
+        ({"code": 3, "message": "etcdserver: revision of auth store is old"}, TokenError),
+        ({"code": 2, "message": "auth: revision in header is old"}, TokenError),
+        ({"code": 7, "message": "etcdserver: permission denied"}, RegistryPermissionError),
+        ({"code": 3, "message": "etcdserver: authentication failed, invalid user ID or password"}, RegistryLoginError),
+        ({"code": 9, "message": "etcdserver: authentication is not enabled"}, LoginDisabledError),
+        ({"code": 14, "message": "etcdserver: leader changed"}, RegistryUnreachableError),
         ({"error": "etcdserver: mvcc: database space exceeded", "code": 8}, RegistryFullError),
         ({"error": "etcdserver: mvcc: required revision has been compacted", "code": 11}, RegistryCompactedError),
         ({"error": "etcdserver: requested lease not found", "code": 5}, RegistryLeaseLostError),
@@ -103,6 +115,15 @@ def test_requests_have_whole_numbers_as_strings() -> None:
         (
             {"result": {"created": True, "canceled": True, "cancel_reason": "permission denied"}},
             RegistryPermissionError,
+        ),
+        (
+            {
+                "result": {
+                    "canceled": True,
+                    "cancel_reason": "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token",
+                }
+            },
+            TokenError,
         ),
         ({"result": {"canceled": True}}, RegistryError),
     ],

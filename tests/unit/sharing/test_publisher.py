@@ -87,18 +87,20 @@ def replica() -> Harness:
     return replica
 
 
-def test_a_replica_joins_and_writes_its_services_in_their_order(replica: Harness) -> None:
+def test_a_replica_writes_its_services_in_their_order_and_joins_with_its_evidence(replica: Harness) -> None:
     replica.add("web")
     replica.add("db")
+    replica.record(READY)
     writes = replica.take(with_evidence=True)
     assert [_name(write) for write in writes] == [
-        "replicas/me",
         "services/web/replica%3Ame",
         "services/db/replica%3Ame",
+        "states/me/db",
+        "replicas/me",
         "evidence/me",
     ]
     leases = [write.operation.lease_id for write in writes if isinstance(write.operation, Put)]
-    assert leases == [LEASE_ID, 0, 0, LEASE_ID]  # services outlive the replica
+    assert leases == [0, 0, LEASE_ID, LEASE_ID, LEASE_ID]  # services outlive the replica
 
 
 def test_a_change_is_written_once(replica: Harness) -> None:
@@ -163,7 +165,7 @@ def test_after_the_lease_all_states_are_written_again(replica: Harness) -> None:
     replica.record(READY)
     replica.publish()
     replica.publisher.leave()
-    assert replica.publish() == ["replicas/me", "states/me/db"]
+    assert replica.publish() == ["states/me/db", "replicas/me"]
 
 
 def test_a_write_that_etcd_receives_late_is_corrected(replica: Harness) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import RegistryError, RegistryFullError, RegistryPermissionError
 from svcnode.core.model import Health, Status
 from svcnode.sharing.etcd_json import Delete, Put
 from svcnode.sharing.format import KeyKind, encode_key, replica_owner
@@ -239,7 +241,7 @@ def test_a_replica_that_is_cut_off_says_nothing_old_and_returns(
     heard_of_it = "responses" not in directions  # before its connection was lost
     assert {b.statuses()[id_] for id_ in by_a} == {DOWN if heard_of_it else INITIALIZING}
     assert {a.statuses()[id_] for id_ in by_a} == {DOWN}
-    assert a.checked() == (set(ids) if "requests" in directions else by_a)  # what b publishes still arrives
+    assert a.checked() == set(ids)  # also if what b publishes still arrives: b does not know that it does
     b.client.reconnect()
     simulation.run_for(20)
     assert a.statuses() == b.statuses()
@@ -461,14 +463,67 @@ def test_each_kind_of_problem_is_logged_once_until_there_is_none(
     for _ in range(2):
         caplog.clear()
         simulation.etcd.stop()
-        simulation.run_for(5)
+        simulation.run_for(4)
         simulation.etcd.is_full = True
         simulation.etcd.start()
-        simulation.run_for(5)
+        simulation.run_for(4)
         simulation.etcd.is_full = False
         simulation.run_for(5)
         events = [record.__dict__.get("event") for record in caplog.records if record.name == "svcnode.sharing"]
         assert events == ["registry_problem", "registry_problem", "registry_recovered"]
+
+
+REFUSALS = (
+    RegistryPermissionError("etcd: permission denied"),
+    RegistryFullError("etcd: database space exceeded"),
+    RegistryError("etcd: request is too large"),
+    None,  # its publisher hangs
+)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_others_check_the_services_of_a_replica_that_cannot_publish(
+    simulation: Simulation,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    refusal: RegistryError | None,
+) -> None:
+    ids = {f"s{number}" for number in range(8)}
+    a, b = start(simulation, {"a": services(*ids), "b": services(*ids)})
+    by_a = a.checked()
+    if refusal is None:
+        monkeypatch.setattr(a.replica, "_write", lambda _: asyncio.Event().wait())
+    else:
+        a.client.refusal = refusal
+    simulation.down.add(failing := min(by_a))
+    simulation.run_for(LEASE_S + 1)
+    assert keys(simulation, KeyKind.REPLICAS) == {"b"}
+    assert b.checked() == ids
+    simulation.run_for(8)
+    expected = {**dict.fromkeys(ids, UP), failing: DOWN}
+    assert b.statuses() == expected
+    assert {id_: a.statuses()[id_] for id_ in by_a} == {id_: expected[id_] for id_ in by_a}
+    simulation.run_for(120)
+    assert keys(simulation, KeyKind.REPLICAS) == {"b"}, "it has joined again without being able to publish"
+    assert b.statuses() == expected
+    assert a.replica.problem
+    lines = [record.getMessage() for record in caplog.records if record.__dict__.get("event") == "registry_problem"]
+    assert len([line for line in lines if "is not renewed" in line]) == 1
+    assert len(lines) == (1 if refusal is None else 2)
+    if refusal is not None:
+        a.client.refusal = None
+        simulation.run_for(10)
+        assert keys(simulation, KeyKind.REPLICAS) == {"a", "b"}
+        assert (a.checked(), b.checked()) == (by_a, ids - by_a)
+        assert not a.replica.problem
+
+
+@pytest.mark.parametrize("lease_s", [2.0, 10.0])
+def test_an_idle_replica_keeps_its_lease(simulation: Simulation, lease_s: float) -> None:
+    start(simulation, {"a": {}}, lease_s=lease_s)
+    joined = simulation.etcd.kvs[f"{ROOT}replicas/a"]
+    simulation.run_for(600)
+    assert simulation.etcd.kvs[f"{ROOT}replicas/a"] == joined
 
 
 def test_one_failed_renewal_does_not_lose_the_lease(simulation: Simulation) -> None:
