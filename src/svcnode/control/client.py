@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote
 
 from svcnode.core.errors import ControlError, ControlUnreachableError
-from svcnode.core.text import os_error_text
+from svcnode.core.text import os_error_text, safe_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,13 +72,18 @@ def _service(service_id: str, child: str = "") -> str:
     return f"/v1/services/{quote(service_id, safe='')}{child}"
 
 
-def _beat(service_id: str, status: str, reason: str, code: str | None) -> _ControlRequest:
-    value = {"status": status, "reason": reason, "code": code}
+def _beat(service_id: str, status: str, reason: object, code: str | None) -> _ControlRequest:
+    value = {"status": status, "reason": safe_reason(reason), "code": code}
     return _ControlRequest("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
 
 
-def _issue(method: str, name: str, reason: str = "") -> _ControlRequest:
-    return _ControlRequest(method, f"/v1/issues/{quote(name, safe='')}", {"reason": reason} if reason else None)
+def _issue(method: str, name: str, reason: object = "") -> _ControlRequest:
+    return _ControlRequest(method, f"/v1/issues/{quote(name, safe='')}", _reason(reason))
+
+
+def _reason(reason: object) -> dict[str, str] | None:
+    text = safe_reason(reason)
+    return {"reason": text} if text else None
 
 
 def _maintenance(method: str, service_id: str | None, value: Mapping[str, str] | None = None) -> _ControlRequest:
@@ -133,20 +138,20 @@ class Client:
     def deregister(self, service_id: str, *, revision: int | None = None) -> None:
         self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
 
-    def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
+    def beat(self, service_id: str, status: str = "up", reason: object = "", *, code: str | None = None) -> None:
         """Report a status ("up", "initializing" or "down"), which is valid for the `ttl` of the service."""
         self._send(_beat(service_id, status, reason, code))
 
-    def set_issue(self, name: str, reason: str = "") -> None:
+    def set_issue(self, name: str, reason: object = "") -> None:
         """The health of the node is 503 until the issue is cleared."""
         self._send(_issue("PUT", name, reason))
 
     def clear_issue(self, name: str) -> None:
         self._send(_issue("DELETE", name))
 
-    def drain(self, reason: str = "") -> None:
+    def drain(self, reason: object = "") -> None:
         """The health of the node is 503 until `undrain`."""
-        self._send(_ControlRequest("PUT", "/v1/drain", {"reason": reason} if reason else None))
+        self._send(_ControlRequest("PUT", "/v1/drain", _reason(reason)))
 
     def undrain(self) -> None:
         self._send(_ControlRequest("DELETE", "/v1/drain"))
@@ -239,17 +244,17 @@ class AsyncClient:
     async def deregister(self, service_id: str, *, revision: int | None = None) -> None:
         await self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
 
-    async def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
+    async def beat(self, service_id: str, status: str = "up", reason: object = "", *, code: str | None = None) -> None:
         await self._send(_beat(service_id, status, reason, code))
 
-    async def set_issue(self, name: str, reason: str = "") -> None:
+    async def set_issue(self, name: str, reason: object = "") -> None:
         await self._send(_issue("PUT", name, reason))
 
     async def clear_issue(self, name: str) -> None:
         await self._send(_issue("DELETE", name))
 
-    async def drain(self, reason: str = "") -> None:
-        await self._send(_ControlRequest("PUT", "/v1/drain", {"reason": reason} if reason else None))
+    async def drain(self, reason: object = "") -> None:
+        await self._send(_ControlRequest("PUT", "/v1/drain", _reason(reason)))
 
     async def undrain(self) -> None:
         await self._send(_ControlRequest("DELETE", "/v1/drain"))
