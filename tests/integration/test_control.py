@@ -399,7 +399,11 @@ def test_a_command_that_is_refused_says_why(agent: Agent, tmp_path: Path, argume
 
 def test_bad_news_is_not_refused_for_its_text(agent: Agent, tmp_path: Path) -> None:
     client = [sys.executable, "-W", "error", "-m", "svcnode"]
-    for arguments in (["beat", "worker", "down", "--code", "mine", "--reason"], ["issue", "disk"], ["drain", "--reason"]):
+    for arguments in (
+        ["beat", "worker", "down", "--code", "mine", "--reason"],
+        ["issue", "disk"],
+        ["drain", "--reason"],
+    ):
         for reason in (b"\xff\n\x1b[2J", b"x" * 100_000):
             command = [*map(os.fsencode, client), *map(os.fsencode, arguments), reason]
             assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0

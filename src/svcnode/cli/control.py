@@ -10,7 +10,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import add_control_options, control_client, positive_duration_s, reason_text, service_client, utf8_text
+from svcnode.cli._args import (
+    add_control_options,
+    control_client,
+    positive_duration_s,
+    reason_text,
+    service_client,
+    utf8_text,
+)
 from svcnode.cli.output import show
 from svcnode.control.client import STATUSES
 from svcnode.core.errors import InvalidValueError

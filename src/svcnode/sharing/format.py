@@ -60,7 +60,11 @@ class KeyKind(StrEnum):
     REPORTS = "reports"  # /{id}/{owner}
 
 
-_WITH_REASON = (KeyKind.STATES, KeyKind.REPORTS, KeyKind.ISSUES)  # which may be anything: bad news is never ignored for it
+_WITH_REASON = (
+    KeyKind.STATES,
+    KeyKind.REPORTS,
+    KeyKind.ISSUES,
+)  # which may be anything: bad news is never ignored for it
 NAME_COUNTS = {kind: 1 if kind in (KeyKind.REPLICAS, KeyKind.EVIDENCE) else 2 for kind in KeyKind}
 
 
@@ -265,7 +269,13 @@ def _fields(document: RegistryDocument) -> dict[str, Any]:
             return {"position": position, "options": dict(options), **({"restricted": True} if restricted else {})}
         case StateDocument(status, reason, code, age_s, since_age_s, source, written):
             observed = {"age_s": age_s, "since_age_s": since_age_s, "source": source}
-            return {"status": status.value, "reason": safe_reason(reason), "code": code, **observed, **written._asdict()}
+            return {
+                "status": status.value,
+                "reason": safe_reason(reason),
+                "code": code,
+                **observed,
+                **written._asdict(),
+            }
         case EvidenceDocument(count, digest, ages, written):
             text = base64.b64encode(ages).decode()
             return {"count": count, "digest": digest, "ages": text, **written._asdict()}

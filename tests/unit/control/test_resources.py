@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from svcnode.control import store as store_module
 from svcnode.api.spec import Request
+from svcnode.control import store as store_module
 from svcnode.control.resources import STORE_ISSUE, ChangeRequest, Resources
 from svcnode.control.store import ControlStore
 from svcnode.core.codes import ReasonCode
@@ -454,10 +454,19 @@ def test_a_bad_request_is_refused_with_the_place_of_the_error(  # noqa: PLR0917 
     assert agent.statuses() == {"indexer": INITIALIZING}
 
 
-REASONS = [b"null", b"5", b'["a"]', b'{"a": 1}', b'"a\\ud800\\u0007\\n"', b'"a\n\xff"', b'"%s"' % (b"x" * 60_000), b'""']
+ODD_REASONS = [
+    b"null",
+    b"5",
+    b'["a"]',
+    b'{"a": 1}',
+    b'"a\\ud800\\u0007\\n"',
+    b'"a\n\xff"',
+    b'"%s"' % (b"x" * 60_000),
+    b'""',
+]
 
 
-@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("reason", ODD_REASONS)
 @pytest.mark.parametrize("status", [b"down", b"initializing"])
 def test_a_report_that_makes_a_service_worse_is_not_refused_for_its_form(
     agent: ControlAgent, status: bytes, reason: bytes
@@ -476,7 +485,9 @@ def test_a_report_that_makes_a_service_worse_is_not_refused_for_its_form(
     assert len(state.reason) <= MAX_REASON_CHARS
 
 
-@pytest.mark.parametrize("body", [b'{"reason": %s}' % reason for reason in REASONS] + [b"disk \xff\n", b"[]", b"{", b""])
+@pytest.mark.parametrize(
+    "body", [b'{"reason": %s}' % reason for reason in ODD_REASONS] + [b"disk \xff\n", b"[]", b"{", b""]
+)
 @pytest.mark.parametrize("path", ["/v1/issues/disk", "/v1/drain"])
 def test_an_issue_and_a_drain_are_not_refused_for_their_form(agent: ControlAgent, path: str, body: bytes) -> None:
     assert agent.send_all([Request("PUT", path.encode(), b"", {}, body)])[0].code == 201
