@@ -21,6 +21,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 from weakref import WeakSet
+from zlib import crc32
 
 from svcnode.clock import WallTimes
 from svcnode.core import state_machine
@@ -40,9 +41,8 @@ from svcnode.core.model import (
     Status,
     Tally,
     Verdict,
-    require_str,
 )
-from svcnode.core.text import MAX_REASON_CHARS, bounded_reason
+from svcnode.core.text import MAX_REASON_CHARS, safe_reason, truncate, visible_text
 from svcnode.core.units import iso_time
 from svcnode.definition import CheckOptions, define, validate_option_names
 from svcnode.feed import ChangeFeed
@@ -80,14 +80,14 @@ class Handle:
         self._registry = registry
         self.id = service_id
 
-    def up(self, reason: str = "", *, code: str = ReasonCode.REPORTED) -> None:
-        self.report(Verdict.ready(reason, code=code))
+    def up(self, reason: object = "", *, code: str = ReasonCode.REPORTED) -> None:
+        self.report(Verdict.ready(safe_reason(reason), code=code))
 
-    def initializing(self, reason: str = "", *, code: str = ReasonCode.REPORTED) -> None:
-        self.report(Verdict.not_ready(reason, code=code))
+    def initializing(self, reason: object = "", *, code: str = ReasonCode.REPORTED) -> None:
+        self.report(Verdict.not_ready(safe_reason(reason), code=code))
 
-    def down(self, reason: str = "", *, code: str = ReasonCode.REPORTED) -> None:
-        self.report(Verdict.failed(reason, code=code))
+    def down(self, reason: object = "", *, code: str = ReasonCode.REPORTED) -> None:
+        self.report(Verdict.failed(safe_reason(reason), code=code))
 
     def report(self, verdict: Verdict) -> None:
         self._registry.report(self.id, verdict)
@@ -287,8 +287,9 @@ class ServiceRegistry:
 
         For what runs checks, and for tests. A program uses `report`, which rejects `ready` for a service with a probe.
         """
-        if len(verdict.reason) > MAX_REASON_CHARS:
-            verdict = verdict._replace(reason=bounded_reason(verdict.reason))
+        reason = safe_reason(verdict.reason)
+        if reason is not verdict.reason:
+            verdict = verdict._replace(reason=reason)
         self._sync()
         with self._lock:
             entry = self._entry(service_id)
@@ -344,19 +345,19 @@ class ServiceRegistry:
         """Record a heartbeat of a service registered with a `ttl`."""
         self.report(service_id, Verdict.ready(code=ReasonCode.REPORTED))
 
-    def set_issue(self, issue: str) -> None:
-        """The health is 503 until this issue is cleared."""
-        require_str("issue", issue)
+    def set_issue(self, issue: object) -> None:
+        """The health is 503 until this issue is cleared. It may be any object, as a reason may."""
+        issue = _issue_text(issue)
         if self._shared is not None:
             self._shared.set_issue(issue, is_set=True)
         with self._change() as now_s:
             if issue not in self._condition.issues:
                 self._set_condition(now_s, issues=(*self._condition.issues, issue))
 
-    def clear_issue(self, issue: str | None = None) -> None:
+    def clear_issue(self, issue: object = None) -> None:
         """Clear one issue, or all of them."""
         self._sync()
-        cleared = self._condition.issues if issue is None else (issue,)
+        cleared = self._condition.issues if issue is None else (_issue_text(issue),)
         if self._shared is not None:
             for one in cleared:
                 self._shared.set_issue(one, is_set=False)
@@ -367,11 +368,10 @@ class ServiceRegistry:
         with self._change() as now_s:
             self._set_condition(now_s, starting=False)
 
-    def drain(self, reason: str = "") -> None:
+    def drain(self, reason: object = "") -> None:
         """Set the health to 503, so that load balancers stop sending requests. Operators see the reason."""
-        require_str("reason", reason)
         with self._change() as now_s:
-            self._set_condition(now_s, draining=True, drain_reason=reason)
+            self._set_condition(now_s, draining=True, drain_reason=safe_reason(reason))
 
     def undrain(self) -> None:
         with self._change() as now_s:
@@ -681,6 +681,16 @@ class ServiceRegistry:
                 maintenance=maintenance,
             )
             self._feed.append(change)
+
+
+def _issue_text(issue: object) -> str:
+    """The text by which an issue is known and cleared. Long ones that begin alike stay apart: one may be cleared."""
+    if type(issue) is str and 0 < len(issue) <= MAX_REASON_CHARS and issue.isprintable():
+        return issue  # as it is: what is known as a secret may change before it is cleared
+    text = visible_text(issue) or "an issue without a text"
+    if len(text) <= MAX_REASON_CHARS:
+        return text
+    return f"{truncate(text, MAX_REASON_CHARS - 9)} {crc32(text.encode()):08x}"
 
 
 def _last_evidence_s(state: ServiceState) -> float:

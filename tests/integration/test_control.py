@@ -181,8 +181,6 @@ BAD_REQUESTS = [
     ("PUT", "/v1/services/worker/status", {}, 400, "/status"),
     ("PUT", "/v1/services/worker/status", {"status": "Up"}, 400, "/status"),
     ("PUT", "/v1/services/worker/status", {"status": "up", "since": 5}, 400, "/since"),
-    ("PUT", "/v1/issues/disk", {"reason": 5}, 400, "/reason"),
-    ("PUT", "/v1/drain", [], 400, ""),
     ("PUT", "/v1/services/new", b"[" * 60_000, 400, ""),
 ]
 
@@ -289,6 +287,36 @@ def test_the_client_does_all_of_it(agent: Agent, tmp_path: Path) -> None:
         assert "a/b" not in agent.statuses()
 
 
+class LimitError(BaseException):
+    """As of a time limit that a signal handler raises."""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the handler may raise between any two instructions
+def test_a_client_agrees_with_the_node_after_calls_that_a_signal_has_ended(agent: Agent, tmp_path: Path) -> None:
+    def raise_limit(*_: object) -> None:
+        raise LimitError
+
+    old, ended = signal.signal(signal.SIGALRM, raise_limit), 0
+    try:
+        with Client(tmp_path / "c.sock") as client:
+            for number in range(80):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0002 * (1 + number % 10))
+                    client.beat("worker", "up", f"block {number}")
+                except LimitError:
+                    ended += 1
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                with pytest.raises(ControlError):
+                    client.beat("fixed")
+                client.beat("worker", "down", f"error {number}")
+                service = client.service("worker")
+                assert (service["status"], service["reason"]) == ("Down", f"error {number}")
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert ended
+
+
 def test_the_async_client_does_all_of_it(agent: Agent, tmp_path: Path) -> None:
     async def use() -> None:
         async with AsyncClient(tmp_path / "c.sock") as client:
@@ -367,6 +395,21 @@ def test_a_command_that_is_refused_says_why(agent: Agent, tmp_path: Path, argume
     assert (ended.returncode, ended.stdout) == (code, "")
     assert ended.stderr
     assert agent.statuses() == {"fixed": UP, "worker": INITIALIZING}
+
+
+def test_bad_news_is_not_refused_for_its_text(agent: Agent, tmp_path: Path) -> None:
+    client = [sys.executable, "-W", "error", "-m", "svcnode"]
+    for arguments in (
+        ["beat", "worker", "down", "--code", "mine", "--reason"],
+        ["issue", "disk"],
+        ["drain", "--reason"],
+    ):
+        for reason in (b"\xff\n\x1b[2J", b"x" * 100_000):
+            command = [*map(os.fsencode, client), *map(os.fsencode, arguments), reason]
+            assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    assert (agent.statuses()["worker"], agent.health()) == (DOWN, 503)
+    node = agent.request("/details").json["node"]
+    assert node["health_reason"].isprintable()
 
 
 def test_run_reports_the_life_of_a_command(agent: Agent, tmp_path: Path) -> None:

@@ -632,11 +632,34 @@ def test_an_issue_makes_the_node_unhealthy_until_it_is_cleared(node: Node) -> No
     assert node.health == 200
 
 
-def test_an_id_or_an_issue_that_is_no_text_is_rejected(node: Node) -> None:
-    for call in (node.register, node.set_issue):
-        with pytest.raises(InvalidValueError, match="must be a string, not int"):
-            call(5)  # type: ignore[arg-type]
-    assert (len(node), node.condition.issues) == (0, ())
+def test_an_id_that_is_no_text_is_rejected(node: Node) -> None:
+    with pytest.raises(InvalidValueError, match="must be a string, not int"):
+        node.register(5)  # type: ignore[arg-type]
+    assert len(node) == 0
+
+
+@pytest.mark.parametrize("issue", [None, b"\xff", OSError("no disk"), "a\ud800\n", "x" * 5000])
+def test_any_object_can_be_an_issue_and_is_cleared_by_itself(node: Node, issue: object) -> None:
+    node.set_issue(issue)
+    (text,) = node.condition.issues
+    assert text
+    assert text.isprintable()
+    assert len(text) <= MAX_REASON_CHARS
+    assert node.health == 503
+    node.clear_issue(issue if issue is not None else text)
+    assert node.health == 200
+
+
+def test_long_issues_that_begin_alike_stay_apart(node: Node) -> None:
+    node.set_issue("x" * 5000 + "1")
+    node.set_issue("x" * 5000 + "2")
+    node.clear_issue("x" * 5000 + "1")
+    assert node.health == 503
+
+
+def test_any_object_can_be_the_reason_of_a_drain(node: Node) -> None:
+    node.drain(b"update\n")
+    assert node.condition.drain_reason == "update\\n"
 
 
 def test_all_issues_can_be_cleared_at_once(node: Node) -> None:
@@ -1340,10 +1363,16 @@ def test_find_returns_a_service_and_its_current_state() -> None:
     assert node.find("unknown") is None
 
 
-def test_the_reason_of_a_report_is_bounded() -> None:
+@pytest.mark.parametrize("reason", [None, b"\xff\n", OSError("no disk"), "a\ud800\x1b", ["a"], "x" * 60_000])
+def test_any_object_can_be_the_reason_of_a_report(reason: Any) -> None:
     node = Node("node", version="v1")
-    node.register("db").down("x" * 60_000)
-    assert len(node.state("db").reason) == MAX_REASON_CHARS
+    service = node.register("db")
+    for report in (service.up, service.initializing, service.down, lambda given: service.report(Verdict.failed(given))):
+        report(reason)
+        assert type(service.state.reason) is str
+        assert service.state.reason.isprintable()
+        assert len(service.state.reason) <= MAX_REASON_CHARS
+    assert service.state.status is Status.DOWN
 
 
 # ---- maintenance

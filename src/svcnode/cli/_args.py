@@ -101,6 +101,11 @@ def utf8_text(argument: str) -> str:
         raise argparse.ArgumentTypeError("not UTF-8 text") from None
 
 
+def reason_text(argument: str) -> str:
+    """The type of an argument that says why something is wrong, which is never refused for its form."""
+    return os.fsencode(argument).decode("utf-8", "backslashreplace")
+
+
 def add_control_options(parser: argparse.ArgumentParser, *, with_registry: bool = False) -> None:
     """With `with_registry`, the command also works without the node, by the registry of its replicas."""
     add_config_option(parser)

@@ -110,7 +110,7 @@ class BlockingRegistryClient:
         validate_service_id(service_id)
         self._call(lambda: self._client.deregister(service_id))
 
-    def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
+    def beat(self, service_id: str, status: str = "up", reason: object = "", *, code: str | None = None) -> None:
         validate_service_id(service_id)
         self._call(lambda: self._client.report(service_id, status, reason, code))
 

@@ -10,7 +10,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import add_control_options, control_client, positive_duration_s, service_client, utf8_text
+from svcnode.cli._args import (
+    add_control_options,
+    control_client,
+    positive_duration_s,
+    reason_text,
+    service_client,
+    utf8_text,
+)
 from svcnode.cli.output import show
 from svcnode.control.client import STATUSES
 from svcnode.core.errors import InvalidValueError
@@ -109,7 +116,7 @@ def _configure_beat(parser: CommandParser) -> None:
     parser.description = "Send one heartbeat of a service with a ttl: its status, which is valid for the ttl."
     parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     parser.add_argument("status", nargs="?", default="up", choices=STATUSES, metavar="STATUS", help=_STATUS_HELP)
-    parser.add_argument("--reason", type=utf8_text, default="", metavar="TEXT", help="why, for people")
+    parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="why, for people")
     parser.add_argument("--code", help="a reason code; codes of your own begin with x_")
     parser.set_defaults(action=_beat)
 
@@ -122,7 +129,7 @@ def _beat(client: ServiceClient, arguments: argparse.Namespace) -> str:
 def _configure_issue(parser: CommandParser) -> None:
     parser.description = "Set an issue of the node, or clear it. While there is one, node health is 503."
     parser.add_argument("name", type=utf8_text, metavar="NAME", help="by which the issue is cleared")
-    parser.add_argument("reason", type=utf8_text, nargs="?", default="", metavar="REASON", help="why, for people")
+    parser.add_argument("reason", type=reason_text, nargs="?", default="", metavar="REASON", help="why, for people")
     parser.add_argument("--clear", action="store_true", help="clear the issue")
     parser.set_defaults(action=_issue)
 
@@ -138,7 +145,7 @@ def _issue(client: Client, arguments: argparse.Namespace) -> str:
 def _configure_drain(parser: CommandParser) -> None:
     parser.description = "Make node health 503, so that load balancers send no requests; --undo ends it."
     parser.add_argument("--undo", action="store_true", help="end it")
-    parser.add_argument("--reason", type=utf8_text, default="", metavar="TEXT", help="why, for people")
+    parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_drain)
 
 

@@ -102,7 +102,7 @@ class Reporter:
     def report_end(self, code: int) -> None:
         if self.is_rejected:
             return
-        text = f"ended with exit status {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
+        text = f"ended with exit status {code}" if code >= 0 else f"ended by {_signal_name(-code)}"
         try:
             self._report("down", text)
         except SvcnodeError as exc:
@@ -134,6 +134,13 @@ class Reporter:
                 return exc
             raise
         return None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"
 
 
 def _is_final(error: SvcnodeError) -> bool:

@@ -89,7 +89,7 @@ class ControlApp:
         return self._document(200, self._found(DRAIN))
 
     async def put_drain(self, request: Request, _: str) -> Response:
-        return await self._put(request, DRAIN, _fields(request, _REASON))
+        return await self._put(request, DRAIN, _reason(request))
 
     async def delete_drain(self, request: Request, _: str) -> Response:
         return await self._delete(request, DRAIN)
@@ -136,13 +136,7 @@ class ControlApp:
         return self._document(200, self._found(status_path(name)))
 
     async def put_status(self, request: Request, name: str) -> Response:
-        fields = _fields(request, _STATUS)
-        if fields.get("status") not in OUTCOMES:
-            listed = ", ".join(f'"{status}"' for status in OUTCOMES)
-            raise ControlError(400, f"status must be one of {listed}", pointer="/status")
-        if "code" in fields and known_code(fields["code"]) != fields["code"]:
-            raise ControlError(400, "code must be a reason code, or begin with x_", pointer="/code")
-        change = ChangeRequest(status_path(_service_id(name)), fields, _precondition(request))
+        change = ChangeRequest(status_path(_service_id(name)), _report(request), _precondition(request))
         await self.resources.change(change)
         return make_response(204)
 
@@ -169,7 +163,7 @@ class ControlApp:
         if len(name) > MAX_ISSUE_NAME_CHARS:
             raise ControlError(400, f"the name of an issue has at most {MAX_ISSUE_NAME_CHARS} characters")
         _check(validate_text, "the name of an issue", name)
-        return await self._put(request, issue_path(name), _fields(request, _REASON))
+        return await self._put(request, issue_path(name), _reason(request))
 
     async def delete_issue(self, request: Request, name: str) -> Response:
         return await self._delete(request, issue_path(name))
@@ -224,7 +218,6 @@ ROUTES: dict[str, dict[str, _Handler]] = {
     "/v1/services/{name}/status": {"GET": ControlApp.get_status, "PUT": ControlApp.put_status},
 }
 _SEGMENTS = {path: path.split("/") for path in ROUTES}
-_REASON = {"reason": str}
 _STATUS = {"status": str, "reason": str, "code": str}
 _MAINTENANCE = {"duration": str, "by": str, "reason": str}
 
@@ -286,6 +279,40 @@ def _object(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ControlError(400, f"the body must be a JSON object, not {type_name(value)}", pointer="")
     return value
+
+
+# Bad news is never refused for its form: the better state would stay, and it is not true. `Resources` makes a text of
+# any reason.
+
+
+def _bad_news(request: Request) -> dict[str, Any] | None:
+    """The body, if it is a JSON object, with any texts."""
+    try:
+        value = parse_strict_json(request.body or b"{}", any_text=True)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _report(request: Request) -> dict[str, Any]:
+    worse = _bad_news(request)
+    if worse is not None and worse.get("status") in ("initializing", "down"):
+        value = {"status": worse["status"], "reason": worse.get("reason"), "code": known_code(worse.get("code"))}
+        return {key: field for key, field in value.items() if worse.get(key) is not None}
+    fields = _fields(request, _STATUS)
+    if fields.get("status") not in OUTCOMES:
+        listed = ", ".join(f'"{status}"' for status in OUTCOMES)
+        raise ControlError(400, f"status must be one of {listed}", pointer="/status")
+    if "code" in fields and known_code(fields["code"]) != fields["code"]:
+        raise ControlError(400, "code must be a reason code, or begin with x_", pointer="/code")
+    return fields
+
+
+def _reason(request: Request) -> dict[str, Any]:
+    """Of an issue or a drain. A body that is no JSON object is the reason itself."""
+    fields = _bad_news(request)
+    reason = request.body if fields is None else fields.get("reason")
+    return {} if reason is None else {"reason": reason}
 
 
 def _fields(request: Request, types: Mapping[str, type]) -> dict[str, Any]:

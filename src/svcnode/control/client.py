@@ -1,6 +1,10 @@
 """Clients of the control socket: `Client` blocks, `AsyncClient` awaits. Both use the standard library only.
 
 A connection is reused. Every request is idempotent, so it is repeated once if the node has closed the connection.
+
+A call takes the connection out of the client and puts it back after the whole response. Whatever ends the call before
+that, such as a signal handler that raises, a cancellation or a timeout of gevent, also ends the connection: otherwise
+the next call would read the response to this one. A forked child opens its own.
 """
 
 from __future__ import annotations
@@ -9,16 +13,18 @@ import asyncio
 import json
 import os
 import socket
-import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote
 
 from svcnode.core.errors import ControlError, ControlUnreachableError
-from svcnode.core.text import os_error_text
+from svcnode.core.text import os_error_text, safe_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 PATH_VARIABLE = "SVCNODE_CONTROL"
 STATUSES = ("up", "initializing", "down")
@@ -72,13 +78,18 @@ def _service(service_id: str, child: str = "") -> str:
     return f"/v1/services/{quote(service_id, safe='')}{child}"
 
 
-def _beat(service_id: str, status: str, reason: str, code: str | None) -> _ControlRequest:
-    value = {"status": status, "reason": reason, "code": code}
+def _beat(service_id: str, status: str, reason: object, code: str | None) -> _ControlRequest:
+    value = {"status": status, "reason": safe_reason(reason), "code": code}
     return _ControlRequest("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
 
 
-def _issue(method: str, name: str, reason: str = "") -> _ControlRequest:
-    return _ControlRequest(method, f"/v1/issues/{quote(name, safe='')}", {"reason": reason} if reason else None)
+def _issue(method: str, name: str, reason: object = "") -> _ControlRequest:
+    return _ControlRequest(method, f"/v1/issues/{quote(name, safe='')}", _reason(reason))
+
+
+def _reason(reason: object) -> dict[str, str] | None:
+    text = safe_reason(reason)
+    return {"reason": text} if text else None
 
 
 def _maintenance(method: str, service_id: str | None, value: Mapping[str, str] | None = None) -> _ControlRequest:
@@ -94,7 +105,7 @@ def _socket_path(path: str | Path | None) -> Path:
 
 
 class Client:
-    """Thread-safe. Without a path, it uses the one in SVCNODE_CONTROL.
+    """Thread-safe: calls at the same time use a connection each. Without a path, it uses the one in SVCNODE_CONTROL.
 
     Raises `ControlError` if the node refuses a request, `ControlUnreachableError` if it is away.
     """
@@ -102,8 +113,7 @@ class Client:
     def __init__(self, path: str | Path | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.path = _socket_path(path)
         self._timeout_s = timeout_s
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._idle: list[tuple[int, socket.socket]] = []  # connections that no call uses, and the process of each
 
     def __enter__(self) -> Self:
         return self
@@ -112,9 +122,9 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        with suppress(IndexError):  # another thread may take the last one
+            while True:
+                self._idle.pop()[1].close()
 
     def node(self) -> dict[str, Any]:
         """Name, health, issues and number of services of the node."""
@@ -133,20 +143,20 @@ class Client:
     def deregister(self, service_id: str, *, revision: int | None = None) -> None:
         self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
 
-    def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
+    def beat(self, service_id: str, status: str = "up", reason: object = "", *, code: str | None = None) -> None:
         """Report a status ("up", "initializing" or "down"), which is valid for the `ttl` of the service."""
         self._send(_beat(service_id, status, reason, code))
 
-    def set_issue(self, name: str, reason: str = "") -> None:
+    def set_issue(self, name: str, reason: object = "") -> None:
         """The health of the node is 503 until the issue is cleared."""
         self._send(_issue("PUT", name, reason))
 
     def clear_issue(self, name: str) -> None:
         self._send(_issue("DELETE", name))
 
-    def drain(self, reason: str = "") -> None:
+    def drain(self, reason: object = "") -> None:
         """The health of the node is 503 until `undrain`."""
-        self._send(_ControlRequest("PUT", "/v1/drain", {"reason": reason} if reason else None))
+        self._send(_ControlRequest("PUT", "/v1/drain", _reason(reason)))
 
     def undrain(self) -> None:
         self._send(_ControlRequest("DELETE", "/v1/drain"))
@@ -163,45 +173,64 @@ class Client:
         return str(self._send(_ControlRequest("PUT", "/v1/reload"))["message"])
 
     def _send(self, request: _ControlRequest) -> dict[str, Any]:
-        with self._lock:
-            is_reused = self._socket is not None
-            try:
-                try:
-                    return _result(*self._exchange(request.encode()))
-                except ConnectionError:
-                    if not is_reused:
-                        raise
-                    self.close()
-                    return _result(*self._exchange(request.encode()))
-            except (OSError, ValueError) as exc:
-                self.close()
-                raise _unreachable(self.path, exc) from exc
+        try:
+            return _result(*self._exchange(request.encode()))
+        except (OSError, ValueError) as exc:
+            self.close()
+            raise _unreachable(self.path, exc) from exc
 
     def _exchange(self, data: bytes) -> tuple[int, bytes]:
-        if self._socket is None:
-            self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.settimeout(self._timeout_s)
-            self._socket.connect(str(self.path))
-        self._socket.sendall(data)
-        received = b""
-        while _END_OF_HEAD not in received:
-            if len(received) > MAX_HEAD_BYTES:
-                raise ValueError("the head of the response is too large")
-            received += self._receive()
-        raw_head, _, body = received.partition(_END_OF_HEAD)
-        head = _parse_head(raw_head)
-        while len(body) < head.body_bytes:
-            body += self._receive()
-        if not head.keep_alive:
-            self.close()
+        idle = self._take()
+        if idle is not None:
+            with suppress(ConnectionError):
+                return self._exchange_on(idle, data)
+            self.close()  # the node was restarted, or its limit for idle connections is over
+        return self._exchange_on(socket.socket(socket.AF_UNIX), data, connects=True)
+
+    def _take(self) -> socket.socket | None:
+        with suppress(IndexError):
+            while True:
+                process_id, idle = self._idle.pop()
+                if process_id == os.getpid():
+                    return idle
+                idle.close()  # the descriptor only: the connection is that of the parent process
+        return None
+
+    def _exchange_on(self, connection: socket.socket, data: bytes, *, connects: bool = False) -> tuple[int, bytes]:
+        is_reusable = False
+        try:
+            if connects:
+                connection.settimeout(self._timeout_s)
+                connection.connect(str(self.path))
+            connection.sendall(data)
+            head, body = _read_response(connection)
+            is_reusable = head.keep_alive and len(body) == head.body_bytes
+        finally:
+            if is_reusable:
+                self._idle.append((os.getpid(), connection))
+            else:
+                connection.close()
         return head.status, body
 
-    def _receive(self) -> bytes:
-        assert self._socket is not None
-        data = self._socket.recv(64 * 1024)
-        if not data:
-            raise ConnectionResetError("the node closed the connection")
-        return data
+
+def _read_response(connection: socket.socket) -> tuple[_Head, bytes]:
+    received = b""
+    while _END_OF_HEAD not in received:
+        if len(received) > MAX_HEAD_BYTES:
+            raise ValueError("the head of the response is too large")
+        received += _receive(connection)
+    raw_head, _, body = received.partition(_END_OF_HEAD)
+    head = _parse_head(raw_head)
+    while len(body) < head.body_bytes:
+        body += _receive(connection)
+    return head, body
+
+
+def _receive(connection: socket.socket) -> bytes:
+    data = connection.recv(64 * 1024)
+    if not data:
+        raise ConnectionResetError("the node closed the connection")
+    return data
 
 
 class AsyncClient:
@@ -211,7 +240,9 @@ class AsyncClient:
         self.path = _socket_path(path)
         self._timeout_s = timeout_s
         self._lock = asyncio.Lock()
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._streams: _Streams | None = None  # of the connection, while no call uses it
+        self._inherited: _Streams | None = None
+        self._process_id = os.getpid()
 
     async def __aenter__(self) -> Self:
         return self
@@ -239,17 +270,17 @@ class AsyncClient:
     async def deregister(self, service_id: str, *, revision: int | None = None) -> None:
         await self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
 
-    async def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
+    async def beat(self, service_id: str, status: str = "up", reason: object = "", *, code: str | None = None) -> None:
         await self._send(_beat(service_id, status, reason, code))
 
-    async def set_issue(self, name: str, reason: str = "") -> None:
+    async def set_issue(self, name: str, reason: object = "") -> None:
         await self._send(_issue("PUT", name, reason))
 
     async def clear_issue(self, name: str) -> None:
         await self._send(_issue("DELETE", name))
 
-    async def drain(self, reason: str = "") -> None:
-        await self._send(_ControlRequest("PUT", "/v1/drain", {"reason": reason} if reason else None))
+    async def drain(self, reason: object = "") -> None:
+        await self._send(_ControlRequest("PUT", "/v1/drain", _reason(reason)))
 
     async def undrain(self) -> None:
         await self._send(_ControlRequest("DELETE", "/v1/drain"))
@@ -266,34 +297,42 @@ class AsyncClient:
         return str((await self._send(_ControlRequest("PUT", "/v1/reload")))["message"])
 
     async def _send(self, request: _ControlRequest) -> dict[str, Any]:
+        if self._process_id != os.getpid():
+            self._after_fork()
         async with self._lock:
-            is_reused = self._streams is not None
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    try:
-                        return _result(*await self._exchange(request.encode()))
-                    except (ConnectionError, asyncio.IncompleteReadError):
-                        if not is_reused:
-                            raise
-                        self.close()
-                        return _result(*await self._exchange(request.encode()))
+                    return _result(*await self._exchange(request.encode()))
             except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as exc:
                 self.close()
                 raise _unreachable(self.path, exc) from exc
-            except asyncio.CancelledError:
-                self.close()  # the response of this request must not be read as the response to the next one
-                raise
+
+    def _after_fork(self) -> None:
+        """The connection is not closed: it belongs to the event loop of the parent process."""
+        self._inherited, self._streams = self._streams, None
+        self._lock, self._process_id = asyncio.Lock(), os.getpid()
 
     async def _exchange(self, data: bytes) -> tuple[int, bytes]:
-        if self._streams is None:
-            self._streams = await asyncio.open_unix_connection(str(self.path))
-        reader, writer = self._streams
-        writer.write(data)
-        await writer.drain()
-        head = _parse_head((await reader.readuntil(_END_OF_HEAD)).removesuffix(_END_OF_HEAD))
-        body = await reader.readexactly(head.body_bytes)
-        if not head.keep_alive:
-            self.close()
+        idle, self._streams = self._streams, None
+        if idle is not None:
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                return await self._exchange_on(idle, data)
+        return await self._exchange_on(await asyncio.open_unix_connection(str(self.path)), data)
+
+    async def _exchange_on(self, streams: _Streams, data: bytes) -> tuple[int, bytes]:
+        reader, writer = streams
+        is_reusable = False
+        try:
+            writer.write(data)
+            await writer.drain()
+            head = _parse_head((await reader.readuntil(_END_OF_HEAD)).removesuffix(_END_OF_HEAD))
+            body = await reader.readexactly(head.body_bytes)
+            is_reusable = head.keep_alive
+        finally:
+            if is_reusable:
+                self._streams = streams
+            else:
+                writer.close()
         return head.status, body
 
 

@@ -23,7 +23,7 @@ from svcnode.api.spec import NOT_FOUND, Response, error_response, make_response,
 from svcnode.control.resources import ChangeRequest, run_path, status_path
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError
-from svcnode.core.text import MAX_REASON_CHARS, excerpt, truncate
+from svcnode.core.text import MAX_REASON_CHARS, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -66,11 +66,16 @@ class PushApp:
         if change is None:
             return NOT_FOUND
         if not self._limits[service_id].take(self._node.now_s()):
-            return TOO_MANY
+            if not change.value or change.value["status"] != "down":
+                return TOO_MANY
+            # A failure passes the limit if it is news. So those that pass are at most as many as the successes.
+            change = change._replace(unless_down=True)
         try:
             await self._change(change)
-        except ControlError as exc:  # below 500: a reload has just changed the service
-            return NOT_STORED if exc.status >= 500 else NOT_FOUND
+        except ControlError as exc:
+            if exc.status == TOO_MANY.code:
+                return TOO_MANY
+            return NOT_STORED if exc.status >= 500 else NOT_FOUND  # below 500: a reload has just changed the service
         return ACCEPTED
 
     def _is_allowed(self, service_id: str, request: Request) -> bool:
@@ -107,7 +112,7 @@ class RateLimit:
 
 
 def _report(status: str, reason: str, code: str = ReasonCode.REPORTED) -> dict[str, Any]:
-    return {"status": status, "reason": truncate(reason, MAX_REASON_CHARS), "code": str(code)}
+    return {"status": status, "reason": reason, "code": str(code)}
 
 
 def _digest(token: bytes) -> bytes:

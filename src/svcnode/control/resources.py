@@ -30,6 +30,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError, SvcnodeError
 from svcnode.core.model import Maintenance, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope, redacted
+from svcnode.core.text import safe_reason
 from svcnode.core.units import iso_time, parse_duration_s
 from svcnode.definition import define
 from svcnode.net.os_errors import ThreadStartError
@@ -59,7 +60,7 @@ STORE_TIMEOUT_S = 5.0  # to open and to close it: its mount may hang
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
 _EVIDENCE = ("status", "run")
-_FREE_TEXTS = ("reason", "by")  # they are shown, and may contain a secret
+_FREE_TEXTS = ("reason", "by")  # they are shown, and may be anything
 _CHILDREN = (*_EVIDENCE, "maintenance")  # of a service; they are deleted with it
 _CONFIGURED = "this service is in the configuration file; change it there and reload"
 
@@ -86,6 +87,7 @@ class ChangeRequest(NamedTuple):
     path: str
     value: dict[str, Any] | None
     precondition: Precondition = Precondition()
+    unless_down: bool = False  # refused if the last report of the service is Down already
 
 
 class Applied(NamedTuple):
@@ -470,6 +472,8 @@ class Resources:
         # Before the precondition: without their service, a report and maintenance are 404 and not 412.
         if _is_child(path, *_EVIDENCE):
             self._check_reports(transaction, _id_of(path))
+            if change.unless_down and old is not None and old.value["status"] == "down":
+                raise ControlError(429, "this service is reported as Down already")
         elif _is_child(path, "maintenance") and change.value is not None:
             self._check_service(transaction, _id_of(path))
         change.precondition.check(old)
@@ -485,7 +489,7 @@ class Resources:
     def _checked(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
         """The document to store. Raises `ControlError` if the change is not allowed."""
         if not _is_service(path):
-            value = {key: redacted(text) if key in _FREE_TEXTS else text for key, text in value.items()}
+            value = {key: safe_reason(text) if key in _FREE_TEXTS else text for key, text in value.items()}
         if _is_child(path, "status"):
             transaction.delete(run_path(_id_of(path)))  # a report is the end of a run
             return {**value, "at_s": self._node.now_s()}

@@ -19,10 +19,14 @@ def compact_json(value: Any) -> str:  # noqa: ANN401  any JSON value
     return _encode(value)
 
 
-def parse_strict_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
-    """Accept only JSON that every parser reads in the same way. Raises ValueError with the reason."""
+def parse_strict_json(body: bytes, *, any_text: bool = False) -> Any:  # noqa: ANN401  any JSON value
+    """Accept only JSON that every parser reads in the same way. Raises ValueError with the reason.
+
+    With `any_text`, texts may also have control characters that are not escaped, and bytes that are not Unicode.
+    """
     try:
-        return _decode(body.decode(json.detect_encoding(body), "surrogatepass"))
+        text = body.decode(json.detect_encoding(body), "replace" if any_text else "surrogatepass")
+        return (_decode_any_text if any_text else _decode)(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except UnicodeDecodeError as exc:
@@ -53,6 +57,10 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")
 
 
-_decode = json.JSONDecoder(
-    object_pairs_hook=_reject_duplicate_fields, parse_int=_parse_int, parse_constant=_reject_constant
-).decode
+def _decoder(*, strict: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_reject_duplicate_fields, parse_int=_parse_int, parse_constant=_reject_constant, strict=strict
+    )
+
+
+_decode, _decode_any_text = _decoder(strict=True).decode, _decoder(strict=False).decode

@@ -59,6 +59,8 @@ def error_text(exc: BaseException) -> str:
 
 def one_line(text: str) -> str:
     """Escape control characters, so that the text stays on one line and does not control a terminal."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -81,14 +83,36 @@ def excerpt(text: str | bytes, max_chars: int = 80) -> str:
     return truncate(one_line(" ".join(redacted(head)[: 8 * max_chars].split())), max_chars)
 
 
-def bounded_reason(text: str) -> str:
-    """The reason of a verdict without secrets, and not longer than people read. It may quote a server at any length."""
-    if len(text) <= MAX_REASON_CHARS:
-        return redacted(text)
-    shown = redacted(text[:_SCANNED_CHARS])
-    if len(shown) < MAX_REASON_CHARS:  # many secrets: the last one may be cut in half
-        shown = redacted(text)
+def visible_text(value: object) -> str:
+    """Whatever a program gives as a text, on one line and without secrets: an exception, bytes, None, any object."""
+    return sanitize(_text_of(value))
+
+
+def safe_reason(value: object) -> str:
+    """As `visible_text`, and not longer than people read: what is given as a reason, or quotes a server at any length.
+
+    Every state, log line, answer and document gets its reasons from here, so that no report is refused for its form.
+    """
+    text = _text_of(value)
+    shown = sanitize(text[:_SCANNED_CHARS])
+    if len(text) > _SCANNED_CHARS and len(shown) < MAX_REASON_CHARS:  # many secrets: the last one may be cut in half
+        shown = sanitize(text)
     return truncate(shown, MAX_REASON_CHARS)
+
+
+def _text_of(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bytes() | bytearray() | memoryview():
+            return bytes(value).decode("utf-8", "backslashreplace")
+        case BaseException():
+            return error_text(value)
+        case _:
+            try:
+                return str(value)
+            except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
+                return type(value).__name__
 
 
 def encodable(text: str) -> str:

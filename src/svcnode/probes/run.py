@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
-from svcnode.core.text import bounded_reason, error_text
+from svcnode.core.text import error_text, safe_reason
 from svcnode.net.timers import LATE_AFTER_S, Deadline, TimerQueue
 from svcnode.net.trace import READ_FILES_STEP, details_of, interrupted_step, progress_of
 from svcnode.probes.base import check_deadline_s
@@ -75,24 +75,23 @@ def is_late_from_blocking(duration_s: float, blocked_s: float, timeout_s: float)
 
 
 def validate_verdict(verdict: object) -> Verdict:
-    """Raise on a value that is not a verdict; replace an invalid reason or code."""
+    """Raise on a value that is not a verdict; replace an invalid code."""
     if not isinstance(verdict, Verdict):
         raise TypeError(f"check() returned {verdict!r}, which is not a Verdict")
     if not isinstance(verdict.outcome, Outcome):
         raise TypeError(f"check() returned {verdict!r}, whose outcome is not an Outcome")
     code = known_code(verdict.code)
-    if type(verdict.reason) is str and code is verdict.code:
-        return verdict
-    return Verdict(verdict.outcome, str(verdict.reason), code)  # a reason may be an exception
+    return verdict if code is verdict.code else verdict._replace(code=code)
 
 
 def finalize_verdict(verdict: Verdict, duration_s: float, max_latency_s: float | None) -> Verdict:
-    """Apply max_latency, remove secrets from the reason, and bound its length."""
+    """Apply max_latency, and make the reason one that can be shown, whatever the probe gave."""
     if max_latency_s is not None and duration_s > max_latency_s and verdict.outcome is Outcome.READY:
         return Verdict.not_ready(
             f"slow: the check took {duration_s:.3g} s, max_latency is {max_latency_s:g} s", code=ReasonCode.SLOW
         )
-    return verdict._replace(reason=bounded_reason(verdict.reason)) if verdict.reason else verdict
+    reason = safe_reason(verdict.reason)
+    return verdict if reason is verdict.reason else verdict._replace(reason=reason)
 
 
 _TIMEOUT_CODES = {
@@ -105,7 +104,7 @@ _TIMEOUT_CODES = {
 
 def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdict:
     if progress := progress_of(cancelled):
-        return Verdict.failed(bounded_reason(f"{progress}, within {timeout_s:g} s"), code=ReasonCode.TIMEOUT)
+        return Verdict.failed(safe_reason(f"{progress}, within {timeout_s:g} s"), code=ReasonCode.TIMEOUT)
     return step_timeout_verdict(timeout_s, interrupted_step(cancelled), details_of(cancelled))
 
 
@@ -124,14 +123,14 @@ def step_timeout_verdict(timeout_s: float, step: str | None, details: Sequence[s
         return Verdict.not_ready(f"locked for {timeout_s:g} s", code=ReasonCode.LOCKED)
     where = "; ".join([*([f"step: {step}"] if step else ()), *details])
     return Verdict.failed(
-        bounded_reason(f"timeout: no response within {timeout_s:g} s{f' ({where})' if where else ''}"),
+        safe_reason(f"timeout: no response within {timeout_s:g} s{f' ({where})' if where else ''}"),
         code=_TIMEOUT_CODES.get(step or "", ReasonCode.TIMEOUT),
     )
 
 
 def probe_error_verdict(exc: BaseException) -> Verdict:
     cause = "a call it awaited was cancelled" if isinstance(exc, asyncio.CancelledError) else error_text(exc)
-    return Verdict.unknown(bounded_reason(f"the probe failed: {cause}"), code=ReasonCode.PROBE_ERROR)
+    return Verdict.unknown(safe_reason(f"the probe failed: {cause}"), code=ReasonCode.PROBE_ERROR)
 
 
 def log_probe_error(logger: logging.Logger, service_id: str, error: BaseException) -> None:

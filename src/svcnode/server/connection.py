@@ -101,7 +101,8 @@ class Connection(asyncio.Protocol):
         self._mount = mount
         self._transport: asyncio.Transport
         self._fd: int | None = None  # of a connection without TLS
-        self._parser = RequestParser(state.limits, mount.kept_body_bytes)
+        limits = state.limits if mount.push is None else state.push_limits
+        self._parser = RequestParser(limits, mount.kept_body_bytes)
         self._task: asyncio.Task[None] | None = None  # the TLS handshake, or the handler of the application
         self._stream: EventStream | None = None
         # Not phases: the transport reports both in several phases, which go on.

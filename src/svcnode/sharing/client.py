@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import ControlError, RegistryError
+from svcnode.core.text import safe_reason
 from svcnode.sharing.etcd_json import Compare, Delete, Put, Range
 from svcnode.sharing.format import (
     REPORTED_STATUS,
@@ -93,11 +94,12 @@ class RegistryClient:
 
         await self._change(service_id, operations)
 
-    async def report(self, service_id: str, status: str, reason: str = "", code: str | None = None) -> None:
+    async def report(self, service_id: str, status: str, reason: object = "", code: str | None = None) -> None:
         """Report the status of a service that any owner has registered with a ttl."""
-        if code is not None and known_code(code) != code:
+        if status == "up" and code is not None and known_code(code) != code:
             raise ControlError(BAD_REQUEST, "code must be a reason code, or begin with x_")
-        document = ReportDocument(REPORTED_STATUS[status], reason, code or ReasonCode.REPORTED)
+        known = ReasonCode.REPORTED if code is None else known_code(code)
+        document = ReportDocument(REPORTED_STATUS[status], safe_reason(reason), known)
 
         def operations(found: RegisteredService) -> list[Put | Delete]:
             if found.shared is None:

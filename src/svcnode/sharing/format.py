@@ -22,7 +22,7 @@ from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.model import MAX_TEXT_CHARS, Service, Status, validate_service_id, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
-from svcnode.core.text import bounded_reason, encodable, sanitize, type_name
+from svcnode.core.text import encodable, safe_reason, sanitize, type_name
 from svcnode.definition import ServiceOptions, define
 from svcnode.probes import make_probe
 from svcnode.probes.restricted import is_restricted, reject_local_access
@@ -60,6 +60,11 @@ class KeyKind(StrEnum):
     REPORTS = "reports"  # /{id}/{owner}
 
 
+_WITH_REASON = (
+    KeyKind.STATES,
+    KeyKind.REPORTS,
+    KeyKind.ISSUES,
+)  # which may be anything: bad news is never ignored for it
 NAME_COUNTS = {kind: 1 if kind in (KeyKind.REPLICAS, KeyKind.EVIDENCE) else 2 for kind in KeyKind}
 
 
@@ -234,7 +239,7 @@ def parse_entry(root: str, key: str, value: bytes, *, has_lease: bool) -> Parsed
     if parsed is None:
         return Ignored(IgnoredKind.UNKNOWN_KEY, "not a key of this format")
     try:
-        fields = _parse_json(value)
+        fields = _parse_json(value, any_text=parsed.kind in _WITH_REASON)
         version = _required(fields, "version", int)
         if version > FORMAT_VERSION:
             return Ignored(IgnoredKind.NEWER_VERSION, f"version {version}; this replica reads {FORMAT_VERSION}")
@@ -247,9 +252,9 @@ def parse_entry(root: str, key: str, value: bytes, *, has_lease: bool) -> Parsed
         return Ignored(IgnoredKind.INVALID_VALUE, sanitize(str(exc)))
 
 
-def _parse_json(value: bytes) -> Any:  # noqa: ANN401  any JSON value
+def _parse_json(value: bytes, *, any_text: bool) -> Any:  # noqa: ANN401  any JSON value
     try:
-        return parse_strict_json(value)
+        return parse_strict_json(value, any_text=any_text)
     except ValueError as exc:
         raise InvalidValueError(f"not valid JSON: {exc}") from exc
 
@@ -264,19 +269,20 @@ def _fields(document: RegistryDocument) -> dict[str, Any]:
             return {"position": position, "options": dict(options), **({"restricted": True} if restricted else {})}
         case StateDocument(status, reason, code, age_s, since_age_s, source, written):
             observed = {"age_s": age_s, "since_age_s": since_age_s, "source": source}
-            return {"status": status.value, "reason": _reason(reason), "code": code, **observed, **written._asdict()}
+            return {
+                "status": status.value,
+                "reason": safe_reason(reason),
+                "code": code,
+                **observed,
+                **written._asdict(),
+            }
         case EvidenceDocument(count, digest, ages, written):
             text = base64.b64encode(ages).decode()
             return {"count": count, "digest": digest, "ages": text, **written._asdict()}
         case ReportDocument(status, reason, code):
-            return {"status": status.value.lower(), "reason": _reason(reason), "code": code}
+            return {"status": status.value.lower(), "reason": safe_reason(reason), "code": code}
         case ReplicaDocument() | IssueDocument():
-            return {name: _reason(text) for name, text in document._asdict().items()}
-
-
-def _reason(text: str) -> str:
-    """Without secrets."""
-    return encodable(bounded_reason(text))
+            return {name: safe_reason(text) for name, text in document._asdict().items()}
 
 
 def _parse_replica(_: RegistryKey, fields: Mapping[str, Any]) -> ReplicaDocument:
@@ -306,7 +312,7 @@ def _check_lengths(options: Mapping[str, Any]) -> None:
 
 
 def _parse_issue(_: RegistryKey, fields: Mapping[str, Any]) -> IssueDocument:
-    return IssueDocument(_text(fields, "reason"))
+    return IssueDocument(safe_reason(fields.get("reason")))
 
 
 def _parse_state(_: RegistryKey, fields: Mapping[str, Any]) -> StateDocument:
@@ -314,7 +320,7 @@ def _parse_state(_: RegistryKey, fields: Mapping[str, Any]) -> StateDocument:
         status = Status(_required(fields, "status", str))
     except ValueError:
         raise InvalidValueError("status: must be Up, Initializing or Down") from None
-    reason, code = _text(fields, "reason"), known_code(_text(fields, "code"))
+    reason, code = safe_reason(fields.get("reason")), known_code(fields.get("code"))
     age_s, since_age_s = _duration_s(fields, "age_s"), _duration_s(fields, "since_age_s")
     return StateDocument(status, reason, code, age_s, since_age_s, _text(fields, "source"), _written(fields))
 
@@ -332,7 +338,7 @@ def _parse_report(_: RegistryKey, fields: Mapping[str, Any]) -> ReportDocument:
     if status is None:
         raise InvalidValueError(f"status: must be one of {', '.join(REPORTED_STATUS)}")
     code = fields.get("code", ReasonCode.REPORTED.value)
-    return ReportDocument(status, _text({"reason": "", **fields}, "reason"), known_code(code))
+    return ReportDocument(status, safe_reason(fields.get("reason")), known_code(code))
 
 
 _PARSERS: dict[KeyKind, Callable[[RegistryKey, Mapping[str, Any]], RegistryDocument]] = {
@@ -360,7 +366,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     text = _required(fields, name, str)
     if any("\ud800" <= char < "\ue000" for char in text):
         raise InvalidValueError(f"{name}: not Unicode text")
-    return bounded_reason(text)
+    return safe_reason(text)
 
 
 def _int(fields: Mapping[str, Any], name: str) -> int:

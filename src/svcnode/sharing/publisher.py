@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from svcnode.core.text import bounded_reason, sanitize
+from svcnode.core.text import safe_reason, sanitize
 from svcnode.sharing.etcd_json import Delete, Put
 from svcnode.sharing.format import (
     MAX_NAME_CHARS,
@@ -105,7 +105,7 @@ class Publisher:
     def set_issues(self, issues: Iterable[str]) -> bool:
         """The texts of the issues. A text that is too long for a key is the reason in the document, too."""
         before, names = self._own_issues, {sanitize(text)[:MAX_NAME_CHARS]: text for text in issues}
-        self._own_issues = {name: "" if name == text else bounded_reason(text) for name, text in names.items() if name}
+        self._own_issues = {name: "" if name == text else safe_reason(text) for name, text in names.items() if name}
         return self._own_issues != before
 
     def take_writes(self, now_s: float, lease_id: int, written: Written, *, with_evidence: bool) -> list[Write]:

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from svcnode.cli import main
+from svcnode.cli.run import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,3 +61,15 @@ def test_the_command_runs_although_the_registry_is_away(capsys: pytest.CaptureFi
     registry = ["--registry", "etcd://127.0.0.1:1", "--node", "n"]
     assert main(["run", *registry, "--service", "job", "--", "sh", "-c", "exit 3"]) == 3
     assert "the end is not reported" in capsys.readouterr().err
+
+
+def test_the_end_by_a_signal_without_a_name_is_reported() -> None:
+    reported: list[tuple[object, ...]] = []
+
+    class Client:
+        def register(self, service_id: str, **_: object) -> None: ...
+        def beat(self, *arguments: object) -> None:
+            reported.append(arguments)
+
+    Reporter(cast("Any", Client()), "job", {}).report_end(-(signal.SIGRTMIN + 1))
+    assert [arguments[:2] for arguments in reported] == [("job", "down")]

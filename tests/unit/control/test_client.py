@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import socket
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -196,3 +201,167 @@ def test_a_cancelled_request_ends_its_connection(path: Path) -> None:
 
     with serving(path, b"", b""):
         asyncio.run(ask())
+
+
+@pytest.mark.parametrize("reason", [None, b"\xff\n", OSError("no disk"), "a\ud800", "x" * 100_000])
+def test_any_object_can_be_a_reason(path: Path, reason: object) -> None:
+    with serving(path, *[NO_CONTENT] * 3) as server, Client(path) as client:
+        client.beat("a", "down", reason)
+        client.set_issue("disk", reason)
+        client.drain(reason)
+    for request in server.requests:
+        fields = json.loads(request.partition(b"\r\n\r\n")[2] or b"{}")
+        assert fields.get("reason", "").isprintable()
+        assert len(request) < 5000
+
+
+# ---- calls that end halfway, on a server that gives back what it is asked
+
+
+class EchoServer:
+    """Answers `beat(id)` with 204 if the id is even and with 409 otherwise, one recv after another, as a node does."""
+
+    def __init__(self, path: Path) -> None:
+        self._sock = socket.socket(socket.AF_UNIX)
+        self._sock.bind(str(path))
+        self._sock.listen()
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    @property
+    def connections(self) -> int:
+        return len(self._open)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._open.append(self._sock.accept()[0])
+                self._threads.append(threading.Thread(target=self._serve, args=(self._open[-1],), daemon=True))
+                self._threads[-1].start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            while request := connection.recv(65536):
+                time.sleep(0.001)  # so that a signal arrives in the middle
+                is_even = int(request.split(b"/")[3]) % 2 == 0
+                refused = b'HTTP/1.1 409 Conflict\r\nContent-Length: 17\r\n\r\n{"message": "no"}'
+                connection.sendall(NO_CONTENT if is_even else refused)
+
+    def close(self) -> None:
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+        for connection in self._open:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def echo(path: Path) -> Iterator[EchoServer]:
+    server = EchoServer(path)
+    yield server
+    server.close()
+
+
+def is_accepted(client: Client, number: int) -> bool:
+    try:
+        client.beat(str(number))
+    except ControlError:
+        return False
+    return True
+
+
+class LimitError(BaseException):
+    """As of a time limit that a signal handler raises."""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the handler may raise between any two instructions
+def test_a_call_after_one_that_a_signal_has_ended_gets_its_own_response(path: Path, echo: EchoServer) -> None:
+    def raise_limit(*_: object) -> None:
+        raise LimitError
+
+    old, ended = signal.signal(signal.SIGALRM, raise_limit), 0
+    try:
+        with Client(path) as client:
+            for number in range(100):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0005 * (1 + number % 3))
+                    client.beat(str(number))
+                except ControlError:
+                    pass
+                except LimitError:
+                    ended += 1
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                assert is_accepted(client, number + 1) == (number % 2 == 1)
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert ended
+
+
+def test_a_call_after_one_that_was_cancelled_gets_its_own_response(path: Path, echo: EchoServer) -> None:
+    async def ask() -> None:
+        async with AsyncClient(path) as client:
+            for number in range(50):
+                with suppress(TimeoutError, ControlError):
+                    async with asyncio.timeout(0.0005 * (1 + number % 3)):
+                        await client.beat(str(number))
+                if number % 2:
+                    await client.beat(str(number + 1))
+                else:
+                    with pytest.raises(ControlError):
+                        await client.beat(str(number + 1))
+
+    asyncio.run(ask())
+
+
+def test_calls_of_several_threads_get_their_own_responses(path: Path, echo: EchoServer) -> None:
+    with Client(path) as client, ThreadPoolExecutor(4) as threads:
+        accepted = list(threads.map(lambda number: is_accepted(client, number), range(100)))
+    assert accepted == [number % 2 == 0 for number in range(100)]
+    assert echo.connections <= 4
+
+
+def test_a_forked_child_has_its_own_connection_and_leaves_that_of_the_parent(path: Path, echo: EchoServer) -> None:
+    with Client(path) as client:
+        client.beat("0")
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                code = 0 if [is_accepted(client, number) for number in range(20)] == [True, False] * 10 else 2
+                client.close()
+            finally:
+                os._exit(code)
+        assert [is_accepted(client, number) for number in range(1, 21)] == [False, True] * 10
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        client.beat("0")
+        assert echo.connections == 2
+
+
+def test_a_forked_child_of_an_async_client_has_its_own_connection(path: Path, echo: EchoServer) -> None:
+    client = AsyncClient(path)
+
+    async def beat(count: int) -> None:
+        for _ in range(count):
+            await client.beat("0")
+
+    with asyncio.Runner() as runner:
+        runner.run(beat(1))
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                with asyncio.Runner() as own:
+                    own.run(beat(5))
+                code = 0
+            finally:
+                os._exit(code)
+        runner.run(beat(5))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert echo.connections == 2
+        client.close()
+        runner.run(asyncio.sleep(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from typing import TYPE_CHECKING
 
@@ -240,6 +241,38 @@ def test_the_rate_is_limited_per_service(agent: PushAgent) -> None:
     assert agent.push(service_id="worker") == 204
     agent.now_s += 1 / RATE_PER_S
     assert [agent.push(), agent.push()] == [204, 429]
+
+
+def test_a_failure_that_is_news_passes_the_limit(agent: PushAgent) -> None:
+    for signal in ("/fail", "/1"):
+        agent.now_s += 10
+        assert [agent.push() for _ in range(int(BURST))] == [204] * int(BURST)
+        assert [agent.push(signal), agent.push(signal, b"again"), agent.push()] == [204, 429, 429]
+        assert agent.statuses()["job"] == DOWN
+        beat(agent, "job")  # not by a push
+        assert agent.push(signal) == 204
+        assert agent.statuses()["job"] == DOWN
+
+
+def test_a_failure_passes_the_limit_while_a_success_is_being_stored(agent: PushAgent) -> None:
+    agent.push("/fail")
+    for _ in range(int(BURST) - 2):
+        agent.push(service_id="job")
+    agent.push("/fail")
+    agent.now_s += 1 / RATE_PER_S  # for the success
+    requests = [Request("POST", path, b"token=" + TOKEN.encode()) for path in (b"/push/job", b"/push/job/fail")]
+
+    async def push() -> list[int]:
+        return [response.code for response in await asyncio.gather(*map(agent.push_app.handle, requests))]
+
+    assert agent.loop.run_until_complete(push()) == [204, 204]
+    assert agent.statuses()["job"] == DOWN
+
+
+def test_the_body_of_a_failure_may_be_anything(agent: PushAgent) -> None:
+    assert agent.push("/fail", b"\xff\x00\x1b\xed\xa0\x80" + b"x" * 9000) == 204
+    assert agent.job[0] == DOWN
+    assert agent.job[2].isprintable()
 
 
 def test_only_post_reaches_pushes_and_other_paths_do_not(agent: PushAgent) -> None:

@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from svcnode.api.spec import Request
 from svcnode.control import store as store_module
 from svcnode.control.resources import STORE_ISSUE, ChangeRequest, Resources
 from svcnode.control.store import ControlStore
@@ -24,6 +25,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
 from svcnode.core.model import Health
 from svcnode.core.redaction import SecretScope, register_secret
+from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.probes import KINDS
@@ -440,7 +442,7 @@ def test_a_service_that_the_node_has_from_elsewhere_can_be_registered_and_stays_
         ("PUT", "/v1/services/indexer/status", {"status": "up", "a/b": 1}, 400, "/a~1b"),
         ("PUT", "/v1/services/indexer/status", {"status": "up", "code": "mine"}, 400, "/code"),
         ("PUT", "/v1/services/indexer/status", {"status": "up", "reason": "x" * 2000}, 400, "/reason"),
-        ("PUT", "/v1/issues/disk", {"reason": "a\u0007b"}, 400, "/reason"),
+        ("PUT", "/v1/maintenance", {"duration": "1h", "reason": "a\u0007b"}, 400, "/reason"),
     ],
 )
 def test_a_bad_request_is_refused_with_the_place_of_the_error(  # noqa: PLR0917  one per column
@@ -450,6 +452,52 @@ def test_a_bad_request_is_refused_with_the_place_of_the_error(  # noqa: PLR0917 
     response = agent.send(method, path, body)
     assert (response.code, body_of(response).get("pointer")) == (code, pointer)
     assert agent.statuses() == {"indexer": INITIALIZING}
+
+
+ODD_REASONS = [
+    b"null",
+    b"5",
+    b'["a"]',
+    b'{"a": 1}',
+    b'"a\\ud800\\u0007\\n"',
+    b'"a\n\xff"',
+    b'"%s"' % (b"x" * 60_000),
+    b'""',
+]
+
+
+@pytest.mark.parametrize("reason", ODD_REASONS)
+@pytest.mark.parametrize("status", [b"down", b"initializing"])
+def test_a_report_that_makes_a_service_worse_is_not_refused_for_its_form(
+    agent: ControlAgent, status: bytes, reason: bytes
+) -> None:
+    register(agent)
+    beat(agent)
+    body = b'{"status": "%s", "reason": %s, "code": "mine", "other": 1}' % (status, reason)
+    path = "/v1/services/indexer/status"
+    assert agent.send_all([Request("PUT", path.encode(), b"", {}, body)])[0].code == 204
+    stored = body_of(agent.send("GET", path))
+    state = agent.node.state("indexer")
+    assert state.status.value.lower() == stored["status"] == status.decode()
+    assert state.code == stored["code"] == "other"
+    assert state.reason == stored.get("reason", "")
+    assert state.reason.isprintable()
+    assert len(state.reason) <= MAX_REASON_CHARS
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"reason": %s}' % reason for reason in ODD_REASONS] + [b"disk \xff\n", b"[]", b"{", b""]
+)
+@pytest.mark.parametrize("path", ["/v1/issues/disk", "/v1/drain"])
+def test_an_issue_and_a_drain_are_not_refused_for_their_form(agent: ControlAgent, path: str, body: bytes) -> None:
+    assert agent.send_all([Request("PUT", path.encode(), b"", {}, body)])[0].code == 201
+    assert agent.node.health == 503
+    reason = body_of(agent.send("GET", path)).get("reason", "")
+    assert reason.isprintable()
+    assert len(reason) <= MAX_REASON_CHARS
+    assert all(issue.isprintable() for issue in agent.node.condition.issues)
+    assert agent.send("DELETE", path).code == 204
+    assert agent.node.health == 200
 
 
 @pytest.mark.parametrize(

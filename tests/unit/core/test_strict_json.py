@@ -47,6 +47,13 @@ def test_json_that_parsers_read_differently_is_rejected(body: bytes, detail: str
         parse_strict_json(body)
 
 
+def test_texts_may_be_anything_where_that_is_asked_for() -> None:
+    body = b'{"status": "down", "reason": "line 1\nline \xff\\ud800"}'
+    assert parse_strict_json(body, any_text=True) == {"status": "down", "reason": "line 1\nline \ufffd\ud800"}
+    with pytest.raises(ValueError, match="duplicate"):
+        parse_strict_json(b'{"a": 1, "a": 2}', any_text=True)
+
+
 @pytest.mark.parametrize("body", [b"", b"ok", b"{", b"{} {}", b'{"a": }', b"'a'"])
 def test_other_text_is_rejected(body: bytes) -> None:
     with pytest.raises(ValueError, match="line 1 column"):

@@ -10,7 +10,6 @@ import pytest
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import (
     MAX_REASON_CHARS,
-    bounded_reason,
     closest_match,
     encodable,
     error_text,
@@ -19,11 +18,13 @@ from svcnode.core.text import (
     join_first,
     one_line,
     os_error_text,
+    safe_reason,
     sanitize,
     suggestion,
     toml_value,
     truncate,
     type_name,
+    visible_text,
 )
 
 
@@ -129,18 +130,48 @@ def test_an_excerpt_is_one_line_of_limited_length() -> None:
 # ---- reasons
 
 
+class NoText:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("disk full", "disk full"),
+        (None, ""),
+        (b"disk \xff full\n", "disk \\xff full\\n"),
+        (bytearray(b"full"), "full"),
+        (memoryview(b"full"), "full"),
+        (ValueError("bad\nvalue"), "ValueError: bad\\nvalue"),
+        (404, "404"),
+        (["a", None], "['a', None]"),
+        ("a\ud800b\x1b[2J\x9b\x00\t", "a\\ud800b\\x1b[2J\\x9b\\x00\\t"),
+        (NoText(), "NoText"),
+    ],
+)
+def test_any_object_is_a_reason_that_can_be_shown(value: object, text: str) -> None:
+    assert safe_reason(value) == visible_text(value) == text
+    assert safe_reason(text) == text  # a reason may pass several borders
+
+
+def test_a_secret_is_hidden_before_its_control_characters_are_escaped() -> None:
+    register_secret("back\\slash\x1b!")
+    assert safe_reason(b"login with back\\slash\x1b! failed") == "login with *** failed"
+
+
 def test_a_reason_is_bounded_after_its_secrets_are_hidden() -> None:
     register_secret("s" * 50)
-    assert bounded_reason("refused") == "refused"
-    assert bounded_reason("x" * MAX_REASON_CHARS) == "x" * MAX_REASON_CHARS
-    long = bounded_reason("x" * (MAX_REASON_CHARS - 20) + "s" * 50 + "y" * 60_000)
+    assert safe_reason("refused") == "refused"
+    assert safe_reason("x" * MAX_REASON_CHARS) == "x" * MAX_REASON_CHARS
+    long = safe_reason("x" * (MAX_REASON_CHARS - 20) + "s" * 50 + "y" * 60_000)
     assert long == "x" * (MAX_REASON_CHARS - 20) + "***" + "y" * 16 + "…"
 
 
 def test_a_secret_that_is_cut_in_half_is_hidden_in_a_reason_of_many_secrets() -> None:
     register_secret("s" * 50)
-    assert bounded_reason(("s" * 50 + " ") * 100) == "*** " * 100
-    assert "s" not in bounded_reason(("s" * 50 + " ") * 1000)
+    assert safe_reason(("s" * 50 + " ") * 100) == "*** " * 100
+    assert "s" not in safe_reason(("s" * 50 + " ") * 1000)
 
 
 @pytest.mark.parametrize("value", [{}, [], 'a\x7f\n"b', 1, 1.5, True, {"/a b": [1, "x", {"c": {}}]}], ids=repr)

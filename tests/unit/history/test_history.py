@@ -469,8 +469,10 @@ def test_no_secret_and_no_lone_surrogate_reaches_the_file(harness: Harness) -> N
             await follower.until(lambda: "status" in follower.kinds)
         return follower.received[-2].reason
 
-    assert asyncio.run(scenario()) == "password *** refused ?�"
-    assert harness.rows("SELECT reason FROM transitions WHERE kind = 'status'") == [("password *** refused ?�",)]
+    assert asyncio.run(scenario()) == "password *** refused \\ud800\\x00"
+    assert harness.rows("SELECT reason FROM transitions WHERE kind = 'status'") == [
+        ("password *** refused \\ud800\\x00",)
+    ]
     assert b"hunter2" not in harness.path.read_bytes()
 
 

@@ -368,10 +368,10 @@ def test_secrets_are_redacted_everywhere(harness: OperatorHarness) -> None:
     assert harness.details("web")["reason"] == "no: ***"
 
 
-def test_a_lone_surrogate_in_a_reason_is_replaced(harness: OperatorHarness) -> None:
+def test_a_lone_surrogate_in_a_reason_is_escaped(harness: OperatorHarness) -> None:
     harness.record("indexer", Verdict.failed("caf\udce9"))
-    assert json.loads(harness.request(details_of_one, "indexer").body)["reason"] == "caf?"
-    assert document(harness)["services"][1]["reason"] == "caf?"
+    assert json.loads(harness.request(details_of_one, "indexer").body)["reason"] == "caf\\udce9"
+    assert document(harness)["services"][1]["reason"] == "caf\\udce9"
 
 
 def test_a_service_may_be_deregistered_during_iteration(harness: OperatorHarness) -> None:

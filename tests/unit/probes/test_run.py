@@ -170,9 +170,14 @@ async def test_an_exception_of_the_probe_is_returned_with_the_verdict_unknown() 
     assert isinstance(error, TypeError)
 
 
-def test_a_reason_that_is_an_exception_becomes_its_text() -> None:
-    reason: Any = ValueError("no such ledger")
-    assert validate_verdict(Verdict.failed(reason)) == Verdict.failed("no such ledger")
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [(ValueError("no\nledger"), "ValueError: no\\nledger"), (b"\xff", "\\xff"), (None, ""), ("a\ud800", "a\\ud800")],
+)
+@in_virtual_time
+async def test_the_reason_of_a_verdict_may_be_any_object(reason: Any, text: str) -> None:
+    verdict, error = await run_check(SlowProbe(result=lambda: Verdict.failed(reason)), 2.0)
+    assert (verdict, error) == (Verdict.failed(text), None)
 
 
 @pytest.mark.parametrize(

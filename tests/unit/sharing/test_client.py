@@ -114,7 +114,8 @@ def test_only_a_service_that_reports_by_itself_is_reported(keys: RegistryKeys, o
 def test_a_code_is_checked(keys: RegistryKeys) -> None:
     keys.define("job", "other", ttl="1s")
     assert status_of(client(keys).report("job", "up", code="mine")) == 400
-    asyncio.run(client(keys).report("job", "down", code="x_mine"))
+    assert names(keys) == ["services/job/other"]
+    asyncio.run(client(keys).report("job", "down", b"\xff\n", code="mine"))
     assert "reports/job/me" in names(keys)
 
 
