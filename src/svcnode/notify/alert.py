@@ -14,8 +14,8 @@ itself is notified together with another one.
 * After a notification, an improvement waits until the resolve delay is over. A health that is worse than the last
   notified one does not wait: otherwise the last notification would show too good a health. This cannot repeat
   quickly, because every improvement in between waits.
-* Flapping is not a state. After too many changes, the improvement waits until there was no change for some time, and
-  nothing else changes.
+* Flapping is not a state, and delays only improvements: after too many changes, they wait until there was no change for
+  some time.
 * A problem that ends while it is PENDING is notified as transient, unless the resolve delay is not over. Then its group
   wait goes on, and if the problem returns after it, it is notified at once. Otherwise, a problem that always ends
   shortly before its group wait does would never be notified. One that was FIRING before is FIRING again.
