@@ -196,7 +196,15 @@ def test_bad_input_is_refused_with_a_pointer_to_the_field_and_changes_nothing(ag
 
 
 def test_a_body_that_is_too_large_is_refused(agent: Agent, raw: Raw) -> None:
-    assert raw.send("PUT", "/v1/services/new", b" " * 70_000)[0] == 413
+    assert raw.send("PUT", "/v1/services/new", b" " * (1024 * 1024 + 1))[0] == 413
+
+
+def test_a_report_with_a_very_long_reason_is_accepted(agent: Agent, raw: Raw) -> None:
+    raw.send("PUT", "/v1/services/long", b'{"ttl": "1m"}')
+    reason = json.dumps({"status": "down", "reason": "x" * 1_000_000}).encode()
+    assert raw.send("PUT", "/v1/services/long/status", reason)[0] == 204
+    assert agent.statuses()["long"] == "Down"
+    raw.send("DELETE", "/v1/services/long")
 
 
 def test_a_change_with_if_match_needs_that_revision(agent: Agent, raw: Raw) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from svcnode.registry import Registrar
     from svcnode.server.server import HttpServer
 
+MAX_BODY_BYTES = 1024 * 1024  # of a request: a report is not refused because its reason is a long traceback
+
 log = logging.getLogger("svcnode")
 
 
@@ -52,7 +54,7 @@ class ControlSocket:
         self._next_socket: socket.socket | None = None  # of the settings that are being applied
         self._is_listening = False
         self._is_stopping = False
-        self._mount = Mount(self, kept_body_bytes=server.state.limits.body_bytes, admits=self._admits)
+        self._mount = Mount(self, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, admits=self._admits)
         self._app: ControlApp | None = None
         self._loading = asyncio.Lock()
 

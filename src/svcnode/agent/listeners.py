@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("svcnode")
 
 MAX_PUSH_BYTES = 10 * 1024  # of the body; the rest is not kept
+MAX_PUSH_BODY_BYTES = 16 * 1024 * 1024
 
 
 class BoundSockets(NamedTuple):
@@ -115,4 +116,7 @@ class Listeners:
 
 
 def _set_push(mount: Mount, push: App | None) -> None:
-    mount.push, mount.kept_body_bytes = push, 0 if push is None else MAX_PUSH_BYTES
+    """A failure is never refused for the length of its text, of which only the beginning is kept."""
+    mount.push = push
+    mount.kept_body_bytes = 0 if push is None else MAX_PUSH_BYTES
+    mount.max_body_bytes = None if push is None else MAX_PUSH_BODY_BYTES

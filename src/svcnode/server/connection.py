@@ -101,7 +101,9 @@ class Connection(asyncio.Protocol):
         self._mount = mount
         self._transport: asyncio.Transport
         self._fd: int | None = None  # of a connection without TLS
-        limits = state.limits if mount.push is None else state.push_limits
+        limits, max_body_bytes = state.limits, mount.max_body_bytes
+        if max_body_bytes is not None:
+            limits = limits._replace(body_bytes=max_body_bytes)
         self._parser = RequestParser(limits, mount.kept_body_bytes)
         self._task: asyncio.Task[None] | None = None  # the TLS handshake, or the handler of the application
         self._stream: EventStream | None = None

@@ -33,9 +33,6 @@ class ServerLimits(NamedTuple):
     head_bytes: int = 32 * 1024
     headers: int = 100
     body_bytes: int = 64 * 1024
-    push_body_bytes: int = (
-        16 * 1024 * 1024
-    )  # where pushes arrive: only the beginning is kept, and no failure is refused
     connections: int = 4096
     unread_bytes: int = 64 * 1024 * 1024  # of all clients that do not read their responses
 
@@ -44,7 +41,6 @@ class ServerState:
     def __init__(self, cache: ResponseCache, limits: ServerLimits) -> None:
         self.cache = cache
         self.limits = limits
-        self.push_limits = limits._replace(body_bytes=limits.push_body_bytes)
         self.loop = asyncio.get_running_loop()
         self.is_closing = False
         self.silent = TimeoutList(limits.receive_s)  # connections that have sent nothing yet
