@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import socket
 import subprocess
 import time
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from tests.support.ports import free_port
 
 from benchmarks.cores import SERVER_CORE, on_core
 from benchmarks.payloads import HEALTH
@@ -81,7 +82,7 @@ def running(command: Command, *, path: str = HEALTH, core: int = SERVER_CORE) ->
     with TemporaryDirectory(prefix="svcnode-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # nginx's worker runs as another user
-        port = _free_port()
+        port = free_port()
         process = start(command(port, folder), folder / "errors", core)
         try:
             server = Server(process.pid, port)
@@ -118,9 +119,3 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -17,7 +17,8 @@ import pytest
 
 from svcnode.version import __version__
 from tests.support.debian import Machine, bare_debian
-from tests.support.servers.base import free_port, wait_until
+from tests.support.ports import free_port
+from tests.support.servers.base import wait_until
 from tests.support.servers.provision import program, skip_or_fail
 from tests.support.unit_sandbox import parse_unit
 

@@ -26,7 +26,7 @@ from svcnode.net.tls import TlsOptions
 from svcnode.sharing.etcd import EtcdClient
 from svcnode.sharing.etcd_json import Compare, Delete, Event, KeyValue, Put
 from tests.support.certificates import make_certificate
-from tests.support.servers.base import free_port
+from tests.support.ports import free_port
 from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer
 from tests.support.servers.etcd_gateway import EtcdGateway
 

@@ -16,8 +16,9 @@ import pytest
 
 from tests.support.backends import Backend, HttpBackend, http_response, unresponsive
 from tests.support.event_streams import EventReader
+from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent, is_listening, run_command
-from tests.support.servers.base import free_port, is_stopped, wait_until
+from tests.support.servers.base import is_stopped, wait_until
 from tests.support.servers.haproxy import HaproxyServer
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ import pytest
 
 from tests.support.backends import HttpBackend, ReceivedRequest, http_response, server_tls
 from tests.support.certificates import make_certificate
+from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent
-from tests.support.servers.base import free_port, wait_until
+from tests.support.servers.base import wait_until
 from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.ganache import CHAIN_ID, GanacheServer

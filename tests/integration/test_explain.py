@@ -20,8 +20,8 @@ from svcnode.terminal.explain.remedies import REMEDIES
 from svcnode.version import __version__
 from tests.support.backends import Backend, HttpBackend, Peer, close, closed_port, http_response, sending, unresponsive
 from tests.support.certificates import make_certificate
+from tests.support.ports import free_port
 from tests.support.processes import Agent
-from tests.support.servers.base import free_port
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.terminals import Terminal
 

@@ -16,9 +16,9 @@ from svcnode.sharing import client as registry_client
 from svcnode.sharing.client import NodeReplicas, read_replicas
 from svcnode.sharing.etcd import EtcdClient
 from svcnode.sharing.format import Ignored, KeyKind, ReplicaDocument, encode_document, encode_key, node_root
+from tests.support.ports import free_port
 from tests.support.processes import Agent
 from tests.support.replicas import NODE, RegistryKeys
-from tests.support.servers.base import free_port
 from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:

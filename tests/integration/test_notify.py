@@ -37,6 +37,7 @@ from tests.support.backends import (
     unresponsive,
 )
 from tests.support.certificates import make_certificate
+from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent
 from tests.support.servers.alertmanager import AlertmanagerServer
 
@@ -91,7 +92,7 @@ class Service:
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
-        self.port = 0
+        self.port = free_port()
         self.start()
 
     def __enter__(self) -> Self:
@@ -107,7 +108,6 @@ class Service:
 
     def start(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", self.port), backlog=1024)
-        self.port = self._socket.getsockname()[1]
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from tests.support.certificates import make_certificate
+from tests.support.ports import free_port
 from tests.support.processes import Agent, run_command
-from tests.support.servers.base import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

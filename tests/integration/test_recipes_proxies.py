@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.recipes import NODE_PORT, PROGRAM_PORT, Machine, read_recipe
-from tests.support.servers.base import RealServer, free_port, wait_until
+from tests.support.servers.base import RealServer, wait_until
 from tests.support.servers.http_request import http_request
 from tests.support.servers.provision import program
 

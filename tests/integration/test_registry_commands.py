@@ -20,8 +20,9 @@ from svcnode.sharing import check
 from svcnode.sharing.check import FindingLevel, check_registry
 from svcnode.sharing.etcd import EtcdClient
 from tests.support.certificates import make_certificate
+from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent, run_command
-from tests.support.servers.base import free_port, wait_until
+from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer
 from tests.support.terminals import Terminal
 

@@ -22,8 +22,8 @@ from tests.support.certificates import make_certificate, make_chain
 from tests.support.fake_nodes import FakeNode, FakeNodes
 from tests.support.http_server import becomes_true, running_server
 from tests.support.node_cases import worked_example
+from tests.support.ports import free_port
 from tests.support.processes import Agent
-from tests.support.servers.base import free_port
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent, is_listening, run_command
 from tests.support.terminals import Terminal
 
@@ -114,8 +114,7 @@ def test_many_last_log_lines_are_written(tmp_path: Path) -> None:
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
+    return free_port()
 
 
 def command(closed: str, *arguments: str) -> list[str]:

@@ -22,8 +22,8 @@ import pytest
 from svcnode.probes import KINDS
 from tests.support import unit_sandbox
 from tests.support.certificates import make_certificate
+from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent, run_command
-from tests.support.servers.base import free_port
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.provision import program, skip_or_fail
 from tests.support.servers.redis import RedisServer

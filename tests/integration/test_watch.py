@@ -18,8 +18,8 @@ import pytest
 
 from tests.support.backends import closed_port
 from tests.support.fake_nodes import FakeNode, FakeNodes
+from tests.support.ports import free_port
 from tests.support.processes import Agent
-from tests.support.servers.base import free_port
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:

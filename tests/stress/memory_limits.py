@@ -15,7 +15,6 @@ import http.server
 import random
 import resource
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -27,6 +26,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -151,8 +152,7 @@ def receiver() -> Iterator[int]:
 
 def run_node(folder: Path, limit: Limit, hook: int) -> MemoryRun:
     folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (folder / "flag").touch()
     with closing(sqlite3.connect(folder / "ledger.db")) as database:
         database.execute("CREATE TABLE ledger (entry)")

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 
 from tests.support.certificates import Certificate
 from tests.support.http_server import WAIT_TIMEOUT_S
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -179,9 +180,10 @@ def sending(data: bytes) -> Callable[[Peer], None]:
 @contextmanager
 def closed_port() -> Iterator[int]:
     """A port that is bound but does not listen, so that connections to it are refused."""
+    port = free_port()  # which no outgoing connection takes when the block has ended
     with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        yield sock.getsockname()[1]
+        sock.bind(("127.0.0.1", port))
+        yield port
 
 
 @contextmanager

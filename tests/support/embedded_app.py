@@ -82,11 +82,14 @@ class EmbeddingProgram(RealServer):
         **options: Any,
     ) -> None:
         super().__init__(folder)
-        self._bind = f"{host}:{self.port}"
+        self._host = host
         self._environ = {**(environ or {}), "OPERATOR_OPTIONS": json.dumps(options), "PYTHONPATH": str(ROOT)}
         if on_unix_socket:
             self.socket_path = folder / "app.sock"
-            self._bind = f"unix:{self.socket_path}"
+
+    @property
+    def _bind(self) -> str:
+        return f"{self._host}:{self.port}" if self.socket_path is None else f"unix:{self.socket_path}"
 
     @property
     def url(self) -> str:

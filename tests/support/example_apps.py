@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.support.servers.base import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable

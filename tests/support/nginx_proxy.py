@@ -6,8 +6,9 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent, is_listening
-from tests.support.servers.base import free_port, wait_until
+from tests.support.servers.base import wait_until
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:

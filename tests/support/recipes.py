@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tests.support.backends import HttpBackend, http_response
+from tests.support.ports import free_port
 from tests.support.processes import Agent
-from tests.support.servers.base import free_port, wait_until
+from tests.support.servers.base import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -119,9 +119,9 @@ class EtcdMember(EtcdServer):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "m1", member="m1")
         self.other_members = [EtcdServer(folder / member, member=member) for member in ("m2", "m3")]
-        cluster = ",".join(each.cluster for each in (self, *self.other_members))
         for each in (self, *self.other_members):
-            each.cluster = cluster
+            each.cluster_members = (self, *self.other_members)
+            each.peer_port = each.peer_port  # the others start with it
 
 
 def _etcd_member(folder: Path, stack: ExitStack) -> RealServer:

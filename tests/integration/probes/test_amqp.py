@@ -40,7 +40,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.probe_assertions import becomes_true as becomes_true_async
-from tests.support.servers.base import free_port
+from tests.support.servers.base import OwnPort
 from tests.support.servers.rabbitmq import PASSWORD, QUEUE, QUORUM_QUEUE, USER, VHOST, RabbitServer, queue_definition
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
@@ -75,9 +75,10 @@ SHUTTING_DOWN = failed(ReasonCode.SHUTTING_DOWN)
 class Broker(RabbitServer):
     """With TLS on a second port, because a second broker would take seconds to start, and with the vhost / too."""
 
+    tls_port = OwnPort()
+
     def __init__(self, folder: Path, certificate: Certificate) -> None:
         super().__init__(folder)
-        self.tls_port = free_port()
         self._tls = certificate
 
     def prepare(self) -> None:

@@ -15,9 +15,10 @@ from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from svcnode.probes import make_probe
 from tests.support.backends import Backend, HttpBackend, Peer, http_response, sending, server_tls
 from tests.support.http2_backend import Http2Backend
+from tests.support.ports import free_port
 from tests.support.probe_assertions import check_with_steps, reusing
 from tests.support.processes import DEADLINE_S, is_listening
-from tests.support.servers.base import free_port, wait_until
+from tests.support.servers.base import wait_until
 from tests.support.servers.provision import program
 from tests.support.verdicts import CONNECTION_CLOSED, PROTOCOL_ERROR, READY, UNEXPECTED_RESPONSE, failed, not_ready
 

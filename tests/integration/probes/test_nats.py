@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import nkeys  # type: ignore[import-untyped]
@@ -38,7 +38,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.probe_assertions import becomes_true as becomes_true_async
-from tests.support.servers.nats import OTHER_STREAM, PASSWORD, STREAM, USER, JetStream, NatsServer, make_cluster
+from tests.support.servers.nats import OTHER_STREAM, PASSWORD, STREAM, USER, JetStream, NatsServer, running_cluster
 from tests.support.verdicts import (
     CONNECTION_REFUSED,
     EXPIRES_SOON,
@@ -561,14 +561,7 @@ def test_a_message_that_is_not_acknowledged_is_failed_at_the_deadline(
 
 def test_a_stream_whose_server_is_gone_is_not_ready(tmp_path: Path) -> None:
     """Once for both event loops, because a cluster starts slowly."""
-    with ExitStack() as stack:
-        members = make_cluster(tmp_path)
-        for member in members:
-            member.prepare()
-            stack.callback(member.kill)
-            member.start()
-        for member in members:
-            member.wait_until_ready()
+    with running_cluster(tmp_path) as members:
         created: dict[str, Any] = {}
 
         def is_created() -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import secrets
+import re
+import shutil
 import signal
-import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -15,23 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar, Self
 
+from tests.support.ports import free_port, is_free
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 READY_TIMEOUT_S = 60.0
-# Below the range of the kernel for outgoing connections, so that none of them takes the port of a killed server. Each
-# test worker has its own ports, because a port stays free until its server has started.
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_WORKER_COUNT = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-_PORTS = range(10_000, 32_000)[_WORKER::_WORKER_COUNT]
-
-
-def free_port() -> int:
-    while True:
-        port = secrets.choice(_PORTS)  # hypothesis seeds `random`, which would repeat ports
-        with socket.socket() as sock, suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
+STARTS = 3  # on other ports each time
+# In the words of every server: of most of them, Node.js, gunicorn, gRPC and RabbitMQ.
+_PORT_TAKEN = re.compile(
+    "address (is )?already in use|eaddrinuse|connection in use|failed to bind|port_already_used", re.IGNORECASE
+)
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = READY_TIMEOUT_S) -> None:
@@ -88,18 +82,64 @@ def is_stopped(pid: int) -> bool:
     return True
 
 
+class OwnPort:
+    """A port of a server, chosen when it is first read. A port that is assigned instead is never replaced."""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, server: RealServer, _owner: type) -> int:
+        if self._name not in server.own_ports:
+            server.own_ports[self._name] = free_port()
+        return server.own_ports[self._name]
+
+
+class PortTakenError(AssertionError):
+    """A server ended because another program listens on its port."""
+
+
+def start_on_free_ports(servers: Sequence[RealServer], start: Callable[[], None]) -> None:
+    """`start` starts the servers for the first time, and waits until they are ready.
+
+    A port that was taken since it was chosen is replaced. If a server meets a taken port nevertheless, all of them are
+    killed and started again on other ports. After any other error they are killed.
+    """
+    given = {file for server in servers for file in server.folder.iterdir()}
+    for server in servers:
+        server.own_ports = {name: port for name, port in server.own_ports.items() if is_free(port)}
+    for starts_left in reversed(range(STARTS)):
+        try:
+            return start()
+        except BaseException as exc:
+            for server in servers:
+                server.kill()
+            if not (isinstance(exc, PortTakenError) and starts_left):
+                raise
+        for server in servers:
+            server.own_ports.clear()
+            _remove(file for file in server.folder.iterdir() if file not in given)  # they may name the old ports
+    return None
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+
 class RealServer(ABC):
     """A server with all its files in `folder`. `with` starts it, waits until it is ready, and kills it.
 
-    A killed server can be started again on the same port and with the same data.
+    Its port is known, and does not change any more, when the `with` block has started. A killed server can be started
+    again on the same port and with the same data.
     """
 
     host = "127.0.0.1"
+    port = OwnPort()
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.port = free_port()
+        self.own_ports: dict[str, int] = {}
         self.log_file = folder / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -124,7 +164,7 @@ class RealServer(ABC):
         return None
 
     def prepare(self) -> None:  # noqa: B027  optional
-        """Runs once, before the first start."""
+        """Runs before the first start; again if it is started again on other ports."""
 
     def set_up(self) -> None:  # noqa: B027  optional
         """Runs once, when the server is ready for the first time."""
@@ -132,15 +172,14 @@ class RealServer(ABC):
     # ---- start and stop
 
     def __enter__(self) -> Self:
-        self.prepare()
-        try:
-            self.start()
-            self.wait_until_ready()
-            self.set_up()
-        except BaseException:
-            self.kill()
-            raise
+        start_on_free_ports([self], self._start_first)
         return self
+
+    def _start_first(self) -> None:
+        self.prepare()
+        self.start()
+        self.wait_until_ready()
+        self.set_up()
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -172,9 +211,14 @@ class RealServer(ABC):
 
     def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         deadline_s = time.monotonic() + timeout_s
-        while not self._is_ready():
+        while True:
+            is_ready = self._is_ready()
             assert self.process is not None, "not started"
-            assert self.process.poll() is None, f"exited: {self.log_tail()}"
+            if self.process.poll() is not None:  # also if ready: another server answers at a taken port
+                error = PortTakenError if _PORT_TAKEN.search(self._log()) else AssertionError
+                raise error(f"exited: {self.log_tail()}")
+            if is_ready:
+                return
             assert time.monotonic() < deadline_s, f"not ready within {timeout_s:g} s: {self.log_tail()}"
             time.sleep(0.05)
 
@@ -222,7 +266,10 @@ class RealServer(ABC):
         return [pid, *sorted({each.group for each in descendants(pid)} - {pid})]
 
     def log_tail(self) -> str:
-        return self.log_file.read_text(errors="replace")[-2000:] if self.log_file.exists() else ""
+        return self._log()[-2000:]
+
+    def _log(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     # ---- helpers
 

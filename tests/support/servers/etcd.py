@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from tests.support.servers.base import RealServer, free_port, wait_until
+from tests.support.servers.base import OwnPort, RealServer, start_on_free_ports, wait_until
 from tests.support.servers.http_request import http_request
 from tests.support.servers.provision import program
 
@@ -35,6 +35,8 @@ class EtcdServer(RealServer):
     With `requires_auth` the URL has a user that may only read keys under `READABLE_PREFIX`.
     """
 
+    peer_port = OwnPort()
+
     def __init__(
         self,
         folder: Path,
@@ -51,9 +53,16 @@ class EtcdServer(RealServer):
         self.member = member
         self.requires_auth = requires_auth
         self.certificate = certificate
-        self.peer_url = f"http://{self.host}:{free_port()}"
-        self.cluster = f"{member}={self.peer_url}"
+        self.cluster_members: Sequence[EtcdServer] = [self]
         self.is_joining = False
+
+    @property
+    def peer_url(self) -> str:
+        return f"http://{self.host}:{self.peer_port}"
+
+    @property
+    def cluster(self) -> str:
+        return ",".join(f"{each.member}={each.peer_url}" for each in self.cluster_members)
 
     @property
     def url(self) -> str:
@@ -222,20 +231,18 @@ class EtcdCluster:
         self.folder = folder
         self.members = [EtcdServer(folder / f"m{number}", member=f"m{number}") for number in range(1, members + 1)]
         self.learners: list[EtcdServer] = []
-        cluster = ",".join(member.cluster for member in self.members)
         for member in self.members:
-            member.cluster = cluster
+            member.cluster_members = self.members
 
     def __enter__(self) -> Self:
-        try:
-            for member in self.members:
-                member.start()
-            for member in self.members:
-                member.wait_until_ready()
-        except BaseException:
-            self.kill()
-            raise
+        start_on_free_ports(self.members, self._start)
         return self
+
+    def _start(self) -> None:
+        for member in self.members:
+            member.start()
+        for member in self.members:
+            member.wait_until_ready()
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -249,7 +256,7 @@ class EtcdCluster:
         self.kill()
         for member in self.members:
             member.restore_snapshot(file)
-        self.__enter__()
+        self._start()
 
     def leader(self) -> EtcdServer:
         return next(member for member in self.members if member.process is not None and member.is_leader())
@@ -262,7 +269,7 @@ class EtcdCluster:
         """A member that replicates and does not vote; it is not promoted."""
         name = f"learner{len(self.learners) + 1}"
         learner = EtcdServer(self.folder / name, member=name)
-        learner.cluster = f"{self.members[0].cluster},{learner.cluster}"
+        learner.cluster_members = [*self.members, learner]
         learner.is_joining = True
         self.learners.append(learner)
         code, answer = self.leader().call("/v3/cluster/member/add", {"peerURLs": [learner.peer_url], "isLearner": True})

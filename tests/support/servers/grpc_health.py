@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.servers.base import RealServer, free_port
+from tests.support.servers.base import OwnPort, RealServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,12 +24,13 @@ _ROOT = Path(__file__).parents[3]
 class GrpcHealthServer(RealServer):
     """Serves `SERVICE` and "", which is the server. Without `has_health` it has no health service."""
 
+    control_port = OwnPort()
+
     def __init__(self, folder: Path, *, certificate: Certificate | None = None, has_health: bool = True) -> None:
         super().__init__(folder)
         self.certificate = certificate
         self.has_health = has_health
         self.statuses = {"": "SERVING", SERVICE: "SERVING"}
-        self.control_port = free_port()
 
     @property
     def url(self) -> str:

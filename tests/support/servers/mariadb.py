@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from tests.support.servers.base import PasswordServer, RealServer, ToolError, free_port, wait_until
+from tests.support.servers.base import OwnPort, PasswordServer, RealServer, ToolError, wait_until
 from tests.support.servers.connection_limit import connections_held
 from tests.support.servers.provision import program
 
@@ -259,10 +259,11 @@ class MariaDbReplica(MariaDbServer):
 class GaleraMember(MariaDbServer):
     """A Galera cluster of one member, until `quorum_lost` adds another."""
 
+    cluster_port = OwnPort()
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.cluster_port = free_port()
-        self.other_member = GaleraArbitrator(folder / "arbitrator", self.cluster_port)
+        self.other_member = GaleraArbitrator(folder / "arbitrator", self)
 
     def command(self) -> Sequence[str]:
         options = {
@@ -295,16 +296,16 @@ class GaleraArbitrator(RealServer):
 
     cluster = "svcnode"
 
-    def __init__(self, folder: Path, cluster_port: int) -> None:
+    def __init__(self, folder: Path, member: GaleraMember) -> None:
         super().__init__(folder)
-        self.cluster_port = cluster_port
+        self.member = member
 
     @property
     def url(self) -> str:
         return f"tcp://{self.host}:{self.port}"
 
     def command(self) -> Sequence[str]:
-        address = f"gcomm://{self.host}:{self.cluster_port}"
+        address = f"gcomm://{self.host}:{self.member.cluster_port}"
         options = [f"--group={self.cluster}", f"--address={address}", f"--name={self.folder.name}"]
         return [
             program("garbd", "galera-arbitrator-4"),

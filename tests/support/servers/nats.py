@@ -10,7 +10,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tests.support.servers.base import PasswordServer, free_port, wait_until
+from tests.support.ports import free_port
+from tests.support.servers.base import OwnPort, PasswordServer, start_on_free_ports, wait_until
 from tests.support.servers.http_request import tls_context
 from tests.support.servers.provision import program
 
@@ -38,6 +39,7 @@ class JetStream(Enum):
 
 class NatsServer(PasswordServer):
     password = PASSWORD
+    cluster_port = OwnPort()
 
     def __init__(
         self, folder: Path, *, jetstream: JetStream = JetStream.OFF, certificate: Certificate | None = None
@@ -45,12 +47,17 @@ class NatsServer(PasswordServer):
         super().__init__(folder)
         self.jetstream = jetstream
         self.certificate = certificate
-        self.cluster_port = free_port()
-        self.route_ports = [free_port(), free_port()] if jetstream is JetStream.NO_QUORUM else []
+        self.members: Sequence[NatsServer] = []  # of its cluster
 
     @property
     def name(self) -> str:
         return f"n-{self.port}"
+
+    @property
+    def route_ports(self) -> list[int]:
+        if self.jetstream is JetStream.NO_QUORUM:
+            return [free_port(), free_port()]
+        return [each.cluster_port for each in self.members]
 
     def url_with(self, password: str) -> str:
         return f"nats://{USER}:{quote(password, safe='')}@{self.host}:{self.port}"
@@ -69,8 +76,7 @@ class NatsServer(PasswordServer):
         if self.jetstream is not JetStream.OFF:
             limits = {"max_mem": MAX_STORAGE_BYTES, "max_file": MAX_STORAGE_BYTES}
             config["jetstream"] = {"store_dir": str(self.folder), **limits}
-        if self.route_ports:
-            routes = [f"nats-route://{self.host}:{port}" for port in self.route_ports]
+        if routes := [f"nats-route://{self.host}:{port}" for port in self.route_ports]:
             config["cluster"] = {"name": "ledger", "listen": f"{self.host}:{self.cluster_port}", "routes": routes}
         if self.certificate is not None:
             config["tls"] = {"cert_file": str(self.certificate.certificate), "key_file": str(self.certificate.key)}
@@ -81,7 +87,7 @@ class NatsServer(PasswordServer):
             return response == _PONG
 
     def set_up(self) -> None:
-        if self.jetstream is JetStream.ON and not self.route_ports:
+        if self.jetstream is JetStream.ON and not self.members:
             self.add_stream(STREAM, max_msgs=1)
             self.add_stream(OTHER_STREAM)
 
@@ -142,12 +148,25 @@ class NatsServer(PasswordServer):
             yield sock, _read_line(sock)
 
 
-def make_cluster(folder: Path) -> list[NatsServer]:
-    """Three members, not started."""
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[list[NatsServer]]:
+    """Three members."""
     members = [NatsServer(folder / str(number), jetstream=JetStream.ON) for number in range(3)]
-    for member in members:
-        member.route_ports = [each.cluster_port for each in members]
-    return members
+
+    def start() -> None:
+        for member in members:
+            member.members = members
+            member.prepare()
+            member.start()
+        for member in members:
+            member.wait_until_ready()
+
+    start_on_free_ports(members, start)
+    try:
+        yield members
+    finally:
+        for member in members:
+            member.kill()
 
 
 def _read_bytes(sock: socket.socket, count: int) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from tests.support.servers.base import PasswordServer, free_port
+from tests.support.servers.base import OwnPort, PasswordServer
 from tests.support.servers.connection_limit import all_connections_held
 from tests.support.servers.http_request import tls_context
 from tests.support.servers.provision import program
@@ -33,7 +33,10 @@ DISK_FREE_LIMIT = "1MB"
 # Otherwise Erlang starts an epmd for the whole machine, in another session, that does not end with the broker.
 _START = """\
 epmd -address 127.0.0.1 -port "$ERL_EPMD_PORT" &
-until epmd -port "$ERL_EPMD_PORT" -names >/dev/null 2>&1; do sleep 0.02; done
+until epmd -port "$ERL_EPMD_PORT" -names >/dev/null 2>&1; do
+  kill -0 $! 2>/dev/null || { echo "epmd has ended without a word: address already in use"; exit 1; }
+  sleep 0.02
+done
 exec "$0"
 """
 
@@ -44,6 +47,8 @@ class RabbitServer(PasswordServer):
     """With a certificate it accepts only TLS. With `joins` it joins the cluster of a running broker."""
 
     password = PASSWORD
+    epmd_port = OwnPort()
+    node_port = OwnPort()
 
     def __init__(
         self, folder: Path, *, certificate: Certificate | None = None, joins: RabbitServer | None = None
@@ -51,8 +56,8 @@ class RabbitServer(PasswordServer):
         super().__init__(folder)
         self.certificate = certificate
         self.joins = joins
-        self.epmd_port: int = free_port() if joins is None else joins.epmd_port
-        self.node_port = free_port()
+        if joins is not None:
+            self.epmd_port = joins.epmd_port
 
     @property
     def node_name(self) -> str:

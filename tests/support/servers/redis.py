@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from tests.support.servers.base import RealServer, ToolError, free_port, wait_until
+from tests.support.servers.base import OwnPort, RealServer, ToolError, start_on_free_ports, wait_until
 from tests.support.servers.connection_limit import connections_held
 from tests.support.servers.provision import program
 
@@ -38,7 +38,8 @@ class RedisServer(RealServer):
         self, folder: Path, *, port: int | None = None, password: str = "", certificate: Certificate | None = None
     ) -> None:
         super().__init__(folder)
-        self.port = port or self.port
+        if port is not None:
+            self.port = port
         self.password = password
         self.certificate = certificate
         self.socket_file = folder / "redis.sock"
@@ -209,9 +210,10 @@ class RedisReplica(RedisServer):
 class RedisMember(RedisServer):
     """A primary of a Redis Cluster, once `form_cluster` was called."""
 
+    bus_port = OwnPort()
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.bus_port = free_port()
         self.has_joined = False
 
     def options(self) -> dict[str, object]:
@@ -247,15 +249,14 @@ class RedisCluster:
         self.members = [RedisMember(folder / f"m{number}") for number in range(3)]
 
     def __enter__(self) -> Self:
-        try:
-            for member in self.members:
-                member.start()
-                member.wait_until_ready()
-            form_cluster(self.members)
-        except BaseException:
-            self.kill()
-            raise
+        start_on_free_ports(self.members, self._start)
         return self
+
+    def _start(self) -> None:
+        for member in self.members:
+            member.start()
+            member.wait_until_ready()
+        form_cluster(self.members)
 
     def __exit__(self, *_: object) -> None:
         self.kill()

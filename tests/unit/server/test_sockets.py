@@ -20,8 +20,8 @@ from svcnode.server.sockets import (
     tls_context,
 )
 from tests.support.certificates import make_certificate
+from tests.support.ports import free_port
 from tests.support.processes import has_ipv6
-from tests.support.servers.base import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,113 @@
+"""The ports of the servers that tests start: tests/support/ports.py, and what a server does at a taken one."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.ports import PortBlock, blocks, free_port, is_free
+from tests.support.processes import has_ipv6
+from tests.support.servers.base import PortTakenError
+from tests.support.servers.etcd import EtcdCluster
+from tests.support.servers.redis import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+EPHEMERAL = range(32_768, 61_000)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", free_port())) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def candidates() -> list[list[int]]:
+    """Two small blocks that no other test uses."""
+    return [[free_port() for _ in range(10)] for _ in range(2)]
+
+
+# ---- blocks
+
+
+def test_blocks_have_no_port_of_the_kernel_for_outgoing_connections() -> None:
+    ports = {port for block in blocks(EPHEMERAL) for port in block}
+    assert len(ports) > 20_000
+    assert ports.isdisjoint(EPHEMERAL)
+
+
+def test_if_the_kernel_uses_all_ports_there_are_blocks_nevertheless() -> None:
+    assert blocks(range(1024, 65_536))
+
+
+def test_two_processes_have_different_blocks(candidates: list[list[int]]) -> None:
+    with PortBlock(candidates) as one, PortBlock(candidates) as other:
+        assert set(one.ports).isdisjoint(other.ports)
+        with pytest.raises(RuntimeError):
+            PortBlock(candidates)
+    with PortBlock(candidates) as next_one:
+        assert next_one.ports == one.ports
+
+
+# ---- ports
+
+
+def test_ports_are_handed_out_in_turn(candidates: list[list[int]]) -> None:
+    with PortBlock(candidates) as block:
+        count = sum(map(is_free, block.ports))
+        first, second = ([block.next_free() for _ in range(count)] for _ in range(2))
+    assert len(set(first)) == count
+    assert first == second
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1"])
+def test_a_port_with_a_listener_is_not_handed_out(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    if family == socket.AF_INET6 and not has_ipv6():
+        pytest.skip("no IPv6")
+    ports = [free_port() for _ in range(3)]
+    with PortBlock([ports]) as block, socket.create_server((address, ports[1]), family=family):
+        assert [block.next_free(), block.next_free()] == [ports[2]] * 2
+
+
+# ---- servers
+
+
+def test_a_port_that_was_taken_since_it_was_chosen_is_replaced(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path)
+    with socket.create_server((server.host, server.port)) as other, server:
+        assert server.port != other.getsockname()[1]
+        assert "already in use" not in server.log_tail()
+
+
+@pytest.fixture
+def _taken_while_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.support.servers.base.is_free", lambda _port: True)
+
+
+@pytest.mark.usefixtures("_taken_while_starting")
+def test_a_server_that_meets_a_taken_port_starts_on_another_one(tmp_path: Path, taken_port: int) -> None:
+    server = RedisServer(tmp_path)
+    server.own_ports["port"] = taken_port
+    with server:
+        assert server.port != taken_port
+        socket.create_connection((server.host, server.port)).close()
+
+
+@pytest.mark.usefixtures("_taken_while_starting")
+def test_a_cluster_with_a_taken_port_starts_on_other_ones(tmp_path: Path, taken_port: int) -> None:
+    cluster = EtcdCluster(tmp_path, members=2)
+    cluster.members[0].own_ports["peer_port"] = taken_port
+    with cluster:
+        assert all(member.has_leader() for member in cluster.members)
+
+
+def test_a_port_that_a_test_has_chosen_is_not_replaced(tmp_path: Path, taken_port: int) -> None:
+    with ExitStack() as stack, pytest.raises(PortTakenError):
+        stack.enter_context(RedisServer(tmp_path, port=taken_port))
