@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import gc
-import shutil
+import os
 import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.support.guard import guard
 
 # A busy machine makes an example slow; that says nothing about the code.
 settings.register_profile("svcnode", deadline=None)
@@ -20,12 +22,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each run its own temporary folder: a second run would change the permissions of pytest's shared one."""
-    if config.option.basetemp is None and not hasattr(config, "workerinput"):
-        folder = Path(tempfile.mkdtemp(prefix="svcnode-tests-"))
-        folder.chmod(0o711)  # servers run as other users
-        config.option.basetemp = str(folder / "run")
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    """Give each run a guard, and a folder for all temporary files, which is removed even if the run is killed."""
+    if hasattr(config, "workerinput"):
+        return
+    folder = Path(tempfile.mkdtemp(prefix="svcnode-tests-"))
+    guard(folder)
+    folder.chmod(0o711)  # servers run as other users
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
+    Path(tempfile.tempdir).mkdir()
+    Path(tempfile.tempdir).chmod(0o1777)
+    if config.option.basetemp is None:
+        config.option.basetemp = str(folder / "run")  # another run would change the permissions of pytest's shared one
 
 
 def pytest_collection_finish() -> None:

@@ -58,7 +58,7 @@ def _find(name: str, also_in: str) -> str | None:
 
 @cache
 def install(package: str) -> None:
-    with (Path(tempfile.gettempdir()) / "svcnode-tests-apt.lock").open("w") as lock:
+    with Path("/tmp/svcnode-tests-apt.lock").open("w") as lock:  # the same for all runs; each has its own TMPDIR
         fcntl.flock(lock, fcntl.LOCK_EX)
         with _no_services_started():
             _apt_get("update")
@@ -71,9 +71,14 @@ def _apt_get(*arguments: str) -> None:
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     deadline_s = time.monotonic() + LOCK_TIMEOUT_S
     while True:
-        done = subprocess.run(command, env=environ, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        if done.returncode == 0 or _LOCK_ERROR not in done.stderr or time.monotonic() > deadline_s:
-            return
+        # It finishes when the tests are interrupted: no signal of their terminal, and no broken pipe, reaches it.
+        with tempfile.TemporaryFile() as errors:
+            done = subprocess.run(
+                command, env=environ, check=False, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+            )
+            errors.seek(0)
+            if done.returncode == 0 or _LOCK_ERROR not in errors.read() or time.monotonic() > deadline_s:
+                return
         time.sleep(LOCK_RETRY_S)
 
 
