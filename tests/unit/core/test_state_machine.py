@@ -765,7 +765,7 @@ def test_the_code_agrees_with_the_status(history: History, later_s: float) -> No
                 expected = {ReasonCode.NO_EVIDENCE, ReasonCode.STALE, LOADING.code, FAILED.code, ReasonCode.UNRELIABLE}
                 assert state.code in expected
             case Status.DOWN:
-                assert state.code in {FAILED.code, ReasonCode.TTL_EXPIRED}
+                assert state.code in {FAILED.code, ReasonCode.TTL_EXPIRED, ReasonCode.STALE}
 
 
 listed = st.lists(st.tuples(st.sampled_from(Impact), st.sampled_from(Status)), max_size=12)
