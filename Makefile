@@ -5,19 +5,21 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test pyz deb release release-check audit image deploy-test lock clean
+.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
 	@echo "make run         serve the embedded default on http://127.0.0.1:8420/svc/node, or another address:"
 	@echo "                 make run SVCNODE_SERVER_LISTEN=127.0.0.1:8421"
 	@echo "make demo        serve a node with five small servers that fail and recover by a script"
-	@echo "make test        run all tests; installs the servers they need when run as root"
+	@echo "make test        run the tests; installs the servers they need when run as root"
+	@echo "make test-all    run all tests: also packages, recipes, other languages, and wide matrices with real servers"
 	@echo "make quick       run the unit and behaviour tests only; needs no server"
-	@echo "make check       check format, lint, layers and types, then run all tests"
+	@echo "make check       check format, lint, layers and types, then run the tests"
 	@echo "make format      fix the format and what the linter can fix"
 	@echo "make wording     write the snapshots of user-visible texts again (tests/wording)"
 	@echo "make man         write the manual pages svcnode(1) and svcnode.toml(5) into dist/man"
+	@echo "make wheel-smoke build the wheel, install it in a new environment, and run a few tests against it"
 	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
 	@echo "make pyz         build dist/svcnode.pyz: svcnode with all drivers in one file that needs nothing but Python"
 	@echo "make deb         build dist/svcnode_VERSION_ARCH.deb, the package for Debian"
@@ -63,7 +65,7 @@ demo: setup
 	$(BIN)/svcnode demo
 
 # The rules must be covered in every branch by their own tests. The other tests mostly wait for servers, so several files
-# run at the same time; tests of one file share servers and stay together. Tests marked `serial` run last.
+# run at the same time; tests of one file share servers and stay together. Tests marked `wide` are in `make test-all` only.
 RULE_TESTS := tests/unit/core tests/unit/api $(wildcard tests/unit/test_*.py)
 test: setup
 	@# Compiles the tests once, on two cores. Otherwise each of the processes below would compile all of them.
@@ -71,8 +73,12 @@ test: setup
 	    $(BIN)/python -m pytest -q --collect-only --ignore=tests/unit > /dev/null; wait
 	$(BIN)/python -m pytest -q -n 2 --cov --cov-report= $(RULE_TESTS)
 	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/api/spec.py' --fail-under=100
-	$(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m "not serial and not deploy" $(RULE_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m "not wide and not serial and not deploy" $(RULE_TESTS:%=--ignore=%)
+
+test-all: test
+	$(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m "wide and not serial"
 	$(BIN)/python -m pytest -q -m serial $$(grep -rl --include='*.py' 'pytest.mark.serial' tests)
+	$(MAKE) deploy-test wheel-test
 
 quick: setup
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile --hypothesis-profile=quick tests/unit tests/behaviour
@@ -132,6 +138,9 @@ man: setup
 
 wheel-test: setup
 	$(BIN)/python scripts/wheel_test.py
+
+wheel-smoke: setup
+	$(BIN)/python scripts/wheel_test.py --smoke
 
 pyz: setup
 	$(BIN)/python -m scripts.release.pyz dist/svcnode.pyz

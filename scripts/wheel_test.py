@@ -1,5 +1,7 @@
 """Builds the wheel and runs tests against it, on this interpreter and on 3.13 if installed, in parallel.
 
+With --smoke, it runs only a worked example, on this interpreter.
+
 The tests run from a copy outside the source tree, so that nothing but the installed package can be imported. The
 unit tests run only on the other interpreter: `make test` runs them on this one.
 """
@@ -16,19 +18,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("tests/behaviour", "tests/integration/test_worked_example.py")
+SMOKE_TESTS = ("tests/integration/test_worked_example.py",)
+TESTS = ("tests/behaviour", *SMOKE_TESTS)
 UNIT_TESTS = ("tests/unit", "--hypothesis-profile=quick", "-n", "2", "--dist", "loadfile")
 REQUIRED_FILES = ("svcnode/py.typed", "svcnode/api/openapi.json")
 PRINT_LOCATION = "import svcnode; print(svcnode.__file__)"
 
 
 def main() -> int:
+    is_smoke = "--smoke" in sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="svcnode-wheel-") as name:
         folder = Path(name)
         wheel = build(folder / "dist")
         copy_tests(folder / "elsewhere")
         with ThreadPoolExecutor() as pool:
-            for tested in [pool.submit(test, wheel, python, folder) for python in interpreters()]:
+            pythons = [sys.executable] if is_smoke else interpreters()
+            for tested in [pool.submit(test, wheel, python, folder, is_smoke=is_smoke) for python in pythons]:
                 tested.result()
     print("the wheel passes")
     return 0
@@ -67,7 +72,7 @@ def version_of(python: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def test(wheel: Path, python: str, folder: Path) -> None:
+def test(wheel: Path, python: str, folder: Path, *, is_smoke: bool) -> None:
     elsewhere = folder / "elsewhere"
     version = version_of(python)
     venv = folder / f"venv-{version}"
@@ -83,7 +88,7 @@ def test(wheel: Path, python: str, folder: Path) -> None:
     ).stdout.strip()
     if "site-packages" not in location:
         sys.exit(f"svcnode is imported from {location}, not from the wheel")
-    tests = TESTS if python == sys.executable else (*TESTS, *UNIT_TESTS)
+    tests = SMOKE_TESTS if is_smoke else TESTS if python == sys.executable else (*TESTS, *UNIT_TESTS)
     run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=elsewhere, label=version)
 
 

@@ -13,6 +13,8 @@ from tests.conformance.eigensdk import AS_SHIPPED, MOUNTED, EigenNode
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.wide
+
 
 def finding_text(report: Report, check: str) -> list[tuple[str, str, str]]:
     (result,) = (result for result in report.failed() if result.check.name == check)

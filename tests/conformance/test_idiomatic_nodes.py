@@ -71,7 +71,8 @@ FRAMEWORKS = [
 ]
 
 
-pytestmark = pytest.mark.timeout(600)  # the first test of a framework installs it; building with Go takes minutes
+# The first test of a framework installs it; building with Go takes minutes.
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(600)]
 
 
 class IdiomaticNode(RealServer):

@@ -12,12 +12,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml  # type: ignore[import-untyped]
 
 from svcnode.cli import build_parser
 from tests.support.processes import DEADLINE_S, run_command
 from tests.support.servers.prometheus import promtool
 from tests.support.servers.provision import python_environment
+
+pytestmark = pytest.mark.wide
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "container"

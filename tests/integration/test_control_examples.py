@@ -21,6 +21,8 @@ from tests.support.servers.provision import python_environment, skip_or_fail, to
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "control"
 GO_PINS = ROOT / "requirements" / "go.txt"

@@ -52,7 +52,7 @@ if sys.argv[1] == "venv":
         (folder / "bin" / name).chmod(0o755)
 """
 
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the script is not part of the wheel")
+pytestmark = [pytest.mark.wide, pytest.mark.skipif(not SCRIPT.exists(), reason="the script is not part of the wheel")]
 
 
 def output_of(*command: str | Path) -> str:

@@ -33,6 +33,8 @@ from tests.support.servers.redis import RedisSentinel, RedisServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+pytestmark = pytest.mark.wide
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted((EXAMPLES / "nodes").glob("*.toml"))
 PASSWORD = "the-password-of-monitor"

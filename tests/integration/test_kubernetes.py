@@ -24,6 +24,8 @@ from tests.support.servers.provision import python_environment, skip_or_fail
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "kubernetes"
 PINS = ROOT / "requirements" / "kubernetes.txt"

@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.processes import DEADLINE_S, run_command
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[2]
 MAKE = ("make", "--old-file=.venv/.ready", "run")  # the environment of the tests is not installed again
 # Interpreters that differ from this one in one point. They are called with -c.

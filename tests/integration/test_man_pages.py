@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "man_pages.py"
 NAMES = ("svcnode.1", "svcnode.toml.5")
 
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the script is not part of the wheel")
+pytestmark = [pytest.mark.wide, pytest.mark.skipif(not SCRIPT.exists(), reason="the script is not part of the wheel")]
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,8 @@ from tests.support.servers.prometheus import PrometheusServer, replaced
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.wide
+
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
 TOKEN = "the-token-of-the-operator"
 CONFIG = """

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.wide
+
 UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # Each check leaves two orphans: one in the session of the program, one in a session of its own.
 CONFIG = """

@@ -23,6 +23,8 @@ from scripts.release.pyz_unpack import ABI
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+pytestmark = pytest.mark.wide
+
 MAIN = Path(pyz.__file__).with_name("pyz_main.py")
 # Stands for svcnode: prints its folder and its arguments.
 FAKE = {

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+pytestmark = pytest.mark.wide
+
 PLUGINS = "/usr/lib/nagios/plugins"
 
 

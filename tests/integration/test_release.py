@@ -18,6 +18,8 @@ from scripts.release.audit import judge, pinned
 from scripts.release.pyz import supported_pythons
 from scripts.release.tag import checked_release, newest_section
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[2]
 CHANGELOG = "# Changelog\n\n## 1.2.0 - 2026-11-16\n\n### Added\n\n- One thing.\n\n## 1.1.0 - 2026-10-01\n\n- Another.\n"
 

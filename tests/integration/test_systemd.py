@@ -31,6 +31,8 @@ from tests.support.servers.redis import RedisServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"
 SERVICE = (UNITS / "svcnode.service").read_text()

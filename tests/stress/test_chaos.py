@@ -13,6 +13,8 @@ from tests.stress.chaos import SCENARIOS, ChaosReport, run_scenario
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.wide
+
 Reports = dict[str, "Future[ChaosReport]"]
 
 

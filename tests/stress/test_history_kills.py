@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.stress.history_kills import run_campaign
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.wide
 
 
 def test_no_acknowledged_transition_is_lost_if_the_process_is_killed(tmp_path: Path) -> None:

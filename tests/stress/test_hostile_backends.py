@@ -14,6 +14,8 @@ from tests.support.backends import open_file_count
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.wide
+
 BEHAVIOURS = (
     "endless zeros",
     "a length that is a lie, endless",

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.stress.memory_limits import MIB, Limit, run_campaign
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.wide
 
 
 def test_a_node_without_memory_answers_truthfully_or_ends_with_a_line(tmp_path: Path) -> None:

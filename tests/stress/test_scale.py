@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.stress.scale import measure, step_costs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.wide
 
 
 def test_two_replicas_share_the_checks_and_write_less_than_they_check(tmp_path: Path) -> None:

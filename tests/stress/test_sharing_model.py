@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from tests.stress.sharing_model import ROUND_S, SETTLE_S, run_campaign
+
+pytestmark = pytest.mark.wide
 
 
 def test_replicas_never_say_up_without_evidence_and_agree_after_faults() -> None:

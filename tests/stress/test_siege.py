@@ -11,6 +11,8 @@ from tests.stress.siege import run_load
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.wide
+
 LOADS = (
     "400 connections pipelining without pause",
     "300 non-readers, 10 lists each",

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.stress.soak import run_campaign
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.wide
 
 
 def test_a_node_with_faults_load_pages_and_reloads_answers_every_request(tmp_path: Path) -> None:
