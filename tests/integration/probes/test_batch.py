@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Evidence, ServiceState
     from svcnode.probes.base import Probe
-    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.check_runner import CheckRunner
 
 DISTANT_S = 3600.0
 

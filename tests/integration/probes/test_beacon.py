@@ -41,8 +41,8 @@ from tests.support.verdicts import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 EXCHANGE = ("exchange", "", True)
 SYNCING = not_ready(ReasonCode.SYNCING)

@@ -19,8 +19,8 @@ from tests.support.verdicts import CONNECTION_REFUSED, NO_DESCRIPTORS, READY, fa
 
 if TYPE_CHECKING:
     from svcnode.core.model import Verdict
-    from tests.integration.probes.conftest import CheckRunner, FakeResolver
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner, FakeResolver
 
 HOST_NOT_FOUND = failed(ReasonCode.HOST_NOT_FOUND)
 RESOLVER_FAILED = unknown(ReasonCode.RESOLVER_FAILED)

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 EXCHANGE = ("exchange", "", True)
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from svcnode.core.model import Verdict
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 EXCHANGE = ("exchange", "", True)
 SYNCING = not_ready(ReasonCode.SYNCING)

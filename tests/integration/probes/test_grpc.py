@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     import h2.connection
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
     from tests.support.http2_backend import Respond
 
 STATUS_CODES = {

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.check_runner import CheckRunner
 
 STARTING = not_ready(ReasonCode.STARTING)
 TIMEOUT = failed(ReasonCode.TIMEOUT)

@@ -31,8 +31,8 @@ from tests.support.verdicts import (
 )
 
 if TYPE_CHECKING:
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 
 MESSAGE = "Node is behind by 42 slots"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.check_runner import CheckRunner
 
 
 TOO_MANY_CONNECTIONS = failed(ReasonCode.TOO_MANY_CONNECTIONS)

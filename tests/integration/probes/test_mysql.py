@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.core.model import Verdict
-    from tests.integration.probes.conftest import CheckRunner, FakeResolver
+    from tests.support.check_runner import CheckRunner, FakeResolver
 
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)

@@ -20,9 +20,9 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
-from tests.integration.probes.conftest import CheckRunner
 from tests.support.backends import Backend, Peer, close, closed_port, sending, server_tls, unresponsive
 from tests.support.certificates import make_certificate
+from tests.support.check_runner import CheckRunner
 from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
     assert_all_failed,

@@ -29,8 +29,8 @@ from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, n
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 PROXY_FAILED = failed(ReasonCode.PROXY_FAILED)
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner, FakeResolver
+    from tests.support.check_runner import CheckRunner, FakeResolver
 
 PASSWORD = "ledger-password"
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 PASSWORD = "ledger-password"
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)

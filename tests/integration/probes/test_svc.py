@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.core.model import Verdict
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 PARTIALLY_HEALTHY = not_ready(ReasonCode.PARTIALLY_HEALTHY)
 UNHEALTHY = failed(ReasonCode.UNHEALTHY)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.check_runner import CheckRunner
 
 TIMEOUT = failed(ReasonCode.TIMEOUT)
 CONNECT_TIMEOUT = failed(ReasonCode.CONNECT_TIMEOUT)
