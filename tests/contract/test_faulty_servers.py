@@ -15,8 +15,8 @@ from svcnode.net.connect import TcpEndpoint
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.run import run_check
 from tests.contract.checks import assert_failed, judge
-from tests.contract.faults import FAULTS, PLAIN_FAULTS, Fault, FaultyServer
-from tests.contract.kinds import ADDRESS, LOCAL_SCHEMES, PASSWORD, PLAIN_KINDS, TLS_KINDS, Kind, is_accepted
+from tests.contract.faults import CHUNKED, CLOSED, FAULTS, PLAIN_FAULTS, WRONG, Fault, FaultyServer, endlessly
+from tests.contract.kinds import ADDRESS, LOCAL_SCHEMES, NATS_INFO, PASSWORD, PLAIN_KINDS, TLS_KINDS, Kind, is_accepted
 from tests.support.backends import Backend, Peer, close, closed_port, full_backlog
 from tests.support.http_server import WAIT_TIMEOUT_S
 from tests.support.probe_assertions import CHECK_TIMEOUT_S, assert_nothing_is_left
@@ -105,6 +105,36 @@ def test_random_bytes_are_failed(check: CheckRunner, kind: Kind) -> None:
 
     with Backend(script) as backend:
         check.run(main(backend))
+
+
+def frame(number: int, stream: int, payload: bytes) -> bytes:
+    """Of HTTP/2."""
+    return len(payload).to_bytes(3) + bytes([number, 0]) + stream.to_bytes(4) + payload
+
+
+SETTINGS = frame(4, 0, b"")
+RESULT = b'{"jsonrpc":"2.0","id":1,"result":false}'
+# Endless answers that are correct up to any point.
+FLOODS = {
+    "redis-bulk": ("redis", b"$999999999999\r\n", b"x" * 65536),
+    "redis-array": ("redis", b"*999999999\r\n", b":1\r\n" * 16384),
+    "nats-messages": ("nats", NATS_INFO + b"PONG\r\n", b"MSG a 1 0\r\n\r\n" * 4096),
+    "nats-pings": ("nats", NATS_INFO + b"PONG\r\n", b"PING\r\n" * 8192),
+    "grpc-pings": ("grpc", SETTINGS, frame(6, 0, b"12345678") * 20000),
+    "grpc-settings": ("grpc", SETTINGS, SETTINGS * 20000),
+    "grpc-data": ("grpc", SETTINGS, frame(0, 1, b"") * 20000),
+    "grpc-unknown": ("grpc", SETTINGS, frame(200, 0, b"") * 20000),
+    "trailers": ("ethereum+http", CHUNKED + b"27\r\n" + RESULT + b"\r\n0\r\n", b"X: y\r\n" * 16384),
+    "chunks": ("ethereum+http", CHUNKED, b"1\r\nx\r\n" * 16384),
+    "extensions": ("ethereum+http", CHUNKED + b"1;", b"x" * 65536),
+}
+
+
+@pytest.mark.parametrize(("scheme", "first", "then"), FLOODS.values(), ids=FLOODS)
+def test_an_endless_answer_that_is_correct_is_failed(
+    check: CheckRunner, scheme: str, first: bytes, then: bytes
+) -> None:
+    assert_failed(check, Kind(scheme), Fault(script=endlessly(first, then), codes=WRONG | CLOSED))
 
 
 @every_kind
