@@ -249,7 +249,7 @@ FAULTS = {
 # Of a server without TLS, for a kind without it.
 PLAIN_FAULTS = {
     "a TLS alert": Fault(
-        script=lambda server, peer: (server.send(peer, [b"\x15\x03\x03\x00\x02\x02\x0a"]), peer.shutdown_write()),
+        script=after_client(b"\x15\x03\x03\x00\x02\x02\x0a", ends=True),
         codes=WRONG | CLOSED,
     ),
 }
