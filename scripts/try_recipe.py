@@ -134,7 +134,7 @@ ADDED_LINES = (
     ("docs/probes/README.md", "| [`grpc`,", "| [`gopher`](network.md#gopher) | a Gopher server | 70 | | reuse |\n"),
     ("docs/probes/network.md", "## grpc, grpcs\n", SECTION),
 )
-# The tests that look at every kind.
+# The tests of everything that exists for each kind.
 TESTS_OF_KINDS = (
     *(
         "tests/contract",

@@ -184,25 +184,6 @@ def send_goaway(http2: h2.connection.H2Connection, stream: int) -> None:
         (with_body(b"\x01\0\0\0\x02\x08\x01"), ReasonCode.UNEXPECTED_RESPONSE),
         (with_body(b"<html>"), ReasonCode.UNEXPECTED_RESPONSE),
     ],
-    ids=[
-        "stream reset",
-        "goaway",
-        "404",
-        "503",
-        "no gRPC status",
-        "permission denied",
-        "resource exhausted",
-        "unauthenticated",
-        "internal",
-        "unavailable",
-        "no text",
-        "no message",
-        "empty message",
-        "unknown health status",
-        "another field",
-        "compressed",
-        "HTML",
-    ],
 )
 def test_an_invalid_response_is_failed(check: CheckRunner, respond: Respond, code: ReasonCode) -> None:
     with Http2Backend(respond) as backend:

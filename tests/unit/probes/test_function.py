@@ -309,29 +309,6 @@ def test_a_coroutine_runs_on_the_loop_without_a_thread(monkeypatch: pytest.Monke
     assert ran_on == [threading.current_thread()]
 
 
-def test_a_second_call_does_not_start_while_the_first_runs() -> None:
-    started, may_return = threading.Semaphore(0), threading.Event()
-    runs: list[None] = []
-
-    def check() -> None:
-        runs.append(None)
-        started.release()
-        assert may_return.wait(WAIT_TIMEOUT_S)
-
-    async def scenario() -> None:
-        probe = FunctionProbe(check)
-        first = asyncio.create_task(probe.check())
-        await asyncio.to_thread(started.acquire, timeout=WAIT_TIMEOUT_S)
-        assert await probe.check() == STILL_RUNNING
-        assert len(runs) == 1
-        may_return.set()
-        assert await first == READY
-        assert await probe.check() == READY
-        assert len(runs) == 2
-
-    asyncio.run(scenario())
-
-
 def test_a_cancelled_call_that_still_runs_blocks_the_next_one() -> None:
     started, may_return = threading.Semaphore(0), threading.Event()
 

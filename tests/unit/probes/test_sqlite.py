@@ -535,17 +535,6 @@ def test_a_rollback_after_a_crash_is_not_a_replacement(ledger: Path) -> None:
     assert asyncio.run(probe.check()) == READY
 
 
-def test_a_replaced_database_is_checked_thoroughly_again(ledger: Path) -> None:
-    copy = ledger.with_name("copy.db")
-    copy.write_bytes(ledger.read_bytes())
-    corrupt_page(ledger, 5)
-    probe = probe_of(ledger, thorough="1h")
-    assert asyncio.run(probe.check()) == CORRUPT
-    copy.replace(ledger)
-    assert asyncio.run(probe.check()) == not_ready(ReasonCode.REPLACED)
-    assert asyncio.run(probe.check()) == READY
-
-
 # ---- the write
 
 CREATE_TABLE = 'CREATE TABLE "svcnode_write" (slot INTEGER PRIMARY KEY, written_at TEXT NOT NULL)'

@@ -78,16 +78,8 @@ def test_every_row_names_an_existing_class_or_its_extra(scheme: str) -> None:
     ("scheme", "near"),
     [
         ("htpp", "http"),
-        ("sqllite", "sqlite"),
         ("jsonrpc", "jsonrpc+http"),
-        ("heatbeat", "heartbeat"),
-        ("postgre", "postgres"),
-        ("postgressql", "postgresql"),
-        ("mysqll", "mysql"),
-        ("reddis", "redis"),
-        ("memcache", "memcached"),
         ("ethereum", "ethereum+http"),
-        ("ipfs", "ipfs+http"),
     ],
 )
 def test_the_error_of_an_unknown_scheme_suggests_the_closest_one(scheme: str, near: str) -> None:
