@@ -175,7 +175,6 @@ def test_a_queue_that_is_written_to_must_exist_and_accept_the_message(check: Che
     assert check(broker.url_with_path("/"), write=True) == failed(ReasonCode.WRITE_FAILED)
 
 
-@pytest.mark.wide
 def test_a_missing_permission_is_named_with_the_command_that_grants_it(check: CheckRunner, broker: Broker) -> None:
     url = f"amqp://127.0.0.1:{broker.port}/{VHOST}"
     for target in (True, QUEUE):

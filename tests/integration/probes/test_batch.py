@@ -38,7 +38,7 @@ from tests.support.backends import (
 from tests.support.http_server import WAIT_TIMEOUT_S
 from tests.support.network_namespace import SILENT_IPV4, UNROUTED_IPV4, UNROUTED_IPV6, run_in_namespace
 from tests.support.probe_assertions import CHECK_TIMEOUT_S, becomes_true, no_free_descriptors, own_connection_count
-from tests.support.verdicts import NO_DESCRIPTORS, READY, failed, unknown
+from tests.support.verdicts import CONNECTION_REFUSED, NO_DESCRIPTORS, READY, failed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -114,6 +114,12 @@ def assert_same_verdict(
     in_task, in_batch = check.run(main())
     assert in_task == in_batch
     return in_batch
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "http"])
+def test_a_refused_check_has_the_verdict_of_a_task(check: CheckRunner, scheme: str) -> None:
+    with closed_port() as port:
+        assert assert_same_verdict(check, f"{scheme}://127.0.0.1:{port}") == CONNECTION_REFUSED
 
 
 # ---- the same verdicts
@@ -205,14 +211,20 @@ def test_a_lost_connection_has_the_verdict_of_a_task(
         {"starting_status": 503},
         {"method": "HEAD"},
         {"bearer": "secret-token"},
-        {"method": "PUT", "body": "x" * 4_000_000, "headers": {"X-Api-Key": "k1"}},  # more than a send buffer
     ],
-    ids=["status", "redirect", "starting", "method", "bearer", "body"],
+    ids=["status", "redirect", "starting", "method", "bearer"],
 )
 @pytest.mark.parametrize("status", [200, 301, 401, 503])
 def test_options_have_the_verdict_of_a_task(check: CheckRunner, options: dict[str, Any], status: int) -> None:
     with HttpBackend(http_response(status, Location="/new")) as backend:
         assert_same_verdict(check, f"http://{backend.address}", **options)
+        assert backend.requests[0] == backend.requests[1]
+
+
+def test_a_request_that_is_larger_than_a_send_buffer_has_the_verdict_of_a_task(check: CheckRunner) -> None:
+    options = {"method": "PUT", "body": "x" * 4_000_000, "headers": {"X-Api-Key": "k1"}}
+    with HttpBackend(http_response(200)) as backend:
+        assert assert_same_verdict(check, f"http://{backend.address}", **options) == READY
         assert backend.requests[0] == backend.requests[1]
 
 

@@ -69,6 +69,14 @@ def test_a_healthy_node_without_its_execution_client_is_not_ready(
     assert check(server.url, **options) == EXECUTION_OFFLINE
 
 
+@pytest.mark.parametrize("options", [{}, {"max_slot_lag": 1000}])
+def test_a_healthy_node_with_an_optimistic_head_is_not_ready(
+    check: CheckRunner, server: BeaconServer, options: dict[str, int]
+) -> None:
+    server.set(is_optimistic=True)
+    assert check(server.url, **options) == SYNCING
+
+
 def test_the_health_of_a_node_has_precedence(check: CheckRunner, server: BeaconServer) -> None:
     server.set(el_offline=True, health=503)
     assert check(server.url) == failed(ReasonCode.UNHEALTHY)

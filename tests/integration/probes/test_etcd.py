@@ -133,6 +133,12 @@ def test_a_write_has_the_token_of_the_login(check: CheckRunner) -> None:
     assert backend.requests_per_connection == [4]
 
 
+@pytest.mark.parametrize("token", [b'{"token": "a\\nb"}', b'{"token": 5}', b"{}"])
+def test_an_invalid_token_is_failed(check: CheckRunner, token: bytes) -> None:
+    with KeepAliveBackend(member(token=http_response(200, token))) as backend:
+        assert check(f"etcd://me:swordfish@{backend.address}", write=True) == UNEXPECTED_RESPONSE
+
+
 # ---- credentials
 
 
@@ -282,6 +288,11 @@ def test_a_member_that_is_not_healthy_has_the_code_of_its_alarm(
 def test_a_member_that_names_no_leader_is_not_ready(check: CheckRunner, leader: dict[str, Any]) -> None:
     with KeepAliveBackend(member({"header": {}, **leader})) as backend:
         assert check(f"etcd://{backend.address}") == NO_LEADER
+
+
+def test_a_learner_is_not_ready(check: CheckRunner) -> None:
+    with KeepAliveBackend(member({**STATUS, "isLearner": True})) as backend:
+        assert check(f"etcd://{backend.address}") == not_ready(ReasonCode.SYNCING)
 
 
 TWO_LEADERS = b'{"header": {}, "leader": "0", "leader": "1"}'

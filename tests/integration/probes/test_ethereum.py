@@ -52,6 +52,11 @@ def test_an_old_newest_block_is_not_ready_until_there_is_a_newer_one(check: Chec
     assert check(server.url, max_block_age="120s") == READY
 
 
+def test_a_node_with_too_few_peers_is_not_ready(check: CheckRunner, server: GanacheServer) -> None:
+    assert check(server.url, min_peers=0) == READY
+    assert check(server.url, min_peers=1) == not_ready(ReasonCode.TOO_FEW_PEERS)
+
+
 # ---- reuse
 
 

@@ -92,7 +92,10 @@ def test_any_other_status_is_failed_unless_it_means_starting(
     assert check(server.url, starting_status=[one for one in STATUS_CODES if one != status]) == expected
 
 
-@pytest.mark.wide
+def test_an_unknown_service_is_failed(check: CheckRunner, server: GrpcHealthServer) -> None:
+    assert check(f"{address(server)}/ledger.v2.Ledger") == failed(ReasonCode.NOT_FOUND)
+
+
 def test_a_server_without_the_health_service_is_failed(check: CheckRunner, tmp_path: Path) -> None:
     with GrpcHealthServer(tmp_path / "bare", has_health=False) as server:
         assert check(server.url) == failed(ReasonCode.NOT_SUPPORTED)

@@ -57,6 +57,12 @@ def test_a_daemon_with_too_few_peers_is_not_ready(check: CheckRunner, server: Ip
     assert check(server.url, min_peers=4) == TOO_FEW_PEERS
 
 
+def test_null_means_no_peers(check: CheckRunner, server: IpfsServer) -> None:
+    server.set(peers=0)
+    assert check(server.url) == READY
+    assert check(server.url, min_peers=1) == TOO_FEW_PEERS
+
+
 def test_an_offline_daemon_is_failed_if_peers_are_required(check: CheckRunner, server: IpfsServer) -> None:
     server.set(is_online=False)
     assert check(server.url) == READY

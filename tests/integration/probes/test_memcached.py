@@ -57,7 +57,6 @@ def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: 
 # ---- memory and writes
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize("item_bytes", [10, 1000, 10_000])
 def test_a_server_that_evicts_nothing_is_not_ready_while_its_memory_is_full(
     check: CheckRunner, tmp_path: Path, item_bytes: int

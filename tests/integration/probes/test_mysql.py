@@ -144,7 +144,6 @@ def test_a_read_only_primary_is_not_ready(check: CheckRunner, server: MariaDbSer
         server.set_read_only(False)
 
 
-@pytest.mark.wide
 def test_without_the_privilege_a_read_only_server_is_a_replica_while_its_replication_runs(
     check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
 ) -> None:
@@ -267,7 +266,6 @@ def test_a_primary_that_rejects_the_login_is_not_called_offline(
     assert "offline" not in verdict.reason
 
 
-@pytest.mark.wide
 def test_a_replica_whose_primary_is_offline_is_not_ready(
     check: CheckRunner, server: MariaDbServer, second_replica: MariaDbReplica
 ) -> None:
@@ -468,6 +466,20 @@ def writers(server: MariaDbServer) -> list[str]:
     return server.sql("SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting%lock'").splitlines()
 
 
+def test_with_a_write_it_does_not_matter_whether_a_read_only_server_is_a_replica(
+    check: CheckRunner, server: MariaDbServer
+) -> None:
+    server.sql("CREATE OR REPLACE USER poor IDENTIFIED BY 'poor-password'")
+    server.set_read_only(True)
+    try:
+        verdict = check(f"mysql://poor:poor-password@127.0.0.1:{server.port}", write="ledger.svcnode_write")
+    finally:
+        server.set_read_only(False)
+        server.sql("DROP USER poor")
+    assert verdict == READ_ONLY
+    assert "SLAVE MONITOR" not in verdict.reason
+
+
 @pytest.mark.wide
 def test_a_write_to_a_read_only_server_is_not_ready(check: CheckRunner, server: MariaDbServer) -> None:
     server.sql("SET GLOBAL tx_read_only = 1")
@@ -572,6 +584,10 @@ def test_a_server_whose_certificate_is_trusted_is_ready(
         ("log in", "", True),
         ("exchange", "", True),
     ]
+
+
+def test_a_server_without_tls_is_failed_if_tls_is_required(check: CheckRunner, server: MariaDbServer) -> None:
+    assert check.leaks_nothing(server.url, tls=True) == failed(ReasonCode.TLS_NOT_OFFERED)
 
 
 # ---- reuse

@@ -15,6 +15,7 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
+from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
 from tests.support.backends import Backend, Peer, close, sending, unresponsive
 from tests.support.check_runner import CheckRunner
@@ -108,7 +109,6 @@ def test_wrong_or_missing_credentials_are_failed(check: CheckRunner, server: Nat
     assert check(f"nats://127.0.0.1:{server.port}") == AUTH_REQUIRED
 
 
-@pytest.mark.wide
 def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: NatsServer) -> None:
     with server.exhaust():
         verdict = check(server.url)
@@ -180,7 +180,6 @@ def creds(folder: Path, jwt: str, seed: str, end: str = "\n") -> str:
     return str(file)
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_credentials_file_is_used_for_the_login(
     check: CheckRunner, by_key: tuple[NatsServer, str, str], tmp_path: Path, end: str
@@ -254,6 +253,16 @@ def test_a_server_whose_certificate_is_trusted_is_ready(
     assert check(encrypted.url, min_cert_days=1, **tls) == EXPIRES_SOON
 
 
+def test_a_tls_server_at_its_connection_limit_is_failed_before_the_deadline(
+    check: CheckRunner, encrypted: NatsServer, certificate: Certificate
+) -> None:
+    """It sends the error in plain text, where the handshake should begin."""
+    with encrypted.exhaust():
+        verdict = check.with_timeout(3 * WAIT_TIMEOUT_S, encrypted.url, tls=True, ca=str(certificate.certificate))
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.code not in (ReasonCode.TIMEOUT, ReasonCode.TLS_TIMEOUT)
+
+
 def test_a_server_without_tls_is_failed_and_receives_no_password(check: CheckRunner, server: NatsServer) -> None:
     assert check(server.url, tls=True) == TLS_NOT_OFFERED
     received: list[bytes] = []
@@ -267,6 +276,10 @@ def test_a_server_without_tls_is_failed_and_receives_no_password(check: CheckRun
     assert verdict == TLS_NOT_OFFERED
     assert "swordfish" not in verdict.reason
     assert received == [b""]
+
+
+def test_a_server_that_requires_tls_is_failed_without_it(check: CheckRunner, encrypted: NatsServer) -> None:
+    assert check(encrypted.url) == failed(ReasonCode.TLS_REQUIRED)
 
 
 # ---- JetStream
@@ -392,7 +405,6 @@ def test_a_subject_without_a_stream_is_failed(check: CheckRunner, jetstream: Nat
     assert check(server.url, write=True) == not_ready(ReasonCode.NOT_SUPPORTED)
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(
     ("config", "code"),
     [
@@ -416,7 +428,6 @@ def test_a_stream_that_is_full_or_sealed_is_not_ready(
     jetstream.request("$JS.API.STREAM.DELETE.small")
 
 
-@pytest.mark.wide
 def test_a_missing_permission_is_failed_before_the_deadline(check: CheckRunner, limited: LimitedServer) -> None:
     """The server sends no response to the request, only an error."""
     url = f"nats://127.0.0.1:{limited.port}"

@@ -159,7 +159,6 @@ def test_a_host_that_does_not_answer_on_its_network_is_failed(check: CheckRunner
     in_namespace(scenario)
 
 
-@pytest.mark.wide
 def test_a_proxy_that_cannot_be_reached_is_unknown(check: CheckRunner, in_namespace: InNamespace) -> None:
     def scenario(namespace: NetworkNamespace) -> None:
         assert check("http://10.0.0.1/", proxy=f"http://{UNROUTED_IPV4}:3128") == OWN_NETWORK_DOWN

@@ -219,7 +219,6 @@ def test_a_replica_disconnected_from_its_primary_is_not_ready_when_it_is_too_far
     wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "without lag again")
 
 
-@pytest.mark.wide
 def test_a_disconnected_replica_whose_clock_is_behind_is_not_ready(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +237,6 @@ def test_a_disconnected_replica_whose_clock_is_behind_is_not_ready(
     assert verdict == not_ready(ReasonCode.CLOCK_SKEW)
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize("loop_name", ["uvloop"])  # it takes seconds
 def test_a_replica_that_is_behind_by_less_than_max_lag_is_ready_during_a_long_transaction(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
@@ -317,7 +315,6 @@ def test_a_replica_of_a_replica_is_not_ready_when_the_primary_is_offline_or_hang
     assert check(cascade.url, max_lag="200ms", primary=server.url) == READY
 
 
-@pytest.mark.wide
 def test_a_replica_that_receives_less_than_its_primary_has_is_not_ready(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby, cascade: PostgresStandby
 ) -> None:
@@ -334,7 +331,6 @@ def test_a_replica_that_receives_less_than_its_primary_has_is_not_ready(
     assert check(cascade.url, max_lag="200ms", primary=server.url) == READY
 
 
-@pytest.mark.wide
 def test_a_primary_that_is_not_the_primary_of_the_replica_is_noticed(
     check: CheckRunner, replica: PostgresStandby, cascade: PostgresStandby, encrypted: PostgresServer
 ) -> None:
@@ -384,7 +380,6 @@ def test_a_replica_is_read_only_by_nature(check: CheckRunner, server: PostgresSe
     assert check(replica.url, write=True, role="primary") == not_ready(ReasonCode.WRONG_ROLE)
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(
     ("owner", "is_own"),
     [
@@ -418,7 +413,6 @@ def test_a_primary_without_its_synchronous_standbys_is_not_ready(
     assert check(url, write=True) == READY
 
 
-@pytest.mark.wide
 def test_a_standby_that_is_not_synchronous_does_not_count_if_the_user_may_see_it(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
 ) -> None:
@@ -509,7 +503,6 @@ def test_a_write_on_a_full_disk_is_not_ready(check: CheckRunner, on_disk: Postgr
     assert check(on_disk.url, write=True) == READY
 
 
-@pytest.mark.wide
 def test_a_write_on_a_frozen_disk_times_out_and_no_second_one_is_started(
     check: CheckRunner, on_disk: PostgresServer
 ) -> None:
@@ -530,7 +523,6 @@ def test_a_write_on_a_frozen_disk_times_out_and_no_second_one_is_started(
     assert check(on_disk.url, write=True) == READY
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize("libpq", [None, 160000], ids=["libpq", "older libpq"])
 def test_a_write_that_waits_for_a_lock_times_out_and_leaves_nothing(
     check: CheckRunner, server: PostgresServer, monkeypatch: pytest.MonkeyPatch, libpq: int | None
@@ -560,7 +552,6 @@ def test_a_commit_that_waits_for_a_standby_times_out_and_leaves_nothing(
     assert check(server.url, write=True) == READY
 
 
-@pytest.mark.wide
 def test_a_commit_whose_wait_for_a_standby_was_cancelled_is_not_confirmed(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
 ) -> None:
@@ -599,6 +590,13 @@ def test_a_query_that_returns_true_is_ready(check: CheckRunner, server: Postgres
     "query", ["SELECT false", "SELECT NULL::boolean", "SELECT 1", "SELECT 't'", "VALUES (false), (true)"]
 )
 def test_a_query_that_returns_anything_else_is_failed(check: CheckRunner, server: PostgresServer, query: str) -> None:
+    assert check(server.url, query=query) == UNEXPECTED_RESPONSE
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT true WHERE false", "SELECT", ";", "-- nothing", "COMMIT", "COPY (SELECT true) TO STDOUT"]
+)
+def test_a_query_that_returns_nothing_is_failed(check: CheckRunner, server: PostgresServer, query: str) -> None:
     assert check(server.url, query=query) == UNEXPECTED_RESPONSE
 
 

@@ -136,7 +136,6 @@ def test_another_role_is_not_ready(check: CheckRunner, server: RedisServer, repl
     assert check(replica.url, role="primary") == WRONG_ROLE
 
 
-@pytest.mark.wide
 def test_a_replica_without_its_primary_is_not_ready(
     check: CheckRunner, server: RedisServer, replica: RedisReplica
 ) -> None:
@@ -193,7 +192,6 @@ def test_buffers_of_replicas_do_not_count_for_the_memory_limit(check: CheckRunne
         assert check(f"redis://{backend.address}") == READY
 
 
-@pytest.mark.wide
 def test_a_server_with_too_few_replicas_is_not_ready(
     check: CheckRunner, server: RedisServer, replica: RedisReplica
 ) -> None:
@@ -205,7 +203,23 @@ def test_a_server_with_too_few_replicas_is_not_ready(
         assert check(server.url, write=True) == TOO_FEW_REPLICAS
 
 
-@pytest.mark.wide
+def test_too_few_replicas_are_noticed_without_a_permission_if_there_are_none_or_with_a_write(
+    check: CheckRunner, server: RedisServer, replica: RedisReplica
+) -> None:
+    server.cli("ACL", "SETUSER", "writer", "reset", "on", ">writer-pw", "+ping", "+info", "+set", "~svcnode_write")
+    url = f"redis://writer:writer-pw@127.0.0.1:{server.port}"
+    with server.setting("min-replicas-to-write", "2", "0"):
+        assert check(url) == READY  # CONFIG GET is refused
+        assert check(url, write=True) == TOO_FEW_REPLICAS
+        with server.setting("min-replicas-max-lag", "1", "10"):
+            replica.freeze()
+            try:
+                assert becomes_true(lambda: check(url) == TOO_FEW_REPLICAS)
+            finally:
+                replica.thaw()
+                wait_until(replica.is_following, "following again")
+
+
 def test_a_server_whose_disk_is_full_is_not_ready(check: CheckRunner, tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server, server.storage_full():
         assert check(server.url) == not_ready(ReasonCode.STORAGE_FULL)
@@ -250,7 +264,6 @@ def test_a_write_that_hangs_is_failed_at_the_deadline_and_does_not_happen(
     assert server.cli("EXISTS", "svcnode_write") == "0"
 
 
-@pytest.mark.wide
 def test_a_read_only_replica_is_ready_unless_a_write_is_required(check: CheckRunner, replica: RedisReplica) -> None:
     assert check(replica.url) == READY
     assert check(replica.url, write=True) == not_ready(ReasonCode.READ_ONLY)
@@ -289,7 +302,6 @@ def test_a_refused_write_has_the_code_of_its_reason(check: CheckRunner, response
 # ---- Redis Cluster
 
 
-@pytest.mark.wide
 def test_each_member_of_a_cluster_stores_a_key_in_a_slot_of_its_own(check: CheckRunner, cluster: RedisCluster) -> None:
     for member in cluster.members:
         member.cli("FLUSHALL")
@@ -300,7 +312,6 @@ def test_each_member_of_a_cluster_stores_a_key_in_a_slot_of_its_own(check: Check
         assert key.startswith("svcnode_write{")
 
 
-@pytest.mark.wide
 def test_a_slot_that_moved_to_another_member_is_replaced(check: CheckRunner, cluster: RedisCluster) -> None:
     first, second, _ = cluster.members
     first.cli("FLUSHALL")
@@ -322,7 +333,6 @@ def test_a_slot_that_moved_to_another_member_is_replaced(check: CheckRunner, clu
     assert first.cli("KEYS", "*").startswith("svcnode_write{")
 
 
-@pytest.mark.wide
 def test_a_member_without_slots_takes_no_writes(check: CheckRunner, cluster: RedisCluster, tmp_path: Path) -> None:
     with RedisMember(tmp_path) as member:
         assert check(member.url) == CLUSTER_DOWN  # it has not joined
@@ -335,7 +345,6 @@ def test_a_member_without_slots_takes_no_writes(check: CheckRunner, cluster: Red
         other.cli("CLUSTER", "FORGET", forget)
 
 
-@pytest.mark.wide
 def test_a_member_of_a_cluster_that_is_down_is_not_ready(check: CheckRunner, cluster: RedisCluster) -> None:
     member, *_, killed = cluster.members
     killed.kill()

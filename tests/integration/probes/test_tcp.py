@@ -214,6 +214,12 @@ def test_a_replaced_ca_file_is_used_from_the_next_check_on(
         assert check.run(probe.check()) == READY
 
 
+def test_a_key_without_a_certificate_is_rejected() -> None:
+    with pytest.raises(OptionError) as caught:
+        make_probe({"url": "tls://127.0.0.1:80", "client_key": "c.key"})
+    assert caught.value.option == "client_certificate"
+
+
 # ---- configuration errors
 
 

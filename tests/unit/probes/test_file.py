@@ -175,3 +175,10 @@ def test_a_null_character_is_rejected() -> None:
     with pytest.raises(UrlError) as caught:
         make_probe("file:/run/app%00")
     assert caught.value.part == "path"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may open it")
+def test_a_file_of_the_kernel_without_an_end_has_a_verdict() -> None:
+    """It is a regular file, and reading it waits for the next message of the kernel."""
+    verdict = check(Path("/proc/kmsg"), contains="no message of the kernel has this text")
+    assert verdict in (NOT_READABLE, UNEXPECTED_RESPONSE)  # the second one in a container without messages

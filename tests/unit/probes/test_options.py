@@ -35,6 +35,7 @@ from svcnode.probes.options import (
     raw_bytes,
     seconds,
     size,
+    table,
 )
 from svcnode.probes.regex import Pattern
 
@@ -163,6 +164,10 @@ def test_the_error_of_a_size_without_a_unit_suggests_one() -> None:
 @pytest.mark.parametrize("value", [1, [], {}, {"hex": 1}, {"hex": "00", "more": 1}, {"text": "x"}])
 def test_bytes_are_text_or_hexadecimal_digits(value: object) -> None:
     assert "hex" in error_of(raw_bytes, value)
+
+
+def test_a_table_must_be_a_table() -> None:
+    assert error_of(table, [])
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,12 @@ def test_a_missing_database_is_failed_and_not_created(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_text_file_is_failed(tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("lorem ipsum, " * 100)
+    assert check(path) == CORRUPT
+
+
 @pytest.mark.parametrize("left_over", [b"", b"x"])
 def test_an_empty_or_tiny_file_is_failed(ledger: Path, left_over: bytes) -> None:
     ledger.write_bytes(left_over)
