@@ -134,18 +134,17 @@ ADDED_LINES = (
     ("docs/probes/README.md", "| [`grpc`,", "| [`gopher`](network.md#gopher) | a Gopher server | 70 | | reuse |\n"),
     ("docs/probes/network.md", "## grpc, grpcs\n", SECTION),
 )
-# The tests of everything that exists for each kind.
-TESTS_OF_KINDS = (
+# Tests with a case for each kind, and tests of what has all kinds at once.
+PARAMETRIZED = ("tests/contract", "tests/unit/probes", "tests/unit/config", "tests/unit/test_definition.py")
+TESTS_OF_ALL_KINDS = (
     *(
-        "tests/contract",
-        "tests/unit/probes",
-        "tests/unit/config",
-        "tests/unit/discovery",
-        "tests/unit/test_definition.py",
+        "tests/integration/probes/test_gopher.py",
+        "tests/integration/test_docs.py",
+        "tests/integration/test_man_pages.py",
     ),
-    *("tests/unit/cli/test_completion.py", "tests/unit/terminal/test_explain_remedies.py", "tests/wording"),
-    *("tests/integration/probes/test_gopher.py", "tests/integration/test_docs.py", "tests/integration/test_startup.py"),
-    "tests/integration/test_man_pages.py",
+    *("tests/unit/probes/test_kinds.py", "tests/unit/probes/test_drivers.py", "tests/unit/probes/test_table.py"),
+    *("tests/unit/cli/test_completion.py", "tests/unit/terminal/test_explain_remedies.py", "tests/unit/discovery"),
+    *("tests/integration/test_startup.py", "tests/wording", "tests/unit/config/test_json_schema.py"),
 )
 
 
@@ -161,9 +160,10 @@ def main() -> int:
         if arguments.full:
             run("make", "check", cwd=clone)
         else:
+            pytest = (".venv/bin/python", "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile")
             run(".venv/bin/ruff", "check", "--quiet", "src/svcnode/probes", "tests/integration/probes", cwd=clone)
-            options = ("-q", "-n", "2", "--dist", "loadfile", "-m", "not wide and not serial and not deploy")
-            run(".venv/bin/python", "-m", "pytest", *options, *TESTS_OF_KINDS, cwd=clone)
+            run(*pytest, "-k", "gopher", *PARAMETRIZED, cwd=clone)
+            run(*pytest, *TESTS_OF_ALL_KINDS, cwd=clone)
     print("the recipe is complete")
     return 0
 
