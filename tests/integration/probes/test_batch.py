@@ -222,7 +222,7 @@ def test_options_have_the_verdict_of_a_task(check: CheckRunner, options: dict[st
 
 
 def test_a_request_that_is_larger_than_a_send_buffer_has_the_verdict_of_a_task(check: CheckRunner) -> None:
-    options = {"method": "PUT", "body": "x" * 4_000_000, "headers": {"X-Api-Key": "k1"}}
+    options: dict[str, Any] = {"method": "PUT", "body": "x" * 4_000_000, "headers": {"X-Api-Key": "k1"}}
     with HttpBackend(http_response(200)) as backend:
         assert assert_same_verdict(check, f"http://{backend.address}", **options) == READY
         assert backend.requests[0] == backend.requests[1]
