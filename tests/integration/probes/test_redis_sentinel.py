@@ -116,7 +116,6 @@ def test_a_response_that_is_not_an_address_is_failed(check: CheckRunner, respons
         assert check(f"redis+sentinel://{backend.address}/m") == verdict
 
 
-@pytest.mark.wide
 def test_a_sentinel_may_have_its_own_password_and_users(
     check: CheckRunner, master: RedisServer, tmp_path: Path
 ) -> None:
