@@ -175,7 +175,7 @@ BAD_REQUESTS = [
     ("PUT", "/v1/services/new", {"ttl": "5s", "status": "Up"}, 400, "/status"),
     ("PUT", "/v1/services/new", {"ttl": "5s", "impact": "huge"}, 400, "/impact"),
     ("PUT", "/v1/services/new", {"ttl": "5s", "nmae": "x"}, 400, "/nmae"),
-    ("PUT", "/v1/services/new", {"probe": "gopher://127.0.0.1"}, 400, "/probe"),
+    ("PUT", "/v1/services/new", {"probe": "nothing://127.0.0.1"}, 400, "/probe"),
     ("PUT", "/v1/services/new", {"probe": {"url": "http://127.0.0.1", "expcet": 200}}, 400, "/probe/expcet"),
     ("PUT", "/v1/services/new", {"probe": "tcp://127.0.0.1:1", "interval": "-1s"}, 400, "/interval"),
     ("PUT", "/v1/services/worker/status", {}, 400, "/status"),
@@ -508,11 +508,11 @@ def test_a_killed_run_is_down_after_its_ttl(agent: Agent, tmp_path: Path) -> Non
 
 
 def test_a_reload_that_is_refused_is_an_error_with_the_cause(agent: Agent, raw: Raw, tmp_path: Path) -> None:
-    agent.config_file.write_text(config(tmp_path, services='[[services]]\nid = "new"\nprobe = "gopher:x"\n'))
+    agent.config_file.write_text(config(tmp_path, services='[[services]]\nid = "new"\nprobe = "nothing:x"\n'))
     code, error = raw.send("PUT", "/v1/reload")
     assert code == 422
     assert "services.new.probe" in error["message"]
-    agent.config_file.write_text(config(tmp_path, services='[[services]]\nid = "new"\nprobe = "gopher:x"\n'))
+    agent.config_file.write_text(config(tmp_path, services='[[services]]\nid = "new"\nprobe = "nothing:x"\n'))
     with Client(tmp_path / "c.sock") as client, pytest.raises(ControlError):
         client.reload()
     ended = svcnode(tmp_path, "reload", "--socket", str(tmp_path / "c.sock"))

@@ -40,11 +40,6 @@ ALL_PAGES = (
     *PAGES,
     *(ROOT / name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
 )
-# Bytes in docs/ without docs/internals/; 7,600 of them for the control socket and pushes, 4,500 for maintenance,
-# 3,200 for the operator page of embedded nodes, 11,000 for several machines, 3,000 for a fleet, 3,000 for systemd
-# and Kubernetes, 1,000 for completion, manual pages and the schema, 4,000 for monitoring and Python servers,
-# 5,500 for load balancers, monit and Nagios, 1,000 for the Debian package, 3,500 for containers,
-# 1,000 for workers of one program.
 # The shortest valid URL of kinds without a host.
 URLS = {
     "disk": "disk:/var/lib",

@@ -95,6 +95,14 @@ KINDS_WITH_A_DRIVER = {
     "redis://127.0.0.1:1": ("redis", "redis"),
     "redis+sentinel://127.0.0.1:1/mymaster": ("redis_sentinel", "redis"),
 }
+# Other kinds are loaded by a plain URL, and their driver has the name of its extra.
+_LISTED = {"jsonrpc", *KINDS.values(), *(kind for kind, _ in KINDS_WITH_A_DRIVER.values())}  # jsonrpc needs an option
+for _scheme, _target in probes.KINDS.items():
+    _module = _target.partition(":")[0].removeprefix("svcnode.probes.")
+    if _module not in _LISTED and "[" in _target:
+        KINDS_WITH_A_DRIVER[f"{_scheme}://127.0.0.1:1"] = (_module, _target.partition("[")[2].rstrip("]"))
+    elif _module not in _LISTED:
+        KINDS[f"{_scheme}://127.0.0.1:1"] = _module
 
 IMPORT = "import svcnode"
 # Serves, and stops itself as soon as it probes and serves.
@@ -238,12 +246,6 @@ def test_a_driver_is_loaded_only_if_a_service_uses_it(url: str, tmp_path: Path) 
     kind, driver = KINDS_WITH_A_DRIVER[url]
     assert kinds(modules) == {kind, kind.removesuffix("_sentinel")}  # the master of a Sentinel is a redis
     assert modules & {driver for _, driver in KINDS_WITH_A_DRIVER.values()} == {driver}
-
-
-def test_the_lists_above_have_every_kind() -> None:
-    expected = {target.partition(":")[0].removeprefix("svcnode.probes.") for target in probes.KINDS.values()}
-    listed = {*KINDS.values(), *(kind for kind, _ in KINDS_WITH_A_DRIVER.values())}
-    assert listed == expected - {"jsonrpc"}, "jsonrpc requires an option, which --service cannot set"
 
 
 def test_svcnode_probe_loads_no_server(tmp_path: Path) -> None:

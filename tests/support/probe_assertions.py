@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from svcnode.probes.base import Probe
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
     from tests.support.servers.base import RealServer
 
 CHECK_TIMEOUT_S = 0.2
@@ -123,10 +123,10 @@ async def becomes_true(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
-async def _assert_no_leaks(port: int, before: set[asyncio.Task[Any]]) -> None:
+async def assert_nothing_is_left(port: int, before: set[asyncio.Task[Any]]) -> None:
     assert await becomes_true(lambda: asyncio.all_tasks() <= before), asyncio.all_tasks() - before
     assert await becomes_true(lambda: not own_connection_count(port))
-    assert not check_threads()
+    assert await becomes_true(lambda: not check_threads()), check_threads()
     gc.collect(1)  # a task whose exception was not retrieved reports it when it is collected
 
 
@@ -142,7 +142,7 @@ def assert_times_out(check: CheckRunner, url: str, port: int, step: str, **optio
         for timeout_s in TIMEOUTS_S:
             with record_steps() as steps:
                 verdict, error = await run_check(make_probe({"url": url, **options}), timeout_s)
-            await _assert_no_leaks(port, before)
+            await assert_nothing_is_left(port, before)
             if interrupted_step(steps) == step:
                 break
         assert (interrupted_step(steps), error) == (step, None)
@@ -158,7 +158,7 @@ def assert_no_leaks(check: CheckRunner, url: str, port: int, **options: Any) -> 
         before = asyncio.all_tasks()
         verdict, error = await run_check(make_probe({"url": url, **options}), WAIT_TIMEOUT_S)
         assert error is None
-        await _assert_no_leaks(port, before)
+        await assert_nothing_is_left(port, before)
         return verdict
 
     return check.run(main())
@@ -191,7 +191,7 @@ def assert_all_failed(
             assert verdict.outcome is Outcome.FAILED, f"{verdict} on {answer!r}"
             assert verdict.code is not ReasonCode.TIMEOUT, f"{verdict} on {answer!r}"
             reasons.append(verdict.reason)
-        await _assert_no_leaks(backend.port, before)
+        await assert_nothing_is_left(backend.port, before)
         return reasons
 
     with Backend(script) as backend:
@@ -284,7 +284,7 @@ def assert_reused(check: CheckRunner, url: str, port: int, **options: Any) -> No
                 assert own_connection_count(port) == 1
             others = client_count(port) - 1  # some servers are their own clients
         assert await becomes_true(lambda: client_count(port) <= others)
-        await _assert_no_leaks(port, before)
+        await assert_nothing_is_left(port, before)
 
     check.run(main())
 
@@ -303,7 +303,7 @@ def assert_survives_restarts(check: CheckRunner, server: RealServer, **options: 
             assert (await probe.check()) == READY
             server.restart()
             assert (await probe.check()) == READY
-        await _assert_no_leaks(server.port, before)
+        await assert_nothing_is_left(server.port, before)
 
     check.run(main())
 

@@ -344,8 +344,8 @@ def test_a_misspelled_scheme_is_rejected_with_the_closest_one() -> None:
 
 
 def test_an_unknown_scheme_is_rejected_with_the_known_ones() -> None:
-    with pytest.raises(ProbeError, match=r'"gopher".*, sqlite, '):
-        define("db-1", probe="gopher://example.org")
+    with pytest.raises(ProbeError, match=r'"nothing".*, sqlite, '):
+        define("db-1", probe="nothing://example.org")
 
 
 def test_text_that_is_not_a_url_is_rejected_with_an_example() -> None:

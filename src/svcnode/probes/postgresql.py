@@ -96,6 +96,9 @@ _CODES_BY_TEXT = (
     ("unexpected response", ReasonCode.PROTOCOL_ERROR),
     ("expected authentication request", ReasonCode.PROTOCOL_ERROR),
     ("lost synchronization with server", ReasonCode.PROTOCOL_ERROR),
+    ("unknown authentication type", ReasonCode.PROTOCOL_ERROR),
+    ("invalid authentication request", ReasonCode.PROTOCOL_ERROR),
+    ("unexpected eof while reading", ReasonCode.CONNECTION_CLOSED),
     ("SSL error", ReasonCode.TLS_FAILED),
     ("SSL SYSCALL error", ReasonCode.TLS_FAILED),
 )

@@ -6,36 +6,25 @@ import asyncio
 import json
 import re
 import shlex
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
 from pamqp import commands
 from pamqp.frame import marshal, unmarshal
 
 from svcnode.core.codes import ReasonCode
-from svcnode.probes import make_probe
-from tests.integration.probes.conftest import CheckRunner
-from tests.support.backends import Backend, Peer, close, closed_port, reset, sending, server_tls, unresponsive
-from tests.support.certificates import make_certificate
+from tests.support.backends import Backend, Peer, close, reset, sending, unresponsive
+from tests.support.check_runner import CheckRunner
 from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
-    REUSED,
-    assert_all_failed,
-    assert_disconnect_is_failed,
     assert_no_leaks,
-    assert_not_reused_after_timeout,
     assert_reused,
     assert_times_out,
     check_with_steps,
     client_count,
-    few_examples,
-    garbage,
     own_connection_count,
     reusing,
 )
@@ -44,11 +33,7 @@ from tests.support.servers.base import OwnPort
 from tests.support.servers.rabbitmq import PASSWORD, QUEUE, QUORUM_QUEUE, USER, VHOST, RabbitServer, queue_definition
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
-    EXPIRES_SOON,
-    PROTOCOL_ERROR,
     READY,
-    TLS_UNTRUSTED,
     failed,
     not_ready,
 )
@@ -126,11 +111,7 @@ def test_a_broker_that_opens_a_channel_is_ready(check: CheckRunner, broker: Brok
     assert check.steps(broker.url) == [("connect", "127.0.0.1", True), ("log in", "", True), ("exchange", "", True)]
 
 
-def test_credentials_and_vhost_can_be_set_as_options(check: CheckRunner, broker: Broker) -> None:
-    url = f"amqp://127.0.0.1:{broker.port}"
-    assert check(url, username=USER, password=PASSWORD, vhost=VHOST) == READY
-
-
+@pytest.mark.wide
 def test_a_check_closes_its_session_so_that_the_broker_logs_nothing(check: CheckRunner, broker: Broker) -> None:
     assert becomes_true(lambda: LOST in broker.log_file.read_text())  # from the clients that waited for its start
     logged = len(broker.log_file.read_text())
@@ -155,35 +136,11 @@ def test_an_unknown_vhost_is_failed(check: CheckRunner, broker: Broker) -> None:
     assert check(broker.url_with_path("/nowhere")) == NOT_FOUND
 
 
-def test_a_vhost_without_permission_is_failed(check: CheckRunner, broker: Broker) -> None:
-    assert check(broker.url_with_path("/forbidden")) == failed(ReasonCode.PERMISSION_DENIED)
-
-
+@pytest.mark.wide
 @pytest.mark.parametrize("rest", ["", "/", "/%2F", "/%2f"])
 def test_the_vhost_is_a_slash_when_none_is_named(check: CheckRunner, broker: Broker, rest: str) -> None:
     assert check(broker.url_with_path(rest)) == READY
     assert check(broker.url_with_path(rest), queue=QUEUE) == NOT_FOUND
-
-
-def test_a_queue_must_exist_if_it_is_named(check: CheckRunner, broker: Broker) -> None:
-    assert check(broker.url, queue=QUEUE) == READY
-    assert check(broker.url, queue="invoices") == NOT_FOUND
-
-
-def test_a_broker_at_its_connection_limit_is_failed(check: CheckRunner, broker: Broker) -> None:
-    with broker.exhaust():
-        verdict = check(broker.url)
-    assert becomes_true(lambda: check(broker.url) == READY)
-    assert verdict == failed(ReasonCode.TOO_MANY_CONNECTIONS)
-
-
-def test_a_frozen_broker_is_failed_at_the_deadline(check: CheckRunner, broker: Broker) -> None:
-    broker.freeze()
-    try:
-        assert_times_out(check, broker.url, broker.port, "log in")
-    finally:
-        broker.thaw()
-    assert becomes_true(lambda: not client_count(broker.port))
 
 
 # ---- write
@@ -218,14 +175,6 @@ def test_a_queue_that_is_written_to_must_exist_and_accept_the_message(check: Che
     assert check(broker.url_with_path("/"), write=True) == failed(ReasonCode.WRITE_FAILED)
 
 
-def test_a_write_needs_few_permissions(check: CheckRunner, broker: Broker) -> None:
-    url = f"amqp://127.0.0.1:{broker.port}/{VHOST}"
-    assert check(url, username=WRITER, password=PASSWORD, write=True) == READY
-    assert check(url, username=READER, password=PASSWORD, queue=QUEUE) == READY
-    assert check(url, username=READER, password=PASSWORD, write=True) == PERMISSION_DENIED
-    assert check(url, username=READER, password=PASSWORD, write=QUEUE) == PERMISSION_DENIED
-
-
 def test_a_missing_permission_is_named_with_the_command_that_grants_it(check: CheckRunner, broker: Broker) -> None:
     url = f"amqp://127.0.0.1:{broker.port}/{VHOST}"
     for target in (True, QUEUE):
@@ -238,27 +187,7 @@ def test_a_missing_permission_is_named_with_the_command_that_grants_it(check: Ch
     broker.control("set_permissions", "-p", VHOST, READER, "^$", "^$", "^$")
 
 
-def test_the_command_shows_no_traceback(broker: Broker) -> None:
-    """The driver logs the errors of its tasks, and some of them end with the loop."""
-    command = [sys.executable, "-m", "svcnode", "probe", "-o", "write=true"]
-    url = f"amqp://{READER}:{quote(PASSWORD, safe='')}@127.0.0.1:{broker.port}/{VHOST}"
-    denied = subprocess.run([*command, url], capture_output=True, text=True, check=False, timeout=WAIT_TIMEOUT_S)
-    with broker.disk_alarm():
-        blocked = subprocess.run(
-            [*command, broker.url], capture_output=True, text=True, check=False, timeout=WAIT_TIMEOUT_S
-        )
-    assert (denied.returncode, denied.stderr) == (2, "")
-    assert (blocked.returncode, blocked.stderr) == (1, "")
-
-
-def test_several_checks_can_write_at_the_same_time(check: CheckRunner, broker: Broker) -> None:
-    async def main() -> None:
-        checks = (make_probe({"url": broker.url, "write": True}).check() for _ in range(8))
-        assert await asyncio.gather(*checks) == [READY] * 8
-
-    check.run(main())
-
-
+@pytest.mark.wide
 def test_a_broker_with_an_alarm_is_not_ready(check: CheckRunner, broker: Broker, certificate: Certificate) -> None:
     with broker.disk_alarm():
         assert assert_no_leaks(check, broker.url, broker.port, write=True) == DISK_ALARM
@@ -269,19 +198,6 @@ def test_a_broker_with_an_alarm_is_not_ready(check: CheckRunner, broker: Broker,
     with broker.memory_alarm():
         assert check(broker.url, write=True) == MEMORY_ALARM
     assert check(broker.url, write=True) == READY
-
-
-def test_an_alarm_is_found_on_a_reused_connection(check: CheckRunner, broker: Broker) -> None:
-    async def main() -> list[Verdict]:
-        with reusing(broker.url, write=True) as probe:
-            verdicts = [(await check_with_steps(probe))[0]]
-            with broker.disk_alarm():
-                verdicts += [(await check_with_steps(probe))[0] for _ in range(2)]
-            verdicts.append((await check_with_steps(probe))[0])
-            assert (await check_with_steps(probe))[1] == [REUSED, WRITE, ("exchange", "", True)]
-        return verdicts
-
-    assert check.run(main()) == [READY, DISK_ALARM, DISK_ALARM, READY]
 
 
 # ---- amqps
@@ -299,60 +215,7 @@ def test_a_broker_whose_certificate_is_trusted_is_ready(
     ]
 
 
-def test_a_broker_whose_certificate_is_not_trusted_is_failed(
-    check: CheckRunner, broker: Broker, tmp_path: Path
-) -> None:
-    assert check(broker.tls_url) == TLS_UNTRUSTED
-    other = make_certificate(tmp_path, "other")
-    assert check(broker.tls_url, ca=str(other.certificate)) == TLS_UNTRUSTED
-
-
-def test_a_certificate_that_expires_soon_is_not_ready(
-    check: CheckRunner, broker: Broker, certificate: Certificate
-) -> None:
-    assert check(broker.tls_url, ca=str(certificate.certificate), min_cert_days=1) == EXPIRES_SOON
-
-
-def test_tls_on_a_port_without_tls_is_failed(check: CheckRunner, broker: Broker) -> None:
-    assert check(broker.url.replace("amqp:", "amqps:")) == failed(ReasonCode.TLS_NOT_OFFERED)
-
-
-def test_an_unanswered_handshake_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert_times_out(check, f"amqps://{backend.address}", backend.port, "handshake")
-
-
 # ---- not a broker
-
-
-def test_a_closed_port_is_failed(check: CheckRunner) -> None:
-    with closed_port() as port:
-        assert check(f"amqp://127.0.0.1:{port}") == CONNECTION_REFUSED
-
-
-def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner, certificate: Certificate) -> None:
-    with Backend(unresponsive) as plain, Backend(unresponsive, tls=server_tls(certificate)) as encrypted:
-        assert_times_out(check, f"amqp://{plain.address}", plain.port, "log in")
-        ca = str(certificate.certificate)
-        assert_times_out(check, f"amqps://{encrypted.address}", encrypted.port, "log in", ca=ca)
-
-
-def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> None:
-    assert_disconnect_is_failed(check, "amqp")
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"AMQP\x00\x01\x00\x00",  # AMQP 1.0
-        b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\xff\xff\xce",  # an unknown method
-        b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x29\xce",  # an unexpected method
-        b"\x03\x00\x00\x00\x00\x00\x02{}\xce",  # a body without its method
-    ],
-)
-def test_another_protocol_is_failed(check: CheckRunner, answer: bytes) -> None:
-    with Backend(sending(answer)) as backend:
-        assert check(f"amqp://{backend.address}") == PROTOCOL_ERROR
 
 
 def frame(method: Frame, channel: int = 0) -> bytes:
@@ -364,12 +227,6 @@ START = frame(commands.Connection.Start(server_properties=CAPABLE, mechanisms="A
 TUNE = frame(commands.Connection.Tune(2047, 131_072, 0))
 OPENED = frame(commands.Connection.OpenOk())
 CHANNEL = frame(commands.Channel.OpenOk(), 1)
-
-
-@few_examples
-@given(answers=garbage(START, START[:-9], START + TUNE, START + TUNE + OPENED, START + TUNE + OPENED + CHANNEL[:-1]))
-def test_random_bytes_are_failed(check: CheckRunner, answers: list[bytes]) -> None:
-    assert_all_failed(check, answers, lambda backend: f"amqp://{backend.address}")
 
 
 # ---- brokers that close the connection
@@ -417,11 +274,6 @@ def test_a_broker_that_closes_the_connection_is_failed_with_its_reason(
         verdict = assert_no_leaks(check, f"amqp://{backend.address}", backend.port)
     assert verdict == expected
     assert (SHUTDOWN in verdict.reason) is (expected == SHUTTING_DOWN)
-
-
-def test_a_broker_that_hangs_after_the_login_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(scripted_broker(*WELCOME, then=unresponsive)) as backend:
-        assert_times_out(check, f"amqp://{backend.address}", backend.port, "exchange")
 
 
 def test_a_broker_without_password_login_is_failed(check: CheckRunner) -> None:
@@ -486,12 +338,6 @@ def test_a_broker_that_blocks_the_connection_is_not_ready(
     assert reason in verdict.reason
 
 
-def test_a_message_that_is_not_confirmed_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    answers = (*WELCOME, (1, CHANNEL), (1, frame(commands.Confirm.SelectOk(), 1)))
-    with Backend(scripted_broker(*answers, then=unresponsive)) as backend:
-        assert_times_out(check, f"amqp://{backend.address}", backend.port, "write", write=QUEUE)
-
-
 def test_without_credentials_the_user_is_guest(check: CheckRunner) -> None:
     received: list[Any] = []
 
@@ -514,18 +360,7 @@ def test_a_connection_can_be_reused(check: CheckRunner, broker: Broker) -> None:
     assert_reused(check, broker.url, broker.port, queue=QUEUE)
 
 
-def test_a_tls_connection_can_be_reused(check: CheckRunner, broker: Broker, certificate: Certificate) -> None:
-    assert_reused(check, broker.tls_url, broker.tls_port, ca=str(certificate.certificate))
-
-
-def test_a_connection_that_writes_can_be_reused(check: CheckRunner, broker: Broker) -> None:
-    assert_reused(check, broker.url, broker.port, write=True)
-
-
-def test_a_frozen_broker_is_failed_at_the_deadline_on_a_reused_connection(check: CheckRunner, broker: Broker) -> None:
-    assert_not_reused_after_timeout(check, broker)
-
-
+@pytest.mark.wide
 def test_a_reused_connection_outlives_a_restart_of_the_broker(broker: Broker) -> None:
     """On both event loops at once, because a restart takes seconds."""
     restarted = threading.Barrier(len(LOOPS), action=broker.restart)
@@ -576,6 +411,7 @@ def test_a_reused_connection_that_the_broker_closed_is_replaced(
 # ---- last, because a member of a cluster is killed
 
 
+@pytest.mark.wide
 def test_a_queue_without_its_quorum_is_failed_and_other_writes_succeed(broker: Broker, tmp_path: Path) -> None:
     """The broker still responds, and reports that the queue exists. Once for both event loops, because it is slow."""
     checks = [CheckRunner(loop_name) for loop_name in LOOPS]

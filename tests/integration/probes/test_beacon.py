@@ -6,32 +6,17 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome
-from tests.support.backends import Backend, ReceivedRequest, closed_port, http_response, server_tls, unresponsive
-from tests.support.http_server import becomes_true
+from tests.support.backends import ReceivedRequest, http_response, server_tls
 from tests.support.probe_assertions import (
-    REUSED,
     KeepAliveBackend,
-    assert_all_failed,
-    assert_disconnect_is_failed,
-    assert_no_leaks,
     assert_reused,
-    assert_survives_restarts,
-    assert_times_out,
-    check_with_steps,
-    client_count,
-    few_examples,
-    garbage,
-    reusing,
 )
 from tests.support.servers.beacon import BeaconServer
 from tests.support.verdicts import (
-    CONNECTION_REFUSED,
     EXPIRES_SOON,
-    NO_DESCRIPTORS,
     READY,
     TLS_UNTRUSTED,
     failed,
@@ -41,8 +26,8 @@ from tests.support.verdicts import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 EXCHANGE = ("exchange", "", True)
 SYNCING = not_ready(ReasonCode.SYNCING)
@@ -98,12 +83,6 @@ def test_the_health_of_a_node_has_precedence(check: CheckRunner, server: BeaconS
     assert check.steps(server.url) == [("connect", "127.0.0.1", True), EXCHANGE]
 
 
-def test_a_node_that_is_not_initialized_is_failed(check: CheckRunner, server: BeaconServer) -> None:
-    server.set(is_initialised=False)
-    for options in ({}, {"max_slot_lag": 1000}):
-        assert check(server.url, **options) == failed(ReasonCode.UNHEALTHY)
-
-
 @pytest.mark.parametrize(
     ("status", "code"),
     [
@@ -129,48 +108,12 @@ def test_a_node_that_is_behind_is_not_ready(check: CheckRunner, server: BeaconSe
     assert check(server.url) == READY
 
 
-def test_both_requests_use_one_connection(check: CheckRunner, server: BeaconServer) -> None:
-    for options in ({}, {"max_slot_lag": 0}):
-        assert check.steps(server.url, **options) == [("connect", "127.0.0.1", True), EXCHANGE, EXCHANGE]
-
-
-def test_a_check_leaves_nothing_open(check: CheckRunner, server: BeaconServer) -> None:
-    for options in ({}, {"max_slot_lag": 3}):
-        assert assert_no_leaks(check, server.url, server.port, **options) == READY
-    assert becomes_true(lambda: not client_count(server.port))
-
-
-def test_a_frozen_node_is_failed_at_the_deadline(check: CheckRunner, server: BeaconServer) -> None:
-    server.freeze()
-    try:
-        assert_times_out(check, server.url, server.port, "exchange")
-        assert_times_out(check, server.url, server.port, "exchange", max_slot_lag=3)
-    finally:
-        server.thaw()
-
-
 # ---- reuse
 
 
 @pytest.mark.parametrize("options", [{}, {"max_slot_lag": 3}])
 def test_a_connection_can_be_reused(check: CheckRunner, server: BeaconServer, options: dict[str, int]) -> None:
     assert_reused(check, server.url, server.port, **options)
-
-
-def test_a_reused_connection_outlives_restarts_of_the_node(check: CheckRunner, server: BeaconServer) -> None:
-    assert_survives_restarts(check, server)
-
-
-def test_a_change_is_found_on_a_reused_connection(check: CheckRunner, server: BeaconServer) -> None:
-    async def main() -> None:
-        with reusing(server.url) as probe:
-            assert (await check_with_steps(probe))[0] == READY
-            server.set(el_offline=True)
-            assert await check_with_steps(probe) == (EXECUTION_OFFLINE, [REUSED, EXCHANGE, EXCHANGE])
-            server.set(is_syncing=True)
-            assert await check_with_steps(probe) == (SYNCING, [REUSED, EXCHANGE])
-
-    check.run(main())
 
 
 # ---- invalid responses
@@ -240,30 +183,3 @@ def test_a_certificate_that_expires_soon_is_not_ready(check: CheckRunner, certif
             assert check(url, ca=ca, **options) == READY
             assert check(url, ca=ca, min_cert_days=1, **options) == EXPIRES_SOON
             assert check(url, **options) == TLS_UNTRUSTED
-
-
-# ---- not a node
-
-
-def test_a_closed_port_is_failed(check: CheckRunner) -> None:
-    with closed_port() as port:
-        assert check(f"beacon+http://127.0.0.1:{port}") == CONNECTION_REFUSED
-
-
-def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert_times_out(check, f"beacon+http://{backend.address}", backend.port, "exchange")
-
-
-def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> None:
-    assert_disconnect_is_failed(check, "beacon+http")
-
-
-@few_examples
-@given(answers=garbage(b"HTTP/1.1 ", b"HTTP/1.1 404 ", b"HTTP/1.1 404 Not Found\r\n\r\n"))
-def test_random_bytes_are_failed(check: CheckRunner, answers: list[bytes]) -> None:
-    assert_all_failed(check, answers, lambda backend: f"beacon+http://{backend.address}")
-
-
-def test_running_out_of_file_descriptors_is_unknown(check: CheckRunner, server: BeaconServer) -> None:
-    assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)

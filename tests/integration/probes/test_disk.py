@@ -68,27 +68,11 @@ def test_a_file_system_without_free_inodes_is_failed(mount_point: Path) -> None:
         assert check(mount_point) == READY
 
 
-def test_a_file_system_without_a_limit_of_inodes_is_ready(mount_point: Path) -> None:
-    with MemoryDisk(mount_point):
-        assert os.statvfs(mount_point).f_files == 0
-        assert check(mount_point, write=True) == READY
-
-
 def test_a_read_only_mount_is_failed(mount_point: Path) -> None:
     with MemoryDisk(mount_point) as disk:
         with disk.read_only():
             assert check(mount_point) == failed(ReasonCode.READ_ONLY)
         assert check(mount_point) == READY
-
-
-def test_a_read_only_mount_that_is_intended_is_ready_and_needs_no_free_space(mount_point: Path) -> None:
-    with MemoryDisk(mount_point, inodes=10) as disk, without_inodes(disk), disk.read_only():
-        assert check(mount_point, read_only=True, min_free="100GiB") == READY
-
-
-def test_a_writable_mount_needs_free_space_also_if_it_may_be_read_only(mount_point: Path) -> None:
-    with MemoryDisk(mount_point):
-        assert check(mount_point, read_only=True, min_free="100GiB") == failed(ReasonCode.DISK_LOW)
 
 
 @pytest.mark.parametrize("options", [{}, {"read_only": True}, {"write": True}])

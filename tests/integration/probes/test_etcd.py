@@ -3,53 +3,35 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import json
-import ssl
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Outcome, Verdict
-from tests.support.backends import Backend, Peer, ReceivedRequest, closed_port, http_response, unresponsive
-from tests.support.certificates import make_certificate
-from tests.support.http_server import becomes_true
+from tests.support.backends import ReceivedRequest, http_response
 from tests.support.probe_assertions import (
     REUSED,
     KeepAliveBackend,
-    assert_all_failed,
-    assert_disconnect_is_failed,
-    assert_no_leaks,
     assert_reused,
-    assert_survives_restarts,
-    assert_times_out,
     check_with_steps,
-    client_count,
-    few_examples,
-    garbage,
     reusing,
 )
-from tests.support.servers.etcd import PASSWORD, ROOT_PASSWORD, USER, EtcdCluster, EtcdServer
+from tests.support.servers.etcd import ROOT_PASSWORD, USER, EtcdCluster, EtcdServer
 from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
     EXPIRES_SOON,
     READY,
-    TLS_UNTRUSTED,
     UNEXPECTED_RESPONSE,
     failed,
     not_ready,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 EXCHANGE = ("exchange", "", True)
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
@@ -86,17 +68,7 @@ def test_a_member_with_a_leader_is_ready(check: CheckRunner, server: EtcdServer)
     assert check(server.url) == READY
 
 
-def test_all_requests_use_one_connection(check: CheckRunner, server: EtcdServer, auth_server: EtcdServer) -> None:
-    assert check.steps(server.url) == [("connect", "127.0.0.1", True), EXCHANGE, EXCHANGE]
-    assert check.steps(auth_server.url)[:3] == [("connect", "127.0.0.1", True), EXCHANGE, EXCHANGE]
-
-
-def test_a_check_leaves_nothing_open(check: CheckRunner, server: EtcdServer) -> None:
-    others = client_count(server.port)  # etcd is its own client
-    assert assert_no_leaks(check, server.url, server.port) == READY
-    assert becomes_true(lambda: client_count(server.port) <= others)
-
-
+@pytest.mark.wide
 def test_a_member_whose_space_is_used_up_is_not_ready_until_the_alarm_ends(
     check: CheckRunner, server: EtcdServer
 ) -> None:
@@ -106,19 +78,6 @@ def test_a_member_whose_space_is_used_up_is_not_ready_until_the_alarm_ends(
         assert "NOSPACE" in verdict.reason
         assert check(server.url, write=True) == STORAGE_FULL
     assert check(server.url, write=True) == READY
-
-
-def test_a_member_whose_data_is_corrupt_is_failed_until_the_alarm_ends(check: CheckRunner, server: EtcdServer) -> None:
-    def alarm(action: str) -> None:
-        body = {"action": action, "memberID": "0", "alarm": "CORRUPT"}
-        assert server.call("/v3/maintenance/alarm", body)[0] == 200
-
-    alarm("ACTIVATE")
-    try:
-        assert check(server.url) == CORRUPT
-    finally:
-        alarm("DEACTIVATE")
-    assert check(server.url) == READY
 
 
 # ---- writes
@@ -147,17 +106,6 @@ def test_a_user_needs_the_permission_to_read_and_write_the_key(check: CheckRunne
     assert check(f"etcd://127.0.0.1:{auth_server.port}", write=True) == failed(ReasonCode.AUTH_REQUIRED)
     login = {"username": "root", "password": ROOT_PASSWORD}
     assert check(f"etcd://127.0.0.1:{auth_server.port}", write=True, **login) == READY
-
-
-def test_a_write_that_hangs_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    def respond_until_the_write(peer: Peer) -> None:
-        for _ in range(2):
-            peer.send(member()(ReceivedRequest.read(peer)))
-        unresponsive(peer)
-
-    with Backend(respond_until_the_write) as backend:
-        verdict = check.times_out(f"etcd://{backend.address}", "write", write=True)
-    assert verdict == failed(ReasonCode.WRITE_TIMEOUT)
 
 
 @pytest.mark.parametrize(
@@ -191,20 +139,7 @@ def test_an_invalid_token_is_failed(check: CheckRunner, token: bytes) -> None:
         assert check(f"etcd://me:swordfish@{backend.address}", write=True) == UNEXPECTED_RESPONSE
 
 
-def test_a_frozen_member_is_failed_at_the_deadline(check: CheckRunner, server: EtcdServer) -> None:
-    server.freeze()
-    try:
-        assert_times_out(check, server.url, server.port, "exchange")
-    finally:
-        server.thaw()
-
-
 # ---- credentials
-
-
-def test_the_right_credentials_are_ready(check: CheckRunner, auth_server: EtcdServer) -> None:
-    assert check(auth_server.url) == READY
-    assert check(f"etcd://127.0.0.1:{auth_server.port}", username=USER, password=PASSWORD) == READY
 
 
 def test_the_wrong_credentials_are_failed(check: CheckRunner, auth_server: EtcdServer) -> None:
@@ -215,13 +150,10 @@ def test_the_wrong_credentials_are_failed(check: CheckRunner, auth_server: EtcdS
     assert check(url, username="someone-else", password="not-the-password") == AUTH_FAILED
 
 
-def test_credentials_for_a_server_without_authentication_are_failed(check: CheckRunner, server: EtcdServer) -> None:
-    assert check(server.bad_credentials_url) == AUTH_FAILED
-
-
 # ---- clusters
 
 
+@pytest.mark.wide
 def test_every_member_of_a_cluster_is_ready_except_learners_and_members_without_a_leader(
     check: CheckRunner, tmp_path: Path
 ) -> None:
@@ -263,67 +195,11 @@ def test_a_member_whose_certificate_is_trusted_is_ready(
     ]
 
 
-def test_a_member_whose_certificate_is_not_trusted_is_failed(
-    check: CheckRunner, encrypted: EtcdServer, tmp_path: Path
-) -> None:
-    assert check(encrypted.url, tls=True) == TLS_UNTRUSTED
-    other = make_certificate(tmp_path, "other")
-    assert check(encrypted.url, tls=True, ca=str(other.certificate)) == TLS_UNTRUSTED
-
-
-def test_a_member_with_tls_is_failed_without_it(check: CheckRunner, encrypted: EtcdServer) -> None:
-    assert check(encrypted.url) == CONNECTION_CLOSED
-
-
-class MutualEtcd(EtcdServer):
-    """Requires a client certificate that it trusts; it uses its own for its connections to itself."""
-
-    known: Certificate
-    clients: Path
-
-    def command(self) -> Sequence[str]:
-        return [*super().command(), "--client-cert-auth", f"--trusted-ca-file={self.clients}"]
-
-    def has_leader(self) -> bool:
-        assert self.certificate is not None
-        context = ssl.create_default_context(cafile=self.certificate.certificate)
-        context.load_cert_chain(self.known.certificate, self.known.key)
-        with closing(http.client.HTTPSConnection(self.host, self.port, timeout=1, context=context)) as connection:
-            connection.request("POST", "/v3/maintenance/status", "{}")
-            return bool(int(json.loads(connection.getresponse().read()).get("leader", 0)))
-
-
-def test_a_member_may_require_a_client_certificate(
-    check: CheckRunner, certificate: Certificate, tmp_path: Path
-) -> None:
-    known, other = make_certificate(tmp_path, "known"), make_certificate(tmp_path, "other")
-    server = MutualEtcd(tmp_path / "mutual", certificate=certificate)
-    server.known, server.clients = known, tmp_path / "clients.pem"
-    server.clients.write_bytes(known.certificate.read_bytes() + certificate.certificate.read_bytes())
-    with server:
-
-        def verdict(client: Certificate | None) -> Verdict:
-            files = {"client_certificate": str(client.certificate), "client_key": str(client.key)} if client else {}
-            return check(server.url, tls=True, ca=str(certificate.certificate), **files)
-
-        assert verdict(known) == READY
-        assert verdict(other).outcome is Outcome.FAILED
-        assert verdict(None).outcome is Outcome.FAILED
-
-
 # ---- reuse
 
 
 def test_a_connection_can_be_reused(check: CheckRunner, server: EtcdServer) -> None:
     assert_reused(check, server.url, server.port)
-
-
-def test_a_tls_connection_can_be_reused(check: CheckRunner, encrypted: EtcdServer, certificate: Certificate) -> None:
-    assert_reused(check, encrypted.url, encrypted.port, tls=True, ca=str(certificate.certificate))
-
-
-def test_a_reused_connection_outlives_restarts_of_the_member(check: CheckRunner, server: EtcdServer) -> None:
-    assert_survives_restarts(check, server)
 
 
 # ---- invalid responses
@@ -414,6 +290,11 @@ def test_a_member_that_names_no_leader_is_not_ready(check: CheckRunner, leader: 
         assert check(f"etcd://{backend.address}") == NO_LEADER
 
 
+def test_a_learner_is_not_ready(check: CheckRunner) -> None:
+    with KeepAliveBackend(member({**STATUS, "isLearner": True})) as backend:
+        assert check(f"etcd://{backend.address}") == not_ready(ReasonCode.SYNCING)
+
+
 TWO_LEADERS = b'{"header": {}, "leader": "0", "leader": "1"}'
 
 
@@ -423,38 +304,3 @@ TWO_LEADERS = b'{"header": {}, "leader": "0", "leader": "1"}'
 def test_a_response_that_is_not_the_status_of_a_member_is_failed(check: CheckRunner, status: bytes) -> None:
     with KeepAliveBackend(member(http_response(200, status))) as backend:
         assert check(f"etcd://{backend.address}") == UNEXPECTED_RESPONSE
-
-
-def test_no_secret_is_shown(check: CheckRunner) -> None:
-    refusal = http_response(400, json.dumps({"error": "no such password: swordfish"}))
-    with KeepAliveBackend(member(token=refusal)) as backend:
-        verdict = check(f"etcd://{backend.address}", username="me", password="swordfish")
-    assert verdict == failed(ReasonCode.BAD_REQUEST)
-    assert "swordfish" not in verdict.reason
-
-
-# ---- not a member
-
-
-def test_a_closed_port_is_failed(check: CheckRunner) -> None:
-    with closed_port() as port:
-        assert check(f"etcd://127.0.0.1:{port}") == CONNECTION_REFUSED
-
-
-def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert_times_out(check, f"etcd://{backend.address}", backend.port, "exchange")
-        assert_times_out(check, f"etcd://{backend.address}", backend.port, "handshake", tls=True)
-
-
-def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> None:
-    assert_disconnect_is_failed(check, "etcd")
-
-
-LEADING = http_response(200, json.dumps(STATUS))
-
-
-@few_examples
-@given(answers=garbage(LEADING, LEADING + LEADING, b"HTTP/1.1 404 No\r\n\r\n", b"HTTP/1.1 "))
-def test_random_bytes_are_failed(check: CheckRunner, answers: list[bytes]) -> None:
-    assert_all_failed(check, answers, lambda backend: f"etcd://{backend.address}", username="me", password="swordfish")

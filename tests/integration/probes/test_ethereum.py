@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
 
 from svcnode.core.codes import ReasonCode
 from svcnode.probes.base import MAX_CLOCK_SKEW_S
-from tests.support.backends import Backend, ReceivedRequest, closed_port, http_response, server_tls, unresponsive
-from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
+from tests.support.backends import ReceivedRequest, http_response
 from tests.support.probe_assertions import (
-    REUSED,
     KeepAliveBackend,
-    assert_all_failed,
-    assert_disconnect_is_failed,
-    assert_no_leaks,
     assert_reused,
-    assert_times_out,
-    check_with_steps,
-    client_count,
-    few_examples,
-    garbage,
-    reusing,
 )
 from tests.support.servers.ganache import CHAIN_ID, GanacheServer
-from tests.support.verdicts import CONNECTION_REFUSED, EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, not_ready
+from tests.support.verdicts import READY, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from svcnode.core.model import Verdict
-    from tests.integration.probes.conftest import CheckRunner
-    from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
-EXCHANGE = ("exchange", "", True)
 SYNCING = not_ready(ReasonCode.SYNCING)
 WRONG_CHAIN = failed(ReasonCode.WRONG_CHAIN)
 
@@ -60,10 +42,7 @@ def test_a_client_in_sync_is_ready(check: CheckRunner, server: GanacheServer) ->
     assert check(f"ethereum+http://localhost:{server.port}/", chain_id=CHAIN_ID) == READY
 
 
-def test_a_client_of_another_chain_is_failed(check: CheckRunner, server: GanacheServer) -> None:
-    assert check(server.url, chain_id=1) == WRONG_CHAIN
-
-
+@pytest.mark.wide
 def test_an_old_newest_block_is_not_ready_until_there_is_a_newer_one(check: CheckRunner, server: GanacheServer) -> None:
     server.mine(age_s=300)
     assert check(server.url, max_block_age="120s") == not_ready(ReasonCode.LAGGING)
@@ -78,48 +57,11 @@ def test_a_node_with_too_few_peers_is_not_ready(check: CheckRunner, server: Gana
     assert check(server.url, min_peers=1) == not_ready(ReasonCode.TOO_FEW_PEERS)
 
 
-def test_all_requests_use_one_connection(check: CheckRunner, server: GanacheServer) -> None:
-    server.mine()
-    options = {"chain_id": CHAIN_ID, "max_block_age": "1h", "min_peers": 1}
-    assert check.steps(server.url, **options) == [("connect", "127.0.0.1", True), *[EXCHANGE] * 4]
-
-
-def test_a_check_leaves_nothing_open(check: CheckRunner, server: GanacheServer) -> None:
-    assert assert_no_leaks(check, server.url, server.port, chain_id=CHAIN_ID) == READY
-    assert becomes_true(lambda: not client_count(server.port))
-
-
-def test_a_frozen_node_is_failed_at_the_deadline(check: CheckRunner, server: GanacheServer) -> None:
-    server.freeze()
-    try:
-        assert_times_out(check, server.url, server.port, "exchange")
-    finally:
-        server.thaw()
-
-
 # ---- reuse
 
 
 def test_a_connection_can_be_reused(check: CheckRunner, server: GanacheServer) -> None:
     assert_reused(check, server.url, server.port, chain_id=CHAIN_ID)
-
-
-def test_a_reused_connection_outlives_a_restart_of_the_node(server: GanacheServer) -> None:
-    """On both event loops at once, because a restart takes seconds."""
-    restarted = threading.Barrier(len(LOOPS), action=server.restart)
-
-    async def main() -> list[Verdict]:
-        with reusing(server.url) as probe:
-            verdicts = [(await check_with_steps(probe))[0]]
-            restarted.wait(12 * WAIT_TIMEOUT_S)
-            return [*verdicts, (await check_with_steps(probe))[0]]
-
-    def run(name: str) -> list[Verdict]:
-        with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
-            return runner.run(main())
-
-    with ThreadPoolExecutor(len(LOOPS)) as pool:
-        assert list(pool.map(run, LOOPS)) == [[READY, READY]] * len(LOOPS)
 
 
 # ---- scripted clients
@@ -253,68 +195,3 @@ def test_an_invalid_response_is_failed(check: CheckRunner, answers: dict[str, An
 def test_a_client_exactly_at_the_limits_is_ready(check: CheckRunner) -> None:
     with node(net_peerCount="0x5") as backend:
         assert check(f"ethereum+http://{backend.address}", **ALL) == READY
-
-
-def test_a_client_that_closes_the_connection_after_each_response_is_ready(check: CheckRunner) -> None:
-    def respond(request: ReceivedRequest) -> bytes:
-        return responding()(request).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
-
-    with KeepAliveBackend(respond) as backend:
-        assert check(f"ethereum+http://{backend.address}", **ALL) == READY
-    assert backend.requests_per_connection == [1, 1, 1, 1]
-
-
-def test_a_change_is_found_on_a_reused_connection(check: CheckRunner) -> None:
-    async def main(backend: KeepAliveBackend) -> None:
-        url = f"ethereum+http://{backend.address}"
-        with reusing(url, **ALL) as probe:
-            assert (await check_with_steps(probe))[0] == READY
-            backend.response = responding(eth_syncing=True)
-            verdict, steps = await check_with_steps(probe)
-            assert (verdict, steps[0]) == (SYNCING, REUSED)
-
-    with node() as backend:
-        check.run(main(backend))
-    assert backend.requests_per_connection == [6]
-
-
-def test_a_certificate_that_expires_soon_is_not_ready(check: CheckRunner, certificate: Certificate) -> None:
-    with KeepAliveBackend(responding(), tls=server_tls(certificate)) as backend:
-        url, ca = f"ethereum+https://{backend.address}", str(certificate.certificate)
-        assert check(url, ca=ca, **ALL) == READY
-        assert check(url, ca=ca, min_cert_days=1, **ALL) == EXPIRES_SOON
-        assert check(url) == TLS_UNTRUSTED
-        assert check(url, ca=ca, min_cert_days=1, **{**ALL, "chain_id": 5}) == WRONG_CHAIN
-
-
-def test_no_secret_is_shown(check: CheckRunner) -> None:
-    with node(eth_syncing=error(-32000, "no such key: swordfish")) as backend:
-        in_url = check.with_timeout(WAIT_TIMEOUT_S, f"ethereum+http://me:swordfish@{backend.address}/?key=abc")
-        in_option = check.with_timeout(WAIT_TIMEOUT_S, f"ethereum+http://{backend.address}", bearer="swordfish")
-    assert in_url.reason.endswith(f"ethereum+http://me:***@{backend.address}/?***")
-    for verdict in (in_url, in_option):
-        assert verdict == failed(ReasonCode.SERVER_ERROR)
-        assert "swordfish" not in verdict.reason
-
-
-# ---- not a node
-
-
-def test_a_closed_port_is_failed(check: CheckRunner) -> None:
-    with closed_port() as port:
-        assert check(f"ethereum+http://127.0.0.1:{port}") == CONNECTION_REFUSED
-
-
-def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert_times_out(check, f"ethereum+http://{backend.address}", backend.port, "exchange")
-
-
-def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> None:
-    assert_disconnect_is_failed(check, "ethereum+http")
-
-
-@few_examples
-@given(answers=garbage(b"HTTP/1.1 200 OK\r\n\r\n", b'HTTP/1.1 200 OK\r\n\r\n{"id": 1, "result": "', b"HTTP/1.1 "))
-def test_random_bytes_are_failed(check: CheckRunner, answers: list[bytes]) -> None:
-    assert_all_failed(check, answers, lambda backend: f"ethereum+http://{backend.address}", chain_id=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
-import json
 import re
 import ssl
 from contextlib import contextmanager
@@ -16,8 +15,6 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.core.text import MAX_REASON_CHARS
-from svcnode.core.url import UrlError
 from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
@@ -27,27 +24,17 @@ from tests.support.backends import (
     HttpBackend,
     Peer,
     ReceivedRequest,
-    close,
     closed_port,
-    full_backlog,
     http_response,
-    reissued,
-    reset,
-    sending,
     server_tls,
-    unresponsive,
 )
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import WAIT_TIMEOUT_S
 from tests.support.nginx_proxy import nginx_cache
-from tests.support.probe_assertions import INCOMPLETE_RESPONSE, assert_disconnect_is_failed
-from tests.support.processes import has_ipv6
+from tests.support.probe_assertions import INCOMPLETE_RESPONSE
 from tests.support.servers.http_request import http_request
 from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
     EXPIRES_SOON,
-    NO_DESCRIPTORS,
     PROTOCOL_ERROR,
     READY,
     TLS_UNTRUSTED,
@@ -61,16 +48,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.check_runner import CheckRunner
 
 STARTING = not_ready(ReasonCode.STARTING)
 TIMEOUT = failed(ReasonCode.TIMEOUT)
 REDIRECTED = failed(ReasonCode.REDIRECTED)
 SERVER_ERROR = failed(ReasonCode.SERVER_ERROR)
-
-
-def as_json(document: object) -> bytes:
-    return http_response(200, json.dumps(document), Content_Type="application/json")
 
 
 # ---- requests
@@ -89,30 +72,10 @@ def test_a_server_that_responds_with_200_is_ready(check: CheckRunner) -> None:
         assert backend.last_request.body == b""
 
 
-def test_a_url_without_a_path_requests_the_root(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        check(f"http://{backend.address}")
-        check(f"http://{backend.address}?x=y")
-        assert [request.target for request in backend.requests] == ["/", "/?x=y"]
-
-
 def test_special_characters_in_the_url_are_percent_encoded(check: CheckRunner) -> None:
     with HttpBackend(http_response(200)) as backend:
         assert check(f"http://{backend.address}/a b/ü%20?q=日") == READY
         assert backend.last_request.target == "/a%20b/%C3%BC%20?q=%E6%97%A5"
-
-
-def test_the_host_header_has_the_name_of_the_url(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        assert check(f"http://localhost:{backend.port}") == READY
-        assert backend.last_request.headers["host"] == f"localhost:{backend.port}"
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-def test_an_ipv6_address_is_in_brackets(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200), host="::1") as backend:
-        assert check(f"http://[::1]:{backend.port}") == READY
-        assert backend.last_request.headers["host"] == f"[::1]:{backend.port}"
 
 
 def test_method_headers_and_body_are_options(check: CheckRunner) -> None:
@@ -123,12 +86,6 @@ def test_method_headers_and_body_are_options(check: CheckRunner) -> None:
         assert backend.last_request.headers["x-api-key"] == "k1"
         assert backend.last_request.headers["content-type"] == "text/plain"
         assert backend.last_request.body == "grüß dich".encode()
-
-
-def test_a_body_may_be_bytes(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        assert check(f"http://{backend.address}", method="POST", body={"hex": "00 ff"}) == READY
-        assert backend.last_request.body == b"\x00\xff"
 
 
 def test_a_configured_header_replaces_the_default(check: CheckRunner) -> None:
@@ -146,19 +103,6 @@ def test_the_user_of_the_url_is_sent_as_basic_authorization(check: CheckRunner) 
         assert backend.last_request.headers["host"] == backend.address
 
 
-def test_a_bearer_token_is_sent(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        assert check(f"http://{backend.address}", bearer="swordfish") == READY
-        assert backend.last_request.headers["authorization"] == "Bearer swordfish"
-
-
-def test_a_reason_has_neither_the_password_nor_the_query(check: CheckRunner) -> None:
-    with HttpBackend(http_response(500)) as backend:
-        verdict = check(f"http://reader:swordfish@{backend.address}/x?key=hidden")
-    assert verdict == SERVER_ERROR
-    assert f"http://reader:***@{backend.address}/x?***" in verdict.reason
-
-
 # ---- status
 
 
@@ -166,22 +110,16 @@ def test_a_reason_has_neither_the_password_nor_the_query(check: CheckRunner) -> 
     ("expected", "status", "outcome"),
     [
         (None, 200, Outcome.READY),
-        (None, 204, Outcome.READY),
         (None, 299, Outcome.READY),
         (None, 300, Outcome.FAILED),
-        (None, 404, Outcome.FAILED),
-        (None, 503, Outcome.FAILED),
         (401, 401, Outcome.READY),
         (401, 200, Outcome.FAILED),
         ("418", 418, Outcome.READY),
         ("4xx", 400, Outcome.READY),
-        ("4xx", 499, Outcome.READY),
         ("4xx", 500, Outcome.FAILED),
-        ("200-204", 200, Outcome.READY),
         ("200-204", 204, Outcome.READY),
         ("200-204", 205, Outcome.FAILED),
         ([200, "301-302", "4xx"], 302, Outcome.READY),
-        ([200, "301-302", "4xx"], 404, Outcome.READY),
         ([200, "301-302", "4xx"], 201, Outcome.FAILED),
     ],
 )
@@ -200,22 +138,10 @@ def test_a_starting_status_is_not_ready(check: CheckRunner) -> None:
         assert check(f"http://{backend.address}/", starting_status=[503, "4xx"]) == STARTING
 
 
-def test_a_starting_status_needs_no_body(check: CheckRunner) -> None:
-    with HttpBackend(http_response(503, "wait")) as backend:
-        assert check(f"http://{backend.address}/", starting_status=503, contains="ready") == STARTING
-
-
 def test_a_body_that_matches_starting_json_is_not_ready(check: CheckRunner) -> None:
     options = {"json": {"/synced": True}, "starting_json": {"/synced": False, "/health": "healthy"}}
     with HttpBackend(http_response(200, '{"synced": false, "health": "healthy"}')) as backend:
         assert check(f"http://{backend.address}/", **options) == STARTING
-
-
-@pytest.mark.parametrize("body", ['{"synced": false, "health": "failed"}', '{"synced": false}', "[]", "no JSON"])
-def test_a_body_that_matches_only_a_part_of_starting_json_is_failed(check: CheckRunner, body: str) -> None:
-    options = {"json": {"/synced": True}, "starting_json": {"/synced": False, "/health": "healthy"}}
-    with HttpBackend(http_response(200, body)) as backend:
-        assert check(f"http://{backend.address}/", **options) == UNEXPECTED_RESPONSE
 
 
 def test_a_body_that_does_not_match_starting_json_is_ready(check: CheckRunner) -> None:
@@ -226,56 +152,10 @@ def test_a_body_that_does_not_match_starting_json_is_ready(check: CheckRunner) -
 # ---- body
 
 
-def test_the_body_must_contain_the_text(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200, "grüß dich, all is well")) as backend:
-        assert check(f"http://{backend.address}/", contains="grüß") == READY
-        assert check(f"http://{backend.address}/", contains="All") == UNEXPECTED_RESPONSE
-
-
 def test_the_body_must_match_the_pattern(check: CheckRunner) -> None:
     with HttpBackend(http_response(200, "lag: 17 blocks")) as backend:
         assert check(f"http://{backend.address}/", matches=r"lag: \d{1,2} ") == READY
         assert check(f"http://{backend.address}/", matches=r"^lag: \d ") == UNEXPECTED_RESPONSE
-
-
-def test_a_body_that_is_not_utf_8_is_searched(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200, b"\xff\xfe ok \x00")) as backend:
-        assert check(f"http://{backend.address}/", contains=" ok ") == READY
-
-
-def test_the_body_must_have_the_values_at_json_pointers(check: CheckRunner) -> None:
-    document = {"status": "ok", "peers": [{"id": 7}], "a/b": {"~": None}, "lag": 1.0, "": True}
-    with HttpBackend(as_json(document)) as backend:
-        url = f"http://{backend.address}/"
-        assert check(url, json={"/status": "ok", "/peers/0/id": 7, "/lag": 1, "/": True}) == READY
-        assert check(url, json={"/a~1b": {"~": None}, "/a~1b/~0": None}) == READY
-        assert check(url, json={"": document}) == READY
-
-
-@pytest.mark.parametrize(
-    "expected",
-    [
-        {"/status": "down"},
-        {"/flag": 1},
-        {"/gone": None},
-        {"/peers/1": 7},
-        {"/peers/00": 7},
-        {"/peers/-1": 7},
-        {"/status/x": 7},
-        {"": []},
-    ],
-)
-def test_another_value_at_a_json_pointer_is_failed(check: CheckRunner, expected: dict[str, Any]) -> None:
-    with HttpBackend(as_json({"status": "ok", "flag": True, "peers": [7]})) as backend:
-        verdict = check(f"http://{backend.address}/", json=expected)
-    assert verdict == UNEXPECTED_RESPONSE
-    assert next(iter(expected)) in verdict.reason
-
-
-@pytest.mark.parametrize("body", [b"", b"ok", b"\xff", b"9" * 5000, b"NaN"])
-def test_a_body_that_is_not_json_is_failed(check: CheckRunner, body: bytes) -> None:
-    with HttpBackend(http_response(200, body)) as backend:
-        assert check(f"http://{backend.address}/", json={"/x": 1}) == UNEXPECTED_RESPONSE
 
 
 @pytest.mark.parametrize(
@@ -298,29 +178,16 @@ def test_ambiguous_json_is_failed(check: CheckRunner, body: bytes, detail: str, 
     assert detail in verdict.reason
 
 
-def test_a_body_that_is_not_json_is_ready_if_only_starting_json_is_set(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200, "all is well")) as backend:
-        assert check(f"http://{backend.address}/", starting_json={"/status": "syncing"}) == READY
-
-
 def test_a_body_of_any_depth_gives_a_verdict(check: CheckRunner) -> None:
     # The limit depends on the interpreter. Just below it, a body can be parsed but not formatted.
-    bodies = {f"/{depth}": b'{"x": %s%s}' % (b"[" * depth, b"]" * depth) for depth in (*range(850, 1000), 9000, 99000)}
+    depths = (*range(850, 1000, 5), 9000, 99000)
+    bodies = {f"/{depth}": b'{"x": %s%s}' % (b"[" * depth, b"]" * depth) for depth in depths}
 
     async def scenario(url: str) -> set[Outcome]:
         return {(await make_probe({"url": url + target, "json": {"/x": 1}}).check()).outcome for target in bodies}
 
     with HttpBackend(lambda request: http_response(200, bodies[request.target])) as backend:
         assert check.run(scenario(f"http://{backend.address}")) == {Outcome.FAILED}
-
-
-def test_all_expectations_on_a_body_must_match(check: CheckRunner) -> None:
-    with HttpBackend(as_json({"a": 1})) as backend:
-        url = f"http://{backend.address}/"
-        assert check(url, contains="a", matches="1", json={"/a": 1}) == READY
-        assert check(url, contains="b", matches="1", json={"/a": 1}) == UNEXPECTED_RESPONSE
-        assert check(url, contains="a", matches="2", json={"/a": 1}) == UNEXPECTED_RESPONSE
-        assert check(url, contains="a", matches="1", json={"/a": 2}) == UNEXPECTED_RESPONSE
 
 
 # ---- forms of a response
@@ -348,16 +215,6 @@ def test_a_complete_response_is_parsed_in_each_form(check: CheckRunner, response
     with HttpBackend(response) as backend:
         assert check(f"http://{backend.address}", matches="hello") == READY
         assert check(f"http://{backend.address}") == READY
-
-
-def test_a_response_may_arrive_byte_by_byte(check: CheckRunner) -> None:
-    def send_byte_by_byte(peer: Peer) -> None:
-        ReceivedRequest.read(peer)
-        for byte in WELL_FORMED["after a 100"]:
-            peer.send(bytes([byte]))
-
-    with Backend(send_byte_by_byte) as backend:
-        assert check(f"http://{backend.address}", contains="hello") == READY
 
 
 @pytest.mark.parametrize(
@@ -434,25 +291,11 @@ def head_of(size: int) -> bytes:
     return head % (b"x" * (size - len(head % b""))) + b"hello"
 
 
-def test_a_head_is_read_up_to_the_limit(check: CheckRunner) -> None:
-    with HttpBackend(head_of(MAX_HEAD_BYTES)) as backend:
-        assert check(f"http://{backend.address}/", contains="hello") == READY
-
-
 @pytest.mark.parametrize("size", [MAX_HEAD_BYTES + 1, 4 * 1024 * 1024])
 @pytest.mark.parametrize("options", [{}, {"contains": "hello"}])
 def test_a_larger_head_is_failed(check: CheckRunner, size: int, options: dict[str, str]) -> None:
     with HttpBackend(head_of(size)) as backend:
         assert check(f"http://{backend.address}/", **options) == UNEXPECTED_RESPONSE
-
-
-def test_an_endless_head_is_failed(check: CheckRunner) -> None:
-    def send_endlessly(peer: Peer) -> None:
-        while True:
-            peer.send(CONTINUE * 100)
-
-    with Backend(send_endlessly) as backend:
-        assert check(f"http://{backend.address}/") == UNEXPECTED_RESPONSE
 
 
 def test_a_body_is_read_up_to_the_limit(check: CheckRunner) -> None:
@@ -465,61 +308,6 @@ def test_a_larger_body_is_failed_if_it_is_needed(check: CheckRunner) -> None:
         url = f"http://{backend.address}/"
         assert check(url, contains="hello") == UNEXPECTED_RESPONSE
         assert check(url) == READY
-
-
-@pytest.mark.parametrize("head", [CHUNKED, b"HTTP/1.0 200 OK\r\n\r\n"], ids=["chunked", "until EOF"])
-def test_an_endless_body_is_failed(check: CheckRunner, head: bytes) -> None:
-    def send_endlessly(peer: Peer) -> None:
-        ReceivedRequest.read(peer)
-        peer.send(head)
-        while True:
-            peer.send(b"5\r\nhello\r\n" * 1000)
-
-    with Backend(send_endlessly) as backend:
-        url = f"http://{backend.address}/"
-        assert check(url, contains="hello") == UNEXPECTED_RESPONSE
-
-
-# ---- connection errors
-
-
-def test_a_closed_port_is_failed(check: CheckRunner) -> None:
-    with closed_port() as port:
-        assert check(f"http://127.0.0.1:{port}/") == CONNECTION_REFUSED
-
-
-def test_a_connection_that_is_reset_is_failed(check: CheckRunner) -> None:
-    def reset_in_the_body(peer: Peer) -> None:
-        ReceivedRequest.read(peer)
-        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello")
-        peer.reset()
-
-    with Backend(reset_in_the_body) as backend:
-        url = f"http://{backend.address}/"
-        assert check(url, contains="hello") == CONNECTION_CLOSED
-
-
-def test_a_server_that_closes_the_connection_without_a_response_is_failed(check: CheckRunner) -> None:
-    assert_disconnect_is_failed(check, "http")
-
-
-def test_an_unresponsive_server_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.times_out(f"http://{backend.address}", "exchange") == TIMEOUT
-
-
-def test_a_check_without_free_descriptors_is_unknown(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        assert check.without_descriptors(f"http://{backend.address}") == (NO_DESCRIPTORS, READY)
-
-
-def test_trusted_certificates_are_kept_after_a_check_without_free_descriptors(
-    check: CheckRunner, certificate: Certificate
-) -> None:
-    # The trusted certificates of the system are read from files too.
-    with HttpBackend(http_response(200), tls=server_tls(certificate)) as backend:
-        url, trusted = f"https://{backend.address}", str(certificate.certificate)
-        assert check.without_descriptors(url, SSL_CERT_FILE=trusted) == (NO_DESCRIPTORS, READY)
 
 
 # ---- redirects
@@ -560,13 +348,6 @@ def test_the_location_of_a_redirect_is_shown_without_secrets(check: CheckRunner,
     assert not any(secret in verdict.reason for secret in ("word", "hidden", "me@", "x" * 180))
 
 
-def test_a_long_location_is_not_shown_in_full(check: CheckRunner) -> None:
-    with HttpBackend(redirecting({"/": "http://127.0.0.1:9/" + "x" * 30_000})) as backend:
-        verdict = check(f"http://{backend.address}/", redirects=1)
-    assert verdict == failed(ReasonCode.CONNECTION_REFUSED)
-    assert len(verdict.reason) <= MAX_REASON_CHARS
-
-
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_followed_up_to_their_limit(check: CheckRunner, status: int) -> None:
     with HttpBackend(redirecting({"/1": "/2", "/2": "/3", "/3": "/4"}, status=status)) as backend:
@@ -594,36 +375,20 @@ def test_a_redirect_may_be_relative(check: CheckRunner, location: str, target: s
         assert backend.last_request.target == target
 
 
-def test_a_loop_of_redirects_ends_at_the_limit(check: CheckRunner) -> None:
-    with HttpBackend(redirecting({"/1": "/2", "/2": "/1"})) as backend:
-        assert check(f"http://{backend.address}/1", redirects=7) == REDIRECTED
-        assert len(backend.requests) == 8
-
-
 @pytest.mark.parametrize(
     "location",
     [
         "ftp://127.0.0.1/",
-        "mailto:me@node.example",
-        "file:///etc/passwd",
         "http://[::1/",
         "http://127.0.0.1:99999/",
-        "http://127.0.0.1:http/",
         "http://a..b/",
         "http://a%0d%0aX-Evil:%201/",
-        "http://%e6%97%a5/",
         "http://" + "x" * 70 + ".example/",
     ],
 )
 def test_a_redirect_to_an_invalid_url_is_failed(check: CheckRunner, location: str) -> None:
     with HttpBackend(redirecting({"/1": location})) as backend:
         assert check(f"http://{backend.address}/1", redirects=1) == REDIRECTED
-
-
-def test_a_redirect_without_a_location_is_not_followed(check: CheckRunner) -> None:
-    with HttpBackend(http_response(302)) as backend:
-        assert check(f"http://{backend.address}/", redirects=3) == REDIRECTED
-        assert len(backend.requests) == 1
 
 
 SECRETS: dict[str, Any] = {
@@ -655,13 +420,6 @@ def test_a_redirect_after_a_post_is_followed_with_a_get(check: CheckRunner, stat
         assert backend.last_request.headers["authorization"] == "Bearer swordfish"
 
 
-@pytest.mark.parametrize(("status", "method"), [(303, "HEAD"), (301, "HEAD"), (302, "PUT"), (308, "POST")])
-def test_other_redirects_keep_the_method(check: CheckRunner, status: int, method: str) -> None:
-    with HttpBackend(redirecting({"/": "/there"}, status=status)) as backend:
-        assert check(f"http://{backend.address}/", redirects=1, method=method) == READY
-        assert (backend.last_request.method, backend.last_request.target) == (method, "/there")
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_redirect_to_another_origin_has_no_credentials(check: CheckRunner, host: str) -> None:
     # Another port of the same host, or another name of it, is another origin.
@@ -681,16 +439,6 @@ def test_a_redirect_to_another_origin_has_no_credentials(check: CheckRunner, hos
         assert other.last_request.body == b""
 
 
-def test_the_user_of_the_url_is_not_sent_to_another_origin(check: CheckRunner) -> None:
-    with (
-        HttpBackend(http_response(200)) as other,
-        HttpBackend(redirecting({"/": f"http://{other.address}/there"})) as home,
-    ):
-        assert check(f"http://reader:swordfish@{home.address}/", redirects=1) == READY
-        assert "authorization" in home.last_request.headers
-        assert "authorization" not in other.last_request.headers
-
-
 def test_a_user_in_a_redirect_is_neither_sent_nor_a_secret(check: CheckRunner) -> None:
     with (
         HttpBackend(http_response(500)) as other,
@@ -701,26 +449,6 @@ def test_a_user_in_a_redirect_is_neither_sent_nor_a_secret(check: CheckRunner) -
         assert verdict == SERVER_ERROR
         verdict = check.with_timeout(WAIT_TIMEOUT_S, f"http://{other.address}/")  # redacts the secrets
         assert "status" in verdict.reason
-
-
-def test_credentials_are_sent_again_when_a_redirect_returns_to_the_first_origin(check: CheckRunner) -> None:
-    pages: dict[str, str] = {}
-    with HttpBackend(redirecting(pages)) as other, HttpBackend(redirecting(pages)) as home:
-        pages.update({"/": f"http://{other.address}/away", "/away": f"http://{home.address}/there"})
-        assert check(f"http://{home.address}/", redirects=2, **SECRETS) == READY
-        assert "authorization" not in other.last_request.headers
-        assert home.last_request.target == "/there"
-        assert home.last_request.headers["authorization"] == "Bearer swordfish"
-
-
-def test_a_redirect_may_lead_to_https(check: CheckRunner, certificate: Certificate) -> None:
-    with (
-        HttpBackend(http_response(200), tls=server_tls(certificate)) as encrypted,
-        HttpBackend(redirecting({"/": f"https://{encrypted.address}/"})) as plain,
-    ):
-        verdict = check(f"http://{plain.address}/", redirects=1)
-    assert verdict == TLS_UNTRUSTED
-    assert f"https://{encrypted.address}/" in verdict.reason
 
 
 def test_another_origin_gets_neither_the_client_certificate_nor_the_server_name(
@@ -758,41 +486,11 @@ def test_https_with_a_trusted_certificate_is_ready(check: CheckRunner, certifica
         assert check(url) == TLS_UNTRUSTED
 
 
-def test_https_with_an_expired_certificate_or_another_name_is_failed(
-    check: CheckRunner, certificate: Certificate, tmp_path: Path
-) -> None:
-    expired = reissued(certificate, tmp_path, days_left=-0.01)
-    with HttpBackend(http_response(200), tls=server_tls(expired)) as backend:
-        assert check(f"https://{backend.address}/", ca=str(expired.certificate)) == failed(ReasonCode.TLS_EXPIRED)
-    with HttpBackend(http_response(200), tls=server_tls(certificate)) as backend:
-        verdict = check(f"https://{backend.address}/", ca=str(certificate.certificate), server_name="other.example")
-        assert verdict == failed(ReasonCode.TLS_NAME_MISMATCH)
-
-
 def test_a_certificate_that_expires_soon_is_not_ready(check: CheckRunner, certificate: Certificate) -> None:
     with HttpBackend(lambda request: http_response(int(request.target[1:])), tls=server_tls(certificate)) as backend:
         url, ca = f"https://{backend.address}", str(certificate.certificate)
         assert check(f"{url}/200", ca=ca, min_cert_days=1) == EXPIRES_SOON
         assert check(f"{url}/500", ca=ca, min_cert_days=1) == SERVER_ERROR
-
-
-def test_a_client_certificate_is_sent(check: CheckRunner, certificate: Certificate, tmp_path: Path) -> None:
-    known = make_certificate(tmp_path, "known")
-    with HttpBackend(http_response(200), tls=server_tls(certificate, clients=known.certificate)) as backend:
-        url, ca = f"https://{backend.address}/", str(certificate.certificate)
-        assert check(url, ca=ca, client_certificate=str(known.certificate), client_key=str(known.key)) == READY
-        assert check(url, ca=ca).outcome is Outcome.FAILED
-
-
-def test_an_encrypted_body_may_end_with_the_connection(check: CheckRunner, certificate: Certificate) -> None:
-    with HttpBackend(b"HTTP/1.0 200 OK\r\n\r\nhello", tls=server_tls(certificate)) as backend:
-        assert check(f"https://{backend.address}/", ca=str(certificate.certificate), contains="hello") == READY
-
-
-@pytest.mark.parametrize("script", [sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), close, reset])
-def test_https_is_failed_if_the_server_does_not_use_tls(check: CheckRunner, script: Callable[[Peer], None]) -> None:
-    with Backend(script) as backend:
-        assert check(f"https://{backend.address}").outcome is Outcome.FAILED
 
 
 # ---- configuration errors
@@ -809,95 +507,20 @@ def test_an_invalid_status_is_rejected(status: Any) -> None:
     "options",
     [
         {"method": "get"},
-        {"method": "GET /"},
         {"method": "HEAD", "contains": "x"},
         {"starting_status": 200},
         {"headers": {"a b": "x"}},
-        {"headers": {"": "x"}},
         {"headers": {"A": "x\r\nB: y"}},
         {"headers": {"A": "日"}},
-        {"headers": {"A": 1}},
         {"bearer": "x\ny"},
-        {"matches": "("},
         {"json": {"status": "ok"}},
-        {"redirects": -1},
         {"ca": "ca.pem"},
-        {"stauts": 200},
     ],
 )
 def test_an_invalid_option_is_named(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError) as caught:
         make_probe({"url": "http://127.0.0.1/", **options})
     assert caught.value.option == next(iter(options))
-
-
-def test_a_bearer_with_a_user_in_the_url_is_rejected() -> None:
-    with pytest.raises(OptionError) as caught:
-        make_probe({"url": "http://me@127.0.0.1/", "bearer": "swordfish"})
-    assert caught.value.option == "bearer"
-
-
-@pytest.mark.parametrize("url", ["http:///path", "http:", "https://:443"])
-def test_a_url_without_a_host_is_rejected(url: str) -> None:
-    with pytest.raises(UrlError) as caught:
-        make_probe(url)
-    assert caught.value.part == "host"
-
-
-# ---- steps and leaks
-
-
-def test_an_exchange_is_a_step(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        assert check.steps(f"http://{backend.address}") == [("connect", "127.0.0.1", True), ("exchange", "", True)]
-
-
-@pytest.mark.usefixtures("resolver")
-def test_all_steps_of_https_by_name(check: CheckRunner, certificate: Certificate) -> None:
-    with HttpBackend(http_response(200), tls=server_tls(certificate)) as backend:
-        assert check.steps(f"https://localhost:{backend.port}", ca=str(certificate.certificate)) == [
-            ("resolve", "localhost", True),
-            ("connect", "127.0.0.1", True),
-            ("handshake", "localhost", True),
-            ("exchange", "", True),
-        ]
-
-
-def test_each_redirect_has_steps_of_its_own(check: CheckRunner) -> None:
-    with HttpBackend(redirecting({"/": "/there"})) as backend:
-        steps = check.steps(f"http://{backend.address}/", redirects=1)
-        assert [name for name, _, _ in steps] == ["connect", "exchange"] * 2
-
-
-def test_the_failed_step_is_marked(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.steps_until_timeout(f"http://{backend.address}")[-1] == ("exchange", "", False)
-        assert check.steps_until_timeout(f"https://{backend.address}")[-1] == ("handshake", "127.0.0.1", False)
-    with HttpBackend(b"nonsense") as backend:
-        assert check.steps(f"http://{backend.address}")[-1] == ("exchange", "", False)
-    with closed_port() as port:
-        assert check.steps(f"http://127.0.0.1:{port}") == [("connect", "127.0.0.1", False)]
-
-
-def test_a_check_that_times_out_leaves_nothing_open(check: CheckRunner, certificate: Certificate) -> None:
-    with full_backlog() as port:
-        assert check.times_out(f"http://127.0.0.1:{port}", "connect") == failed(ReasonCode.CONNECT_TIMEOUT)
-    with Backend(unresponsive) as backend:
-        assert check.times_out(f"http://{backend.address}", "exchange") == TIMEOUT
-        assert check.times_out(f"https://{backend.address}", "handshake") == failed(ReasonCode.TLS_TIMEOUT)
-    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
-        assert check.times_out(f"https://{backend.address}", "exchange", ca=str(certificate.certificate)) == TIMEOUT
-
-
-def test_completed_checks_leave_nothing_open(check: CheckRunner, certificate: Certificate) -> None:
-    with (
-        HttpBackend(http_response(200, "hello")) as plain,
-        HttpBackend(http_response(200), tls=server_tls(certificate)) as encrypted,
-    ):
-        check.leaks_nothing(f"http://{plain.address}")
-        check.leaks_nothing(f"http://{plain.address}", contains="bye")
-        check.leaks_nothing(f"https://{encrypted.address}")
-        check.leaks_nothing(f"https://{encrypted.address}", ca=str(certificate.certificate))
 
 
 # ---- slow patterns
@@ -951,19 +574,13 @@ def respond_once(peer: Peer) -> None:
     peer.shutdown_write()
 
 
+@pytest.mark.wide
 def test_a_dead_server_behind_a_cache_is_ready_unless_the_check_asks_past_it(
     check: CheckRunner, tmp_path: Path
 ) -> None:
     with dead_origin_behind_a_cache(tmp_path) as url:
         assert check(url) == READY
         assert check(url, fresh=True) == SERVER_ERROR
-
-
-def test_a_cache_that_ignores_the_query_is_noticed_by_its_headers(check: CheckRunner, tmp_path: Path) -> None:
-    extra = "add_header X-Cache-Status $upstream_cache_status;"
-    with dead_origin_behind_a_cache(tmp_path, key="$uri", extra=extra) as url:
-        assert check(url) == READY
-        assert check(url, fresh=True) == OUTDATED
 
 
 def test_a_server_with_http2_only_is_failed_with_the_option_for_it(check: CheckRunner) -> None:
@@ -985,31 +602,11 @@ def test_every_fresh_request_is_unique(check: CheckRunner) -> None:
     assert backend.last_request.headers["pragma"] == "no-cache"
 
 
-def test_headers_of_the_probe_replace_those_of_a_fresh_request(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        check(f"http://{backend.address}", fresh=True, headers={"cache-control": "max-age=0"})
-    assert backend.last_request.target.startswith("/?_svcnode=")
-    assert backend.last_request.headers["cache-control"] == "max-age=0"
-
-
-def test_a_fresh_request_follows_redirects(check: CheckRunner) -> None:
-    def respond(request: ReceivedRequest) -> bytes:
-        is_first = request.target.startswith("/old")
-        return http_response(302, Location="/new") if is_first else http_response(200, Age="3600")
-
-    with HttpBackend(respond) as backend:
-        assert check(f"http://{backend.address}/old", fresh=True, redirects=1) == OUTDATED
-        assert backend.last_request.target.startswith("/new?_svcnode=")
-
-
 @pytest.mark.parametrize(
     ("name", "value", "verdict"),
     [
         ("Age", "3600", OUTDATED),
-        ("Age", "9" * 5000, OUTDATED),
-        ("Age", "0", READY),
         ("Age", "1", READY),
-        ("Age", "-5", READY),
         ("Age", "soon", READY),
         ("Warning", '110 varnish "Response is stale"', OUTDATED),
         ("Warning", '199 - "about 110 things"', READY),
@@ -1017,17 +614,12 @@ def test_a_fresh_request_follows_redirects(check: CheckRunner) -> None:
         ("Cache-Status", "origin; fwd=miss, edge; hit; ttl=30", OUTDATED),
         ("Cache-Status", "edge; fwd=uri-miss; stored", READY),
         ("X-Cache", "HIT", OUTDATED),
-        ("X-Cache", "TCP_HIT from squid", OUTDATED),
         ("X-Cache", "Hit from cloudfront", OUTDATED),
         ("X-Cache", "RefreshHit from cloudfront", READY),
         ("X-Cache", "MISS from hit.example", READY),
-        ("X-Cache", "MISS from hit", READY),
         ("X-Cache", "MISS from hit.example, HIT from miss.example", OUTDATED),
         ("X-Cache", "cache-hit", OUTDATED),
-        ("X-Cache", "hit-for-pass", READY),
-        ("X-Cache", "MISS, MISS", READY),
         ("CF-Cache-Status", "STALE", OUTDATED),
-        ("CF-Cache-Status", "DYNAMIC", READY),
         ("X-Cache-Status", "UPDATING", OUTDATED),
     ],
 )
@@ -1037,8 +629,3 @@ def test_a_response_of_a_cache_is_failed_if_fresh_is_set(
     with HttpBackend(f"HTTP/1.1 200 OK\r\n{name}: {value}\r\nContent-Length: 0\r\n\r\n".encode()) as backend:
         assert check(f"http://{backend.address}", fresh=True) == verdict
         assert check(f"http://{backend.address}") == READY
-
-
-def test_the_status_of_a_cached_error_is_reported(check: CheckRunner) -> None:
-    with HttpBackend(http_response(503, Age="3600")) as backend:
-        assert check(f"http://{backend.address}", fresh=True) == SERVER_ERROR

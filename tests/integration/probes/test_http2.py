@@ -13,7 +13,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from svcnode.probes import make_probe
-from tests.support.backends import Backend, HttpBackend, Peer, http_response, sending, server_tls
+from tests.support.backends import Backend, HttpBackend, http_response, sending, server_tls
 from tests.support.http2_backend import Http2Backend
 from tests.support.ports import free_port
 from tests.support.probe_assertions import check_with_steps, reusing
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
     import h2.connection
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
     from tests.support.http2_backend import Respond
 
-SETTINGS = b"\0\0\0\x04\0\0\0\0\0"
 _CONFIG = """
 user root;
 daemon off;
@@ -94,12 +93,6 @@ def test_a_server_is_asked_in_http2(check: CheckRunner, nginx: dict[str, str], c
     options: dict[str, Any] = {"http2": True, "ca": str(certificate.certificate)}
     assert check(f"https://{nginx['https2']}/health", json=is_http2, **options) == READY
     assert check(f"https://{nginx['https2']}/health", **options, min_cert_days=1).code is ReasonCode.TLS_EXPIRES_SOON
-
-
-def test_without_the_option_a_server_that_speaks_only_http2_is_failed(
-    check: CheckRunner, nginx: dict[str, str]
-) -> None:
-    assert check(f"http://{nginx['http2']}/health") == PROTOCOL_ERROR
 
 
 def test_a_server_without_http2_is_failed(check: CheckRunner, nginx: dict[str, str], certificate: Certificate) -> None:
@@ -213,33 +206,6 @@ def test_large_headers_are_failed(check: CheckRunner) -> None:
         with_headers(*[(b"x-%d" % n, b"y" * 1000) for n in range(2 * MAX_HEAD_BYTES // 1000)])
     ) as backend:
         assert check(f"http://{backend.address}", http2=True).outcome == UNEXPECTED_RESPONSE.outcome
-
-
-def data_frame(body: bytes) -> bytes:
-    return len(body).to_bytes(3) + b"\0\0\0\0\0\x01" + body
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [data_frame(b"x" * 16384), data_frame(b""), data_frame(b"x"), b"\0\0\x08\x06\0\0\0\0\0pingpong"],
-    ids=["long", "empty", "short", "ping"],
-)
-def test_an_endless_response_is_failed(check: CheckRunner, frame: bytes) -> None:
-    def flood(peer: Peer) -> None:
-        peer.send(SETTINGS + b"\0\0\x01\x01\x04\0\0\0\x01\x88")  # status 200
-        while True:
-            peer.send(frame * (65536 // len(frame)))
-
-    with Backend(flood) as backend:
-        verdict = check.leaks_nothing(f"http://{backend.address}", http2=True, contains="hello")
-    assert verdict.outcome == UNEXPECTED_RESPONSE.outcome
-    assert verdict.code in (ReasonCode.UNEXPECTED_RESPONSE, ReasonCode.PROTOCOL_ERROR)  # or HTTP/2's flow control
-
-
-@pytest.mark.parametrize("data", [b"", SETTINGS], ids=["nothing", "settings"])
-def test_an_unresponsive_server_is_failed_at_the_deadline(check: CheckRunner, data: bytes) -> None:
-    with Backend(lambda peer: peer.send(data)) as backend:
-        assert check.times_out(f"http://{backend.address}", "exchange", http2=True) == failed(ReasonCode.TIMEOUT)
 
 
 @pytest.mark.parametrize("response", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100])

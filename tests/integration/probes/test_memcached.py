@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import OptionError
-from svcnode.core.model import Outcome
-from svcnode.probes import make_probe
-from tests.support.backends import Backend, Peer, closed_port, sending, unresponsive
-from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
+from tests.support.backends import Backend, Peer, sending
+from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
-    assert_all_failed,
-    assert_disconnect_is_failed,
-    assert_no_leaks,
     assert_reused,
-    assert_survives_restarts,
-    assert_times_out,
     check_with_steps,
-    client_count,
-    few_examples,
-    garbage,
     reusing,
 )
 from tests.support.servers.memcached import MemcachedServer
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
-    NO_DESCRIPTORS,
     PROTOCOL_ERROR,
     READY,
     failed,
@@ -42,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.check_runner import CheckRunner
 
 
 TOO_MANY_CONNECTIONS = failed(ReasonCode.TOO_MANY_CONNECTIONS)
@@ -61,24 +46,12 @@ def test_a_server_that_returns_its_version_is_ready(check: CheckRunner, server: 
     assert check.steps(server.url) == [("connect", "127.0.0.1", True), ("exchange", "", True)]
 
 
-def test_a_check_leaves_nothing_open(check: CheckRunner, server: MemcachedServer) -> None:
-    assert assert_no_leaks(check, server.url, server.port) == READY
-    assert becomes_true(lambda: not client_count(server.port))
-
-
+@pytest.mark.wide
 def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: MemcachedServer) -> None:
     with server.exhaust():
         verdict = check(server.url)
     assert becomes_true(lambda: check(server.url) == READY)
     assert verdict in (TOO_MANY_CONNECTIONS, CONNECTION_CLOSED)  # closed if the reset overtakes the message
-
-
-def test_a_frozen_server_is_failed_at_the_deadline(check: CheckRunner, server: MemcachedServer) -> None:
-    server.freeze()
-    try:
-        assert_times_out(check, server.url, server.port, "exchange")
-    finally:
-        server.thaw()
 
 
 # ---- memory and writes
@@ -96,30 +69,6 @@ def test_a_server_that_evicts_nothing_is_not_ready_while_its_memory_is_full(
             assert server.request(b"get filler-0\r\n").startswith(b"VALUE ")
         # All classes are as full as before, but the items in them have expired.
         assert check(server.url) == READY
-
-
-def test_a_check_stores_nothing_without_write(check: CheckRunner, tmp_path: Path) -> None:
-    with MemcachedServer(tmp_path, evicts=False) as server:
-        with server.out_of_memory():
-            items = item_count(server)
-            check(server.url)
-            assert item_count(server) == items
-        check(server.url)
-        assert item_count(server) <= items
-
-
-def item_count(server: MemcachedServer) -> int:
-    with socket.create_connection((server.host, server.port), timeout=WAIT_TIMEOUT_S) as sock:
-        sock.sendall(b"stats\r\nquit\r\n")
-        received = b"".join(iter(lambda: sock.recv(65536), b""))
-    return int(received.partition(b"STAT curr_items ")[2].split()[0])
-
-
-def test_a_server_that_evicts_is_ready_when_its_memory_is_full(check: CheckRunner, server: MemcachedServer) -> None:
-    value = b"x" * 100_000
-    for number in range(100):
-        server.request(b"set large-%d 0 0 %d\r\n%b\r\n" % (number, len(value), value))
-    assert check(server.url, write=True) == READY
 
 
 def test_a_write_stores_an_item(check: CheckRunner, server: MemcachedServer) -> None:
@@ -155,16 +104,6 @@ def test_a_refused_write_has_the_code_of_its_reason(check: CheckRunner, answer: 
         assert check(f"memcached://{backend.address}", write=True) == verdict
 
 
-def test_a_write_that_hangs_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    def script(peer: Peer) -> None:
-        answering(b"VERSION 1.6\r\n", b"END\r\n")(peer)
-        unresponsive(peer)
-
-    with Backend(script) as backend:
-        verdict = check.times_out(f"memcached://{backend.address}", "write", write=True)
-    assert verdict == failed(ReasonCode.WRITE_TIMEOUT)
-
-
 @pytest.mark.parametrize("answer", [b"ERROR\r\n", b"CLIENT_ERROR usage: stats\r\n", b"END\r\n", b""])
 def test_a_proxy_without_statistics_is_ready(check: CheckRunner, answer: bytes) -> None:
     def script(peer: Peer) -> None:
@@ -190,28 +129,7 @@ def test_statistics_that_cannot_be_read_are_failed(check: CheckRunner, answers: 
     assert verdict in (PROTOCOL_ERROR, failed(ReasonCode.UNEXPECTED_RESPONSE))
 
 
-@pytest.mark.parametrize("key", ["two words", "a\tb", "x" * 251, "ä" * 126])
-def test_an_invalid_key_is_rejected(key: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        make_probe({"url": "memcached://127.0.0.1", "write": key})
-    assert caught.value.option == "write"
-
-
 # ---- not a memcached
-
-
-def test_a_closed_port_is_failed(check: CheckRunner) -> None:
-    with closed_port() as port:
-        assert check(f"memcached://127.0.0.1:{port}") == CONNECTION_REFUSED
-
-
-def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert_times_out(check, f"memcached://{backend.address}", backend.port, "exchange")
-
-
-def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> None:
-    assert_disconnect_is_failed(check, "memcached")
 
 
 @pytest.mark.parametrize(
@@ -236,23 +154,6 @@ def test_any_other_response_is_failed(check: CheckRunner, answer: bytes, code: R
     assert verdict.reason.isprintable()
 
 
-@few_examples
-@given(answers=garbage(b"ERROR ", b"version "))
-def test_random_bytes_are_failed(check: CheckRunner, answers: list[bytes]) -> None:
-    assert_all_failed(check, answers, lambda backend: f"memcached://{backend.address}")
-
-
-def test_a_line_without_an_end_is_failed(check: CheckRunner) -> None:
-    def flood(peer: Peer) -> None:
-        while True:
-            peer.send(b"VERSION " * 1000)
-
-    with Backend(flood) as backend:
-        verdict = check.with_timeout(3 * WAIT_TIMEOUT_S, f"memcached://{backend.address}")
-    assert verdict.outcome is Outcome.FAILED
-    assert verdict.code is not ReasonCode.TIMEOUT
-
-
 def test_a_line_before_the_request_is_not_its_response(check: CheckRunner) -> None:
     with Backend(sending(b"ERROR Too many open connections\r\n")) as full, Backend(sending(b"220 mail\r\n")) as mail:
         assert check(f"memcached://{full.address}") == TOO_MANY_CONNECTIONS
@@ -264,10 +165,6 @@ def test_a_line_before_the_request_is_not_its_response(check: CheckRunner) -> No
 
 def test_a_connection_can_be_reused(check: CheckRunner, server: MemcachedServer) -> None:
     assert_reused(check, server.url, server.port)
-
-
-def test_a_reused_connection_outlives_restarts_of_the_server(check: CheckRunner, server: MemcachedServer) -> None:
-    assert_survives_restarts(check, server)
 
 
 def test_a_late_line_is_not_the_response_of_the_next_check(check: CheckRunner) -> None:
@@ -287,10 +184,3 @@ def test_a_late_line_is_not_the_response_of_the_next_check(check: CheckRunner) -
     with Backend(respond_twice) as backend:
         steps = check.run(main(f"memcached://{backend.address}"))
     assert ("connect", "127.0.0.1", True) in steps
-
-
-# ---- faults of this machine
-
-
-def test_running_out_of_file_descriptors_is_unknown(check: CheckRunner, server: MemcachedServer) -> None:
-    assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)

@@ -5,46 +5,26 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
-from svcnode.probes.run import run_check
-from tests.support.backends import Backend, Peer, close, closed_port, reset, sending, server_tls, unresponsive
-from tests.support.certificates import Certificate, make_certificate
-from tests.support.disks import MemoryDisk
-from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
-from tests.support.probe_assertions import (
-    assert_missing_ca_is_unknown,
-    assert_no_leaks_when_cancelled,
-    assert_reconnects_after_timeout,
-)
+from tests.support.backends import Backend, Peer, sending, server_tls
+from tests.support.http_server import becomes_true
 from tests.support.servers.base import wait_until
 from tests.support.servers.mariadb import (
     PASSWORD,
-    REPLICATION_PASSWORD,
-    REPLICATION_USER,
     USER,
     GaleraMember,
     MariaDbReplica,
     MariaDbServer,
 )
 from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
-    EXPIRES_SOON,
-    NO_DESCRIPTORS,
-    PROTOCOL_ERROR,
     READY,
-    TLS_UNTRUSTED,
     UNEXPECTED_RESPONSE,
     ExpectedVerdict,
     failed,
@@ -53,25 +33,23 @@ from tests.support.verdicts import (
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from svcnode.core.model import Verdict
-    from tests.integration.probes.conftest import CheckRunner, FakeResolver
+    from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
 NO_QUORUM = not_ready(ReasonCode.NO_QUORUM)
 READ_ONLY = not_ready(ReasonCode.READ_ONLY)
-STOPPED = not_ready(ReasonCode.REPLICATION_STOPPED)
 LAGGING = not_ready(ReasonCode.LAGGING)
 UPSTREAM_OFFLINE = not_ready(ReasonCode.UPSTREAM_OFFLINE)
 STORAGE_FULL = not_ready(ReasonCode.STORAGE_FULL)
 SYNCING = not_ready(ReasonCode.SYNCING)
-TIMEOUT = failed(ReasonCode.TIMEOUT)
 WRONG_ROLE = not_ready(ReasonCode.WRONG_ROLE)
 OPENING = ["connect", "log in", "exchange"]
-TLS_OPENING = ["connect", "handshake", "log in", "exchange"]
 
 
 @pytest.fixture(scope="module")
@@ -114,19 +92,7 @@ def test_a_server_that_answers_is_ready(check: CheckRunner, server: MariaDbServe
     assert check(f"mysql://127.0.0.1:{server.port}", username=USER, password=PASSWORD) == READY
 
 
-def test_a_check_has_its_steps(check: CheckRunner, server: MariaDbServer) -> None:
-    assert check.steps(server.url) == [("connect", "127.0.0.1", True), ("log in", "", True), ("exchange", "", True)]
-
-
-@pytest.mark.parametrize("addresses", [["::1", "127.0.0.1"], ["127.0.0.1", "::1"]], ids=str)
-def test_the_probe_resolves_the_name_and_one_address_is_enough(
-    check: CheckRunner, server: MariaDbServer, resolver: FakeResolver, addresses: list[str]
-) -> None:
-    resolver.addresses["db.example"] = addresses
-    assert check(server.url.replace("127.0.0.1", "db.example")) == READY
-    assert resolver.queries == ["db.example"]
-
-
+@pytest.mark.wide
 def test_a_check_is_not_counted_as_aborted_by_the_server(
     check: CheckRunner, server: MariaDbServer, encrypted: MariaDbServer, certificate: Certificate
 ) -> None:
@@ -136,16 +102,6 @@ def test_a_check_is_not_counted_as_aborted_by_the_server(
             assert check(target.url, **tls) == READY
             assert check(target.url, role="replica", **tls).outcome is Outcome.NOT_READY
         assert aborted(target) == before
-
-
-def test_nothing_is_left_open_after_a_check(check: CheckRunner, server: MariaDbServer) -> None:
-    for url in (server.url, server.bad_credentials_url):
-        check.leaks_nothing(url)
-
-
-def test_passwords_are_sent_as_utf_8(check: CheckRunner, server: MariaDbServer) -> None:
-    server.sql("CREATE OR REPLACE USER umlaut IDENTIFIED BY 'pä€ßword'")
-    assert check(f"mysql://umlaut@127.0.0.1:{server.port}", password="pä€ßword") == READY
 
 
 # ---- errors
@@ -161,53 +117,10 @@ def test_a_missing_password_is_failed(check: CheckRunner, server: MariaDbServer)
     assert check(f"mysql://{USER}@127.0.0.1:{server.port}") == failed(ReasonCode.AUTH_REQUIRED)
 
 
-def test_an_unknown_user_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
-    assert check(f"mysql://unknown:{PASSWORD}@127.0.0.1:{server.port}") == AUTH_FAILED
-
-
-def test_a_locked_user_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
-    server.sql(f"CREATE OR REPLACE USER locked IDENTIFIED BY '{PASSWORD}' ACCOUNT LOCK")
-    assert check(f"mysql://locked:{PASSWORD}@127.0.0.1:{server.port}") == failed(ReasonCode.USER_DISABLED)
-
-
-def test_a_user_at_its_connection_limit_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
-    user = f"limited_{check.loop_name}"  # the server counts by name
-    server.sql(f"CREATE USER {user} IDENTIFIED BY '{PASSWORD}' WITH MAX_CONNECTIONS_PER_HOUR 1")
-    url = f"mysql://{user}:{PASSWORD}@127.0.0.1:{server.port}"
-    assert check(url) == READY
-    assert check(url) == failed(ReasonCode.TOO_MANY_CONNECTIONS)
-
-
-def test_an_unknown_database_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
-    server.sql("CREATE OR REPLACE USER reader IDENTIFIED BY 'reader-password'; GRANT SELECT ON *.* TO reader")
-    url = f"mysql://reader:reader-password@127.0.0.1:{server.port}/gone"
-    assert check(url) == failed(ReasonCode.NOT_FOUND)
-    assert check(server.url.replace("/ledger", "/mysql")) == PERMISSION_DENIED
-
-
-def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
-    with server.exhaust():
-        assert check(server.url) == failed(ReasonCode.TOO_MANY_CONNECTIONS)
-
-
-def test_a_closed_port_is_failed(check: CheckRunner) -> None:
-    with closed_port() as port:
-        verdict = check(f"mysql://me:{PASSWORD}@127.0.0.1:{port}")
-    assert verdict == CONNECTION_REFUSED
-    assert verdict.reason.endswith(f"mysql://me:***@127.0.0.1:{port}")
-
-
-def test_a_server_that_hangs_is_failed_at_the_deadline(check: CheckRunner, server: MariaDbServer) -> None:
-    server.freeze()
-    try:
-        assert check.times_out(server.url, "log in") == TIMEOUT
-    finally:
-        server.thaw()
-
-
 # ---- roles
 
 
+@pytest.mark.wide
 def test_the_expected_role_is_ready(check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica) -> None:
     assert check(server.url, role="primary") == READY
     assert check(server.url, max_lag="1s") == READY  # max_lag is for replicas only
@@ -215,6 +128,7 @@ def test_the_expected_role_is_ready(check: CheckRunner, server: MariaDbServer, r
     assert check(replica.url, max_lag="5s") == READY
 
 
+@pytest.mark.wide
 def test_another_role_is_not_ready(check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica) -> None:
     assert check(server.url, role="replica") == WRONG_ROLE
     assert check(replica.url, role="primary") == READ_ONLY
@@ -228,10 +142,6 @@ def test_a_read_only_primary_is_not_ready(check: CheckRunner, server: MariaDbSer
         assert check(server.url, role="replica") == WRONG_ROLE
     finally:
         server.set_read_only(False)
-
-
-def test_a_replica_may_be_read_only(check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica) -> None:
-    assert check(replica.url) == READY
 
 
 def test_without_the_privilege_a_read_only_server_is_a_replica_while_its_replication_runs(
@@ -268,20 +178,7 @@ def test_a_server_without_these_variables_is_ready(check: CheckRunner) -> None:
         assert check(f"mysql://me@{backend.address}") == READY
 
 
-@pytest.mark.parametrize("what", ["SLAVE", "SLAVE IO_THREAD", "SLAVE SQL_THREAD"])
-def test_a_replica_whose_replication_was_stopped_is_not_ready(
-    check: CheckRunner, replica: MariaDbReplica, what: str
-) -> None:
-    replica.sql(f"STOP {what}")
-    try:
-        assert check(replica.url, role="replica") == STOPPED
-        assert check(replica.url, max_lag="1h") == STOPPED
-        assert check(replica.url) == READY
-    finally:
-        replica.sql("START SLAVE")
-        wait_until(replica.is_following, "following again")
-
-
+@pytest.mark.wide
 def test_a_replica_that_is_too_far_behind_is_not_ready(
     check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
 ) -> None:
@@ -300,19 +197,6 @@ def catch_up(replica: MariaDbReplica) -> None:
     assert replica.sql(f"SELECT MASTER_GTID_WAIT('{written}', 30)") == "0"
 
 
-def test_a_replica_without_its_primary_is_not_ready(
-    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
-) -> None:
-    server.kill()
-    try:
-        wait_until(lambda: not replica.is_following(), "disconnected")
-        assert check(replica.url, role="replica") == STOPPED
-    finally:
-        server.start()
-        server.wait_until_ready()
-        wait_until(replica.is_following, "following again")
-
-
 # ---- lag by positions
 
 # As in a transaction that was open for ten minutes.
@@ -321,6 +205,7 @@ SET SESSION binlog_format = ROW, timestamp = UNIX_TIMESTAMP() - 600;
 INSERT INTO ledger.slow VALUES (1)"""
 
 
+@pytest.mark.wide
 def test_a_transaction_that_was_open_for_a_long_time_is_not_a_lag(
     check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
 ) -> None:
@@ -344,24 +229,6 @@ def test_a_transaction_that_was_open_for_a_long_time_is_not_a_lag(
     check.run(main())
 
 
-def test_a_replica_that_does_not_apply_what_it_received_lags(
-    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
-) -> None:
-    server.sql("CREATE TABLE IF NOT EXISTS ledger.slow (x INT)")
-    catch_up(replica)
-    probe = make_probe({"url": replica.url, "max_lag": "1s"})
-
-    async def verdict() -> Verdict:
-        return await probe.check()
-
-    assert check.run(verdict()) == READY
-    with replica.session("LOCK TABLES ledger.slow WRITE"):
-        server.sql(OLD_ROW)
-        wait_until(lambda: check.run(verdict()) == LAGGING, "behind")
-    catch_up(replica)
-    assert check.run(verdict()) == READY
-
-
 @pytest.fixture(scope="module")
 def second_replica(replica: MariaDbReplica, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbReplica]:
     """A replica of the replica."""
@@ -369,6 +236,7 @@ def second_replica(replica: MariaDbReplica, tmp_path_factory: pytest.TempPathFac
         yield second
 
 
+@pytest.mark.wide
 def test_a_replica_is_compared_with_the_primary(
     check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica, second_replica: MariaDbReplica
 ) -> None:
@@ -389,35 +257,7 @@ def test_a_replica_is_compared_with_the_primary(
     wait_until(lambda: check(second_replica.url, **options) == READY, "up to date again")
 
 
-def test_the_primary_needs_no_privilege_and_takes_the_login_of_the_replica(
-    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
-) -> None:
-    server.sql("CREATE OR REPLACE USER poor IDENTIFIED BY 'poor-password'")
-    catch_up(replica)
-    for login in ("", "poor:poor-password@"):
-        options = {"max_lag": "5s", "primary": f"mariadb://{login}127.0.0.1:{server.port}"}
-        assert check(replica.url, **options) == READY
-
-
-def test_a_replica_of_a_busy_primary_is_ready(
-    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
-) -> None:
-    server.sql("CREATE TABLE IF NOT EXISTS ledger.busy (x INT)")
-    catch_up(replica)
-    writer = threading.Thread(target=server.sql, args=["INSERT INTO ledger.busy VALUES (1);" * 2000])
-    probe = make_probe({"url": replica.url, "max_lag": "30s", "primary": server.url})
-
-    async def main() -> list[Verdict]:
-        return [await probe.check() for _ in range(20)]
-
-    assert check.run(main())[-1] == READY
-    writer.start()
-    try:
-        assert check.run(main()) == [READY] * 20
-    finally:
-        writer.join()
-
-
+@pytest.mark.wide
 def test_a_primary_that_rejects_the_login_is_not_called_offline(
     check: CheckRunner, server: MariaDbServer, second_replica: MariaDbReplica
 ) -> None:
@@ -516,64 +356,6 @@ def test_a_replica_gets_a_moment_to_apply_what_the_primary_has_just_written(chec
 # ---- a replica with two sources
 
 
-class OtherPrimary(MariaDbServer):
-    def command(self) -> Sequence[str]:
-        return [*super().command(), "--gtid-domain-id=7"]  # otherwise the transactions of the two sources mix
-
-
-@pytest.fixture(scope="module")
-def multi_source_replica(server: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbReplica]:
-    """With the default channel and a channel "east"."""
-    other = OtherPrimary(tmp_path_factory.mktemp("mariadb-east"))
-    with other, server.replica(tmp_path_factory.mktemp("mariadb-of-two")) as replica:
-        file, position, *_ = other.sql("SHOW MASTER STATUS").split("\t")
-        replica.sql(
-            f"""
-            CHANGE MASTER 'east' TO MASTER_HOST = '{other.host}', MASTER_PORT = {other.port},
-            MASTER_USER = '{REPLICATION_USER}', MASTER_PASSWORD = '{REPLICATION_PASSWORD}',
-            MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position}, MASTER_CONNECT_RETRY = 1;
-            START SLAVE 'east';
-            """
-        )
-        yield replica
-
-
-def follows_both(check: CheckRunner, replica: MariaDbReplica) -> bool:
-    return check(replica.url, role="replica", max_lag="5s") == READY
-
-
-@pytest.mark.parametrize(("what", "is_named"), [("SLAVE 'east'", True), ("SLAVE", False)])
-def test_a_replica_with_two_sources_is_not_ready_if_replication_from_one_has_stopped(
-    check: CheckRunner, multi_source_replica: MariaDbReplica, what: str, is_named: bool
-) -> None:
-    wait_until(lambda: follows_both(check, multi_source_replica), "following both")
-    multi_source_replica.sql(f"STOP {what}")
-    try:
-        verdict = check(multi_source_replica.url, role="replica")
-        assert verdict == STOPPED
-        assert ('"east"' in verdict.reason) is is_named
-        assert check(multi_source_replica.url, max_lag="1h") == STOPPED
-        assert check(multi_source_replica.url) == READY
-    finally:
-        multi_source_replica.sql(f"START {what}")
-        wait_until(lambda: follows_both(check, multi_source_replica), "following both again")
-
-
-def test_a_replica_whose_only_channel_has_a_name_is_a_replica(
-    check: CheckRunner, multi_source_replica: MariaDbReplica
-) -> None:
-    wait_until(lambda: follows_both(check, multi_source_replica), "following both")
-    multi_source_replica.sql("STOP SLAVE; RESET SLAVE ALL")
-    assert check(multi_source_replica.url, role="replica", max_lag="5s") == READY
-    multi_source_replica.sql("STOP SLAVE 'east'")
-    try:
-        assert check(multi_source_replica.url, max_lag="1h") == STOPPED
-    finally:
-        multi_source_replica.sql("START SLAVE 'east'")
-        multi_source_replica.set_up()
-        wait_until(lambda: follows_both(check, multi_source_replica), "following both again")
-
-
 def test_a_missing_privilege_is_failed_and_the_reason_names_it(check: CheckRunner, server: MariaDbServer) -> None:
     server.sql("CREATE OR REPLACE USER poor IDENTIFIED BY 'poor-password'")
     url = f"mysql://poor:poor-password@127.0.0.1:{server.port}"
@@ -623,11 +405,6 @@ def test_a_query_cannot_write(check: CheckRunner, server: MariaDbServer) -> None
     assert server.sql("SELECT COUNT(*) FROM ledger.precious") == "1"
 
 
-def test_a_query_that_hangs_is_ended_at_the_deadline(check: CheckRunner, server: MariaDbServer) -> None:
-    assert check.times_out(server.url, "exchange", query="SELECT BENCHMARK(1000000000, MD5('x')) = 0") == TIMEOUT
-    assert becomes_true(lambda: not clients(server))
-
-
 def test_a_write_is_committed(check: CheckRunner, server: MariaDbServer) -> None:
     server.sql("CREATE TABLE IF NOT EXISTS ledger.`own ``name` LIKE ledger.svcnode_write")
     for name in (True, "own `name", "ledger.own `name"):
@@ -635,32 +412,6 @@ def test_a_write_is_committed(check: CheckRunner, server: MariaDbServer) -> None
     assert server.sql("SELECT COUNT(*) > 0 FROM ledger.svcnode_write") == "1"
     assert server.sql("SELECT COUNT(*) > 0 FROM ledger.`own ``name`") == "1"
     assert check.steps(server.url, write=True)[-2:] == [("write", "", True), ("exchange", "", True)]
-
-
-def test_a_write_is_committed_if_the_server_does_not_commit_automatically(
-    check: CheckRunner, server: MariaDbServer
-) -> None:
-    server.sql("DELETE FROM ledger.svcnode_write; SET GLOBAL autocommit = 0")
-    try:
-        assert check(server.url, write=True) == READY
-    finally:
-        server.sql("SET GLOBAL autocommit = 1")
-    assert server.sql("SELECT COUNT(*) FROM ledger.svcnode_write") == "1"
-
-
-def test_a_write_needs_only_three_privileges(check: CheckRunner, server: MariaDbServer) -> None:
-    server.sql(
-        """
-        CREATE OR REPLACE USER writer IDENTIFIED BY 'writer-password';
-        GRANT SELECT, INSERT, UPDATE ON ledger.svcnode_write TO writer;
-        """
-    )
-    url = f"mysql://writer:writer-password@127.0.0.1:{server.port}/ledger"
-    for _ in range(3):
-        assert check(url, write=True) == READY
-    denied = check(url, write="elsewhere")
-    assert denied == PERMISSION_DENIED
-    assert "CREATE TABLE `elsewhere`" in denied.reason
 
 
 def test_a_missing_table_is_failed_and_the_reason_creates_it(check: CheckRunner, server: MariaDbServer) -> None:
@@ -672,11 +423,7 @@ def test_a_missing_table_is_failed_and_the_reason_creates_it(check: CheckRunner,
     assert check(server.url, write="ledger.fresh") == READY
 
 
-def test_a_table_with_other_columns_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
-    server.sql("CREATE OR REPLACE TABLE ledger.other (x INT)")
-    assert check(server.url, write="other") == failed(ReasonCode.WRITE_FAILED)
-
-
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "lock",
     [
@@ -719,21 +466,6 @@ def writers(server: MariaDbServer) -> list[str]:
     return server.sql("SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting%lock'").splitlines()
 
 
-def test_a_server_whose_disk_is_full_cannot_write(check: CheckRunner, tmp_path: Path) -> None:
-    """MariaDB waits until another program frees space. Of our sessions it then has only one."""
-    with MemoryDisk(tmp_path / "disk", size_bytes=80 * 1024**2) as disk, MariaDbServer(tmp_path, disk=disk) as server:
-        probe = make_probe({"url": server.url, "write": True})
-
-        async def codes(timeout_s: float) -> list[str]:
-            return [(await run_check(probe, timeout_s))[0].code for _ in range(3)]
-
-        assert check.run(codes(WAIT_TIMEOUT_S)) == [ReasonCode.OK] * 3
-        with server.disk_full():
-            assert check.run(codes(1.0)) == [ReasonCode.WRITE_TIMEOUT] * 3
-            assert server.sql("SHOW PROCESSLIST").count("INSERT INTO `svcnode_write`") == 1
-            assert check(server.url) == READY
-
-
 def test_with_a_write_it_does_not_matter_whether_a_read_only_server_is_a_replica(
     check: CheckRunner, server: MariaDbServer
 ) -> None:
@@ -748,6 +480,7 @@ def test_with_a_write_it_does_not_matter_whether_a_read_only_server_is_a_replica
     assert "SLAVE MONITOR" not in verdict.reason
 
 
+@pytest.mark.wide
 def test_a_write_to_a_read_only_server_is_not_ready(check: CheckRunner, server: MariaDbServer) -> None:
     server.sql("SET GLOBAL tx_read_only = 1")
     try:
@@ -755,19 +488,6 @@ def test_a_write_to_a_read_only_server_is_not_ready(check: CheckRunner, server: 
         assert check(server.url, write=True) == READ_ONLY
     finally:
         server.sql("SET GLOBAL tx_read_only = 0")
-
-
-@pytest.mark.parametrize("cause", ["interrupted", "reconnected"])
-def test_a_reused_connection_writes_too(check: CheckRunner, server: MariaDbServer, cause: str) -> None:
-    actions = {"interrupted": [lambda: None] * 2, "reconnected": [lambda: kill_clients(server)]}[cause]
-    assert {
-        verdict for verdict, _ in check.sequence(server.url, *actions, write=True, query="SELECT 1", reuse=True)
-    } == {READY}
-
-
-def kill_clients(server: MariaDbServer) -> None:
-    for each in clients(server):
-        server.sql(f"KILL {each}")
 
 
 @pytest.mark.parametrize(
@@ -805,16 +525,6 @@ def test_a_write_that_conflicts_with_another_writer_is_repeated(check: CheckRunn
     assert server.received.count(b"INSERT INTO `svcnode_write`") == 3
 
 
-def test_many_nodes_write_at_the_same_time(check: CheckRunner, server: MariaDbServer) -> None:
-    probes = [make_probe({"url": server.url, "write": True}) for _ in range(5)]
-
-    async def checks() -> list[Verdict]:
-        rounds = [await asyncio.gather(*(probe.check() for probe in probes)) for _ in range(10)]
-        return [verdict for verdicts in rounds for verdict in verdicts]
-
-    assert check.run(checks()) == [READY] * 50
-
-
 # ---- Galera
 
 
@@ -824,19 +534,12 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GaleraMember]:
         yield member
 
 
+@pytest.mark.wide
 def test_a_synced_galera_member_is_ready(check: CheckRunner, member: GaleraMember) -> None:
     assert check(member.url) == check(member.url, role="primary", write=True) == READY
 
 
-def test_a_galera_donor_is_ready(check: CheckRunner, member: GaleraMember) -> None:
-    member.sql("SET GLOBAL wsrep_desync = ON")
-    try:
-        assert member.status("wsrep_local_state_comment") == "Donor/Desynced"
-        assert check(member.url) == READY
-    finally:
-        member.sql("SET GLOBAL wsrep_desync = OFF")
-
-
+@pytest.mark.wide
 def test_a_galera_member_without_a_quorum_is_not_ready(check: CheckRunner, member: GaleraMember) -> None:
     with member.quorum_lost():
         assert member.sql("SELECT 1") == "1"
@@ -883,52 +586,8 @@ def test_a_server_whose_certificate_is_trusted_is_ready(
     ]
 
 
-def test_a_server_is_found_by_its_name_and_its_certificate_is_for_that(
-    check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate, resolver: FakeResolver
-) -> None:
-    resolver.addresses["localhost"] = ["::1", "127.0.0.1"]
-    url = encrypted.url.replace("127.0.0.1", "localhost")
-    assert check(url, tls=True, ca=str(certificate.certificate)) == READY
-    assert resolver.queries == ["localhost"]
-
-
-def test_a_certificate_that_cannot_be_trusted_is_failed(
-    check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate, tmp_path: Path
-) -> None:
-    other = make_certificate(tmp_path, "other")
-    assert check(encrypted.url, tls=True) == TLS_UNTRUSTED
-    assert check(encrypted.url, tls=True, ca=str(other.certificate)) == TLS_UNTRUSTED
-    wrong_name = check(encrypted.url, tls=True, ca=str(certificate.certificate), server_name="other.example")
-    assert wrong_name == failed(ReasonCode.TLS_NAME_MISMATCH)
-
-
-def test_a_wrong_password_is_failed_under_tls_too(
-    check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate
-) -> None:
-    assert check(encrypted.bad_credentials_url, tls=True, ca=str(certificate.certificate)) == AUTH_FAILED
-
-
-def test_a_certificate_that_expires_soon_is_not_ready(
-    check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate
-) -> None:
-    assert check(encrypted.url, tls=True, ca=str(certificate.certificate), min_cert_days=1) == EXPIRES_SOON
-
-
 def test_a_server_without_tls_is_failed_if_tls_is_required(check: CheckRunner, server: MariaDbServer) -> None:
     assert check.leaks_nothing(server.url, tls=True) == failed(ReasonCode.TLS_NOT_OFFERED)
-
-
-def test_a_server_that_requires_tls_is_failed_without_it(check: CheckRunner, encrypted: MariaDbServer) -> None:
-    """MariaDB reports it as a wrong password."""
-    verdict = check(encrypted.url)
-    assert verdict == AUTH_FAILED
-    assert PASSWORD not in verdict.reason
-
-
-def test_a_server_that_hangs_in_its_handshake_leaves_nothing(check: CheckRunner) -> None:
-    with Backend(send_then_hang(greeting(CAPABILITIES | SSL))) as backend:
-        url = f"mysql://me:{PASSWORD}@{backend.address}"
-        assert check.times_out(url, "handshake", tls=True) == failed(ReasonCode.TLS_TIMEOUT)
 
 
 # ---- reuse
@@ -944,27 +603,6 @@ def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
     assert len(seen[0]) == 1
     assert seen == [seen[0]] * 3
     assert becomes_true(lambda: not clients(server))
-
-
-def test_a_restarted_server_gets_a_new_connection(
-    check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate
-) -> None:
-    results = check.sequence(encrypted.url, encrypted.restart, tls=True, ca=str(certificate.certificate), reuse=True)
-    assert results == [(READY, TLS_OPENING), (READY, ["reuse", "exchange", *TLS_OPENING])]
-
-
-def test_the_connection_of_a_check_that_times_out_is_not_reused(check: CheckRunner, server: MariaDbServer) -> None:
-    assert_reconnects_after_timeout(check, server, OPENING)
-    assert becomes_true(lambda: not clients(server))
-
-
-def test_the_connection_of_a_check_that_is_not_ready_is_not_reused(check: CheckRunner, server: MariaDbServer) -> None:
-    gone: list[bool] = []
-    results = check.sequence(
-        server.url, lambda: gone.append(becomes_true(lambda: not clients(server))), reuse=True, role="replica"
-    )
-    assert results == [(WRONG_ROLE, OPENING)] * 2
-    assert gone == [True]
 
 
 # ---- malicious servers
@@ -1008,10 +646,6 @@ def request_for_tls(peer: Peer) -> bytes:
     return peer.sock.recv(36, socket.MSG_WAITALL)
 
 
-def send_then_hang(data: bytes) -> Callable[[Peer], None]:
-    return lambda peer: peer.send(data)
-
-
 @dataclass
 class RogueServer:
     """Accepts any login and records all that it receives."""
@@ -1046,14 +680,6 @@ class RogueServer:
         head = peer.read_exactly(4)
         self.received += peer.read_exactly(int.from_bytes(head[:3], "little"))
         return head[3]
-
-
-def test_the_scripted_server_is_ready_without_its_attacks(check: CheckRunner) -> None:
-    server = RogueServer()
-    with Backend(server) as backend:
-        assert check(f"mysql://me:{PASSWORD}@{backend.address}") == READY
-    assert READ_ONLY_QUERY in server.received
-    assert server.received.endswith(b"\x01\x00\x00\x00\x01")  # COM_QUIT
 
 
 def test_a_server_that_requests_a_local_file_does_not_get_it(check: CheckRunner, tmp_path: Path) -> None:
@@ -1144,99 +770,3 @@ def error(number: int, text: bytes = b"the text of the server") -> bytes:
 def test_an_error_has_the_code_of_its_number(check: CheckRunner, number: int, code: ReasonCode) -> None:
     with Backend(sending(packet(0, error(number)))) as backend:
         assert check(f"mysql://me:{PASSWORD}@{backend.address}") == failed(code)
-
-
-# ---- not a MySQL
-
-
-@pytest.mark.parametrize(
-    ("script", "expected"),
-    [
-        (reset, CONNECTION_CLOSED),
-        (close, CONNECTION_CLOSED),
-        (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), PROTOCOL_ERROR),
-        (sending(greeting(CAPABILITIES)), CONNECTION_CLOSED),
-        (sending(packet(0, error(1040, b"\x1b[31mred"))), failed(ReasonCode.TOO_MANY_CONNECTIONS)),
-    ],
-    ids=["reset", "close", "http", "greeting only", "terminal"],
-)
-def test_another_server_is_failed(
-    check: CheckRunner, script: Callable[[Peer], None], expected: ExpectedVerdict
-) -> None:
-    with Backend(script) as backend:
-        verdict = check.leaks_nothing(f"mysql://me:{PASSWORD}@{backend.address}")
-    assert verdict == expected
-    assert verdict.reason.isprintable()
-
-
-def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.times_out(f"mysql://me:{PASSWORD}@{backend.address}", "log in") == TIMEOUT
-
-
-JUNK = st.binary(max_size=100)
-NO_MYSQL = st.one_of(
-    JUNK,
-    JUNK.map(lambda junk: packet(0, junk)),
-    JUNK.map(lambda junk: packet(0, b"\x0a" + junk)),
-    JUNK.map(lambda junk: greeting(CAPABILITIES) + packet(2, junk)),
-    st.lists(st.tuples(st.integers(1, 5), JUNK)).map(
-        lambda many: greeting(CAPABILITIES) + packet(2, OK) + b"".join(packet(n, junk) for n, junk in many)
-    ),
-)
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(junk=packet(0, b""))
-@example(junk=greeting(CAPABILITIES, b"caching_sha2_password") + packet(2, b"\x01\x04"))
-@example(junk=greeting(0))
-@given(junk=NO_MYSQL)
-def test_random_bytes_are_failed(check: CheckRunner, junk: bytes) -> None:
-    with Backend(sending(junk)) as backend:
-        assert check(f"mysql://me:{PASSWORD}@{backend.address}").outcome is Outcome.FAILED
-
-
-# ---- around the deadline
-
-
-@pytest.mark.parametrize("is_encrypted", [False, True])
-def test_a_check_that_is_cancelled_at_any_point_leaves_nothing(
-    check: CheckRunner, server: MariaDbServer, encrypted: MariaDbServer, certificate: Certificate, is_encrypted: bool
-) -> None:
-    target = encrypted if is_encrypted else server
-    options = {"tls": True, "ca": str(certificate.certificate)} if is_encrypted else {}
-    assert_no_leaks_when_cancelled(check, target.url, **options)
-    assert becomes_true(lambda: not clients(target))
-
-
-# ---- faults of this machine
-
-
-def test_running_out_of_file_descriptors_is_unknown(check: CheckRunner, server: MariaDbServer) -> None:
-    assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)
-
-
-def test_a_missing_authority_file_is_unknown(
-    check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate, tmp_path: Path
-) -> None:
-    assert_missing_ca_is_unknown(check, encrypted.url, tmp_path / "ca.pem", certificate, tls=True)
-
-
-# ---- rejected options
-
-
-def test_a_query_in_the_url_is_rejected() -> None:
-    with pytest.raises(ProbeError, match="query"):
-        make_probe("mysql://me@127.0.0.1/ledger?tls=true")
-
-
-def test_a_url_without_a_user_is_rejected() -> None:
-    with pytest.raises(OptionError) as caught:
-        make_probe("mysql://127.0.0.1/ledger")
-    assert caught.value.option == "username"
-
-
-def test_a_tls_option_without_tls_is_rejected() -> None:
-    with pytest.raises(OptionError) as caught:
-        make_probe({"url": "mysql://me@127.0.0.1", "min_cert_days": 3})
-    assert caught.value.option == "min_cert_days"

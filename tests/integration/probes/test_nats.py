@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
 import socket
-import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import nkeys  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
-from tests.integration.probes.conftest import CheckRunner
-from tests.support.backends import Backend, Peer, close, closed_port, sending, server_tls, unresponsive
-from tests.support.certificates import make_certificate
+from tests.support.backends import Backend, Peer, close, sending, unresponsive
+from tests.support.check_runner import CheckRunner
 from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
-    assert_all_failed,
-    assert_disconnect_is_failed,
     assert_no_leaks,
     assert_reused,
-    assert_survives_restarts,
-    assert_times_out,
-    check_with_steps,
-    client_count,
-    few_examples,
-    garbage,
-    reusing,
 )
-from tests.support.probe_assertions import becomes_true as becomes_true_async
 from tests.support.servers.nats import OTHER_STREAM, PASSWORD, STREAM, USER, JetStream, NatsServer, running_cluster
 from tests.support.verdicts import (
-    CONNECTION_REFUSED,
     EXPIRES_SOON,
-    NO_DESCRIPTORS,
     PROTOCOL_ERROR,
     READY,
-    TLS_UNTRUSTED,
     UNEXPECTED_RESPONSE,
     failed,
     not_ready,
@@ -119,11 +102,6 @@ def test_a_server_that_accepts_the_login_is_ready(check: CheckRunner, server: Na
     assert check(f"nats://127.0.0.1:{server.port}", username=USER, password=PASSWORD) == READY
 
 
-def test_a_check_leaves_nothing_open(check: CheckRunner, server: NatsServer) -> None:
-    assert assert_no_leaks(check, server.url, server.port) == READY
-    assert becomes_true(lambda: not client_count(server.port))
-
-
 def test_wrong_or_missing_credentials_are_failed(check: CheckRunner, server: NatsServer) -> None:
     verdict = check(server.bad_credentials_url)
     assert verdict == AUTH_FAILED
@@ -138,14 +116,6 @@ def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: 
     assert verdict == TOO_MANY_CONNECTIONS
 
 
-def test_a_frozen_server_is_failed_at_the_deadline(check: CheckRunner, server: NatsServer) -> None:
-    server.freeze()
-    try:
-        assert_times_out(check, server.url, server.port, "log in")
-    finally:
-        server.thaw()
-
-
 @pytest.fixture(scope="module")
 def by_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     server = CustomAuthServer(tmp_path_factory.mktemp("token"))
@@ -157,15 +127,6 @@ def by_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 def test_a_token_can_be_set_in_the_url_or_as_an_option(check: CheckRunner, by_token: NatsServer) -> None:
     assert check(f"nats://let-me%2Fin@127.0.0.1:{by_token.port}") == READY
     assert check(f"nats://127.0.0.1:{by_token.port}", token=TOKEN) == READY
-
-
-def test_a_token_is_never_shown(check: CheckRunner, by_token: NatsServer) -> None:
-    address = f"127.0.0.1:{by_token.port}"
-    verdict = check(f"nats://swordfish@{address}")
-    assert verdict == AUTH_FAILED
-    assert verdict.reason.endswith(f"nats://***@{address}")
-    assert check(f"nats://{address}", token="tunafish") == AUTH_FAILED
-    assert repr(make_probe(f"nats://swordfish@{address}")) == f"<NatsProbe nats://***@{address}>"
 
 
 # ---- keys
@@ -229,15 +190,7 @@ def test_a_credentials_file_is_used_for_the_login(
     assert check(url) == AUTH_REQUIRED
 
 
-def test_the_key_of_another_user_is_failed(
-    check: CheckRunner, by_key: tuple[NatsServer, str, str], tmp_path: Path
-) -> None:
-    server, jwt, _ = by_key
-    url, other = f"nats://127.0.0.1:{server.port}", key_pair(nkeys.PREFIX_BYTE_USER)
-    file = creds(tmp_path, jwt, other.seed.decode())
-    assert check(url, credentials_file=file) == AUTH_FAILED
-
-
+@pytest.mark.wide
 def test_a_changed_credentials_file_is_used_from_the_next_check_on(
     check: CheckRunner, by_key: tuple[NatsServer, str, str], tmp_path: Path
 ) -> None:
@@ -300,14 +253,6 @@ def test_a_server_whose_certificate_is_trusted_is_ready(
     assert check(encrypted.url, min_cert_days=1, **tls) == EXPIRES_SOON
 
 
-def test_a_server_whose_certificate_is_not_trusted_is_failed(
-    check: CheckRunner, encrypted: NatsServer, tmp_path: Path
-) -> None:
-    assert check(encrypted.url, tls=True) == TLS_UNTRUSTED
-    other = make_certificate(tmp_path, "other")
-    assert check(encrypted.url, tls=True, ca=str(other.certificate)) == TLS_UNTRUSTED
-
-
 def test_a_tls_server_at_its_connection_limit_is_failed_before_the_deadline(
     check: CheckRunner, encrypted: NatsServer, certificate: Certificate
 ) -> None:
@@ -337,14 +282,6 @@ def test_a_server_that_requires_tls_is_failed_without_it(check: CheckRunner, enc
     assert check(encrypted.url) == failed(ReasonCode.TLS_REQUIRED)
 
 
-def test_an_unanswered_handshake_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    def offers(peer: Peer) -> None:
-        peer.send(b'INFO {"tls_required": true}\r\n')
-
-    with Backend(offers) as backend:
-        assert_times_out(check, f"nats://{backend.address}", backend.port, "handshake", tls=True)
-
-
 # ---- JetStream
 
 
@@ -355,19 +292,6 @@ def test_a_server_without_jetstream_is_not_ready_if_it_is_required(
     assert assert_no_leaks(check, jetstream.url, jetstream.port, jetstream=True) == READY
     verdict = assert_no_leaks(check, server.url, server.port, jetstream=True)
     assert verdict == not_ready(ReasonCode.NOT_SUPPORTED)
-
-
-def test_jetstream_that_hangs_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    """The server responds to two PINGs: one of the login, one of the check."""
-
-    def script(peer: Peer) -> None:
-        peer.send(b"INFO {}\r\n")
-        for _ in range(2):
-            peer.read_until(b"PING\r\n")
-            peer.send(b"PONG\r\n")
-
-    with Backend(script) as backend:
-        assert_times_out(check, f"nats://{backend.address}", backend.port, "exchange", jetstream=True)
 
 
 # ---- limits of an account
@@ -416,6 +340,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedServer]
         yield server
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("kind", "code"), [("file", STORAGE_FULL), ("memory", ReasonCode.OUT_OF_MEMORY)])
 def test_an_account_at_its_limit_is_not_ready(
     check: CheckRunner, limited: LimitedServer, kind: str, code: ReasonCode
@@ -473,27 +398,11 @@ def test_a_stream_that_stores_a_message_is_ready(check: CheckRunner, jetstream: 
     assert stored_messages(jetstream) == 1
 
 
-def test_several_checks_can_write_at_the_same_time(check: CheckRunner, jetstream: NatsServer) -> None:
-    async def main() -> None:
-        checks = (make_probe({"url": jetstream.url, "write": True}).check() for _ in range(8))
-        assert await asyncio.gather(*checks) == [READY] * 8
-
-    check.run(main())
-
-
 def test_a_subject_without_a_stream_is_failed(check: CheckRunner, jetstream: NatsServer, server: NatsServer) -> None:
     verdict = check(jetstream.url, write="transfers.small")
     assert verdict == failed(ReasonCode.NOT_FOUND)
     assert "nats stream add transfers_small --subjects transfers.small " in verdict.reason
     assert check(server.url, write=True) == not_ready(ReasonCode.NOT_SUPPORTED)
-
-
-def test_a_server_at_its_limit_of_storage_is_not_ready(check: CheckRunner, jetstream: NatsServer) -> None:
-    """The limits of the account do not show it."""
-    with jetstream.storage_full():
-        assert assert_no_leaks(check, jetstream.url, jetstream.port, write=True) == not_ready(STORAGE_FULL)
-        assert check(jetstream.url, jetstream=True) == READY
-    assert check(jetstream.url, write=True) == READY
 
 
 @pytest.mark.parametrize(
@@ -519,17 +428,6 @@ def test_a_stream_that_is_full_or_sealed_is_not_ready(
     jetstream.request("$JS.API.STREAM.DELETE.small")
 
 
-def test_an_account_that_is_too_full_for_the_message_is_not_ready(check: CheckRunner, limited: LimitedServer) -> None:
-    limited.request(OTHER_STREAM, bytes(limited.max_bytes - 200))
-    assert check(limited.url, jetstream=True) == READY
-    try:
-        for _ in range(20):
-            limited.request(OTHER_STREAM)
-        assert check(limited.url, write=OTHER_STREAM) == not_ready(STORAGE_FULL)
-    finally:
-        limited.request(f"$JS.API.STREAM.PURGE.{OTHER_STREAM}")
-
-
 def test_a_missing_permission_is_failed_before_the_deadline(check: CheckRunner, limited: LimitedServer) -> None:
     """The server sends no response to the request, only an error."""
     url = f"nats://127.0.0.1:{limited.port}"
@@ -542,6 +440,7 @@ def test_a_missing_permission_is_failed_before_the_deadline(check: CheckRunner, 
     assert ", ".join(limited.needed) in verdict.reason
 
 
+@pytest.mark.wide
 def test_a_missing_permission_is_named_as_the_server_spells_the_subject(
     check: CheckRunner, limited: LimitedServer
 ) -> None:
@@ -552,13 +451,7 @@ def test_a_missing_permission_is_named_as_the_server_spells_the_subject(
     assert '"Orders.New"' in check(url, username="reader", password=PASSWORD, write="Orders.New").reason
 
 
-def test_a_message_that_is_not_acknowledged_is_failed_at_the_deadline(
-    check: CheckRunner, jetstream: NatsServer
-) -> None:
-    jetstream.add_stream("silent", no_ack=True)
-    assert_times_out(check, jetstream.url, jetstream.port, "write", write="silent")
-
-
+@pytest.mark.wide
 def test_a_stream_whose_server_is_gone_is_not_ready(tmp_path: Path) -> None:
     """Once for both event loops, because a cluster starts slowly."""
     with running_cluster(tmp_path) as members:
@@ -586,20 +479,6 @@ def test_a_stream_whose_server_is_gone_is_not_ready(tmp_path: Path) -> None:
 # ---- not a server
 
 
-def test_a_closed_port_is_failed(check: CheckRunner) -> None:
-    with closed_port() as port:
-        assert check(f"nats://127.0.0.1:{port}") == CONNECTION_REFUSED
-
-
-def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert_times_out(check, f"nats://{backend.address}", backend.port, "log in")
-
-
-def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> None:
-    assert_disconnect_is_failed(check, "nats")
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -613,21 +492,6 @@ def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> N
 def test_another_protocol_is_failed(check: CheckRunner, answer: bytes) -> None:
     with Backend(sending(answer)) as backend:
         assert check(f"nats://{backend.address}") == PROTOCOL_ERROR
-
-
-def test_a_line_without_an_end_is_failed(check: CheckRunner) -> None:
-    def flood(peer: Peer) -> None:
-        while True:
-            peer.send(b"INFO " * 1000)
-
-    with Backend(flood) as backend:
-        assert assert_no_leaks(check, f"nats://{backend.address}", backend.port) == UNEXPECTED_RESPONSE
-
-
-@few_examples
-@given(answers=garbage(b"INFO ", b"INFO {}\r\n", b"INFO {}\r\nPONG\r\n", b"INFO {}\r\n-ERR ", b'INFO {"x": [1]}\r\nPO'))
-def test_random_bytes_are_failed(check: CheckRunner, answers: list[bytes]) -> None:
-    assert_all_failed(check, answers, lambda backend: f"nats://{backend.address}")
 
 
 def accepting(then: bytes, end: Callable[[Peer], object]) -> Callable[[Peer], None]:
@@ -665,16 +529,6 @@ def test_an_error_after_the_login_is_failed_before_the_deadline(
         assert assert_no_leaks(check, f"nats://{backend.address}", backend.port) == failed(code)
 
 
-def test_a_server_that_hangs_after_the_login_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(accepting(b"", unresponsive)) as backend:
-        assert_times_out(check, f"nats://{backend.address}", backend.port, "exchange")
-
-
-def test_a_handshake_that_times_out_leaves_nothing(check: CheckRunner, certificate: Certificate) -> None:
-    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
-        assert_times_out(check, f"nats://{backend.address}", backend.port, "log in")
-
-
 # ---- reuse
 
 
@@ -682,53 +536,10 @@ def test_a_connection_can_be_reused(check: CheckRunner, server: NatsServer) -> N
     assert_reused(check, server.url, server.port)
 
 
-def test_a_tls_connection_can_be_reused(check: CheckRunner, encrypted: NatsServer, certificate: Certificate) -> None:
-    assert_reused(check, encrypted.url, encrypted.port, tls=True, ca=str(certificate.certificate))
-
-
-def test_a_connection_can_be_reused_for_jetstream(check: CheckRunner, jetstream: NatsServer) -> None:
-    for options in ({"jetstream": True}, {"write": True}):
-        assert_reused(check, jetstream.url, jetstream.port, **options)
-
-
-def test_a_reused_connection_outlives_restarts_of_the_server(check: CheckRunner, server: NatsServer) -> None:
-    assert_survives_restarts(check, server)
-
-
-@pytest.mark.parametrize("later", [b"INFO {\r\n", b"-ERR 'Stale Connection'\r\n", b"\xff\r\n"])
-def test_a_reused_connection_with_invalid_input_is_replaced(check: CheckRunner, later: bytes) -> None:
-    sent = threading.Event()
-
-    def script(peer: Peer) -> None:
-        peer.send(b"INFO {}\r\n")
-        for _ in range(2):
-            peer.read_until(b"PING\r\n")
-            peer.send(b"PONG\r\n")
-        peer.send(later)
-        sent.set()
-
-    async def main(url: str) -> None:
-        with reusing(url) as probe:
-            assert (await check_with_steps(probe))[0] == READY
-            assert await becomes_true_async(sent.is_set)
-            verdict, steps = await check_with_steps(probe)
-            assert verdict == READY
-            assert "connect" in {name for name, _, _ in steps}
-
-    with Backend(script) as backend:
-        check.run(main(f"nats://{backend.address}"))
-
-
-# ---- faults of this machine
-
-
-def test_running_out_of_file_descriptors_is_unknown(check: CheckRunner, server: NatsServer) -> None:
-    assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)
-
-
 # ---- last, because the server reports it after seconds
 
 
+@pytest.mark.wide
 def test_jetstream_without_a_leader_is_not_ready(check: CheckRunner, no_quorum_server: NatsServer) -> None:
     server = no_quorum_server
     assert check(server.url) == READY

@@ -22,16 +22,13 @@ from tests.support.backends import (
     HttpBackend,
     Peer,
     ReceivedRequest,
-    closed_port,
     http_response,
-    unresponsive,
 )
 from tests.support.http_server import WAIT_TIMEOUT_S
 from tests.support.network_namespace import (
     BLACK_HOLE_IPV4,
     BLACK_HOLE_IPV6,
     OWN_IPV4,
-    OWN_IPV6,
     SILENT_IPV4,
     UNROUTED_IPV4,
     UNROUTED_IPV6,
@@ -40,13 +37,13 @@ from tests.support.network_namespace import (
 )
 from tests.support.servers.memcached import MemcachedServer
 from tests.support.servers.postgresql import PostgresServer
-from tests.support.verdicts import CONNECTION_REFUSED, READY, failed, unknown
+from tests.support.verdicts import READY, failed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.check_runner import CheckRunner
 
     InNamespace = Callable[[Callable[[NetworkNamespace], None]], None]
 
@@ -79,6 +76,7 @@ def test_an_ipv6_address_that_does_not_respond_does_not_fail_a_healthy_ipv4_addr
     in_namespace(scenario)
 
 
+@pytest.mark.wide
 def test_postgresql_is_ready_at_the_address_that_responds(
     check: CheckRunner, in_namespace: InNamespace, tmp_path: Path
 ) -> None:
@@ -94,19 +92,7 @@ def test_postgresql_is_ready_at_the_address_that_responds(
     in_namespace(scenario)
 
 
-def test_a_refusal_does_not_delay_the_next_address(check: CheckRunner, in_namespace: InNamespace) -> None:
-    def scenario(namespace: NetworkNamespace) -> None:
-        namespace.set_hosts(db_example=f"{OWN_IPV6} {OWN_IPV4}")
-        with Backend(unresponsive, host=OWN_IPV4) as backend:
-            assert check.steps(f"tcp://db.example:{backend.port}") == [
-                ("resolve", "db.example", True),
-                ("connect", OWN_IPV6, False),
-                ("connect", OWN_IPV4, True),
-            ]
-
-    in_namespace(scenario)
-
-
+@pytest.mark.wide
 def test_a_name_none_of_whose_addresses_responds_is_failed_at_the_deadline(
     check: CheckRunner, in_namespace: InNamespace
 ) -> None:
@@ -118,6 +104,7 @@ def test_a_name_none_of_whose_addresses_responds_is_failed_at_the_deadline(
     in_namespace(scenario)
 
 
+@pytest.mark.wide
 def test_clients_use_the_address_that_responds(in_namespace: InNamespace) -> None:
     """`svcnode status` and `watch` use the client, too."""
 
@@ -147,6 +134,7 @@ def test_without_a_route_a_service_is_unknown(check: CheckRunner, in_namespace: 
     in_namespace(scenario)
 
 
+@pytest.mark.wide
 def test_with_the_interface_down_a_service_is_unknown_until_it_is_up(
     check: CheckRunner, in_namespace: InNamespace
 ) -> None:
@@ -161,19 +149,7 @@ def test_with_the_interface_down_a_service_is_unknown_until_it_is_up(
     in_namespace(scenario)
 
 
-def test_without_a_route_for_ipv6_a_healthy_ipv4_address_is_ready(
-    check: CheckRunner, in_namespace: InNamespace
-) -> None:
-    def scenario(namespace: NetworkNamespace) -> None:
-        namespace.set_hosts(db_example=f"{UNROUTED_IPV6} {OWN_IPV4}")
-        with Backend(unresponsive, host=OWN_IPV4) as backend:
-            assert check(f"tcp://db.example:{backend.port}") == READY
-        with closed_port() as port:
-            assert check(f"tcp://db.example:{port}") == CONNECTION_REFUSED
-
-    in_namespace(scenario)
-
-
+@pytest.mark.wide
 def test_a_host_that_does_not_answer_on_its_network_is_failed(check: CheckRunner, in_namespace: InNamespace) -> None:
     """The kernel reports it after three ARP requests, one per second."""
 

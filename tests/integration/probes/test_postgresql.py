@@ -11,26 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 from psycopg import pq
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.model import Outcome, Verdict
 from svcnode.core.url import Url
 from svcnode.probes import make_probe, postgresql
 from svcnode.probes.libpq import PostgresqlError
 from svcnode.probes.postgresql import PostgresqlProbe
-from tests.support.backends import Backend, Peer, close, closed_port, full_backlog, reset, sending, unresponsive
-from tests.support.certificates import Certificate, make_certificate
+from tests.support.backends import Backend, Peer, sending
 from tests.support.disks import LoopDisk
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
     TIMEOUTS_S,
-    assert_missing_ca_is_unknown,
-    assert_no_leaks_when_cancelled,
-    assert_reconnects_after_timeout,
 )
 from tests.support.servers.base import wait_until
 from tests.support.servers.postgresql import (
@@ -42,12 +35,7 @@ from tests.support.servers.postgresql import (
     PostgresStandby,
 )
 from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
-    NO_DESCRIPTORS,
-    PROTOCOL_ERROR,
     READY,
-    TLS_UNTRUSTED,
     UNEXPECTED_RESPONSE,
     ExpectedVerdict,
     failed,
@@ -56,10 +44,12 @@ from tests.support.verdicts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner, FakeResolver
+    from svcnode.core.model import Verdict
+    from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 OPENING = ["connect", "log in", "exchange"]
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
@@ -102,13 +92,6 @@ def starting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
 
 
 @pytest.fixture(scope="module")
-def recovering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with PostgresServer(tmp_path_factory.mktemp("postgresql-recovering")) as server:
-        server.start_stalled_recovery(is_replaying=True)
-        yield server
-
-
-@pytest.fixture(scope="module")
 def encrypted(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -> Iterator[PostgresServer]:
     with PostgresServer(tmp_path_factory.mktemp("postgresql-tls"), certificate=certificate) as server:
         yield server
@@ -131,51 +114,13 @@ def test_a_server_that_answers_is_ready(check: CheckRunner, server: PostgresServ
     assert check(f"postgresql://127.0.0.1:{server.port}/{DATABASE}", username=USER, password=PASSWORD) == READY
 
 
-def test_a_check_has_its_steps(check: CheckRunner, server: PostgresServer) -> None:
-    assert check.steps(server.url) == [("connect", "127.0.0.1", True), ("log in", "", True), ("exchange", "", True)]
-
-
-@pytest.mark.parametrize("addresses", [["::1", "127.0.0.1"], ["127.0.0.1", "::1"]], ids=str)
-def test_the_probe_resolves_the_name_and_one_address_is_enough(
-    check: CheckRunner, server: PostgresServer, resolver: FakeResolver, addresses: list[str]
-) -> None:
-    resolver.addresses["db.example"] = addresses
-    refused = [("connect", "::1", False)] if addresses[0] == "::1" else []
-    assert check.steps(server.url.replace("127.0.0.1", "db.example")) == [
-        ("resolve", "db.example", True),
-        *refused,
-        ("connect", "127.0.0.1", True),
-        ("log in", "", True),
-        ("exchange", "", True),
-    ]
-    assert resolver.queries == ["db.example"]
-
-
-def test_an_unknown_host_is_failed(check: CheckRunner, resolver: FakeResolver) -> None:
-    assert check("postgresql://me@gone.example/ledger") == failed(ReasonCode.HOST_NOT_FOUND)
-    assert resolver.queries == ["gone.example"]
-
-
 def test_a_unix_socket_is_named_in_the_query(check: CheckRunner, server: PostgresServer) -> None:
     url = f"postgresql://{USER}:{PASSWORD}@:{server.port}/{DATABASE}?host={server.folder}"
     assert check(url) == READY
     assert check(url.replace(str(server.port), "1")) == failed(ReasonCode.FILE_NOT_FOUND)
 
 
-def test_the_client_name_is_sent_to_the_server(check: CheckRunner, server: PostgresServer) -> None:
-    query = "SELECT application_name = 'svcnode' FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-    assert check(server.url, query=query) == READY
-    assert (
-        check(f"{server.url}?application_name=watch&options=-c%20lock_timeout%3D5s", query=query) == UNEXPECTED_RESPONSE
-    )
-
-
-def test_passwords_are_sent_as_utf_8(check: CheckRunner, server: PostgresServer) -> None:
-    server.psql("DROP ROLE IF EXISTS umlaut")
-    server.psql("CREATE ROLE umlaut LOGIN PASSWORD 'pä€ß word'")
-    assert check(f"postgresql://umlaut@127.0.0.1:{server.port}/postgres", password="pä€ß word") == READY
-
-
+@pytest.mark.wide
 def test_a_check_logs_nothing_on_the_server(
     check: CheckRunner, server: PostgresServer, encrypted: PostgresServer, certificate: Certificate
 ) -> None:
@@ -186,12 +131,6 @@ def test_a_check_logs_nothing_on_the_server(
             check(target.url, **tls, **options)
         assert becomes_true(lambda target=target: not clients(target))  # type: ignore[misc]
         assert target.log_file.read_text() == before
-
-
-def test_nothing_is_left_open_after_a_check(check: CheckRunner, server: PostgresServer) -> None:
-    for url in (server.url, server.bad_credentials_url):
-        check.leaks_nothing(url)
-    check.leaks_nothing(server.url, query="SELECT")
 
 
 # ---- rejected connections
@@ -211,70 +150,22 @@ def test_a_missing_password_is_failed(
     assert check(url) == failed(ReasonCode.AUTH_REQUIRED)
 
 
-def test_an_unknown_user_is_failed(check: CheckRunner, server: PostgresServer) -> None:
-    """With a password the server does not tell whether the user exists."""
-    assert check(f"postgresql://unknown:{PASSWORD}@127.0.0.1:{server.port}/{DATABASE}") == AUTH_FAILED
-
-
 def test_an_unknown_database_is_failed(check: CheckRunner, server: PostgresServer) -> None:
     assert check(server.url.replace(f"/{DATABASE}", "/gone")) == failed(ReasonCode.NOT_FOUND)
 
 
-def test_a_user_that_may_not_log_in_is_failed(check: CheckRunner, server: PostgresServer) -> None:
-    server.psql("DROP ROLE IF EXISTS disabled")
-    server.psql(f"CREATE ROLE disabled NOLOGIN PASSWORD '{PASSWORD}'")
-    url = f"postgresql://disabled:{PASSWORD}@127.0.0.1:{server.port}/{DATABASE}"
-    assert check(url) == failed(ReasonCode.USER_DISABLED)
-
-
-def test_a_database_that_accepts_no_connections_is_failed(check: CheckRunner, server: PostgresServer) -> None:
-    assert check(server.url.replace(f"/{DATABASE}", "/template0")) == failed(ReasonCode.CONNECTIONS_DISABLED)
-
-
-def test_a_database_without_the_connect_privilege_is_failed(check: CheckRunner, server: PostgresServer) -> None:
-    server.psql("DROP ROLE IF EXISTS outsider")
-    server.psql(f"CREATE ROLE outsider LOGIN PASSWORD '{PASSWORD}'; REVOKE CONNECT ON DATABASE {DATABASE} FROM PUBLIC")
-    try:
-        url = f"postgresql://outsider:{PASSWORD}@127.0.0.1:{server.port}/{DATABASE}"
-        assert check(url) == failed(ReasonCode.PERMISSION_DENIED)
-    finally:
-        server.psql(f"GRANT CONNECT ON DATABASE {DATABASE} TO PUBLIC")
-
-
+@pytest.mark.wide
 def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: PostgresServer) -> None:
     with server.exhaust():
         assert check(server.url) == failed(ReasonCode.TOO_MANY_CONNECTIONS)
 
 
+@pytest.mark.wide
 def test_a_server_that_is_starting_up_is_not_ready(check: CheckRunner, starting: PostgresServer) -> None:
     assert check(starting.url) == STARTING
 
 
-def test_a_server_that_recovers_is_not_ready(check: CheckRunner, recovering: PostgresServer) -> None:
-    assert check(recovering.url) == STARTING
-
-
-def test_a_closed_port_is_failed(check: CheckRunner) -> None:
-    with closed_port() as port:
-        verdict = check(f"postgresql://me:{PASSWORD}@127.0.0.1:{port}/ledger")
-    assert verdict == CONNECTION_REFUSED
-    assert verdict.reason.endswith(f"postgresql://me:***@127.0.0.1:{port}/ledger")
-
-
-def test_a_name_is_failed_if_all_its_addresses_refuse(check: CheckRunner, resolver: FakeResolver) -> None:
-    resolver.addresses["db.example"] = ["127.0.0.1", "127.0.0.2"]
-    with closed_port() as port:
-        assert check(f"postgresql://me@db.example:{port}/ledger") == CONNECTION_REFUSED
-
-
-def test_a_server_that_hangs_is_failed_at_the_deadline(check: CheckRunner, server: PostgresServer) -> None:
-    server.freeze()
-    try:
-        assert check.times_out(server.url, "log in") == TIMEOUT
-    finally:
-        server.thaw()
-
-
+@pytest.mark.wide
 def test_a_query_that_does_not_end_is_failed_at_the_deadline(check: CheckRunner, server: PostgresServer) -> None:
     assert check.times_out(server.url, "exchange", query="SELECT pg_sleep(600) IS NOT NULL") == TIMEOUT
     assert becomes_true(lambda: not clients(server), 3 * WAIT_TIMEOUT_S)
@@ -294,15 +185,7 @@ def test_another_role_is_not_ready(check: CheckRunner, server: PostgresServer, r
     assert check(replica.url, role="primary") == not_ready(ReasonCode.WRONG_ROLE)
 
 
-def test_a_replica_without_lag_is_ready_however_long_nothing_was_written(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    write(server, replica)
-    time.sleep(0.3)  # longer than max_lag
-    assert server.psql(f"SELECT pg_has_role('{USER}', 'pg_monitor', 'member')") == "f"
-    assert check(replica.url, role="replica", max_lag="200ms") == READY
-
-
+@pytest.mark.wide
 def test_a_replica_that_does_not_replay_is_not_ready_when_it_is_too_far_behind(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
 ) -> None:
@@ -319,6 +202,7 @@ def test_a_replica_that_does_not_replay_is_not_ready_when_it_is_too_far_behind(
     wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "without lag again")
 
 
+@pytest.mark.wide
 def test_a_replica_disconnected_from_its_primary_is_not_ready_when_it_is_too_far_behind(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
 ) -> None:
@@ -353,30 +237,6 @@ def test_a_disconnected_replica_whose_clock_is_behind_is_not_ready(
     assert verdict == not_ready(ReasonCode.CLOCK_SKEW)
 
 
-def test_a_replica_that_replays_a_long_transaction_is_ready(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    """Its last commit is old, and it has nearly always received a bit more than it has replayed."""
-    write(server, replica)
-    with server.long_transaction():
-        wait_until(lambda: float(replica.psql(COMMIT_AGE)) > 1, "the last commit is older than max_lag")
-        verdicts = [(replica.psql(RECEIVED_MORE), check(replica.url, max_lag="1s")) for _ in range(20)]
-    assert "t" in {received_more for received_more, _ in verdicts}
-    assert {verdict for _, verdict in verdicts} == {Verdict.ready()}
-
-
-def test_a_replica_that_waits_for_the_rest_of_a_record_is_ready(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    """The primary does not send the end of the WAL while a transaction is open and nothing else is committed."""
-    write(server, replica)
-    with server.open_transaction(lambda: replica.psql(RECEIVED_MORE) == "t"):
-        wait_until(lambda: float(replica.psql(COMMIT_AGE)) > 0.2, "the last commit is older than max_lag")
-        verdict = check(replica.url, max_lag="200ms")
-        received_more = replica.psql(RECEIVED_MORE)
-    assert (received_more, verdict) == ("t", READY)
-
-
 @pytest.mark.parametrize("loop_name", ["uvloop"])  # it takes seconds
 def test_a_replica_that_is_behind_by_less_than_max_lag_is_ready_during_a_long_transaction(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
@@ -401,6 +261,7 @@ def test_a_replica_that_is_behind_by_less_than_max_lag_is_ready_during_a_long_tr
     wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "without lag again")
 
 
+@pytest.mark.wide
 def test_a_replica_that_has_not_received_all_is_not_ready_if_the_user_may_see_it(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,6 +278,7 @@ def test_a_replica_that_has_not_received_all_is_not_ready_if_the_user_may_see_it
 # ---- the primary of a replica
 
 
+@pytest.mark.wide
 def test_a_replica_is_compared_with_its_primary(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby, cascade: PostgresStandby
 ) -> None:
@@ -428,6 +290,7 @@ def test_a_replica_is_compared_with_its_primary(
     assert check(server.url, max_lag="200ms", primary=replica.url) == READY  # a primary has no lag
 
 
+@pytest.mark.wide
 def test_a_replica_of_a_replica_is_not_ready_when_the_primary_is_offline_or_hangs(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby, cascade: PostgresStandby
 ) -> None:
@@ -485,7 +348,6 @@ def test_a_primary_that_is_not_the_primary_of_the_replica_is_noticed(
     )
 
 
-LATEST_END_IS_VISIBLE = "SELECT latest_end_lsn IS NOT NULL FROM pg_stat_wal_receiver"
 COMMIT_AGE = "SELECT extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())"
 RECEIVED_MORE = "SELECT pg_last_wal_receive_lsn() > pg_last_wal_replay_lsn()"
 
@@ -538,13 +400,7 @@ def test_read_only_transactions_of_the_user_of_the_probe_only_say_nothing_about_
         server.psql(f"BEGIN READ WRITE; ALTER {owner} RESET default_transaction_read_only; COMMIT")
 
 
-def test_a_session_that_is_read_only_by_the_url_is_ready_on_a_read_only_server(
-    check: CheckRunner, server: PostgresServer
-) -> None:
-    with server.read_only():
-        assert check(f"{server.url}?options=-c%20default_transaction_read_only%3Don") == READY
-
-
+@pytest.mark.wide
 @pytest.mark.parametrize("names", ["gone", "FIRST 1 (gone)", "ANY 1 (gone, lost)"])
 def test_a_primary_without_its_synchronous_standbys_is_not_ready(
     check: CheckRunner, encrypted: PostgresServer, names: str
@@ -568,16 +424,6 @@ def test_a_standby_that_is_not_synchronous_does_not_count_if_the_user_may_see_it
         assert becomes_true(lambda: not clients(server))
 
 
-def test_a_primary_with_its_synchronous_standbys_is_ready(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    with server.synchronous("*"):
-        wait_until(lambda: server.psql("SELECT sync_state FROM pg_stat_replication") == "sync", "synchronous")
-        assert check(server.url, write=True) == READY
-    with server.synchronous("FIRST 2 (*)"):
-        assert check(server.url) == not_ready(ReasonCode.TOO_FEW_REPLICAS)
-
-
 def test_a_server_that_does_not_know_the_functions_of_postgresql_is_ready(
     check: CheckRunner, server: PostgresServer
 ) -> None:
@@ -598,18 +444,6 @@ def test_a_write_is_committed_and_leaves_few_rows(check: CheckRunner, server: Po
     rows = "SELECT count(*) BETWEEN 1 AND 4, max(id) < 64, now() - max(written_at) < '1 min' FROM "
     assert server.psql(f"{rows}{WRITE_TABLE}", database=DATABASE) == "t|t|t"
     assert check.steps(server.url, write=True)[-2:] == [("write", "", True), ("exchange", "", True)]
-
-
-def test_a_write_to_a_table_with_another_name(check: CheckRunner, server: PostgresServer) -> None:
-    server.psql(
-        f"CREATE SCHEMA IF NOT EXISTS monitoring; GRANT USAGE ON SCHEMA monitoring TO {USER}; "
-        f"DROP TABLE IF EXISTS monitoring.written_by_us; "
-        "CREATE TABLE monitoring.written_by_us (id integer PRIMARY KEY, written_at timestamptz NOT NULL); "
-        f"GRANT SELECT, INSERT, UPDATE ON monitoring.written_by_us TO {USER}",
-        database=DATABASE,
-    )
-    assert check(server.url, write="monitoring.written_by_us") == READY
-    assert server.psql("SELECT count(*) FROM monitoring.written_by_us", database=DATABASE) == "1"
 
 
 def test_the_reason_has_the_statements_that_a_write_needs(check: CheckRunner, server: PostgresServer) -> None:
@@ -659,6 +493,7 @@ def test_a_refused_write_has_the_code_of_its_sqlstate(
     assert check(server.url, write=True) == READY
 
 
+@pytest.mark.wide
 def test_a_write_on_a_full_disk_is_not_ready(check: CheckRunner, on_disk: PostgresServer) -> None:
     assert on_disk.disk is not None
     assert check(on_disk.url, write=True) == READY
@@ -700,6 +535,7 @@ def test_a_write_that_waits_for_a_lock_times_out_and_leaves_nothing(
     assert check(server.url, write=True) == READY
 
 
+@pytest.mark.wide
 def test_a_commit_that_waits_for_a_standby_times_out_and_leaves_nothing(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
 ) -> None:
@@ -739,14 +575,6 @@ def test_a_commit_whose_wait_for_a_standby_was_cancelled_is_not_confirmed(
             assert check.run(main()) == failed(ReasonCode.WRITE_FAILED)
         finally:
             replica.thaw()
-
-
-def test_many_writes_at_the_same_time_are_ready(check: CheckRunner, server: PostgresServer) -> None:
-    async def main() -> list[Verdict]:
-        probe = make_probe({"url": server.url, "write": True})
-        return [verdict for _ in range(5) for verdict in await asyncio.gather(*[probe.check() for _ in range(10)])]
-
-    assert set(check.run(main())) == {Verdict.ready()}
 
 
 # ---- query
@@ -791,13 +619,6 @@ def test_a_query_that_the_server_rejects_is_failed(
     assert check(server.url, query=query) == failed(code)
 
 
-def test_a_query_cannot_write(check: CheckRunner, server: PostgresServer) -> None:
-    server.psql(f"CREATE TABLE IF NOT EXISTS notes (x INT); ALTER TABLE notes OWNER TO {USER}", database=DATABASE)
-    query = "WITH added AS (INSERT INTO notes VALUES (1) RETURNING true AS is_in) SELECT is_in FROM added"
-    assert check(server.url, query=query) == failed(ReasonCode.BAD_REQUEST)
-    assert server.psql("SELECT count(*) FROM notes", database=DATABASE) == "0"
-
-
 # ---- TLS
 
 
@@ -813,24 +634,6 @@ def test_a_server_whose_certificate_is_trusted_is_ready(
     assert check(f"{encrypted.url}?sslmode=require", query=is_encrypted) == READY
 
 
-def test_a_server_is_found_by_its_name_and_its_certificate_is_for_that(
-    check: CheckRunner, encrypted: PostgresServer, certificate: Certificate, resolver: FakeResolver
-) -> None:
-    resolver.addresses["localhost"] = ["::1", "127.0.0.1"]
-    assert check(encrypted.url.replace("127.0.0.1", "localhost"), ca=str(certificate.certificate)) == READY
-    assert resolver.queries == ["localhost"]
-
-
-def test_a_certificate_that_cannot_be_trusted_is_failed(
-    check: CheckRunner, encrypted: PostgresServer, certificate: Certificate, tmp_path: Path
-) -> None:
-    other = make_certificate(tmp_path, "other")
-    assert check(encrypted.url, sslmode="verify-full") == TLS_UNTRUSTED
-    assert check(encrypted.url, ca=str(other.certificate)) == TLS_UNTRUSTED
-    verdict = check(encrypted.url, ca=str(certificate.certificate), server_name="other.example")
-    assert verdict == failed(ReasonCode.TLS_NAME_MISMATCH)
-
-
 def test_without_a_ca_the_authorities_of_this_machine_are_trusted(
     check: CheckRunner, encrypted: PostgresServer, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -838,31 +641,6 @@ def test_without_a_ca_the_authorities_of_this_machine_are_trusted(
     ours = usual._replace(cafile=str(certificate.certificate))
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: ours)
     assert check(encrypted.url, sslmode="verify-full") == READY
-
-
-def test_a_wrong_password_is_failed_under_tls_too(
-    check: CheckRunner, encrypted: PostgresServer, certificate: Certificate
-) -> None:
-    assert check(encrypted.bad_credentials_url, ca=str(certificate.certificate)) == AUTH_FAILED
-
-
-def test_a_server_without_tls_is_failed_if_tls_is_required(
-    check: CheckRunner, server: PostgresServer, certificate: Certificate
-) -> None:
-    expected = failed(ReasonCode.TLS_NOT_OFFERED)
-    assert check(server.url, sslmode="require") == expected
-    assert check(server.url, ca=str(certificate.certificate)) == expected
-
-
-def test_a_server_that_requires_tls_is_failed_without_it(check: CheckRunner, encrypted: PostgresServer) -> None:
-    """By its pg_hba.conf, which has an entry for TLS connections only."""
-    assert check(encrypted.url, sslmode="disable") == failed(ReasonCode.CLIENT_NOT_ALLOWED)
-
-
-def test_a_server_that_hangs_in_its_handshake_leaves_nothing(check: CheckRunner) -> None:
-    with Backend(lambda peer: peer.send(b"S")) as backend:
-        url = f"postgresql://me:{PASSWORD}@{backend.address}/ledger"
-        assert check.times_out(url, "log in", sslmode="require") == TIMEOUT
 
 
 # ---- reuse
@@ -881,51 +659,7 @@ def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
     assert becomes_true(lambda: not clients(server))
 
 
-def test_a_connection_between_checks_has_no_open_transaction(check: CheckRunner, server: PostgresServer) -> None:
-    states: list[str] = []
-    query = f"SELECT state FROM pg_stat_activity WHERE usename = '{USER}'"
-    check.sequence(server.url, lambda: states.append(server.psql(query)), reuse=True, query="SELECT true")
-    assert states == ["idle"]
-
-
-def test_a_restarted_server_gets_a_new_connection(
-    check: CheckRunner, encrypted: PostgresServer, certificate: Certificate
-) -> None:
-    results = check.sequence(encrypted.url, encrypted.restart, ca=str(certificate.certificate), reuse=True)
-    assert results == [(READY, OPENING), (READY, ["reuse", "exchange", *OPENING])]
-
-
-def test_the_connection_of_a_check_that_times_out_is_not_reused(check: CheckRunner, server: PostgresServer) -> None:
-    assert_reconnects_after_timeout(check, server, OPENING)
-    assert becomes_true(lambda: not clients(server))
-
-
-def test_the_connection_of_a_check_that_is_not_ready_is_not_reused(check: CheckRunner, server: PostgresServer) -> None:
-    gone: list[bool] = []
-    results = check.sequence(
-        server.url, lambda: gone.append(becomes_true(lambda: not clients(server))), reuse=True, role="replica"
-    )
-    assert results == [(not_ready(ReasonCode.WRONG_ROLE), OPENING)] * 2
-    assert gone == [True]
-
-
 # ---- not a PostgreSQL
-
-
-@pytest.mark.parametrize(
-    ("script", "expected"),
-    [
-        (close, CONNECTION_CLOSED),
-        (reset, CONNECTION_CLOSED),
-        (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), PROTOCOL_ERROR),
-    ],
-    ids=["close", "reset", "http"],
-)
-def test_another_server_is_failed(
-    check: CheckRunner, script: Callable[[Peer], None], expected: ExpectedVerdict
-) -> None:
-    with Backend(script) as backend:
-        assert check.leaks_nothing(f"postgresql://me:{PASSWORD}@{backend.address}/ledger") == expected
 
 
 @dataclass
@@ -959,17 +693,6 @@ def test_a_server_that_requests_a_plain_text_password_does_not_get_it(
     assert PASSWORD.encode() not in server.received
 
 
-def test_a_port_that_accepts_no_connection_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with full_backlog() as port:
-        verdict = check.with_timeout(0.2, f"postgresql://me@127.0.0.1:{port}/ledger")
-    assert verdict == failed(ReasonCode.CONNECT_TIMEOUT)
-
-
-def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.times_out(f"postgresql://me:{PASSWORD}@{backend.address}/ledger", "log in") == TIMEOUT
-
-
 def message(kind: bytes, body: bytes) -> bytes:
     return kind + struct.pack(">I", len(body) + 4) + body
 
@@ -978,29 +701,6 @@ AUTH_OK = message(b"R", bytes(4)) + message(b"Z", b"I")
 EMPTY_RESULT = b"".join(
     message(*each) for each in ((b"1", b""), (b"2", b""), (b"T", bytes(2)), (b"C", b"SELECT 0\0"), (b"Z", b"I"))
 )
-JUNK = st.binary(max_size=100)
-NO_POSTGRESQL = st.one_of(
-    JUNK,
-    JUNK.map(lambda junk: b"\x00" + junk),
-    st.tuples(st.sampled_from([b"R", b"E", b"Z", b"S", b"K", b"v", b"T"]), JUNK).map(lambda parts: message(*parts)),
-    JUNK.map(lambda junk: AUTH_OK + junk),
-    st.lists(st.tuples(st.sampled_from([b"1", b"2", b"T", b"D", b"C", b"I", b"Z", b"G", b"H", b"W"]), JUNK)).map(
-        lambda many: AUTH_OK + b"".join(message(kind, junk) for kind, junk in many)
-    ),
-)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(junk=AUTH_OK)
-@example(junk=AUTH_OK + message(b"Z", b"I"))
-@example(junk=message(b"E", b"SFATAL\0C57P03\0M\x1b[31mred\0\0"))
-@given(junk=NO_POSTGRESQL)
-def test_random_bytes_are_failed(check: CheckRunner, junk: bytes) -> None:
-    with Backend(sending(junk)) as backend:
-        verdict = check(f"postgresql://me:{PASSWORD}@{backend.address}/ledger", sslmode="disable")
-    assert verdict.outcome is Outcome.FAILED
-    assert verdict.reason.isprintable()
-    assert PASSWORD not in verdict.reason
 
 
 def test_a_response_without_the_expected_row_is_failed(check: CheckRunner) -> None:
@@ -1015,24 +715,7 @@ def test_a_response_without_the_expected_row_is_failed(check: CheckRunner) -> No
         assert check(f"postgresql://me@{backend.address}/ledger", sslmode="disable") == UNEXPECTED_RESPONSE
 
 
-# ---- around the deadline
-
-
-@pytest.mark.parametrize("is_encrypted", [False, True])
-def test_a_check_that_is_cancelled_at_any_point_leaves_nothing(
-    check: CheckRunner, server: PostgresServer, encrypted: PostgresServer, certificate: Certificate, is_encrypted: bool
-) -> None:
-    target = encrypted if is_encrypted else server
-    options = {"ca": str(certificate.certificate)} if is_encrypted else {}
-    assert_no_leaks_when_cancelled(check, target.url, **options)
-    assert becomes_true(lambda: not clients(target))
-
-
 # ---- faults of this machine
-
-
-def test_running_out_of_file_descriptors_is_unknown(check: CheckRunner, server: PostgresServer) -> None:
-    assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)
 
 
 @pytest.mark.parametrize(
@@ -1112,12 +795,6 @@ def test_a_server_without_resources_is_failed(check: CheckRunner, text: str) -> 
     assert text in verdict.reason
 
 
-def test_a_missing_authority_file_is_unknown(
-    check: CheckRunner, encrypted: PostgresServer, certificate: Certificate, tmp_path: Path
-) -> None:
-    assert_missing_ca_is_unknown(check, encrypted.url, tmp_path / "ca.pem", certificate)
-
-
 # ---- rejected options
 
 
@@ -1146,9 +823,3 @@ def test_tls_options_that_have_no_effect_are_rejected(options: dict[str, object]
     with pytest.raises(OptionError) as caught:
         make_probe({"url": "postgresql://me@127.0.0.1/ledger", **options})
     assert caught.value.option == option
-
-
-def test_an_sslmode_in_the_url_and_as_an_option_is_rejected() -> None:
-    with pytest.raises(OptionError) as caught:
-        make_probe({"url": "postgresql://me@127.0.0.1/ledger?sslmode=require", "sslmode": "require"})
-    assert caught.value.option == "sslmode"

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
-from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
 from tests.support.backends import (
     Backend,
     HttpBackend,
-    Peer,
     ProxyBackend,
-    ReceivedRequest,
     closed_port,
     http_response,
-    reset,
     server_tls,
     unresponsive,
 )
-from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, not_ready, unknown
+from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 PROXY_FAILED = failed(ReasonCode.PROXY_FAILED)
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -84,28 +79,6 @@ def test_the_proxy_of_the_environment_is_used_if_configured(
         assert [request.target for request in proxy.requests] == [f"http://{backend.address}/x"]
 
 
-def test_each_scheme_has_a_proxy_of_its_own_in_the_environment(
-    check: CheckRunner, environ: Callable[..., None], certificate: Certificate
-) -> None:
-    with (
-        ProxyBackend() as proxy,
-        HttpBackend(http_response(200)) as plain,
-        HttpBackend(http_response(200), tls=server_tls(certificate)) as encrypted,
-    ):
-        environ(https_proxy=f"http://{proxy.address}")
-        assert check(f"http://{plain.address}/", proxy="environment") == READY
-        assert proxy.requests == []
-        assert check(f"https://{encrypted.address}/", proxy="environment", ca=str(certificate.certificate)) == READY
-        assert [request.method for request in proxy.requests] == ["CONNECT"]
-
-
-def test_without_a_proxy_in_the_environment_none_is_used(check: CheckRunner, environ: Callable[..., None]) -> None:
-    environ()
-    with HttpBackend(http_response(200)) as backend:
-        assert check(f"http://{backend.address}/", proxy="environment") == READY
-        assert backend.last_request.target == "/"
-
-
 @pytest.mark.parametrize(
     ("exceptions", "is_direct"),
     [
@@ -129,13 +102,6 @@ def test_hosts_in_no_proxy_are_checked_directly(
         assert (proxy.connection_count == 0) is is_direct
 
 
-def test_no_proxy_does_not_affect_a_configured_proxy(check: CheckRunner, environ: Callable[..., None]) -> None:
-    with ProxyBackend() as proxy, HttpBackend(http_response(200)) as backend:
-        environ(no_proxy="*")
-        assert check(f"http://{backend.address}/", proxy=f"http://{proxy.address}") == READY
-        assert len(proxy.requests) == 1
-
-
 # ---- http
 
 
@@ -149,12 +115,6 @@ def test_a_proxy_gets_the_whole_url(check: CheckRunner) -> None:
         assert backend.last_request.headers["authorization"] == "Bearer swordfish"
 
 
-def test_a_proxy_may_be_named_without_its_scheme(check: CheckRunner) -> None:
-    with ProxyBackend() as proxy, HttpBackend(http_response(200)) as backend:
-        assert check(f"http://{backend.address}/", proxy=proxy.address) == READY
-        assert len(proxy.requests) == 1
-
-
 def test_the_proxy_resolves_the_host_name(check: CheckRunner) -> None:
     with HttpBackend(http_response(200)) as proxy:
         assert check("http://nothing.invalid/x?y=z", proxy=proxy.address) == READY
@@ -165,19 +125,6 @@ def test_the_credentials_of_the_proxy_are_sent_to_the_proxy(check: CheckRunner) 
     with HttpBackend(http_response(200)) as proxy:
         assert check("http://nothing.invalid/", proxy=f"http://me:p%40ss@{proxy.address}") == READY
         assert proxy.last_request.headers["proxy-authorization"] == basic("me:p@ss")
-
-
-def test_other_http_kinds_use_a_proxy_too(check: CheckRunner) -> None:
-    def respond(request: ReceivedRequest) -> bytes:
-        return http_response(200, json.dumps({"id": 1, "result": "ok"})) if request.body else http_response(206)
-
-    with ProxyBackend() as proxy, HttpBackend(respond) as backend:
-        assert check(f"svc+http://{backend.address}", proxy=proxy.address) == not_ready(ReasonCode.PARTIALLY_HEALTHY)
-        assert check(f"jsonrpc+http://{backend.address}", proxy=proxy.address, method="getHealth") == READY
-        assert [request.target for request in proxy.requests] == [
-            f"http://{backend.address}/svc/node/health",
-            f"http://{backend.address}/",
-        ]
 
 
 def test_a_redirect_uses_the_proxy_too(check: CheckRunner) -> None:
@@ -251,15 +198,6 @@ def test_a_proxy_that_rejects_connect_is_failed_and_the_reason_has_its_status_li
     assert f'"{shown}"' in verdict.reason
 
 
-def test_a_proxy_that_resets_the_connection_is_failed_or_unknown(check: CheckRunner) -> None:
-    with Backend(reset) as proxy:
-        for scheme in ("http", "https"):  # depending on whether the reset arrives while connecting
-            assert check(f"{scheme}://nothing.invalid/", proxy=proxy.address).outcome in (
-                Outcome.FAILED,
-                Outcome.UNKNOWN,
-            )
-
-
 def test_a_proxy_that_refuses_connections_is_unknown(check: CheckRunner) -> None:
     with closed_port() as port:
         for scheme in ("http", "https"):
@@ -271,36 +209,10 @@ def test_a_proxy_that_refuses_connections_is_unknown(check: CheckRunner) -> None
 # ---- steps and leaks
 
 
-def test_a_tunnel_is_a_step(check: CheckRunner, certificate: Certificate) -> None:
-    with ProxyBackend() as proxy, HttpBackend(http_response(200), tls=server_tls(certificate)) as backend:
-        steps = check.steps(f"https://{backend.address}/", proxy=proxy.address, ca=str(certificate.certificate))
-        assert steps == [
-            ("connect", "127.0.0.1", True),
-            ("tunnel", proxy.address, True),
-            ("handshake", "127.0.0.1", True),
-            ("exchange", "", True),
-        ]
-
-
 def test_a_check_that_times_out_while_opening_the_tunnel_leaves_nothing_open(check: CheckRunner) -> None:
     with Backend(unresponsive) as proxy:
         verdict = check.times_out("https://nothing.invalid/", "tunnel", proxy=proxy.address)
     assert verdict == failed(ReasonCode.CONNECT_TIMEOUT)
-
-
-def test_a_check_that_times_out_behind_its_tunnel_leaves_nothing_open(check: CheckRunner) -> None:
-    def open_tunnel(peer: Peer) -> None:
-        ReceivedRequest.read(peer)
-        peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
-
-    with Backend(open_tunnel) as proxy:
-        verdict = check.times_out("https://nothing.invalid/", "handshake", proxy=proxy.address)
-    assert verdict == failed(ReasonCode.TLS_TIMEOUT)
-
-
-def test_a_proxy_that_rejects_connect_leaves_nothing_open(check: CheckRunner) -> None:
-    with HttpBackend(http_response(407)) as proxy:
-        check.leaks_nothing("https://nothing.invalid/", proxy=proxy.address)
 
 
 # ---- configuration errors

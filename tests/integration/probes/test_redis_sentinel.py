@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import OptionError, ProbeError
-from svcnode.probes import make_probe
-from tests.support.backends import Backend, sending, unresponsive
+from tests.support.backends import Backend, sending
 from tests.support.http_server import becomes_true
-from tests.support.probe_assertions import assert_no_leaks_when_cancelled, client_count
 from tests.support.servers.base import wait_until
 from tests.support.servers.redis import MASTER_NAME, RedisSentinel, RedisServer
 from tests.support.verdicts import (
@@ -28,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 PASSWORD = "ledger-password"
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
@@ -62,13 +59,6 @@ def test_the_master_that_a_sentinel_names_is_checked(
     ]
 
 
-def test_a_check_leaves_nothing_open(check: CheckRunner, sentinel: RedisSentinel) -> None:
-    others = client_count(sentinel.port)
-    assert check.leaks_nothing(sentinel.url) == READY
-    assert_no_leaks_when_cancelled(check, sentinel.url, write=True)
-    assert becomes_true(lambda: client_count(sentinel.port) <= others)
-
-
 def test_the_connection_to_the_sentinel_can_be_reused(check: CheckRunner, sentinel: RedisSentinel) -> None:
     opening, rest = ["connect", "log in"], ["connect", "log in", "exchange", "exchange"]
     results = check.sequence(sentinel.url, lambda: None, reuse=True)
@@ -96,11 +86,6 @@ def test_the_reasons_of_the_master_have_its_address(
 
 def test_an_unknown_master_is_failed(check: CheckRunner, sentinel: RedisSentinel) -> None:
     assert check(f"redis+sentinel://127.0.0.1:{sentinel.port}/other") == failed(ReasonCode.NOT_FOUND)
-
-
-def test_a_sentinel_that_hangs_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.times_out(f"redis+sentinel://{backend.address}/m", "exchange") == TIMEOUT
 
 
 def test_a_sentinel_is_not_a_server_and_the_reason_names_the_scheme(
@@ -163,6 +148,7 @@ def test_tls_is_used_for_both_servers(check: CheckRunner, certificate: Certifica
         assert check(sentinel.url, tls=True) == failed(ReasonCode.TLS_UNTRUSTED)
 
 
+@pytest.mark.wide
 def test_a_check_follows_a_failover_to_the_new_master(check: CheckRunner, tmp_path: Path) -> None:
     with (
         RedisServer(tmp_path / "first") as first,
@@ -189,24 +175,3 @@ def test_a_replica_that_the_sentinel_names_is_not_ready(
         with Backend(sending(address)) as backend:
             verdict = check(f"redis+sentinel://:{PASSWORD}@{backend.address}/m")
     assert verdict == not_ready(ReasonCode.WRONG_ROLE)
-
-
-@pytest.mark.parametrize("path", ["", "/", "//0", "/m/x", "/m/0/1", "/m?db=1", "/%00"])
-def test_a_url_without_the_name_of_a_master_is_rejected(path: str) -> None:
-    with pytest.raises(ProbeError):
-        make_probe(f"redis+sentinel://127.0.0.1{path}")
-
-
-@pytest.mark.parametrize(
-    ("option", "options"),
-    [
-        ("role", {"role": "replica"}),
-        ("sentinel_password", {"sentinel_username": "me"}),
-        ("ca", {"ca": "/etc/svcnode/ca.pem"}),
-        ("db", {"url": "redis+sentinel://127.0.0.1/m/1", "db": 1}),
-    ],
-)
-def test_an_option_that_cannot_be_used_is_rejected(option: str, options: dict[str, object]) -> None:
-    with pytest.raises(OptionError) as caught:
-        make_probe({"url": "redis+sentinel://127.0.0.1/m", **options})
-    assert caught.value.option == option

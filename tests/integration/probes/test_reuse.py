@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,9 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.probes import make_probe
 from svcnode.probes.run import close_probe, run_check
-from tests.support.backends import Backend, HttpBackend, Peer, ProxyBackend, ReceivedRequest, http_response, server_tls
+from tests.support.backends import Backend, Peer, ReceivedRequest, http_response
 from tests.support.http_server import WAIT_TIMEOUT_S
-from tests.support.http_server import becomes_true as becomes_true_in_thread
 from tests.support.probe_assertions import (
-    REUSED,
     KeepAliveBackend,
     becomes_true,
     check_with_steps,
@@ -27,8 +24,6 @@ from tests.support.probe_assertions import (
 )
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
-    EXPIRES_SOON,
     READY,
     UNEXPECTED_RESPONSE,
     failed,
@@ -38,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.core.model import Verdict
-    from tests.integration.probes.conftest import CheckRunner
-    from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
 
 TIMEOUT = failed(ReasonCode.TIMEOUT)
 SERVER_ERROR = failed(ReasonCode.SERVER_ERROR)
@@ -81,19 +75,6 @@ def test_many_checks_share_one_connection(check: CheckRunner, url: str, options:
     assert not any("connection" in request.headers for request in backend.requests)
 
 
-@every_kind
-def test_without_reuse_every_check_opens_a_connection(check: CheckRunner, url: str, options: dict[str, Any]) -> None:
-    async def scenario(url: str) -> list[Verdict]:
-        probe = make_probe({"url": url, **options})
-        return [(await check_with_steps(probe))[0] for _ in range(3)]
-
-    with KeepAliveBackend(RESULT) as backend:
-        assert check.run(scenario(url.format(address=backend.address))) == [READY] * 3
-        assert becomes_true_in_thread(lambda: not client_count(backend.port))
-    assert backend.requests_per_connection == [1, 1, 1]
-    assert {request.headers["connection"] for request in backend.requests} == {"close"}
-
-
 def test_a_reused_connection_is_closed_when_probing_stops(check: CheckRunner) -> None:
     async def scenario(backend: Backend) -> None:
         probe = make_probe({"url": f"http://{backend.address}", "reuse": True})
@@ -114,30 +95,6 @@ def test_a_connection_is_reused_after_a_failure(check: CheckRunner) -> None:
         url = f"http://{backend.address}"
         found = check.run(run_checks(url, 2))
     assert found == [(SERVER_ERROR, ["connect", "exchange"]), (SERVER_ERROR, ["reuse", "exchange"])]
-
-
-def test_a_connection_with_tls_is_reused(check: CheckRunner, certificate: Certificate) -> None:
-    with KeepAliveBackend(RESULT, tls=server_tls(certificate)) as backend:
-        found = check.run(run_checks(f"https://{backend.address}", 3, ca=str(certificate.certificate)))
-    assert found == [(READY, ["connect", "handshake", "exchange"]), *[(READY, ["reuse", "exchange"])] * 2]
-    assert backend.requests_per_connection == [3]
-
-
-def test_a_certificate_that_expires_soon_is_noticed_on_a_reused_connection(
-    check: CheckRunner, certificate: Certificate
-) -> None:
-    with KeepAliveBackend(RESULT, tls=server_tls(certificate)) as backend:
-        options: dict[str, Any] = {"ca": str(certificate.certificate), "min_cert_days": 1}
-        found = check.run(run_checks(f"https://{backend.address}", 2, **options))
-    assert [verdict for verdict, _ in found] == [EXPIRES_SOON, EXPIRES_SOON]
-
-
-def test_a_connection_to_a_proxy_is_reused(check: CheckRunner, certificate: Certificate) -> None:
-    with KeepAliveBackend(RESULT, tls=server_tls(certificate)) as backend, ProxyBackend() as proxy:
-        options: dict[str, Any] = {"ca": str(certificate.certificate), "proxy": f"http://{proxy.address}"}
-        found = check.run(run_checks(f"https://{backend.address}", 3, **options))
-    assert [verdict for verdict, _ in found] == [READY] * 3
-    assert proxy.connection_count == 1
 
 
 # ---- connections that end
@@ -215,17 +172,6 @@ def test_an_incomplete_response_on_a_reused_connection_is_failed(check: CheckRun
         CONNECTION_CLOSED,
         READY,
     ]
-
-
-def test_a_stopped_server_is_failed(check: CheckRunner) -> None:
-    async def scenario() -> Verdict:
-        with HttpBackend(RESULT) as backend:
-            with reusing(f"http://{backend.address}") as probe:
-                assert (await check_with_steps(probe))[0] == READY
-            assert await becomes_true(lambda: not own_connection_count(backend.port))
-        return (await check_with_steps(probe))[0]
-
-    assert check.run(scenario()) == CONNECTION_REFUSED
 
 
 # ---- deadlines
@@ -334,33 +280,12 @@ def test_an_unneeded_body_is_read_to_its_end(check: CheckRunner, response: bytes
     assert backend.requests_per_connection == [3]
 
 
-def test_a_body_that_ends_with_its_connection_is_ready(check: CheckRunner) -> None:
-    with HttpBackend(b"HTTP/1.1 200 OK\r\n\r\nand so on") as backend:
-        assert check.run(run_checks(f"http://{backend.address}", 2)) == [(READY, ["connect", "exchange"])] * 2
-
-
-def test_a_needed_body_may_be_chunked(check: CheckRunner) -> None:
-    with KeepAliveBackend(chunked(b"some ", b"text")) as backend:
-        assert [
-            verdict for verdict, _ in check.run(run_checks(f"http://{backend.address}", 3, contains="some text"))
-        ] == [READY] * 3
-    assert backend.requests_per_connection == [3]
-
-
 def test_a_needed_body_that_is_too_large_is_failed_and_its_connection_is_not_reused(check: CheckRunner) -> None:
     with KeepAliveBackend(http_response(200, LARGE)) as backend:
         url = f"http://{backend.address}"
         found = check.run(run_checks(url, 2, contains="y"))
     assert [verdict for verdict, _ in found] == [UNEXPECTED_RESPONSE] * 2
     assert backend.requests_per_connection == [1, 1]
-
-
-def test_an_incomplete_body_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    """Without reuse, the head is enough."""
-    with KeepAliveBackend(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome") as backend:
-        url = f"http://{backend.address}"
-        assert check(url) == READY
-        assert check.times_out(url, "exchange", reuse=True) == TIMEOUT
 
 
 def test_each_response_is_checked_by_itself(check: CheckRunner) -> None:
@@ -390,18 +315,6 @@ def test_each_response_is_checked_by_itself(check: CheckRunner) -> None:
     assert backend.requests_per_connection == [5]
 
 
-def test_a_redirect_to_another_origin_uses_its_own_connection(check: CheckRunner) -> None:
-    with KeepAliveBackend(RESULT) as other:
-        redirect = http_response(302, "", Location=f"http://{other.address}/")
-        with KeepAliveBackend(redirect) as backend:
-            found = check.run(run_checks(f"http://{backend.address}", 3, redirects=1))
-    assert found == [
-        (READY, ["connect", "exchange", "connect", "exchange"]),
-        *[(READY, ["reuse", "exchange", "connect", "exchange"])] * 2,
-    ]
-    assert (backend.requests_per_connection, other.requests_per_connection) == ([3], [1, 1, 1])
-
-
 # ---- configuration and concurrency
 
 
@@ -409,16 +322,3 @@ def test_head_cannot_be_combined_with_reuse() -> None:
     with pytest.raises(OptionError) as caught:
         make_probe({"url": "http://127.0.0.1", "method": "HEAD", "reuse": True})
     assert caught.value.option == "reuse"
-
-
-def test_concurrent_checks_leave_one_connection(check: CheckRunner) -> None:
-    async def scenario(backend: Backend) -> None:
-        with reusing(f"http://{backend.address}") as probe:
-            for _ in range(3):
-                assert await asyncio.gather(*(probe.check() for _ in range(3))) == [READY] * 3
-            assert await becomes_true(lambda: own_connection_count(backend.port) == 1)
-            assert (await check_with_steps(probe))[1][0] == REUSED
-        assert await becomes_true(lambda: not own_connection_count(backend.port))
-
-    with KeepAliveBackend(RESULT) as backend:
-        check.run(scenario(backend))

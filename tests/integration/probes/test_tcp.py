@@ -16,7 +16,6 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
-from svcnode.core.url import UrlError
 from svcnode.net.connect import reject_self_connect
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
@@ -26,7 +25,6 @@ from tests.support.backends import (
     Peer,
     close,
     closed_port,
-    full_backlog,
     reissued,
     reset,
     sending,
@@ -35,11 +33,9 @@ from tests.support.backends import (
 )
 from tests.support.certificates import Certificate, make_certificate, make_chain
 from tests.support.http_server import WAIT_TIMEOUT_S
-from tests.support.probe_assertions import TIMEOUTS_S, assert_missing_ca_is_unknown, becomes_true
-from tests.support.processes import has_ipv6
+from tests.support.probe_assertions import TIMEOUTS_S, becomes_true
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
     EXPIRES_SOON,
     NO_DESCRIPTORS,
     READY,
@@ -53,12 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.check_runner import CheckRunner
 
 TIMEOUT = failed(ReasonCode.TIMEOUT)
-CONNECT_TIMEOUT = failed(ReasonCode.CONNECT_TIMEOUT)
-TLS_TIMEOUT = failed(ReasonCode.TLS_TIMEOUT)
-NAME_MISMATCH = failed(ReasonCode.TLS_NAME_MISMATCH)
 
 
 def responding(request: bytes, response: bytes) -> Callable[[Peer], None]:
@@ -78,54 +71,9 @@ def test_an_open_port_is_ready(check: CheckRunner) -> None:
     assert backend.connection_count == 1
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-def test_an_open_port_of_an_ipv6_address_is_ready(check: CheckRunner) -> None:
-    with Backend(sending(b"hello"), host="::1") as backend:
-        assert check(f"tcp://{backend.address}", expect="hello") == READY
-        verdict = check(f"tcp://{backend.address}", expect="bye")
-    assert verdict == UNEXPECTED_RESPONSE
-    assert f"[::1]:{backend.port}" in verdict.reason
-
-
-@pytest.mark.parametrize("scheme", ["tcp", "tls"])
-def test_a_closed_port_is_failed(check: CheckRunner, scheme: str) -> None:
-    with closed_port() as port:
-        assert check(f"{scheme}://127.0.0.1:{port}") == CONNECTION_REFUSED
-
-
-def test_a_port_with_a_full_queue_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with full_backlog() as port:
-        assert check.with_timeout(0.1, f"tcp://127.0.0.1:{port}") == CONNECT_TIMEOUT
-
-
-def test_the_server_may_send_first(check: CheckRunner) -> None:
-    with Backend(sending(b"220 mail.example ESMTP\r\n")) as backend:
-        assert check(f"tcp://{backend.address}", expect="ESMTP") == READY
-
-
-def test_the_expected_bytes_may_arrive_one_by_one(check: CheckRunner) -> None:
-    def send_byte_by_byte(peer: Peer) -> None:
-        for letter in b"well, hello":
-            peer.send(bytes([letter]))
-
-    with Backend(send_byte_by_byte) as backend:
-        assert check(f"tcp://{backend.address}", expect="hello") == READY
-
-
 def test_the_server_may_respond_to_the_sent_bytes(check: CheckRunner) -> None:
     with Backend(responding(b"PING\r\n", b"+PONG\r\n")) as backend:
         assert check(f"tcp://{backend.address}", send="PING\r\n", expect="+PONG") == READY
-
-
-def test_sent_and_expected_bytes_may_be_hexadecimal(check: CheckRunner) -> None:
-    with Backend(responding(b"\x00\xff\x10", b"\xde\xad\x00\xbe\xef")) as backend:
-        url = f"tcp://{backend.address}"
-        assert check(url, send={"hex": "00 ff 10"}, expect={"hex": "ad00be"}) == READY
-
-
-def test_text_is_sent_as_utf_8(check: CheckRunner) -> None:
-    with Backend(responding("grüß dich".encode(), "servus ✓".encode())) as backend:
-        assert check(f"tcp://{backend.address}", send="grüß dich", expect="✓") == READY
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
@@ -176,29 +124,10 @@ def test_the_reason_of_a_timeout_has_the_received_bytes(check: CheckRunner) -> N
     assert "+OK" in verdict.reason
 
 
-def test_a_connection_that_is_reset_before_any_byte_is_failed(check: CheckRunner) -> None:
-    with Backend(reset) as backend:
-        assert check(f"tcp://{backend.address}", expect="hello") == CONNECTION_CLOSED
-
-
-def test_an_unresponsive_server_is_failed_at_the_deadline_if_bytes_are_expected(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.times_out(f"tcp://{backend.address}", "exchange", expect="hello") == TIMEOUT
-
-
 def test_the_expected_bytes_must_be_within_the_limit(check: CheckRunner) -> None:
     with Backend(sending(b"x" * (MAX_RECEIVED_BYTES - 5) + b"hello")) as backend:
         assert check(f"tcp://{backend.address}", expect="hello") == READY
     with Backend(sending(b"x" * (MAX_RECEIVED_BYTES - 4) + b"hello")) as backend:
-        assert check(f"tcp://{backend.address}", expect="hello") == UNEXPECTED_RESPONSE
-
-
-def test_an_endless_response_is_failed(check: CheckRunner) -> None:
-    def send_endlessly(peer: Peer) -> None:
-        while True:
-            peer.send(b"data" * 1000)
-
-    with Backend(send_endlessly) as backend:
         assert check(f"tcp://{backend.address}", expect="hello") == UNEXPECTED_RESPONSE
 
 
@@ -209,31 +138,6 @@ def test_a_server_with_a_trusted_certificate_is_ready(check: CheckRunner, certif
     with Backend(unresponsive, tls=server_tls(certificate)) as backend:
         assert check(f"tls://{backend.address}", ca=str(certificate.certificate)) == READY
         assert check(f"tls://localhost:{backend.port}", ca=str(certificate.certificate)) == READY
-
-
-def test_bytes_are_sent_and_received_with_tls(check: CheckRunner, certificate: Certificate) -> None:
-    with Backend(responding(b"PING\r\n", b"+PONG\r\n"), tls=server_tls(certificate)) as backend:
-        url, ca = f"tls://{backend.address}", str(certificate.certificate)
-        assert check(url, send="PING\r\n", expect="+PONG", ca=ca) == READY
-
-
-def test_a_self_signed_certificate_is_failed(check: CheckRunner, certificate: Certificate) -> None:
-    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
-        assert check(f"tls://{backend.address}") == TLS_UNTRUSTED
-
-
-def test_a_certificate_of_another_authority_is_failed(
-    check: CheckRunner, certificate: Certificate, tmp_path: Path
-) -> None:
-    other = make_certificate(tmp_path, "other")
-    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
-        assert check(f"tls://{backend.address}", ca=str(other.certificate)) == TLS_UNTRUSTED
-
-
-def test_an_expired_certificate_is_failed(check: CheckRunner, certificate: Certificate, tmp_path: Path) -> None:
-    expired = reissued(certificate, tmp_path, days_left=-1)
-    with Backend(unresponsive, tls=server_tls(expired)) as backend:
-        assert check(f"tls://{backend.address}", ca=str(expired.certificate)) == failed(ReasonCode.TLS_EXPIRED)
 
 
 @pytest.mark.parametrize(
@@ -248,18 +152,6 @@ def test_every_certificate_that_the_server_sends_is_judged(
         assert verdict == EXPIRES_SOON
         assert f'"{first}"' in verdict.reason
         assert check(f"tls://{backend.address}", ca=str(ca), min_cert_days=4) == READY
-
-
-def test_a_certificate_for_another_address_is_failed(check: CheckRunner, certificate: Certificate) -> None:
-    with Backend(unresponsive, tls=server_tls(certificate), host="127.0.0.2") as backend:
-        assert check(f"tls://{backend.address}", ca=str(certificate.certificate)) == NAME_MISMATCH
-
-
-def test_the_expected_name_of_the_certificate_is_an_option(check: CheckRunner, certificate: Certificate) -> None:
-    ca = str(certificate.certificate)
-    with Backend(unresponsive, tls=server_tls(certificate), host="127.0.0.2") as backend:
-        assert check(f"tls://{backend.address}", ca=ca, server_name="localhost") == READY
-        assert check(f"tls://{backend.address}", ca=ca, server_name="other.example") == NAME_MISMATCH
 
 
 def test_the_server_name_is_sent_as_sni(check: CheckRunner, certificate: Certificate) -> None:
@@ -283,12 +175,6 @@ def test_a_certificate_that_expires_soon_is_not_ready(
         verdict = check(f"tls://{backend.address}", ca=ca, min_cert_days=11)
     assert verdict == EXPIRES_SOON
     assert "10.5" in verdict.reason
-
-
-def test_a_failure_wins_over_a_certificate_that_expires_soon(check: CheckRunner, certificate: Certificate) -> None:
-    with Backend(close, tls=server_tls(certificate)) as backend:
-        verdict = check(f"tls://{backend.address}", ca=str(certificate.certificate), min_cert_days=1, expect="hello")
-    assert verdict == CONNECTION_CLOSED
 
 
 def test_a_client_certificate_is_sent(check: CheckRunner, certificate: Certificate, tmp_path: Path) -> None:
@@ -315,17 +201,6 @@ def test_the_key_may_be_in_the_file_of_the_certificate(
         assert check(url, ca=ca, expect="welcome", client_certificate=str(both)) == READY
 
 
-@pytest.mark.parametrize("script", [sending(b"220 plain text\r\n"), close, reset], ids=["plain text", "close", "reset"])
-def test_a_server_without_tls_is_failed(check: CheckRunner, script: Callable[[Peer], None]) -> None:
-    with Backend(script) as backend:
-        assert check(f"tls://{backend.address}").outcome is Outcome.FAILED
-
-
-def test_a_handshake_without_a_response_is_failed_at_the_deadline(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.times_out(f"tls://{backend.address}", "handshake") == TLS_TIMEOUT
-
-
 def test_a_replaced_ca_file_is_used_from_the_next_check_on(
     check: CheckRunner, certificate: Certificate, tmp_path: Path
 ) -> None:
@@ -339,54 +214,13 @@ def test_a_replaced_ca_file_is_used_from_the_next_check_on(
         assert check.run(probe.check()) == READY
 
 
-def test_a_missing_ca_file_is_unknown_and_leaves_nothing_open(
-    check: CheckRunner, certificate: Certificate, tmp_path: Path
-) -> None:
-    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
-        for scheme in ("tls", "https"):
-            assert_missing_ca_is_unknown(check, f"{scheme}://{backend.address}", tmp_path / "ca.pem", certificate)
-    assert backend.connection_count == 0
-
-
-# ---- configuration errors
-
-
-@pytest.mark.parametrize(
-    ("url", "part"),
-    [
-        ("tcp://127.0.0.1", "port"),
-        ("tcp://:80", "host"),
-        ("tcp://127.0.0.1:80/path", "path"),
-        ("tcp://127.0.0.1:80?x=y", "path"),
-        ("tls://me@127.0.0.1:80", "credentials"),
-    ],
-)
-def test_a_url_must_have_a_host_and_a_port_only(url: str, part: str) -> None:
-    with pytest.raises(UrlError) as caught:
-        make_probe(url)
-    assert caught.value.part == part
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("ca", "ca.pem"),
-        ("server_name", "x.example"),
-        ("client_certificate", "c.pem"),
-        ("client_key", "c.key"),
-        ("min_cert_days", 3),
-    ],
-)
-def test_tls_options_without_tls_are_rejected(option: str, value: object) -> None:
-    with pytest.raises(OptionError) as caught:
-        make_probe({"url": "tcp://127.0.0.1:80", option: value})
-    assert caught.value.option == option
-
-
 def test_a_key_without_a_certificate_is_rejected() -> None:
     with pytest.raises(OptionError) as caught:
         make_probe({"url": "tls://127.0.0.1:80", "client_key": "c.key"})
     assert caught.value.option == "client_certificate"
+
+
+# ---- configuration errors
 
 
 @pytest.mark.parametrize("option", ["ca", "client_certificate"])
@@ -410,11 +244,6 @@ def test_a_key_with_a_passphrase_is_rejected_without_a_prompt(tmp_path: Path) ->
 # ---- faults of this machine
 
 
-def test_a_check_without_free_descriptors_is_unknown(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.without_descriptors(f"tcp://{backend.address}") == (NO_DESCRIPTORS, READY)
-
-
 def test_trusted_certificates_are_kept_after_a_check_without_free_descriptors(
     check: CheckRunner, certificate: Certificate
 ) -> None:
@@ -425,31 +254,6 @@ def test_trusted_certificates_are_kept_after_a_check_without_free_descriptors(
 
 
 # ---- steps
-
-
-def test_a_check_of_an_address_has_one_step(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.steps(f"tcp://{backend.address}") == [("connect", "127.0.0.1", True)]
-
-
-@pytest.mark.usefixtures("resolver")
-def test_a_check_of_a_name_has_a_resolve_step(check: CheckRunner) -> None:
-    with Backend(sending(b"hello")) as backend:
-        assert check.steps(f"tcp://localhost:{backend.port}", expect="hello") == [
-            ("resolve", "localhost", True),
-            ("connect", "127.0.0.1", True),
-            ("exchange", "", True),
-        ]
-
-
-def test_a_check_with_tls_has_a_handshake_step(check: CheckRunner, certificate: Certificate) -> None:
-    with Backend(sending(b"hello"), tls=server_tls(certificate)) as backend:
-        url, ca = f"tls://{backend.address}", str(certificate.certificate)
-        assert check.steps(url, ca=ca, server_name="localhost", expect="hello") == [
-            ("connect", "127.0.0.1", True),
-            ("handshake", "localhost", True),
-            ("exchange", "", True),
-        ]
 
 
 def test_the_failed_step_is_marked(check: CheckRunner, certificate: Certificate) -> None:
@@ -466,39 +270,7 @@ def test_the_failed_step_is_marked(check: CheckRunner, certificate: Certificate)
 # ---- leaks
 
 
-def test_a_check_that_times_out_while_it_connects_leaves_nothing_open(check: CheckRunner) -> None:
-    with full_backlog() as port:
-        for scheme in ("tcp", "tls"):
-            assert check.times_out(f"{scheme}://127.0.0.1:{port}", "connect") == CONNECT_TIMEOUT
-
-
-def test_a_check_that_times_out_in_its_handshake_leaves_nothing_open(check: CheckRunner) -> None:
-    with Backend(unresponsive) as backend:
-        assert check.times_out(f"tls://{backend.address}", "handshake") == TLS_TIMEOUT
-
-
-@pytest.mark.parametrize("is_encrypted", [False, True])
-def test_a_check_that_times_out_in_its_exchange_leaves_nothing_open(
-    check: CheckRunner, certificate: Certificate, is_encrypted: bool
-) -> None:
-    with Backend(unresponsive, tls=server_tls(certificate) if is_encrypted else None) as backend:
-        options = {"ca": str(certificate.certificate)} if is_encrypted else {}
-        url = f"{'tls' if is_encrypted else 'tcp'}://{backend.address}"
-        assert check.times_out(url, "exchange", expect="hello", **options) == TIMEOUT
-
-
-def test_completed_checks_leave_nothing_open(check: CheckRunner, certificate: Certificate) -> None:
-    with Backend(sending(b"hello")) as plain, Backend(sending(b"hello"), tls=server_tls(certificate)) as encrypted:
-        ca = str(certificate.certificate)
-        check.leaks_nothing(f"tcp://{plain.address}")
-        check.leaks_nothing(f"tcp://{plain.address}", expect="hello")
-        check.leaks_nothing(f"tcp://{plain.address}", expect="bye")
-        check.leaks_nothing(f"tls://{plain.address}")
-        check.leaks_nothing(f"tls://{encrypted.address}")
-        check.leaks_nothing(f"tls://{encrypted.address}", expect="hello", ca=ca)
-        check.leaks_nothing(f"tls://{encrypted.address}", expect="bye", ca=ca)
-
-
+@pytest.mark.wide
 def test_a_reset_during_the_handshake_does_not_close_other_sockets(
     check: CheckRunner,
 ) -> None:
@@ -535,6 +307,7 @@ def test_a_socket_that_is_connected_to_itself_is_refused(check: CheckRunner) -> 
         service.bind(address)  # possible at once, without SO_REUSEADDR
 
 
+@pytest.mark.wide
 def test_a_closed_port_is_failed_in_every_one_of_many_checks(check: CheckRunner) -> None:
     """An even ephemeral port: the kernel chooses it as a local port within some ten thousand connections."""
     probe = make_probe(f"tcp://127.0.0.1:{_even_ephemeral_port()}")
@@ -556,6 +329,7 @@ def _even_ephemeral_port() -> int:
 # ---- cancelled handshakes
 
 
+@pytest.mark.wide
 def test_a_handshake_that_times_out_leaves_no_tls_objects(check: CheckRunner) -> None:
     """Data that arrives close to the deadline is the hard case: the check is over, but the connection is not closed."""
 

@@ -100,7 +100,7 @@ def test_a_service_with_a_probe_has_the_defaults_of_the_file(settings: Settings)
         ({"ttl": "5s?rise=2"}, ("ttl",)),
         ({"ttl": "5s", "rise": 2}, ("rise",)),
         ({"ttl": "5s", "name": "\n"}, ("name",)),
-        ({"probe": "gopher://127.0.0.1"}, ("probe",)),
+        ({"probe": "nothing://127.0.0.1"}, ("probe",)),
         ({"probe": {"url": "http://127.0.0.1", "expcet": 5}}, ("probe", "expcet")),
         ({"probe": {}}, ("probe",)),
         ({"probe": "tcp://127.0.0.1:1", "timeout": "-9s"}, ("timeout",)),

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import OptionError
 from svcnode.core.url import UrlError
 from svcnode.probes import make_probe
 from svcnode.probes.base import MAX_CLOCK_SKEW_S
 from svcnode.probes.file import MAX_READ_BYTES, FileProbe
-from tests.support.probe_assertions import no_free_descriptors
-from tests.support.verdicts import NO_DESCRIPTORS, READY, UNEXPECTED_RESPONSE, failed
+from tests.support.verdicts import READY, UNEXPECTED_RESPONSE, failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,42 +53,13 @@ def heartbeat(tmp_path: Path) -> Path:
 # ---- existence
 
 
-def test_an_existing_file_of_any_age_is_ready(heartbeat: Path) -> None:
-    assert check(with_age(heartbeat, 10 * 365 * 86400)) == READY
-
-
 def test_a_missing_file_is_failed_and_not_created(tmp_path: Path) -> None:
     path = tmp_path / "gone"
     assert check(path, max_age="60s", contains="ok") == MISSING
     assert not path.exists()
 
 
-def test_a_path_below_a_file_is_failed(heartbeat: Path) -> None:
-    assert check(heartbeat / "below") == MISSING
-
-
-def test_a_symbolic_link_is_followed(heartbeat: Path, tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(heartbeat)
-    assert check(link, contains="state=ok") == READY
-    heartbeat.unlink()
-    assert check(link) == MISSING
-
-
-def test_a_probe_notices_that_a_file_is_removed_and_created_again(heartbeat: Path) -> None:
-    probe = make_probe(f"file:{heartbeat}")
-    assert asyncio.run(probe.check()) == READY
-    heartbeat.unlink()
-    assert asyncio.run(probe.check()) == MISSING
-    heartbeat.touch()
-    assert asyncio.run(probe.check()) == READY
-
-
 # ---- age
-
-
-def test_a_file_that_is_younger_than_max_age_is_ready(heartbeat: Path) -> None:
-    assert check(with_age(heartbeat, 50), max_age="60s") == READY
 
 
 def test_a_file_that_is_older_than_max_age_is_failed(heartbeat: Path) -> None:
@@ -109,26 +78,11 @@ def test_a_small_clock_skew_is_allowed(heartbeat: Path) -> None:
     assert check(with_age(heartbeat, 5 - MAX_CLOCK_SKEW_S), max_age="60s") == READY
 
 
-def test_a_touched_file_is_ready_again(heartbeat: Path) -> None:
-    assert check(with_age(heartbeat, 3600), max_age="60s") == OUTDATED
-    heartbeat.touch()
-    assert check(heartbeat, max_age="60s") == READY
-
-
 # ---- content
-
-
-def test_a_file_that_contains_the_text_is_ready(heartbeat: Path) -> None:
-    assert check(heartbeat, contains="height=12") == READY
 
 
 def test_a_file_without_the_text_is_failed(heartbeat: Path) -> None:
     assert check(heartbeat, contains="state=bad") == UNEXPECTED_RESPONSE
-
-
-def test_an_empty_file_does_not_contain_the_text(heartbeat: Path) -> None:
-    heartbeat.write_bytes(b"")
-    assert check(heartbeat, contains="ok") == UNEXPECTED_RESPONSE
 
 
 def test_the_text_is_searched_as_utf_8_in_any_bytes(heartbeat: Path) -> None:
@@ -214,58 +168,13 @@ def test_a_file_without_read_permission_is_failed() -> None:
             assert verdict == NOT_READABLE
 
 
-def test_a_check_without_free_descriptors_is_unknown(heartbeat: Path) -> None:
-    probe = make_probe(f"file:{heartbeat}")
-    assert isinstance(probe, FileProbe)
-    with no_free_descriptors():
-        assert probe._check_now() == NO_DESCRIPTORS
-
-
 # ---- configuration
-
-
-@pytest.mark.parametrize("form", ["file:{}", "file://{}", "FILE:{}"])
-def test_a_url_has_the_path_of_a_file(heartbeat: Path, form: str) -> None:
-    assert asyncio.run(make_probe(form.format(heartbeat)).check()) == READY
-
-
-@pytest.mark.parametrize("name", ["a b", "50%25", "what%3F", "#1", "é", "a&b=c", "a:b@c"])
-def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
-    (tmp_path / name.replace("%25", "%").replace("%3F", "?")).touch()
-    assert check(tmp_path / name) == READY
-
-
-def test_a_relative_path_starts_in_the_working_directory(heartbeat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(heartbeat.parent)
-    assert check(Path("heartbeat"), contains="ok") == READY
-
-
-@pytest.mark.parametrize("url", ["file:", "file://"])
-def test_a_url_without_a_path_is_rejected(url: str) -> None:
-    with pytest.raises(UrlError) as caught:
-        make_probe(url)
-    assert caught.value.part == "path"
-
-
-def test_options_in_a_query_are_rejected(heartbeat: Path) -> None:
-    with pytest.raises(UrlError) as caught:
-        make_probe(f"file://{heartbeat}?max_age=60s")
-    assert caught.value.part == "path"
 
 
 def test_a_null_character_is_rejected() -> None:
     with pytest.raises(UrlError) as caught:
         make_probe("file:/run/app%00")
     assert caught.value.part == "path"
-
-
-@pytest.mark.parametrize(
-    "options", [{"max_age": 60}, {"max_age": "60"}, {"max_age": "-1s"}, {"contains": 7}, {"max_agee": "60s"}]
-)
-def test_an_invalid_option_is_named(options: dict[str, object]) -> None:
-    with pytest.raises(OptionError) as caught:
-        make_probe({"url": "file:/run/app", **options})
-    assert caught.value.option == next(iter(options))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may open it")

@@ -79,11 +79,6 @@ def test_an_unclosed_placeholder_is_an_error_that_does_not_show_it(text: str) ->
         assert "hunter2" not in unclosed_error(interpolate_url, f"{before}{text}{after}")
 
 
-def test_a_url_that_is_an_unclosed_placeholder_is_the_same_error() -> None:
-    for url in ("${", "${hunter2", "${hunter2://db/${PW}"):
-        assert "hunter2" not in unclosed_error(interpolate_url, url)
-
-
 def unclosed_error(resolve: Callable[[Any, dict[str, str]], object], value: object) -> str:
     with pytest.raises(InvalidValueError) as caught:
         resolve(value, ENVIRON)
@@ -203,12 +198,6 @@ def test_a_value_in_an_option_is_a_secret(value: object) -> None:
 def test_a_value_in_a_url_is_a_secret(value: str) -> None:
     interpolate_url(value, {"PW": "p/w d"})
     assert redacted("p/w d") == "***"
-
-
-def test_the_content_of_a_file_is_a_secret(tmp_path: Path) -> None:
-    (tmp_path / "pw").write_text("hunter2\n")
-    interpolate({"file": str(tmp_path / "pw")}, {})
-    assert redacted("wrong: hunter2") == "wrong: ***"
 
 
 def test_a_host_name_is_not_a_secret() -> None:

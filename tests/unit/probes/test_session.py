@@ -15,7 +15,6 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.core.redaction import redacted
 from svcnode.core.url import Url
 from svcnode.net.connect import REUSE_STEP_DETAIL
 from svcnode.net.trace import record_steps
@@ -165,16 +164,6 @@ def test_a_connection_that_could_not_be_opened_is_not_aborted() -> None:
     assert probe.calls == ["open"]
 
 
-def test_disconnect_is_optional() -> None:
-    @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-    class ProbeWithoutDisconnect(RecordingProbe):
-        disconnect = LoginProbe.disconnect
-
-    probe = ProbeWithoutDisconnect(Url.parse("db://127.0.0.1"))
-    assert run_one(probe) == READY
-    assert probe.calls == ["open", "check a", "abort a"]
-
-
 # ---- reused connections
 
 
@@ -246,17 +235,6 @@ def test_close_aborts_the_cached_connection() -> None:
     probe = make(reuse=True)
     asyncio.run(scenario())
     assert probe.calls == ["open", "check a", "abort a", "open", "check b"]
-
-
-def test_close_without_a_cached_connection_does_nothing() -> None:
-    async def scenario() -> None:
-        probe.close()
-        await probe.check()
-        probe.close()
-
-    probe = make()
-    asyncio.run(scenario())
-    assert probe.calls == ["open", "check a", "disconnect a", "abort a"]
 
 
 def test_a_connection_of_another_event_loop_is_not_used() -> None:
@@ -438,14 +416,6 @@ def test_credentials_in_the_url_and_in_the_options_are_rejected(name: str) -> No
     with pytest.raises(OptionError) as caught:
         make("db://me:hunter22@127.0.0.1", **{name: "hunter23"}).credentials()
     assert caught.value.option == name
-
-
-@pytest.mark.parametrize("options", [{}, {"username": "me", "password": "hunter22"}])
-def test_a_password_is_not_shown(options: dict[str, str]) -> None:
-    probe = make("db://127.0.0.1" if options else "db://me:hunter22@127.0.0.1", **options)
-    probe.credentials()
-    assert "hunter22" not in repr(probe)
-    assert redacted("password: hunter22") == "password: ***"
 
 
 # ---- equality

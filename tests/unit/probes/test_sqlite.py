@@ -17,15 +17,13 @@ from urllib.parse import quote
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.core.url import UrlError
 from svcnode.probes import make_probe, sqlite
 from svcnode.probes.run import run_check
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
-from tests.support.probe_assertions import TIMEOUTS_S, no_free_descriptors
+from tests.support.probe_assertions import TIMEOUTS_S
 from tests.support.servers.base import wait_until
-from tests.support.verdicts import NO_DESCRIPTORS, READY, UNEXPECTED_RESPONSE, failed, not_ready
+from tests.support.verdicts import READY, UNEXPECTED_RESPONSE, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,23 +68,9 @@ def test_a_database_with_another_application_id_is_failed(ledger: Path) -> None:
     assert asyncio.run(probe.check()) == READY
 
 
-def test_a_database_in_use_is_ready(ledger: Path) -> None:
-    with closing(sqlite3.connect(ledger)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM entries").fetchone()
-        assert check(ledger) == READY
-
-
 def test_a_missing_database_is_failed_and_not_created(tmp_path: Path) -> None:
     assert check(tmp_path / "gone.db") == MISSING
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_removed_database_is_not_created_again(ledger: Path) -> None:
-    assert check(ledger) == READY
-    ledger.unlink()
-    assert check(ledger) == MISSING
-    assert not ledger.exists()
 
 
 def test_a_text_file_is_failed(tmp_path: Path) -> None:
@@ -99,23 +83,6 @@ def test_a_text_file_is_failed(tmp_path: Path) -> None:
 def test_an_empty_or_tiny_file_is_failed(ledger: Path, left_over: bytes) -> None:
     ledger.write_bytes(left_over)
     assert check(ledger) == CORRUPT
-
-
-@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
-def test_a_device_is_failed(ledger: Path, device: str) -> None:
-    ledger.unlink()
-    ledger.symlink_to(device)
-    assert check(ledger) == CORRUPT
-
-
-def test_a_check_without_free_descriptors_is_unknown(ledger: Path) -> None:
-    probe = SqliteProbe.for_path(ledger)
-    with no_free_descriptors():
-        assert probe._check_now() == NO_DESCRIPTORS
-
-
-def test_a_directory_is_failed(tmp_path: Path) -> None:
-    assert check(tmp_path) == CORRUPT
 
 
 @pytest.mark.parametrize("page", [0, 1])
@@ -183,21 +150,6 @@ def test_a_database_whose_end_is_in_its_wal_is_ready(tmp_path: Path) -> None:
         assert check(path) == CORRUPT
 
 
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_database_without_tables_is_ready(tmp_path: Path, mode: str) -> None:
-    path = tmp_path / "new.db"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"PRAGMA journal_mode = {mode}")
-        database.execute("PRAGMA user_version = 1")
-    assert check(path) == READY
-
-
-def test_a_database_with_extra_bytes_at_the_end_is_ready(ledger: Path) -> None:
-    with ledger.open("ab") as file:
-        file.write(b"more")
-    assert check(ledger) == READY
-
-
 def test_a_database_that_is_replaced_during_the_check_is_not_compared_with_the_old_size(
     ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +167,7 @@ def test_a_database_that_is_replaced_during_the_check_is_not_compared_with_the_o
     assert check(ledger) == READY
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_a_database_that_grows_and_shrinks_during_checks_is_never_failed(tmp_path: Path, mode: str) -> None:
     path, is_done = with_free_pages_at_the_end(tmp_path / "ledger.db", mode, 65536), threading.Event()
@@ -408,6 +361,7 @@ print(failures)
 """
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("options", [{}, {"thorough": "1ms"}])
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_a_writer_that_does_not_wait_for_locks_is_never_disturbed(
@@ -432,13 +386,6 @@ def test_a_corrupt_page_is_found_by_the_thorough_check_only(ledger: Path) -> Non
     corrupt_page(ledger, 5)
     assert check(ledger) == READY
     assert check(ledger, thorough="1h") == CORRUPT
-
-
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_corrupt_page_of_a_database_in_use_is_found(ledger: Path, mode: str) -> None:
-    corrupt_page(ledger, 5)
-    with OtherProcess(ledger, f"PRAGMA journal_mode = {mode}", "INSERT INTO entries (text) VALUES ('more')"):
-        assert check(ledger, thorough="1h") == CORRUPT
 
 
 def test_a_corrupt_database_stays_failed_until_the_next_thorough_check(ledger: Path) -> None:
@@ -594,17 +541,6 @@ def test_a_rollback_after_a_crash_is_not_a_replacement(ledger: Path) -> None:
     assert asyncio.run(probe.check()) == READY
 
 
-def test_a_replaced_database_is_checked_thoroughly_again(ledger: Path) -> None:
-    copy = ledger.with_name("copy.db")
-    copy.write_bytes(ledger.read_bytes())
-    corrupt_page(ledger, 5)
-    probe = probe_of(ledger, thorough="1h")
-    assert asyncio.run(probe.check()) == CORRUPT
-    copy.replace(ledger)
-    assert asyncio.run(probe.check()) == not_ready(ReasonCode.REPLACED)
-    assert asyncio.run(probe.check()) == READY
-
-
 # ---- the write
 
 CREATE_TABLE = 'CREATE TABLE "svcnode_write" (slot INTEGER PRIMARY KEY, written_at TEXT NOT NULL)'
@@ -666,16 +602,6 @@ def test_a_write_without_permission_is_failed(file_mode: int, folder_mode: int, 
     assert named in verdict.reason
 
 
-def test_several_nodes_write_at_the_same_time(ledger: Path) -> None:
-    execute(ledger, CREATE_TABLE)
-
-    async def scenario() -> list[Verdict]:
-        probes = [probe_of(ledger, write=True, lock_wait="30s") for _ in range(4)]
-        return [*await asyncio.gather(*(probe.check() for probe in probes))]
-
-    assert set(asyncio.run(scenario())) == {READY}
-
-
 def test_a_second_check_does_not_start_while_the_first_runs(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, may_return = threading.Event(), threading.Event()
 
@@ -693,80 +619,6 @@ def test_a_second_check_does_not_start_while_the_first_runs(ledger: Path, monkey
             assert await probe.check() == failed(ReasonCode.STILL_RUNNING)
             may_return.set()
             assert await first == failed(ReasonCode.OTHER)
-        assert await probe.check() == READY
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("name", ["a b.db", "50%.db", "what?mode=ro.db", "#1.db", "é.db", "a&b=c.db"])
-def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE t (x)")
-    assert check(path) == READY
-
-
-def test_a_relative_path_starts_in_the_working_directory(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ledger.parent)
-    assert check(Path("ledger.db")) == READY
-
-
-# ---- configuration
-
-
-@pytest.mark.parametrize(
-    ("url", "path"),
-    [
-        ("sqlite:/var/lib/ledger.db", "/var/lib/ledger.db"),
-        ("sqlite:///var/lib/ledger.db", "/var/lib/ledger.db"),
-        ("sqlite:ledger.db", "ledger.db"),
-        ("sqlite:/var/lib/my%20ledger.db", "/var/lib/my ledger.db"),
-    ],
-)
-def test_a_url_has_the_path_of_a_file(url: str, path: str) -> None:
-    probe = make_probe(url)
-    assert isinstance(probe, SqliteProbe)
-    assert probe.path == Path(path)
-
-
-@pytest.mark.parametrize("url", ["sqlite:", "sqlite://"])
-def test_a_url_without_a_path_is_rejected(url: str) -> None:
-    with pytest.raises(UrlError) as caught:
-        make_probe(url)
-    assert caught.value.part == "path"
-
-
-@pytest.mark.parametrize("url", ["sqlite:/var/lib/ledger.db?mode=ro", "sqlite:///var/lib/ledger.db?mode=ro"])
-def test_a_query_is_rejected(url: str) -> None:
-    with pytest.raises(UrlError) as caught:
-        make_probe(url)
-    assert caught.value.part == "query"
-
-
-def test_a_thorough_check_needs_an_interval() -> None:
-    with pytest.raises(OptionError) as caught:
-        make_probe({"url": "sqlite:/var/lib/ledger.db", "thorough": "0s"})
-    assert caught.value.option == "thorough"
-
-
-def test_the_application_id_is_an_option(ledger: Path) -> None:
-    with closing(sqlite3.connect(ledger)) as database:
-        database.execute("PRAGMA application_id = 7")
-    assert asyncio.run(make_probe({"url": f"sqlite:{ledger}", "application_id": 7}).check()) == READY
-    another = make_probe({"url": f"sqlite:{ledger}", "application_id": 8})
-    assert asyncio.run(another.check()) == UNEXPECTED_RESPONSE
-
-
-def test_a_check_without_a_thread_is_unknown(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cannot_start(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    async def scenario() -> None:
-        probe = SqliteProbe.for_path(ledger)
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", cannot_start)
-            verdict, _ = await run_check(probe, WAIT_TIMEOUT_S)
-        assert verdict == NO_DESCRIPTORS
         assert await probe.check() == READY
 
     asyncio.run(scenario())
