@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 from svcnode.core.errors import InvalidValueError, UnknownOptionError
 from svcnode.core.model import (
     REPORTED_POLICY,
+    RETIRED_KEYS,
     Impact,
     Policy,
     Schedule,
     Service,
+    Tolerance,
     validate_threshold,
-    validate_window,
 )
 from svcnode.core.text import suggestion
 from svcnode.core.units import parse_duration_s
@@ -54,9 +55,7 @@ class TimingOptions(TypedDict, total=False):
     max_latency: Duration | None
     rise: int
     fall: int
-    window: int
-    max_failures: int
-    recovery_failures: int
+    tolerance: str
     start_period: Duration
     stale_after: Duration | None
 
@@ -82,6 +81,8 @@ def validate_option_names(names: Iterable[str], known: type[CheckOptions]) -> No
     options = known.__annotations__
     for name in names:
         if name not in options:
+            if name in RETIRED_KEYS:
+                raise UnknownOptionError(f"{name} was {RETIRED_KEYS[name]}")
             is_of_services = name in ServiceOptions.__annotations__
             hint = "; the function is the probe" if is_of_services else suggestion(name, list(options))
             raise UnknownOptionError(f'unknown option "{name}"{hint}')
@@ -152,25 +153,23 @@ def _checked(  # noqa: PLR0913  each is a key of the table
     max_latency: Duration | None = None,
     rise: int = 2,
     fall: int = 3,
-    window: int = 10,
-    max_failures: int = 4,
-    recovery_failures: int = 1,
+    tolerance: str = "4/10",
     start_period: Duration = 30.0,
     stale_after: Duration | None = None,
 ) -> tuple[ProbeConfig, Policy]:
     # Validated here, too: the policy cache does not distinguish True from 1.
     validate_threshold("rise", rise)
     validate_threshold("fall", fall)
-    validate_window(window, max_failures, recovery_failures)
+    allowed = _tolerance(tolerance)
     schedule = _schedule(interval, timeout, transition_interval)
     policy = _cached_policy(
         rise=rise,
         fall=fall,
         start_period_s=parse_duration_s(start_period),
-        window=window,
-        max_failures=max_failures,
-        recovery_failures=recovery_failures,
-        window_s=window * schedule.interval_s,
+        window=allowed.window,
+        max_failures=allowed.max_failures,
+        recovery_failures=allowed.recovery_failures,
+        window_s=allowed.window * schedule.interval_s,
         stale_after_s=_stale_after_s(stale_after, schedule),
     )
     return ProbeConfig(probe, schedule, _max_latency_s(max_latency, schedule)), policy
@@ -190,6 +189,13 @@ def _schedule(interval: Duration, timeout: Duration | None, transition_interval:
         timeout_s=timeout_s,
         transition_interval_s=None if transition_interval is None else parse_duration_s(transition_interval),
     )
+
+
+def _tolerance(text: str) -> Tolerance:
+    try:
+        return Tolerance.parse(text)
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"tolerance {exc}") from exc
 
 
 def _max_latency_s(max_latency: Duration | None, schedule: Schedule) -> float | None:

@@ -40,7 +40,7 @@ timeout = "490ms"
 rise = 1
 fall = 4
 start_period = "0s"
-window = 0
+tolerance = "off"
 
 [[services]]
 id = "<job>"

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 # A machine that is busy with other work must not change statuses: each change is a write.
 SETTINGS = (
     'lease = "20s"\n[defaults]\ninterval = "1s"\ntransition_interval = "1s"\ntimeout = "900ms"\nstale_after = "20s"\n'
-    "fall = 3\nrise = 1\nwindow = 0\n"
+    'fall = 3\nrise = 1\ntolerance = "off"\n'
 )
 SETTLE_S = 5.0
 START_S = 300.0

@@ -208,9 +208,7 @@ class Model:
             "interval": "2s",
             "stale_after": f"{STALE_AFTER_S:g}s",
             "start_period": "0s",
-            "window": 0,
-            "max_failures": 0,
-            "recovery_failures": 0,
+            "tolerance": "off",
             "name": f"name {self.rng.randrange(3)}",
         }
         if self.rng.random() < 0.4:

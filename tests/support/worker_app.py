@@ -22,7 +22,7 @@ node.register(
     timeout="150ms",
     rise=1,
     fall=2,
-    window=0,
+    tolerance="off",
     stale_after="2500ms",
 )
 node.register("indexer").up()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError, UnknownOptionError
-from svcnode.core.model import REPORTED_POLICY, Impact, Verdict
+from svcnode.core.model import REPORTED_POLICY, Impact, Tolerance, Verdict
 from svcnode.definition import define
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import Probe
@@ -99,35 +99,27 @@ def test_rise_and_fall_must_be_whole_numbers(options: dict[str, Any]) -> None:
         define("db-1", probe=UnusedProbe(), **options)
 
 
+@pytest.mark.parametrize("tolerance", ["10/10", "4/1001", "-1/10", "4 of 10", "4/", "", "Off", 4, None, True], ids=str)
+def test_an_invalid_tolerance_is_refused(tolerance: Any) -> None:
+    with pytest.raises(InvalidValueError, match="^tolerance "):
+        define("db-1", probe=UnusedProbe(), tolerance=tolerance)
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"window": -1},
-        {"window": 1001},
-        {"window": True},
-        {"window": "10"},
-        {"window": 4},
-        {"max_failures": 10},
-        {"max_failures": -1},
-        {"max_failures": 0},
-        {"max_failures": 2.0},
-        {"recovery_failures": 5},
-        {"recovery_failures": None},
-    ],
-    ids=str,
+    ("tolerance", "numbers"),
+    [("4/10", (10, 4, 1, 50.0)), ("0/20", (20, 0, 0, 100.0)), ("8/16", (16, 8, 2, 80.0)), ("off", (0, 0, 0, 0.0))],
 )
-def test_an_invalid_window_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValueError, match=next(iter(options))):
-        define("db-1", probe=UnusedProbe(), **options)
+def test_the_tolerance_is_part_of_the_policy(tolerance: str, numbers: tuple[float, ...]) -> None:
+    policy = define("db-1", probe=UnusedProbe(), interval="5s", tolerance=tolerance).service.policy
+    assert (policy.window, policy.max_failures, policy.recovery_failures, policy.window_s) == numbers
+    assert str(Tolerance.parse(tolerance)) == tolerance
+    assert define("db-1", probe=UnusedProbe()) == define("db-1", probe=UnusedProbe(), tolerance="4/10")
 
 
-def test_the_window_is_part_of_the_policy() -> None:
-    policy = define("db-1", probe=UnusedProbe(), interval="5s").service.policy
-    assert (policy.window, policy.max_failures, policy.recovery_failures, policy.window_s) == (10, 4, 1, 50.0)
-    options: dict[str, Any] = {"window": 20, "max_failures": 0, "recovery_failures": 0}
-    policy = define("db-1", probe=UnusedProbe(), **options).service.policy
-    assert (policy.window, policy.max_failures, policy.recovery_failures, policy.window_s) == (20, 0, 0, 200.0)
-    assert define("db-1", probe=UnusedProbe(), window=0).service.policy.window == 0
+@pytest.mark.parametrize("name", ["window", "max_failures", "recovery_failures"])
+def test_a_retired_option_names_the_new_one(name: str) -> None:
+    with pytest.raises(UnknownOptionError, match="tolerance"):
+        define("db-1", probe=UnusedProbe(), **{name: 1})
 
 
 def test_a_service_without_a_probe_has_no_window() -> None:
@@ -178,7 +170,7 @@ def test_stale_after_may_be_slightly_longer_than_the_interval() -> None:
     [
         ("intervall", "interval"),
         ("time_out", "timeout"),
-        ("max_failure", "max_failures"),
+        ("tolerence", "tolerance"),
         ("stale-after", "stale_after"),
         ("prob", "probe"),
         ("impacts", "impact"),

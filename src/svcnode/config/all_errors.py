@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svcnode.config.schema import DURATION_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
+from svcnode.config.schema import DURATION_KEYS, THRESHOLD_KEYS, TOLERANCE_KEYS
 from svcnode.config.settings import settings_from
 from svcnode.config.sources import Source
 from svcnode.config.validate import validate_file
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from svcnode.config.sources import NamedProbe, Override
 
 MAX_ERRORS = 100  # each reads the whole configuration again
-_POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
+_POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *TOLERANCE_KEYS)
 _HEARTBEAT, _PROBE = "heartbeat:30s", "tcp://127.0.0.1:1"
 _VALID_VALUES = {
     ("server", "listen"): "127.0.0.1:0",

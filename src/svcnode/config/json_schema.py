@@ -19,7 +19,7 @@ from svcnode.config.schema import (
     NOTIFY_TARGET_KEYS,
     OTHER_DURATION_KEYS,
     THRESHOLD_KEYS,
-    WINDOW_KEYS,
+    TOLERANCE_KEYS,
     FileTable,
 )
 from svcnode.core.model import MAX_ID_CHARS, MAX_THRESHOLD, TOKEN_PATTERN
@@ -63,7 +63,7 @@ _KEYS: dict[str, Schema] = {
     **dict.fromkeys(DURATION_KEYS, _LONGER_THAN_ZERO),
     **dict.fromkeys(("start_period", *OTHER_DURATION_KEYS), DURATION_SCHEMA),
     **{key: {**_COUNT, "minimum": 1} for key in THRESHOLD_KEYS},
-    **dict.fromkeys(WINDOW_KEYS, _COUNT),
+    "tolerance": {"type": "string", "pattern": "^(off|[0-9]{1,4}/[0-9]{1,4})$"},
     "max_size": SIZE_SCHEMA,
     "operator_token": _TOKEN,
     "push_token": _TOKEN,
@@ -99,7 +99,7 @@ _SENDS_HEARTBEATS = {
 _SERVICE_RULES = {
     "oneOf": [{"required": ["probe"]}, {"required": ["status"]}],
     "if": {"anyOf": [{"required": ["status"]}, _SENDS_HEARTBEATS]},
-    "then": {"properties": dict.fromkeys((*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS), False)},
+    "then": {"properties": dict.fromkeys((*DURATION_KEYS, *THRESHOLD_KEYS, *TOLERANCE_KEYS), False)},
     "dependentSchemas": {"push_token": {"not": {"required": ["status"]}}},
 }
 

@@ -190,14 +190,10 @@ SERVICE_ROWS = (
         "Successes in a row from Down to Up, failures in a row to Down; 1 to 1000",
     ),
     KeyRow(
-        (
-            "window",
-            "max_failures",
-            "recovery_failures",
-        ),
-        "10, 4, 1",
-        "The limits of [failures that are not in a row](concepts.md#failures-that-are-not-in-a-row); "
-        "`window` is at most 1000, 0 turns the rule off",
+        ("tolerance",),
+        "`4/10`",
+        "With more than 4 [failures among the last 10 checks](concepts.md#failures-that-are-not-in-a-row), a service is not "
+        "Up; at most 1000 checks; `off`: no limit",
     ),
     KeyRow(("start_period",), "`30s`", "A starting service is not Down before this time"),
     KeyRow(

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict, get_args
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
 IMPACT_KEYS = ("impact", "maintenance_impact")
-THRESHOLD_KEYS, WINDOW_KEYS = ("rise", "fall"), ("window", "max_failures", "recovery_failures")
+THRESHOLD_KEYS, TOLERANCE_KEYS = ("rise", "fall"), ("tolerance",)
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
 # With the unit that an error message suggests for a number without one.
 OTHER_DURATION_KEYS = {
@@ -129,9 +129,7 @@ class DefaultsTable(TypedDict, total=False):
     max_latency: str
     rise: int
     fall: int
-    window: int
-    max_failures: int
-    recovery_failures: int
+    tolerance: str
     start_period: str
     stale_after: str
 

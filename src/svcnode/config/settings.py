@@ -16,7 +16,7 @@ from svcnode.config.schema import (
     IMPACT_KEYS,
     NOTIFY_TARGET_KEYS,
     THRESHOLD_KEYS,
-    WINDOW_KEYS,
+    TOLERANCE_KEYS,
     ServiceTable,
 )
 from svcnode.config.validate import validate_keys, validate_value
@@ -28,6 +28,7 @@ from svcnode.core.model import (
     SPEC_VERSION,
     Identity,
     Status,
+    Tolerance,
     validate_multiline,
     validate_service_id,
     validate_single_line,
@@ -84,7 +85,7 @@ STORE_ID = "store"  # of the one service of a node without configured services
 CONTROL_SOCKET, CONTROL_STORE = "control.sock", "control.db"
 MAX_SOCKET_PATH_BYTES = 107  # of the operating system
 
-_POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
+_POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *TOLERANCE_KEYS)
 _OBSERVER_KEYS = ("observers", "checked_by")  # which replicas of a shared node check a service
 
 
@@ -588,9 +589,11 @@ def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) 
 def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  validation has checked its type
     if key in IMPACT_KEYS:
         return  # validation has checked it
-    if key in (*THRESHOLD_KEYS, *WINDOW_KEYS):
-        if value < (least := 1 if key in THRESHOLD_KEYS else 0):
-            raise InvalidValueError(f"must be at least {least} check{'' if least else 's'}, not {value}")
+    if key in TOLERANCE_KEYS:
+        Tolerance.parse(value)
+    elif key in THRESHOLD_KEYS:
+        if value < 1:
+            raise InvalidValueError(f"must be at least 1 check, not {value}")
         if value > MAX_THRESHOLD:
             raise InvalidValueError(f"must be at most {MAX_THRESHOLD} checks, not {value}")
     elif not parse_duration_s(value) and key != "start_period":

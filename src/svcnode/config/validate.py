@@ -10,6 +10,7 @@ import types
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from svcnode.config.schema import DURATION_KEYS, OTHER_DURATION_KEYS, FileTable, KeyPath
+from svcnode.core.model import RETIRED_KEYS
 from svcnode.core.text import TYPE_NAMES, closest_match, suggestion, type_name
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> No
     known = get_type_hints(table)
     for key, inner in value.items():
         if key not in known:
-            raise source.error((*path, key), f"unknown key{suggestion(key, known)}")
+            is_retired = key in RETIRED_KEYS and "tolerance" in known
+            text = RETIRED_KEYS[key] if is_retired else f"unknown key{suggestion(key, known)}"
+            raise source.error((*path, key), text)
         validate_value(inner, known[key], (*path, key), source)
     for key in sorted(table.__required_keys__ - value.keys()):
         raise source.error(path, f'missing key "{key}"')

@@ -29,6 +29,10 @@ MAX_STALE_AFTER_S = 7 * 86_400.0  # more than the default for the longest interv
 MIN_TOKEN_CHARS = 16
 TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 VERSION_PATTERN = re.compile(r"v[0-9]+(\.[0-9]+)*")
+_TOLERANCE_PATTERN = re.compile("([0-9]{1,4})/([0-9]{1,4})")
+_TOLERANCE_HINT = 'replaced by tolerance; write tolerance = "4/10" for at most 4 failures among the last 10 checks'
+# Keys of a service that were replaced, and by what.
+RETIRED_KEYS = dict.fromkeys(("window", "max_failures", "recovery_failures"), _TOLERANCE_HINT)
 
 
 class Status(Enum):
@@ -109,23 +113,35 @@ class Evidence(NamedTuple):
     duration_s: float = 0.0
 
 
-def validate_window(window: int, max_failures: int, recovery_failures: int) -> None:
-    values: dict[str, object] = {
-        "window": window,
-        "max_failures": max_failures,
-        "recovery_failures": recovery_failures,
-    }
-    for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_THRESHOLD:
-            raise InvalidValueError(f"{name} must be a whole number from 0 to {MAX_THRESHOLD}, not {value!r}")
-    if window and max_failures >= window:
-        raise InvalidValueError(
-            f"max_failures ({max_failures}) must be below window ({window}); window = 0 turns this rule off"
-        )
-    if window and recovery_failures > max_failures:
-        raise InvalidValueError(
-            f"recovery_failures ({recovery_failures}) must be at most max_failures ({max_failures})"
-        )
+class Tolerance(NamedTuple):
+    """How many of the last checks may fail, in a row or not: "4/10", or "off"."""
+
+    max_failures: int = 4
+    window: int = 10  # 0: off
+
+    @classmethod
+    def parse(cls, value: object) -> Tolerance:
+        if value == "off":
+            return cls(0, 0)
+        match = _TOLERANCE_PATTERN.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise InvalidValueError(
+                f'must be a text such as "4/10" (at most 4 failures among the last 10 checks), or "off", not {value!r}'
+            )
+        tolerance = cls(int(match[1]), int(match[2]))
+        if not tolerance.max_failures < tolerance.window <= MAX_THRESHOLD:
+            raise InvalidValueError(
+                f'"{value}": the first number must be below the second, which is at most {MAX_THRESHOLD}'
+            )
+        return tolerance
+
+    @property
+    def recovery_failures(self) -> int:
+        """An unreliable service is Up again with at most this many: a quarter, rounded down."""
+        return self.max_failures // 4
+
+    def __str__(self) -> str:
+        return f"{self.max_failures}/{self.window}" if self.window else "off"
 
 
 def validate_threshold(name: str, value: object) -> None:
@@ -143,6 +159,7 @@ class Policy:
     # A service is unreliable with more than `max_failures` failures among its last `window` checks, until there are at
     # most `recovery_failures`. Repeated failures count for `window_s`, however many checks follow. 0 turns this off.
     # An outage that ended in Down counts as `outage_failures` of them.
+    # The three numbers are those of a `Tolerance`.
     window: int = 10
     max_failures: int = 4
     recovery_failures: int = 1
@@ -158,7 +175,6 @@ class Policy:
     def __post_init__(self) -> None:
         validate_threshold("rise", self.rise)
         validate_threshold("fall", self.fall)
-        validate_window(self.window, self.max_failures, self.recovery_failures)
         if self.stale_after_s is not None and self.ttl_s is not None:
             raise InvalidValueError("stale_after and ttl exclude each other; set one of them")
         for name, limit_s in (("stale_after", self.stale_after_s), ("ttl", self.ttl_s)):

@@ -36,9 +36,7 @@ _DEFAULTS = """\
 # max_latency = "1s"           # a success that takes longer is not ready; not set: no limit
 # rise = 2                     # successes in a row until a service is Up again
 # fall = 3                     # failures in a row until it is Down
-# window = 10                  # of the last checks that count for failures that are not in a row; 0: none
-# max_failures = 4             # with more of them, a service is not Up
-# recovery_failures = 1        # with at most this many, it is Up again
+# tolerance = "4/10"           # with more than 4 failures among the last 10 checks, a service is not Up; "off": no limit
 # start_period = "30s"         # a starting service is not Down before this time is over
 # stale_after = "33s"          # older evidence is not valid
 """

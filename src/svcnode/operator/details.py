@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
 from svcnode.core import state_machine
-from svcnode.core.model import Outcome, Status
+from svcnode.core.model import Outcome, Status, Tolerance
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
@@ -323,9 +323,7 @@ def _policy(policy: Policy) -> Json:
     return {
         "rise": policy.rise,
         "fall": policy.fall,
-        "window": policy.window,
-        "max_failures": policy.max_failures,
-        "recovery_failures": policy.recovery_failures,
+        "tolerance": str(Tolerance(policy.max_failures, policy.window)),
         "window_s": policy.window_s,
         "outage_failures": policy.outage_failures,
         "start_period_s": policy.start_period_s,

@@ -76,8 +76,7 @@ sharing-url-scheme
 """
 # The rule is about several keys.
 OF_SEVERAL_KEYS = """
-defaults-max-failures-not-below-window defaults-max-latency-above-timeout
-defaults-recovery-failures-above-max-failures defaults-stale-after-below-interval
+defaults-tolerance-not-below defaults-max-latency-above-timeout defaults-stale-after-below-interval
 defaults-timeout-above-interval defaults-transition-interval-above-interval maintenance-service-unknown
 notify-repeat-interval-too-long notify-repeat-interval-too-short push-token-of-a-probe
 push-token-without-control security-trust-loopback-without-token service-id-twice

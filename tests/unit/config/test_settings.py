@@ -39,6 +39,7 @@ from svcnode.core.model import (
     Policy,
     Schedule,
     Status,
+    Tolerance,
 )
 from svcnode.core.redaction import redacted
 from svcnode.core.url import Url
@@ -678,9 +679,7 @@ ADDRESSES = st.builds(
 POLICIES: dict[str, st.SearchStrategy[Any]] = {
     "rise": COUNTS,
     "fall": COUNTS,
-    "window": st.integers(5, MAX_THRESHOLD),
-    "max_failures": st.integers(1, 4),
-    "recovery_failures": st.integers(0, 1),
+    "tolerance": st.sampled_from(["off", "4/10", "0/1", "999/1000"]),
     "start_period": DURATIONS,
     "stale_after": st.integers(25, 168).map("{}h".format),  # longer than any interval below
 }
@@ -885,9 +884,9 @@ def _assert_service(service: ServiceSettings, given_text: dict[str, Any], defaul
     if given_text["probe"]:
         assert probe_config.probe == make_probe(given_text["probe"], allowed={"allow_exec"})
     options: dict[str, Any] = {"interval": "10s", "rise": 2, "fall": 3, "start_period": "30s"}
-    options |= {"window": 10, "max_failures": 4, "recovery_failures": 1} | defaults
+    options |= {"tolerance": "4/10"} | defaults
     options |= {key: value for key, value in given_text.items() if key in SCHEDULES}
-    interval_s = seconds(options["interval"])
+    interval_s, tolerance = seconds(options["interval"]), Tolerance.parse(options["tolerance"])
     assert probe_config.schedule == Schedule(interval_s=interval_s, timeout_s=min(3.0, interval_s / 2))
     assert probe_config.max_latency_s == (seconds(options["max_latency"]) if "max_latency" in options else None)
     assert about.policy == Policy(
@@ -897,10 +896,10 @@ def _assert_service(service: ServiceSettings, given_text: dict[str, Any], defaul
         stale_after_s=seconds(options["stale_after"])
         if "stale_after" in options
         else probe_config.schedule.default_stale_after_s,
-        window=options["window"],
-        max_failures=options["max_failures"],
-        recovery_failures=options["recovery_failures"],
-        window_s=options["window"] * interval_s,
+        window=tolerance.window,
+        max_failures=tolerance.max_failures,
+        recovery_failures=tolerance.recovery_failures,
+        window_s=tolerance.window * interval_s,
     )
 
 

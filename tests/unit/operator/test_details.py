@@ -114,9 +114,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "policy": {
             "rise": 2,
             "fall": 3,
-            "window": 10,
-            "max_failures": 4,
-            "recovery_failures": 1,
+            "tolerance": "4/10",
             "window_s": 100.0,
             "outage_failures": 2,
             "start_period_s": 30.0,

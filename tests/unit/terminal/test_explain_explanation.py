@@ -32,7 +32,7 @@ from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, resolving, up
 
 FALL, RISE, START_PERIOD = "(fall = 3)", "(rise = 2)", '(start_period = "30s")'
-MAX_FAILURES, RECOVERY_FAILURES = "(max_failures = 4)", "(recovery_failures = 1)"
+TOLERANCE = '(tolerance = "4/10")'
 STALE_AFTER, TTL = '(stale_after = "33s")', '(ttl = "30s")'
 
 
@@ -70,7 +70,7 @@ def test_one_failure_does_not_take_a_service_down() -> None:
     service = up().record(REFUSED)
     assert service.explain().status is Status.UP
     assert FALL in service.why[-2]
-    assert MAX_FAILURES in service.why[-1]
+    assert TOLERANCE in service.why[-1]
     assert service.changes[0].startswith("2 ")
     assert STALE_AFTER in service.changes[1]
     assert "21 s" in service.changes[1]
@@ -132,9 +132,9 @@ def test_the_same_text_with_another_code_is_another_line() -> None:
 def test_a_service_that_fails_now_and_then_is_unreliable_and_needs_clean_checks() -> None:
     service = up().record(*[REFUSED, READY] * 4, REFUSED)
     assert service.explain().status is Status.INITIALIZING
-    assert MAX_FAILURES in service.why[-1]
+    assert TOLERANCE in service.why[-1]
     assert " 5 " in service.why[-1]
-    assert RECOVERY_FAILURES in service.changes[0]
+    assert TOLERANCE in service.changes[0]
     assert FALL in service.changes[1]
     assert service.hints[0] == service.record(READY).hints[0]
     assert len(service.hints) == 1
@@ -152,13 +152,13 @@ def test_a_service_that_was_unreliable_before_it_was_down_becomes_initializing()
     service = up().record(*[REFUSED, READY] * 5, *[REFUSED] * 3, READY)
     assert service.explain().status is Status.DOWN
     assert Status.INITIALIZING.value in service.changes[0]
-    assert RECOVERY_FAILURES in service.changes[1]
+    assert TOLERANCE in service.changes[1]
 
 
 def test_a_node_without_the_rule_can_be_explained() -> None:
     """An older node."""
     document = up().record(REFUSED, READY).details()
-    for key in ("window", "max_failures", "recovery_failures", "window_s"):
+    for key in ("tolerance", "window_s"):
         del document["policy"][key]
     for key in ("recent_failures", "repeated_failures"):
         del document["counters"][key]

@@ -100,7 +100,7 @@ function facts(service) {
     ["Maximum latency", schedule?.max_latency_s && `${seconds(schedule.max_latency_s)}; slower is not ready`],
     ["Down after", schedule && `${count(policy.fall, "failure")} in a row; now ${failures}`],
     ["Up after", schedule && `${count(policy.rise, "success", "successes")} in a row; now ${successes}`],
-    ["Unreliable", schedule && policy.window > 0 && unreliableRule(service)],
+    ["Unreliable", schedule && policy.tolerance !== "off" && unreliableRule(service)],
     ["Stale after", policy.stale_after_s && `${seconds(policy.stale_after_s)} without evidence${timeLeft(service)}`],
     ["Down after", policy.ttl_s && `${seconds(policy.ttl_s)} without a ${policy.grace_s ? "success" : "heartbeat"}${timeLeft(service)}`],
     ["Last success", !isFixed(service) && (service.last_ready ? age(service.last_ready.age_s) : "none yet")],
@@ -114,10 +114,11 @@ const timeLeft = ({ expires_in_s: expires }) => (expires === null ? "" : `; ${du
 
 function unreliableRule({ policy, counters, unreliable }) {
   const now = `now ${Math.max(counters.recent_failures, counters.repeated_failures)}`;
-  const limit = (failures) => `${count(failures, "failure")} among ${count(policy.window, "check")}`;
+  const [maxFailures, checks] = policy.tolerance.split("/").map(Number);
+  const limit = (failures) => `${count(failures, "failure")} among ${count(checks, "check")}`;
   return unreliable
-    ? `yes, until at most ${limit(policy.recovery_failures)}; ${now}`
-    : `no; with more than ${limit(policy.max_failures)}; ${now}`;
+    ? `yes, until at most ${limit(Math.floor(maxFailures / 4))}; ${now}`
+    : `no; with more than ${limit(maxFailures)}; ${now}`;
 }
 
 const timeElement = (at) => element("time", { datetime: at }, dateTime(Date.parse(at)));

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.core.codes import known_code
-from svcnode.core.model import Impact, Outcome, Status
+from svcnode.core.model import Impact, Outcome, Status, Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,9 +54,7 @@ class ParsedDetails:
     failures_in_a_row: int
     rise: int
     fall: int
-    window: int  # 0: the rule about failures that are not in a row is off
-    max_failures: int
-    recovery_failures: int
+    tolerance: Tolerance  # of failures that are not in a row
     window_s: float
     outage_failures: int  # an outage that ended in Down counts as this many repeated failures
     recent_failures: int
@@ -144,9 +142,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         failures_in_a_row=counters["failures_in_a_row"],
         rise=policy["rise"],
         fall=policy["fall"],
-        window=policy.get("window", 0),  # an older node does not have this rule
-        max_failures=policy.get("max_failures", 0),
-        recovery_failures=policy.get("recovery_failures", 0),
+        tolerance=Tolerance.parse(policy.get("tolerance", "off")),  # an older node does not have this rule
         window_s=policy.get("window_s", 0.0),
         outage_failures=policy.get("outage_failures", 0),
         recent_failures=counters.get("recent_failures", 0),

@@ -62,8 +62,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.UNRELIABLE: Remedy(
         "too many of the last checks failed, although not enough in a row, or outages follow each other",
         "The service works only some of the time: one of several servers behind a load balancer may be "
-        "broken, or the service restarts again and again. See its log. The keys window, max_failures and "
-        "recovery_failures set the limits.",
+        "broken, or the service restarts again and again. See its log. The key tolerance "
+        "sets the limit.",
     ),
     ReasonCode.REGISTRY_LOST: Remedy(
         "what other replicas know does not arrive, because the registry cannot be read",

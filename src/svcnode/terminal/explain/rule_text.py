@@ -125,10 +125,10 @@ def _down_rule(details: ParsedDetails) -> Iterator[str]:
 
 def _unreliable_counts(details: ParsedDetails) -> Iterator[str]:
     """The rule, and the counts now. There are two: quick checks follow a failure, and many of them succeed."""
-    limit = f"more than {details.max_failures} (max_failures = {details.max_failures})"
+    limit = f"more than {details.tolerance.max_failures}"
     yield (
-        f"Of the last {details.window} checks (window = {details.window}), {details.recent_failures} failed; "
-        f"with {limit}, a service is not Up."
+        f"Of the last {details.tolerance.window} checks, {details.recent_failures} failed; with {limit}, a service is "
+        f'not Up (tolerance = "{details.tolerance}").'
     )
     if details.repeated_failures:
         outage = (
@@ -136,13 +136,13 @@ def _unreliable_counts(details: ParsedDetails) -> Iterator[str]:
         )
         yield (
             f"In outages of 2 checks or more, {_repeated_count(details)} checks failed within "
-            f"{format_duration(details.window_s)} (window * interval); {outage}with {limit}, a service is not Up."
+            f"{format_duration(details.window_s)}, the time of {details.tolerance.window} intervals; {outage}with {limit}, a service is not Up."
         )
 
 
 def _repeated_count(details: ParsedDetails) -> str:
     """A node does not count further than it needs to."""
-    return f"{'at least ' if details.repeated_failures > details.max_failures else ''}{details.repeated_failures}"
+    return f"{'at least ' if details.repeated_failures > details.tolerance.max_failures else ''}{details.repeated_failures}"
 
 
 # ---- what changes the status
@@ -194,8 +194,8 @@ def _report_outlook(details: ParsedDetails) -> Iterator[str]:
 
 def _recovery_condition(details: ParsedDetails) -> Iterator[str]:
     yield (
-        f"The status changes to Up when at most {details.recovery_failures} of the last {details.window} checks failed "
-        f"(recovery_failures = {details.recovery_failures}); now: {details.recent_failures}."
+        f"The status changes to Up when at most {details.tolerance.recovery_failures} of the last "
+        f'{details.tolerance.window} checks failed (tolerance = "{details.tolerance}"); now: {details.recent_failures}.'
     )
     if details.repeated_failures:
         yield (
