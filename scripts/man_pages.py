@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli import COMMANDS, build_parser, load_command
 from svcnode.cli._args import CommandParser
-from svcnode.config.reference import MAINTENANCE_ROWS, SERVICE_ROWS, TABLE_ROWS, plain_text
-from svcnode.config.schema import DefaultsTable
+from svcnode.config.reference import file_rows, plain_text, table_rows
+from svcnode.config.tables import DefaultsTable, MaintenanceTable, ServiceTable
 from svcnode.probes import KINDS
 from svcnode.version import __version__
 
@@ -131,18 +131,16 @@ def file_page() -> Iterator[str]:
         ),
     )
     yield ".SH TABLES"
-    for row in TABLE_ROWS:
-        (key,) = row.keys
-        table, _, name = key.rpartition(".")
-        yield from key_entry(f"[{table}] {name}", row)
-    defaults = ", ".join(sorted(DefaultsTable.__annotations__))
+    for row in file_rows():
+        yield from key_entry(f"[{row.table}] {row.key}", row)
+    defaults = ", ".join(DefaultsTable.keys)
     yield from entry(bold("[defaults]"), f"Defaults for all services: {defaults}.")
     yield from (".SH SERVICES", escape("[[services]] is one table per service."))
-    for row in SERVICE_ROWS:
-        yield from key_entry(", ".join(row.keys), row)
+    for row in table_rows(ServiceTable):
+        yield from key_entry(row.key, row)
     yield from (".SH MAINTENANCE", escape("[[maintenance]] is one table per maintenance that repeats."))
-    for row in MAINTENANCE_ROWS:
-        yield from key_entry(", ".join(row.keys), row)
+    for row in table_rows(MaintenanceTable):
+        yield from key_entry(row.key, row)
     yield from (".SH PROBES", escape("The scheme of the URL selects the kind; each kind has its options."))
     for schemes, options in kinds():
         yield from entry(bold(", ".join(schemes)), f"{', '.join(options)}." if options else "No options.")

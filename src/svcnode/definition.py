@@ -144,8 +144,12 @@ def _reported_policy(ttl: Duration | None, timing: Mapping[str, object]) -> Poli
     return REPORTED_POLICY if ttl is None else replace(REPORTED_POLICY, ttl_s=parse_duration_s(ttl))
 
 
-def _checked(  # noqa: PLR0913  each is a key of the table
-    probe: Probe,
+def _checked(probe: Probe, **options: Unpack[TimingOptions]) -> tuple[ProbeConfig, Policy]:
+    schedule, max_latency_s, policy = timing(**options)
+    return ProbeConfig(probe, schedule, max_latency_s), policy
+
+
+def timing(  # noqa: PLR0913  each is a key of the table
     *,
     interval: Duration = 10.0,
     transition_interval: Duration | None = None,
@@ -156,7 +160,8 @@ def _checked(  # noqa: PLR0913  each is a key of the table
     tolerance: str = "4/10",
     start_period: Duration = 30.0,
     stale_after: Duration | None = None,
-) -> tuple[ProbeConfig, Policy]:
+) -> tuple[Schedule, float | None, Policy]:
+    """Raises `InvalidValueError` if the options do not fit together."""
     # Validated here, too: the policy cache does not distinguish True from 1.
     validate_threshold("rise", rise)
     validate_threshold("fall", fall)
@@ -172,7 +177,7 @@ def _checked(  # noqa: PLR0913  each is a key of the table
         window_s=allowed.window * schedule.interval_s,
         stale_after_s=_stale_after_s(stale_after, schedule),
     )
-    return ProbeConfig(probe, schedule, _max_latency_s(max_latency, schedule)), policy
+    return schedule, _max_latency_s(max_latency, schedule), policy
 
 
 # Thousands of services with the same schedule and policy share one object each, which saves memory.

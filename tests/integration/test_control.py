@@ -507,17 +507,19 @@ def test_a_killed_run_is_down_after_its_ttl(agent: Agent, tmp_path: Path) -> Non
 # ---- reloads
 
 
-def test_a_reload_that_is_refused_is_an_error_with_the_cause(agent: Agent, raw: Raw, tmp_path: Path) -> None:
-    agent.config_file.write_text(config(tmp_path, services='[[services]]\nid = "new"\nprobe = "nothing:x"\n'))
+def test_a_reload_that_is_refused_is_an_error_with_all_causes(agent: Agent, raw: Raw, tmp_path: Path) -> None:
+    services = '[[services]]\nid = "new"\nprobe = "nothing:x"\n[[services]]\nid = "newer"\n'
+    agent.config_file.write_text(config(tmp_path, services=services))
     code, error = raw.send("PUT", "/v1/reload")
     assert code == 422
     assert "services.new.probe" in error["message"]
-    agent.config_file.write_text(config(tmp_path, services='[[services]]\nid = "new"\nprobe = "nothing:x"\n'))
+    assert ["services.newer" in other for other in error["others"]] == [True]
+    assert [event["key"] for event in agent.events("reload_failed")] == ["services.new.probe", "services.newer"]
     with Client(tmp_path / "c.sock") as client, pytest.raises(ControlError):
         client.reload()
     ended = svcnode(tmp_path, "reload", "--socket", str(tmp_path / "c.sock"))
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "services.new.probe" in ended.stderr
+    assert [line.split(": ")[1] for line in ended.stderr.splitlines()] == ["services.new.probe", "services.newer"]
     assert agent.statuses() == {"fixed": UP, "worker": INITIALIZING}
 
 

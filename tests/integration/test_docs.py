@@ -11,14 +11,14 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any
 
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
 from svcnode.cli import build_parser, load_command
 from svcnode.cli._args import CommandParser
-from svcnode.config.schema import FileTable, ServiceTable
+from svcnode.config.sources import SERVICES_VARIABLE, environment_keys
 from svcnode.discovery.catalog import CATALOG
 from svcnode.probes import KINDS
 from svcnode.version import __version__
@@ -29,7 +29,7 @@ from tests.truth.faults import FAULT_NAMES
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -356,41 +356,14 @@ def test_every_other_command_is_known(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_variable_is_one_of_the_configuration(page: Path) -> None:
-    keys = {row.replace(".", " ") for row in re.findall(r"^\| `\[([a-z.]+\] [a-z_]+)` \|", REFERENCE, re.MULTILINE)}
-    variables = {f"SVCNODE_{re.sub(r'[^a-z]+', '_', key).upper()}" for key in keys}
-    variables |= {f"SVCNODE_DEFAULTS_{key.upper()}" for key in get_type_hints(get_type_hints(FileTable)["defaults"])}
     named = set(re.findall(r"\b(SVCNODE_[A-Z_]+[A-Z])\b", page.read_text()))
-    assert named <= variables | {"SVCNODE_CONFIG", "SVCNODE_CONTROL", "SVCNODE_SERVICES"}
+    assert named <= {*environment_keys(), "SVCNODE_CONFIG", "SVCNODE_CONTROL", SERVICES_VARIABLE}
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 def test_every_block_of_python_compiles(page: Path) -> None:
     for block in blocks(page, "python"):
         compile(block, page.name, "exec")
-
-
-# ---- the reference of the configuration
-
-DEFAULT_KEYS = get_type_hints(get_type_hints(FileTable)["defaults"])
-
-
-def single_keys(table: Any, name: str = "") -> Iterator[str]:
-    for key, hint in get_type_hints(table).items():
-        if is_typeddict(hint):
-            yield from single_keys(hint, f"{name}.{key}" if name else key)
-        elif name and name != "defaults" and not (name == "fleet" and key in DEFAULT_KEYS):  # one row for these keys
-            yield f"| `[{name}] {key}` |"
-
-
-def missing_from_the_reference(texts: Iterable[str]) -> list[str]:
-    return [text for text in texts if text not in REFERENCE]
-
-
-def test_the_reference_has_every_key_of_the_file() -> None:
-    assert missing_from_the_reference(single_keys(FileTable)) == []
-    assert missing_from_the_reference(f"`{key}`" for key in get_type_hints(ServiceTable)) == []
-    (defaults,) = re.findall(r"^\| `\[defaults\] …` .*$", REFERENCE, re.MULTILINE)
-    assert set(re.findall(r"`([a-z_]+)`", defaults)) == set(get_type_hints(get_type_hints(FileTable)["defaults"]))
 
 
 # ---- the campaign

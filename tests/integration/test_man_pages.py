@@ -6,12 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
 from svcnode.cli import COMMANDS
-from svcnode.config.schema import ServiceTable
+from svcnode.config.tables import ServiceTable
 from svcnode.probes import KINDS
 from tests.support.servers.provision import program
 
@@ -58,6 +57,6 @@ def test_the_page_of_the_command_has_every_command_and_its_exit_codes(pages: Pat
 def test_the_page_of_the_file_has_every_key_and_every_kind(pages: Path) -> None:
     text = shown(pages / "svcnode.toml.5")
     words = set(re.findall(r"[\w+.]+", text))
-    assert get_type_hints(ServiceTable).keys() <= words
+    assert ServiceTable.keys.keys() <= words
     assert KINDS.keys() <= words
     assert "[server.tls] certificate" in text

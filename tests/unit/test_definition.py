@@ -101,7 +101,7 @@ def test_rise_and_fall_must_be_whole_numbers(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("tolerance", ["10/10", "4/1001", "-1/10", "4 of 10", "4/", "", "Off", 4, None, True], ids=str)
 def test_an_invalid_tolerance_is_refused(tolerance: Any) -> None:
-    with pytest.raises(InvalidValueError, match="^tolerance "):
+    with pytest.raises(InvalidValueError, match=r"^tolerance "):
         define("db-1", probe=UnusedProbe(), tolerance=tolerance)
 
 
@@ -111,7 +111,7 @@ def test_an_invalid_tolerance_is_refused(tolerance: Any) -> None:
 )
 def test_the_tolerance_is_part_of_the_policy(tolerance: str, numbers: tuple[float, ...]) -> None:
     policy = define("db-1", probe=UnusedProbe(), interval="5s", tolerance=tolerance).service.policy
-    assert (policy.window, policy.max_failures, policy.recovery_failures, policy.window_s) == numbers
+    assert [policy.window, policy.max_failures, policy.recovery_failures, policy.window_s] == list(numbers)
     assert str(Tolerance.parse(tolerance)) == tolerance
     assert define("db-1", probe=UnusedProbe()) == define("db-1", probe=UnusedProbe(), tolerance="4/10")
 
@@ -119,7 +119,7 @@ def test_the_tolerance_is_part_of_the_policy(tolerance: str, numbers: tuple[floa
 @pytest.mark.parametrize("name", ["window", "max_failures", "recovery_failures"])
 def test_a_retired_option_names_the_new_one(name: str) -> None:
     with pytest.raises(UnknownOptionError, match="tolerance"):
-        define("db-1", probe=UnusedProbe(), **{name: 1})
+        define("db-1", probe=UnusedProbe(), **dict[str, Any]({name: 1}))
 
 
 def test_a_service_without_a_probe_has_no_window() -> None:

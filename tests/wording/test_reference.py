@@ -6,19 +6,20 @@ import argparse
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING
 
 import pytest
 
 from svcnode.cli import COMMANDS, load_command
 from svcnode.cli._args import CommandParser
-from svcnode.config.reference import MAINTENANCE_ROWS, SERVICE_ROWS, TABLE_ROWS
-from svcnode.config.schema import DefaultsTable
+from svcnode.config.reference import file_rows, table_rows
+from svcnode.config.tables import DefaultsTable, MaintenanceTable, ServiceTable
 from svcnode.terminal.explain.remedies import REMEDIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from svcnode.config.keys import Table
     from svcnode.config.reference import KeyRow
 
 ROOT = Path(__file__).parents[2]
@@ -67,29 +68,27 @@ def reason_codes_table() -> str:
     return "\n".join(["| code | meaning |", "|---|---|", *rows, ""])
 
 
-def keys_table(rows: Iterable[KeyRow], *, has_tables: bool = False) -> str:
-    lines = [
-        f"| {', '.join(map(table_key if has_tables else '`{}`'.format, row.keys))} | {row.default} | {row.meaning} |"
-        for row in rows
-    ]
-    if has_tables:
-        keys = ", ".join(f"`{key}`" for key in get_type_hints(DefaultsTable))
-        lines.append(f"| `[defaults] …` |  | For all services: {keys} |")
-    text = "\n".join(["| key | default | meaning |", "|---|---|---|", *lines, ""])
-    return text.replace("|  |", "| |")
+def file_table() -> str:
+    keys = ", ".join(f"`{key}`" for key in DefaultsTable.keys)
+    defaults = f"| `[defaults] …`, `[fleet] …` | | For all services, or for the nodes of a fleet: {keys} |"
+    return keys_table(((f"[{row.table}] {row.key}", row) for row in file_rows()), defaults)
 
 
-def table_key(key: str) -> str:
-    table, _, name = key.rpartition(".")
-    return f"`[{table}] {name}`"
+def list_table(table: type[Table]) -> str:
+    return keys_table((row.key, row) for row in table_rows(table))
+
+
+def keys_table(rows: Iterable[tuple[str, KeyRow]], *more: str) -> str:
+    lines = [f"| `{name}` | {row.default} | {row.meaning} |".replace("|  |", "| |") for name, row in rows]
+    return "\n".join(["| key | default | meaning |", "|---|---|---|", *lines, *more, ""])
 
 
 TABLES = {
     "commands": commands_table,
     "reason codes": reason_codes_table,
-    "keys": partial(keys_table, TABLE_ROWS, has_tables=True),
-    "keys of services": partial(keys_table, SERVICE_ROWS),
-    "keys of maintenance": partial(keys_table, MAINTENANCE_ROWS),
+    "keys": file_table,
+    "keys of services": partial(list_table, ServiceTable),
+    "keys of maintenance": partial(list_table, MaintenanceTable),
 }
 
 

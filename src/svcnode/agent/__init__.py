@@ -41,7 +41,7 @@ from svcnode.agent.sharing import check_sharing_change, make_replica
 from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
 from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
-from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
+from svcnode.core.errors import MAX_SHOWN_ERRORS, ConfigError, ListenError, StoreError, SvcnodeError
 from svcnode.history import History
 from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.net.fd_limit import raise_fd_limit
@@ -229,9 +229,7 @@ class Agent:
                 diff = await self._apply(await self._reader.call_in_turn(self._read_settings))
             except SvcnodeError as exc:
                 self._surface.process_stats.record_reload(str(exc))
-                key = exc.key if isinstance(exc, ConfigError) else None
-                extra = {"event": "reload_failed", "error": type(exc).__name__, "key": key}
-                log.error("reload failed, the old configuration stays active: %s", exc, extra=extra)  # noqa: TRY400
+                _log_failed_reload(exc)
                 raise
             except Exception as exc:
                 self._surface.process_stats.record_reload("internal error")
@@ -317,6 +315,15 @@ class Agent:
         if self._settings.drain_s is not None:
             return self._settings.drain_s
         return 0.0 if self._logs_to_terminal else DRAIN_S
+
+
+def _log_failed_reload(exc: SvcnodeError) -> None:
+    """One line for each error of the configuration."""
+    errors = (exc, *exc.others) if isinstance(exc, ConfigError) else (exc,)
+    for error in errors[:MAX_SHOWN_ERRORS]:
+        key = error.key if isinstance(error, ConfigError) else None
+        extra = {"event": "reload_failed", "error": type(error).__name__, "key": key}
+        log.error("reload failed, the old configuration stays active: %s", error, extra=extra)
 
 
 def allocate_fds() -> tuple[int, int]:

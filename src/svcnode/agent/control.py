@@ -201,7 +201,8 @@ class ControlSocket:
         try:
             return define_registered(service_id, options, self._settings, os.environ)
         except ConfigError as exc:
-            raise ControlError(400, str(exc), pointer=json_pointer(*exc.path[len(PATH) :])) from exc
+            pointer = json_pointer(*exc.path[len(PATH) :])
+            raise ControlError(400, str(exc), pointer=pointer, others=exc.texts[1:]) from exc
 
     def _bind(self, control: ControlSettings) -> socket.socket | None:
         try:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.cli._args import CommandParser
-from svcnode.core.errors import SvcnodeError
+from svcnode.core.errors import SvcnodeError, error_lines
 from svcnode.core.text import one_line
 from svcnode.version import __version__
 
@@ -86,7 +86,8 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         return run_command(arguments)
     except SvcnodeError as exc:
-        print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  the only output of a failed command
+        for line in error_lines(exc):
+            print(f"svcnode: {one_line(line)}", file=sys.stderr)  # noqa: T201  the only output of a failed command
         return int(getattr(exc, "exit_code", arguments.parser.usage_exit_code))
 
 

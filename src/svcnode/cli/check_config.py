@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.cli._args import EXIT_USAGE, add_config_option, heartbeat_warnings
+from svcnode.cli._args import add_config_option, heartbeat_warnings
 from svcnode.cli.output import show
 from svcnode.config import find_node_file, load
-from svcnode.core.errors import ConfigError
 from svcnode.core.model import Impact, Outcome
 from svcnode.core.redaction import MASK, redacted
 from svcnode.core.text import one_line, toml_value
@@ -45,10 +44,7 @@ def configure(parser: CommandParser) -> None:
 
 def run_command(arguments: argparse.Namespace) -> int:
     file = find_node_file(arguments.file or arguments.config)
-    try:
-        settings = load(file, os.environ)
-    except ConfigError:
-        return _show_errors(file)
+    settings = load(file, os.environ)
     if settings.tls is not None:
         tls_context(settings.tls.certificate, settings.tls.key)
     addresses = ", ".join(map(str, settings.listen))
@@ -69,17 +65,6 @@ def run_command(arguments: argparse.Namespace) -> int:
     if not arguments.check:
         return 0
     return _show_missing_store(settings) if _has_missing_store(settings) else _check_services(settings.services)
-
-
-def _show_errors(file: Path | None) -> int:
-    from svcnode.config.all_errors import MAX_ERRORS, find_errors
-
-    errors = find_errors(file, os.environ)
-    for error in errors:
-        show(f"svcnode: {one_line(str(error))}", sys.stderr)
-    if len(errors) == MAX_ERRORS:
-        show(f"svcnode: only the first {MAX_ERRORS} errors are shown", sys.stderr)
-    return EXIT_USAGE
 
 
 # ---- checks

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from svcnode.api.spec import parse_prefixes
 from svcnode.config import find_node_file
-from svcnode.config.settings import DEFAULT_LISTEN
+from svcnode.config.reading import read_table
 from svcnode.config.sources import Source
-from svcnode.config.validate import validate_keys
+from svcnode.config.tables import SecurityTable, ServerTable
 from svcnode.core.address import UNIX_PREFIX, Address, parse_address, parse_node_address
 from svcnode.core.errors import ConfigError, InvalidValueError
-from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import os_error_text
 from svcnode.operator.auth import is_local_address
@@ -25,13 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from svcnode.config.schema import FileTable
-
 TOKEN_VARIABLE = "SVCNODE_SECURITY_OPERATOR_TOKEN"  # noqa: S105  a name
-_REQUIRED_KEYS = {
-    "server": ("listen", "operator", "operator_listen", "tls"),
-    "security": ("operator_token", "trust_loopback"),
-}
 _END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 _WILDCARD_TO_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  not bound, only compared
 
@@ -67,40 +59,40 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
     """
     try:
         source = Source(find_node_file(arguments.config), os.environ, ())
-        table = validate_keys(source, _REQUIRED_KEYS)
+        server = _server(source, "listen", "operator", "operator_listen", "tls")
+        security = read_table(
+            SecurityTable, source.data.get("security", {}), ("security",), source, ("trust_loopback",)
+        )
+        source.raise_errors()
     except ConfigError as exc:
         text = f"{exc}; or give the address of the node with --url"
         raise ConfigError(text, key=exc.key, file=exc.file, line=exc.line) from exc
-    address = _operator_address(table, source)
-    security = table.get("security", {})
-    trusts_loopback = security.get("trust_loopback", "operator_token" not in security)
-    if token is None and not (trusts_loopback and is_local_address(address)):
-        token = _token_from_config(table, source)
+    address = _operator_address(server, source)
+    trusts_loopback = "operator_token" not in security if security.trust_loopback is None else security.trust_loopback
+    if token is None and "operator_token" in security and not (trusts_loopback and is_local_address(address)):
+        token = _token_from_config(security.given["operator_token"], source)
     url = _from_address(address, token)
-    if address.scheme == "https":
-        certificate = table["server"]["tls"]["certificate"]
-        return replace(
-            url, tls=_tls_context("--ca", arguments.ca) if arguments.ca else _pinned_tls_context(certificate)
-        )
+    if address.scheme == "https" and server.tls is not None:
+        tls = _tls_context("--ca", arguments.ca) if arguments.ca else _pinned_tls_context(server.tls.certificate)
+        return replace(url, tls=tls)
     return url
 
 
-def _operator_address(table: FileTable, source: Source) -> Address:
+def _server(source: Source, *keys: str) -> ServerTable:
+    return read_table(ServerTable, source.data.get("server", {}), ("server",), source, keys)
+
+
+def _operator_address(server: ServerTable, source: Source) -> Address:
     """The operator address; of several, one on this machine, which other addresses may not be reachable from."""
-    server = table.get("server", {})
-    if not server.get("operator", True):
-        raise source.error(("server", "operator"), "is false, so this node serves no details")
-    return _local_address(table, source, "operator_listen" if "operator_listen" in server else "listen")
+    with source.error_context("server", "operator"):
+        if not server.operator:
+            raise InvalidValueError("is false, so this node serves no details")
+    return _local_address(server, source, "listen" if server.operator_listen is None else "operator_listen")
 
 
-def _local_address(table: FileTable, source: Source, key: Literal["listen", "operator_listen"]) -> Address:
-    server = table.get("server", {})
-    listen = server.get(key, DEFAULT_LISTEN)
+def _local_address(server: ServerTable, source: Source, key: Literal["listen", "operator_listen"]) -> Address:
     with source.error_context("server", key):
-        texts = [text.strip() for text in listen.split(",")] if isinstance(listen, str) else listen
-        addresses = [parse_address(text, has_tls="tls" in server) for text in texts]
-        if not addresses:
-            raise InvalidValueError("needs at least one address")
+        addresses = [parse_address(text, has_tls="tls" in server) for text in getattr(server, key)]
         address = next(filter(is_local_address, addresses), addresses[0])
         if address.scheme != "unix" and not address.port:
             raise InvalidValueError("port 0 is a random port; give the actual address of the node")
@@ -110,21 +102,20 @@ def _local_address(table: FileTable, source: Source, key: Literal["listen", "ope
 def configured_node(file: Path | None, ca: str | None) -> tuple[str, str, str | ssl.SSLContext | None]:
     """The URL of the node that the configuration describes, its prefix, and what to trust: `ca`, or its certificate."""
     source = Source(find_node_file(file), os.environ, ())
-    table = validate_keys(source, {"server": ("listen", "prefix", "tls")})
-    server = table.get("server", {})
-    address = _reachable(_local_address(table, source, "listen"))
-    with source.error_context("server", "prefix"):
-        prefix = server.get("prefix", DEFAULT_PREFIX)
-        first = parse_prefixes([prefix] if isinstance(prefix, str) else prefix)[0]
-    if ca is None and address.scheme == "https":
-        return str(address), first, _pinned_tls_context(server["tls"]["certificate"])
-    return str(address), first, ca
+    server = _server(source, "listen", "prefix", "tls")
+    source.raise_errors()
+    address = _reachable(_local_address(server, source, "listen"))
+    if ca is None and address.scheme == "https" and server.tls is not None:
+        return str(address), server.prefix[0], _pinned_tls_context(server.tls.certificate)
+    return str(address), server.prefix[0], ca
 
 
 def configured_address(file: Path | None) -> Address:
     """The address of the node that the configuration describes."""
     source = Source(find_node_file(file), os.environ, ())
-    return _reachable(_local_address(validate_keys(source, {"server": ("listen", "tls")}), source, "listen"))
+    server = _server(source, "listen", "tls")
+    source.raise_errors()
+    return _reachable(_local_address(server, source, "listen"))
 
 
 def _reachable(address: Address) -> Address:
@@ -134,10 +125,7 @@ def _reachable(address: Address) -> Address:
     return Address(scheme=address.scheme, host=host, port=address.port)
 
 
-def _token_from_config(table: FileTable, source: Source) -> str | None:
-    value = table.get("security", {}).get("operator_token")
-    if value is None:
-        return None
+def _token_from_config(value: object, source: Source) -> str | None:
     with source.error_context("security", "operator_token"):
         try:
             return _check_token("operator_token", str(interpolate(value, os.environ)))
@@ -190,9 +178,9 @@ def _bearer(token: str | None) -> str:
 # ---- TLS
 
 
-def _pinned_tls_context(certificate: str) -> ssl.SSLContext:
+def _pinned_tls_context(certificate: Path) -> ssl.SSLContext:
     """Trusts only the node's own certificate, with any host name."""
-    context = _tls_context("server.tls.certificate", certificate, _load_first_certificate)
+    context = _tls_context("server.tls.certificate", str(certificate), _load_first_certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
     return context

@@ -1,15 +1,17 @@
 """Settings from a TOML file, the environment and the command line; each overrides the one before.
 
-schema.py      the keys of the file and their types; a new key is a new field there
-sources.py     reads the three sources and records the origin of each value
-validate.py    checks the keys and types against the schema
-registration.py  checks a service that is registered through the control socket
-settings.py    checks the values and builds the settings that the rest of the program uses
+tables.py      declares every key: type, bounds, default, meaning, and whether it is a secret
+values.py      the types of the keys
+keys.py        how a table is declared
+reading.py     reads the tables of a source
+sources.py     reads the three sources, records the origin of each value, and collects the errors
+services.py    the services
+settings.py    checks the rules about several keys, and builds the settings that the rest of the program uses
 sharing.py     the same for [sharing]; loaded late
 fleet.py       the same for [fleet]; loaded late
-reference.py   the default and the meaning of each key, for the docs
+registration.py  a service that is registered through the control socket
+reference.py   the declarations as rows for the docs
 json_schema.py  the JSON Schema of the file, for editors
-all_errors.py  finds all errors, for `svcnode check-config`
 toml_lines.py  finds the line of a key, for error messages
 """
 
@@ -18,22 +20,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from svcnode.config.services import ServiceSettings
 from svcnode.config.settings import (
     ControlSettings,
     HistorySettings,
     OperatorSettings,
-    ServiceSettings,
     Settings,
     TlsSettings,
     configured_service,
     control_from,
+    embedded_notify_from,
     history_from,
     notify_from,
-    notify_settings,
     settings_from,
 )
 from svcnode.config.sources import NamedProbe, Override, Source
-from svcnode.config.validate import validate_file, validate_keys
 from svcnode.core.redaction import SecretScope
 
 if TYPE_CHECKING:
@@ -100,11 +101,11 @@ def load(
     flags: Iterable[Override] = (),
     services: Iterable[NamedProbe] = (),
 ) -> Settings:
-    """Raises `ConfigError` with one line: the error, the key, the file and line, and the fix."""
+    """Raises `ConfigError` for the first error: the key, the file and line, and the fix. It has the `others`."""
     # If it fails, its secrets stay hidden: the error may quote them.
     with SecretScope() as secrets:
         source = Source(file, environ, flags, services)
-        return settings_from(validate_file(source), source, secrets)
+        return settings_from(source, secrets)
 
 
 def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettings | None:
@@ -113,21 +114,19 @@ def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettin
     if is_of_system and SYSTEM_RUNTIME_DIRECTORY.is_dir():
         environ = {**environ, "RUNTIME_DIRECTORY": str(SYSTEM_RUNTIME_DIRECTORY)}
     source = Source(file, environ, ())
-    return control_from(validate_keys(source, {"node": None, "control": None}), source)
+    return control_from(source)
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
     """Only [node] and [notify]: other tables may be invalid, and secrets of services missing."""
-    source = Source(file, environ, ())
-    return notify_from(validate_keys(source, {"node": None, "notify": None}), source)
+    return notify_from(Source(file, environ, ()))
 
 
 def load_registry(file: Path | None, environ: Mapping[str, str], flags: Iterable[Override] = ()) -> RegistrySettings:
     """Only [node] and [sharing], as for `load_notify`."""
     from svcnode.config.sharing import registry_settings_from  # few nodes are shared
 
-    source = Source(file, environ, flags)
-    return registry_settings_from(validate_keys(source, {"node": None, "sharing": None}), source)
+    return registry_settings_from(Source(file, environ, flags))
 
 
 def load_service(file: Path | None, environ: Mapping[str, str], service_id: str) -> ServiceSettings:
@@ -137,11 +136,9 @@ def load_service(file: Path | None, environ: Mapping[str, str], service_id: str)
 
 def embedded_history(options: Mapping[str, Any]) -> HistorySettings:
     """The keys of [history], given by an embedding program. Raises `ConfigError`."""
-    source = Source.of_data({"history": dict(options)}, {})
-    return history_from(validate_keys(source, {"history": None}), source)
+    return history_from(Source.of_data({"history": dict(options)}, {}))
 
 
 def embedded_notify(options: Mapping[str, Any], environ: Mapping[str, str]) -> NotifySettings:
     """The keys of [notify], given by an embedding program. Raises `ConfigError`."""
-    source = Source.of_data({"notify": dict(options)}, environ)
-    return notify_settings(validate_keys(source, {"notify": None})["notify"], source)
+    return embedded_notify_from(Source.of_data({"notify": dict(options)}, environ))

@@ -7,22 +7,21 @@ programs, read files or use secrets of the node, unless `allow_exec` is set in [
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from svcnode.config.schema import KeyPath, RegisteredServiceTable
-from svcnode.config.settings import check_observer_keys, service_from
+from svcnode.config.reading import read_table
+from svcnode.config.services import Defaults, check_observer_keys, service_from
 from svcnode.config.sources import Source
-from svcnode.config.validate import validate_value
+from svcnode.config.tables import DefaultsTable, RegisteredServiceTable, ServiceTable
 from svcnode.core.errors import ConfigError, InvalidValueError
-from svcnode.core.model import MAX_TEXT_CHARS, validate_service_id
-from svcnode.definition import ServiceOptions
+from svcnode.core.model import MAX_TEXT_CHARS
 from svcnode.probes import make_probe
 from svcnode.probes.restricted import is_restricted, reject_local_access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from svcnode.config.schema import ServiceTable
+    from svcnode.config.keys import KeyPath
     from svcnode.config.settings import Settings
     from svcnode.definition import Definition
     from svcnode.probes.base import Probe
@@ -44,42 +43,45 @@ def define_registered(
     if "id" in options:
         raise ConfigError("id: the id is in the path; remove this key", key="id", path=(*PATH, "id"))
     source = Source.of_data({"services": [{"id": service_id, **options}]}, environ)
-    validate_value(source.data["services"][0], RegisteredServiceTable, PATH, source)
-    service = cast("RegisteredServiceTable", source.data["services"][0])
-    with source.error_context(*PATH, "id"):
-        validate_service_id(service_id)
+    service = read_table(RegisteredServiceTable, source.data["services"][0], PATH, source)
     _check_lengths(service, source)
-    if ("probe" in service) == ("ttl" in service):
+    if service.is_right("probe", "ttl") and ("probe" in service) == ("ttl" in service):
         both_or_neither = "both are" if "probe" in service else "neither is"
-        raise source.error(PATH, f"a service needs exactly one of probe and ttl; {both_or_neither} set")
+        source.report(PATH, f"a service needs exactly one of probe and ttl; {both_or_neither} set")
     check_observer_keys(service, PATH, source, is_shared=settings is None or settings.sharing is not None)
+    source.raise_errors()
     probe = _probe(service, settings, source)
-    table = {"probe": "", **{key: value for key, value in service.items() if key != "ttl"}}
-    defaults = ServiceOptions() if settings is None else settings.defaults
-    definition = service_from(cast("ServiceTable", table), PATH, defaults, lambda _: probe, source).definition
+    as_in_file = {"probe": "", **{key: value for key, value in service.given.items() if key != "ttl"}}
+    table = read_table(ServiceTable, as_in_file, PATH, source)
+    defaults = Defaults(DefaultsTable({} if settings is None else settings.defaults))
+    defined = service_from(table, PATH, defaults, lambda _: probe, source)
+    source.raise_errors()
+    assert defined is not None, "or an error was raised"
+    definition = defined.definition
     if "ttl" in service:
         others = {key: value for key, value in (definition.options or {}).items() if key != "probe"}
-        definition = definition._replace(options={**others, "ttl": service["ttl"]})
+        definition = definition._replace(options={**others, "ttl": service.ttl})
     return definition
 
 
 def _check_lengths(service: RegisteredServiceTable, source: Source) -> None:
     for key, max_chars in MAX_TEXT_CHARS.items():
-        text = str(service.get(key, ""))
+        text = getattr(service, key) or ""
         if len(text) > max_chars:
-            raise source.error((*PATH, key), f"must have at most {max_chars} characters, not {len(text)}")
+            source.report((*PATH, key), f"must have at most {max_chars} characters, not {len(text)}")
 
 
 def _probe(service: RegisteredServiceTable, settings: Settings | None, source: Source) -> Probe:
     if "ttl" in service:
         with source.error_context(*PATH, "ttl"):
-            return make_probe({"url": f"heartbeat:{service['ttl']}"})
+            return make_probe({"url": f"heartbeat:{service.ttl}"})
+    written = service.given["probe"]
     with source.error_context(*PATH, "probe"):
         if settings is None:
-            if is_restricted(service["probe"]):
+            if is_restricted(written):
                 raise InvalidValueError(_RESTRICTED)
-            return make_probe(service["probe"], environ={})
+            return make_probe(written, environ={})
         if settings.control is not None and settings.control.allows_exec:
-            return make_probe(service["probe"], environ=source.environ, allowed={"allow_exec"})
-        reject_local_access(service["probe"], hint="; to allow it, set allow_exec = true in [control]")
-        return make_probe(service["probe"], environ={})
+            return make_probe(written, environ=source.environ, allowed={"allow_exec"})
+        reject_local_access(written, hint="; to allow it, set allow_exec = true in [control]")
+        return make_probe(written, environ={})

@@ -6,99 +6,70 @@ import os
 import re
 import socket
 from dataclasses import dataclass, field
+from datetime import UTC
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
-from svcnode.api.spec import parse_prefixes
-from svcnode.config.schema import (
-    DURATION_KEYS,
-    IMPACT_KEYS,
-    NOTIFY_TARGET_KEYS,
-    THRESHOLD_KEYS,
-    TOLERANCE_KEYS,
+from svcnode.config.reading import Tables, read_table, read_tables
+from svcnode.config.services import (
+    STORE_ID,
+    Defaults,
+    ServiceSettings,
+    allowed_features,
+    policy_options,
+    service_from,
+    services_from,
+    store_service,
+)
+from svcnode.config.tables import (
+    TABLES,
+    TIMING_KEYS,
+    ControlTable,
+    DefaultsTable,
+    FleetTable,
+    HistoryTable,
+    LogTable,
+    MaintenanceTable,
+    NodeTable,
+    NotifyTable,
+    SecurityTable,
+    ServerTable,
     ServiceTable,
+    SharingTable,
+    StoreTable,
 )
-from svcnode.config.validate import validate_keys, validate_value
 from svcnode.core.address import Address, parse_address
-from svcnode.core.errors import DuplicateServiceError, InvalidValueError
-from svcnode.core.model import (
-    DEFAULT_PREFIX,
-    MAX_THRESHOLD,
-    SPEC_VERSION,
-    Identity,
-    Status,
-    Tolerance,
-    validate_multiline,
-    validate_service_id,
-    validate_single_line,
-    validate_text,
-    validate_token,
-    validate_version,
-)
-from svcnode.core.redaction import register_secret
-from svcnode.core.text import os_error_text, suggestion
-from svcnode.core.units import parse_duration_s, parse_size_bytes
-from svcnode.definition import Definition, ServiceOptions, define
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import SPEC_VERSION, Identity
+from svcnode.core.text import os_error_text, suggestion, type_name
 from svcnode.net.files import MAX_PEM_BYTES, read_in_time
 from svcnode.probes import make_probe
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from svcnode.api.cors import CorsPolicy
-    from svcnode.config.schema import (
-        ControlTable,
-        FileTable,
-        HistoryTable,
-        KeyPath,
-        MaintenanceTable,
-        NodeTable,
-        NotifyTable,
-        NotifyTargetKey,
-        TlsTable,
-    )
+    from svcnode.config.keys import KeyPath
     from svcnode.config.sources import Source
+    from svcnode.config.tables import TlsTable
     from svcnode.core.maintenance import MaintenanceSchedule
     from svcnode.core.redaction import SecretScope
+    from svcnode.definition import ServiceOptions
     from svcnode.fleet import FleetSettings
     from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
-    from svcnode.probes.base import Probe
     from svcnode.sharing import SharingSettings
 
-    MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
-
-DEFAULT_LISTEN = "127.0.0.1:8420"
-DEFAULT_HISTORY_AGE = "400d"
-DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
 # The first path segments of the operator surface; a prefix must not use them.
 RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge")
 PUSH_SEGMENT = "push"  # a prefix must not use it if pushes are received
-DEFAULT_GROUP_WAIT, DEFAULT_RESOLVE_DELAY, DEFAULT_START_LIMIT = "5s", "5m", "5m"
-DEFAULT_REPEAT_INTERVAL, MIN_REPEAT_INTERVAL_S, MAX_REPEAT_INTERVAL_S = "0s", 60.0, 30 * 86_400.0  # 0s: no reminders
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"
-STORE_ID = "store"  # of the one service of a node without configured services
 CONTROL_SOCKET, CONTROL_STORE = "control.sock", "control.db"
 MAX_SOCKET_PATH_BYTES = 107  # of the operating system
-
-_POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *TOLERANCE_KEYS)
-_OBSERVER_KEYS = ("observers", "checked_by")  # which replicas of a shared node check a service
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
-    definition: Definition
-    status: Status | None = None  # the fixed status of a service without a probe
-    push_token: str | None = field(default=None, repr=False)  # None: pushes are not received
-    file: Path | None = None  # the configuration file with its probe; None: another source
-
-    @property
-    def id(self) -> str:
-        return self.definition.service.id
 
 
 class TlsSettings(NamedTuple):
@@ -161,32 +132,34 @@ class Settings(NamedTuple):
     secrets: SecretScope  # of this configuration
 
 
-def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Settings:
-    node, server, log = table.get("node", {}), table.get("server", {}), table.get("log", {})
-    identity = _identity(node, source)
-    state_folder = _state_folder(source.environ)
-    with source.error_context("store", "path"):
-        store_path = _store_path(table, state_folder)
-    with source.error_context("server", "prefix"):
-        prefixes = parse_prefixes(_as_list(server.get("prefix", DEFAULT_PREFIX)))
-    cors = _cors(server["cors"], source) if "cors" in server else None
-    drain_s = _duration_s(source, ("server", "drain"), server["drain"], at_most="1h") if "drain" in server else None
-    with source.error_context("server", "listen"):
-        listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
-    operator = _operator(table, source, prefixes, listen)
+# ---- reading
+
+
+def settings_from(source: Source, secrets: SecretScope) -> Settings:
+    """Raises the first error, with the others: a wrong table does not hide the errors of another."""
+    tables = Tables(source)
+    for name in (name for name in source.data if name not in (*TABLES, "services", "maintenance")):
+        source.report((name,), f"unknown key{suggestion(name, (*TABLES, 'services', 'maintenance'))}")
+    server, log, state_folder = tables.get(ServerTable), tables.get(LogTable), _state_folder(source.environ)
+    identity = _identity(tables)
+    listen, operator_listen = _listen_addresses(server, source)
+    operator = _operator(tables, operator_listen)
     operator_listen = () if operator is None else operator.listen
-    if "tls" in server and all(address.scheme != "https" for address in (*listen, *operator_listen)):
-        raise source.error(
-            ("server", "listen"), "[server.tls] is set, but no address uses TLS; add an https:// address"
-        )
-    defaults = _policy_options(table.get("defaults", {}), ("defaults",), source)
-    make = partial(make_probe, environ=source.environ, allowed=_allowed_features(table))
-    services = tuple(_services(table, defaults, make, source))
-    control = _control(table.get("control", {}), source, state_folder, identity.node_name)
-    _check_push(services, control, prefixes, source)
-    sharing = _sharing(table, source, listen)
-    fleet = _fleet(table, source, defaults)
-    uses_store = not services and sharing is None and fleet is None
+    if server.is_right("listen", "operator_listen") and "tls" in server and not _uses_tls((*listen, *operator_listen)):
+        source.report(("server", "listen"), "[server.tls] is set, but no address uses TLS; add an https:// address")
+    defaults = policy_options(tables.get(DefaultsTable))
+    services = services_from(tables)
+    control = _control(tables, state_folder, identity.node_name)
+    _check_push(tables, services, control, server.prefix)
+    sharing, fleet = _sharing(tables, listen), _fleet(tables, defaults)
+    uses_store = not source.data.get("services") and "sharing" not in tables and "fleet" not in tables
+    store_path = _store_path(tables, state_folder, is_used=uses_store)
+    store = [store_service(tables, defaults, store_path)] if uses_store else []
+    history = _history(tables, state_folder, identity.node_name)
+    notify = notify_settings(tables) if "notify" in tables else None
+    maintenance = tuple(_maintenance(tables))
+    tls = None if server.tls is None else _tls(server.tls, source)
+    source.raise_errors()
     return Settings(
         node_name=identity.node_name,
         node_version=identity.node_version,
@@ -195,118 +168,115 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
             **dict.fromkeys(listen, source.set_by("server", "listen")),
             **dict.fromkeys(operator_listen, source.set_by("server", "operator_listen")),
         },
-        prefixes=prefixes,
-        cors=cors,
-        drain_s=drain_s,
-        tls=_tls(server["tls"], source) if "tls" in server else None,
+        prefixes=server.prefix,
+        cors=server.cors,
+        drain_s=server.drain,
+        tls=tls,
         operator=operator,
         store_path=store_path,
-        history=_history(table.get("history", {}), source, state_folder, identity.node_name),
+        history=history,
         control=control,
-        notify=notify_settings(table["notify"], source) if "notify" in table else None,
+        notify=notify,
         sharing=sharing,
         fleet=fleet,
         defaults=defaults,
-        log_level=log.get("level", "info"),
-        log_format=log.get("format", "auto"),
-        services=(_store_service(defaults, source, store_path),) if uses_store else services,
-        maintenance=tuple(_maintenance(table, source)),
+        log_level=log.level,
+        log_format=log.format,
+        services=tuple(service for service in (*store, *services) if service is not None),
+        maintenance=maintenance,
         uses_store=uses_store,
         secrets=secrets,
     )
 
 
-def notify_from(table: FileTable, source: Source) -> tuple[Identity, NotifySettings | None]:
+def notify_from(source: Source) -> tuple[Identity, NotifySettings | None]:
     """The identity in messages, and the notification settings; other tables are not read."""
-    notify = notify_settings(table["notify"], source) if "notify" in table else None
-    return _identity(table.get("node", {}), source), notify
+    tables = Tables(source)
+    notify, identity = notify_settings(tables) if "notify" in tables else None, _identity(tables)
+    source.raise_errors()
+    return identity, notify
 
 
-def history_from(table: FileTable, source: Source) -> HistorySettings:
+def embedded_notify_from(source: Source) -> NotifySettings:
+    notify = notify_settings(Tables(source))
+    source.raise_errors()
+    return notify
+
+
+def history_from(source: Source) -> HistorySettings:
     """The history, whose path is set; other tables are not read."""
-    return _history(table["history"], source, state_folder=None, node_name="")
+    history = _history(Tables(source), state_folder=None, node_name="")
+    source.raise_errors()
+    return history
 
 
-def control_from(table: FileTable, source: Source) -> ControlSettings | None:
+def control_from(source: Source) -> ControlSettings | None:
     """The control socket; other tables are not read."""
-    identity = _identity(table.get("node", {}), source)
-    return _control(table.get("control", {}), source, _state_folder(source.environ), identity.node_name)
-
-
-def _sharing(table: FileTable, source: Source, listen: tuple[Address, ...]) -> SharingSettings | None:
-    if "sharing" not in table:
-        return None
-    from svcnode.config.sharing import sharing_from  # few nodes are shared
-
-    return sharing_from(table, source, listen)
-
-
-def _fleet(table: FileTable, source: Source, defaults: ServiceOptions) -> FleetSettings | None:
-    if "fleet" not in table:
-        return None
-    from svcnode.config.fleet import fleet_from  # few nodes show a fleet
-
-    return fleet_from(table, source, defaults | _policy_options(table["fleet"], ("fleet",), source))
+    tables = Tables(source)
+    control = _control(tables, _state_folder(source.environ), _identity(tables).node_name)
+    source.raise_errors()
+    return control
 
 
 def configured_service(source: Source, service_id: str) -> ServiceSettings:
     """One service; other services are not read."""
-    keys = {"defaults": None, "security": ("allow_exec",), "store": None}
-    table = validate_keys(source, keys)
-    defaults = _policy_options(table.get("defaults", {}), ("defaults",), source)
-    services = source.data.get("services", [])
-    validate_value(services, list[dict[str, Any]], ("services",), source)
-    ids = [str(service.get("id", "")) for service in services]
+    tables, services = Tables(source), source.data.get("services", [])
+    defaults = policy_options(tables.get(DefaultsTable))
+    allowed = allowed_features(
+        read_table(SecurityTable, source.data.get("security", {}), ("security",), source, ["allow_exec"])
+    )
+    found: ServiceSettings | None = None
+    if not isinstance(services, list):
+        source.report(("services",), f"must be a list, not {type_name(services)}")
+        services = []
+    ids = [str(service.get("id", "")) if isinstance(service, dict) else "" for service in services]
     if not ids and service_id == STORE_ID:
-        with source.error_context("store", "path"):
-            return _store_service(defaults, source, _store_path(table, _state_folder(source.environ)))
-    if service_id not in ids:
+        path = _store_path(tables, _state_folder(source.environ), is_used=True)
+        found = store_service(tables, defaults, path)
+    elif service_id not in ids:
         known = suggestion(service_id, ids) if ids else f'; without services, the node has only "{STORE_ID}"'
-        raise source.error(("services",), f'no service "{service_id}"{known}')
-    path = ("services", ids.index(service_id))
-    validate_value(services[path[1]], ServiceTable, path, source)
-    make = partial(make_probe, environ=source.environ, allowed=_allowed_features(table))
-    return service_from(services[path[1]], path, defaults, make, source)
+        source.report(("services",), f'no service "{service_id}"{known}')
+    else:
+        index = ids.index(service_id)
+        service = read_table(ServiceTable, services[index], ("services", index), source)
+        make = partial(make_probe, environ=source.environ, allowed=allowed)
+        found = service_from(service, ("services", index), Defaults(tables.get(DefaultsTable)), make, source)
+    source.raise_errors()
+    assert found is not None, "or an error was raised"
+    return found
 
 
-def _identity(node: NodeTable, source: Source) -> Identity:
-    name, version = node.get("name", socket.gethostname()), node.get("version", f"v{__version__}")
-    with source.error_context("node", "name"):
-        validate_text("the name", name)
-    with source.error_context("node", "version"):
-        validate_version("a version", version)
-    return Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
+# ---- the node and its server
 
 
-def _duration_s(source: Source, path: KeyPath, text: str, *, at_least: str = "0s", at_most: str = "") -> float:
-    with source.error_context(*path):
-        duration_s = parse_duration_s(text)
-        if duration_s < parse_duration_s(at_least):
-            raise InvalidValueError(f"must be at least {at_least}")
-        if at_most and duration_s > parse_duration_s(at_most):
-            raise InvalidValueError(f"must be at most {at_most}")
-    return duration_s
+def _identity(tables: Tables) -> Identity:
+    node = tables.get(NodeTable)
+    identity = partial(Identity, spec_version=SPEC_VERSION, node_version=node.version or f"v{__version__}")
+    with tables.source.reporting("node", "name"):  # the host name may be invalid
+        return identity(node_name=socket.gethostname() if node.name is None else node.name)
+    return identity(node_name="node")
 
 
-def _as_list(value: str | list[str]) -> list[str]:
-    """A list, one value, or several values separated by commas, as in an environment variable."""
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+def _listen_addresses(server: ServerTable, source: Source) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
+    """Of the interface, and of the operator surface if it has its own. Empty if there is an error."""
+    listen = _addresses(server, "listen", server.listen, source)
+    operator_listen = _addresses(server, "operator_listen", server.operator_listen or (), source)
+    if server.is_right("listen", "operator_listen") and not _are_distinct((*listen, *operator_listen)):
+        source.report(
+            ("server", "operator_listen"),
+            "listen has this address already; remove operator_listen to serve both there",
+        )
+    return listen, operator_listen
 
 
-def _cors(origins: str | list[str], source: Source) -> CorsPolicy:
-    from svcnode.api.cors import parse_origins  # few nodes are read by pages of another origin
-
-    with source.error_context("server", "cors"):
-        return parse_origins(_as_list(origins))
-
-
-def _addresses(listen: str | list[str], *, has_tls: bool) -> tuple[Address, ...]:
-    addresses = tuple(parse_address(text, has_tls=has_tls) for text in _as_list(listen))
-    if not addresses:
-        raise InvalidValueError("needs at least one address")
-    if not _are_distinct(addresses):
-        raise InvalidValueError("duplicate address")
-    return addresses
+def _addresses(server: ServerTable, key: str, texts: Sequence[str], source: Source) -> tuple[Address, ...]:
+    with source.reporting("server", key):
+        addresses = tuple(parse_address(text, has_tls="tls" in server) for text in texts)
+        if not _are_distinct(addresses):
+            raise InvalidValueError("duplicate address")
+        return addresses
+    server.wrong.add(key)
+    return ()
 
 
 def _are_distinct(addresses: Sequence[Address]) -> bool:
@@ -315,93 +285,79 @@ def _are_distinct(addresses: Sequence[Address]) -> bool:
     return len(set(keys)) == len(keys)
 
 
-def _operator(
-    table: FileTable, source: Source, prefixes: tuple[str, ...], listen: tuple[Address, ...]
-) -> OperatorSettings | None:
-    server, security = table.get("server", {}), table.get("security", {})
-    operator_listen: tuple[Address, ...] = ()
-    with source.error_context("security", "operator_token"):
-        token = _token(security.get("operator_token"), source.environ)
-    with source.error_context("server", "operator_listen"):
-        if "operator_listen" in server:
-            operator_listen = _addresses(server["operator_listen"], has_tls="tls" in server)
-            if not _are_distinct((*listen, *operator_listen)):
-                raise InvalidValueError("listen has this address already; remove operator_listen to serve both there")
-    if not server.get("operator", True):
+def _uses_tls(addresses: Iterable[Address]) -> bool:
+    return any(address.scheme == "https" for address in addresses)
+
+
+def _operator(tables: Tables, listen: tuple[Address, ...]) -> OperatorSettings | None:
+    server, security, source = tables.get(ServerTable), tables.get(SecurityTable), tables.source
+    if not server.operator:
         return None
-    with source.error_context("server", "prefix"):
-        for prefix in prefixes:
+    if server.is_right("prefix", "operator"):
+        for prefix in server.prefix:
             if prefix.split("/")[1:2] and prefix.split("/")[1] in RESERVED_SEGMENTS:
-                raise InvalidValueError(
-                    f'"{prefix}" is a path of the operator pages; choose another, or set operator = false in [server]'
+                source.report(
+                    ("server", "prefix"),
+                    f'"{prefix}" is a path of the operator pages; choose another, or set operator = false in [server]',
                 )
-    trusts_loopback = security.get("trust_loopback", token is None)
-    if not trusts_loopback and token is None:
-        raise source.error(
+    token = security.operator_token
+    trusts_loopback = token is None if security.trust_loopback is None else security.trust_loopback
+    if not trusts_loopback and token is None and security.is_right("operator_token", "trust_loopback"):
+        source.report(
             ("security", "trust_loopback"),
             "is false, but no operator token is set; set operator_token in [security], or operator = false in [server]",
         )
-    return OperatorSettings(listen=operator_listen, token=token, trusts_loopback=trusts_loopback)
+    return OperatorSettings(listen=listen, token=token, trusts_loopback=trusts_loopback)
 
 
-def _token(value: object, environ: Mapping[str, str]) -> str | None:
-    if value is None:
-        return None
-    from svcnode.probes.interpolate import interpolate
-
-    token = interpolate(value, environ)
-    if not isinstance(token, str):
-        raise InvalidValueError('must be a string, "${NAME}", or { file = "…" }')
-    validate_token(token)
-    register_secret(token)
-    return token
+def _tls(tls: TlsTable, source: Source) -> TlsSettings:
+    for key, path in (("certificate", tls.certificate), ("key", tls.key)):
+        if tls.is_right(key):
+            with source.reporting("server", "tls", key):
+                _check_readable(path)
+    return TlsSettings(certificate=tls.certificate, key=tls.key)
 
 
-def _history(history: HistoryTable, source: Source, state_folder: Path | None, node_name: str) -> HistorySettings:
-    with source.error_context("history", "path"):
-        path, shared_path = _configured_path(history.get("path")), None
-    max_age_s = _duration_s(source, ("history", "max_age"), history.get("max_age", DEFAULT_HISTORY_AGE), at_least="1h")
-    with source.error_context("history", "max_size"):
-        max_bytes = parse_size_bytes(history.get("max_size", DEFAULT_HISTORY_SIZE))
-        if max_bytes < MIN_HISTORY_BYTES:
-            raise InvalidValueError("must be at least 1MiB")
-    if not history.get("keep", True):
-        return HistorySettings(path=None, max_age_s=max_age_s, max_bytes=max_bytes)
-    if path is None and state_folder is not None:
-        path = state_folder / "nodes" / node_folder_name(node_name) / HISTORY_FILE
-        shared_path = state_folder / HISTORY_FILE
-    return HistorySettings(
-        path=path, max_age_s=max_age_s, max_bytes=max_bytes, shared_path=shared_path, has_folder=path is not None
-    )
+def _check_readable(path: Path) -> None:
+    try:
+        read_in_time(path, MAX_PEM_BYTES)
+    except OSError as exc:
+        raise InvalidValueError(f"cannot read {path}: {os_error_text(exc)}") from exc
 
 
-def _control(
-    control: ControlTable, source: Source, state_folder: Path | None, node_name: str
-) -> ControlSettings | None:
+def _history(tables: Tables, state_folder: Path | None, node_name: str) -> HistorySettings:
+    history = tables.get(HistoryTable)
+    settings = partial(HistorySettings, max_age_s=history.max_age, max_bytes=history.max_size)
+    if not history.keep:
+        return settings(path=None)
+    if history.path is not None or state_folder is None:
+        return settings(path=history.path, has_folder=history.path is not None)
+    path = state_folder / "nodes" / node_folder_name(node_name) / HISTORY_FILE
+    return settings(path=path, shared_path=state_folder / HISTORY_FILE)
+
+
+def _control(tables: Tables, state_folder: Path | None, node_name: str) -> ControlSettings | None:
+    control, source = tables.get(ControlTable), tables.source
     folder = None if state_folder is None else state_folder / "nodes" / node_folder_name(node_name)
-    with source.error_context("control", "listen"):
-        listen = _control_socket(control.get("listen"), source.environ, folder)
-    with source.error_context("control", "path"):
-        path = _configured_path(control.get("path")) or (None if folder is None else folder / CONTROL_STORE)
-    with source.error_context("control", "group"):
-        group_id = _group_id(control["group"]) if "group" in control else None
-    if not control.get("enabled", True) or listen is None or path is None:
+    listen = control.listen or _default_control_socket(source.environ, folder)
+    path = control.path or (None if folder is None else folder / CONTROL_STORE)
+    group_id: int | None = None
+    if control.group is not None:
+        with source.reporting("control", "group"):
+            group_id = _group_id(control.group)
+    if not control.enabled or listen is None or path is None:
         return None
     return ControlSettings(
         listen=listen,
         group_id=group_id,
         path=path,
-        allows_exec=control.get("allow_exec", False),
+        allows_exec=control.allow_exec,
         is_default="listen" not in control,
     )
 
 
-def _control_socket(listen: str | None, environ: Mapping[str, str], folder: Path | None) -> Path | None:
-    """The default is in systemd's RUNTIME_DIRECTORY, or beside the history; None if there is neither."""
-    if listen is not None:
-        if not listen.startswith("unix:"):
-            raise InvalidValueError('must be a Unix socket, such as "unix:/run/svcnode/control.sock"')
-        return Path(parse_address(listen, has_tls=False).path)
+def _default_control_socket(environ: Mapping[str, str], folder: Path | None) -> Path | None:
+    """In systemd's RUNTIME_DIRECTORY, or beside the history; None if there is neither."""
     if runtime_directory := environ.get("RUNTIME_DIRECTORY"):
         return Path(runtime_directory.split(":")[0]) / CONTROL_SOCKET
     path = None if folder is None else folder / CONTROL_SOCKET
@@ -417,33 +373,25 @@ def _group_id(name: str) -> int:
         raise InvalidValueError(f'there is no group "{name}" on this machine') from None
 
 
-def notify_settings(notify: NotifyTable, source: Source) -> NotifySettings:
+# ---- notifications
+
+
+def notify_settings(tables: Tables) -> NotifySettings:
     from svcnode.notify.alert import AlertPolicy
     from svcnode.notify.notifier import NotifySettings
 
-    if not notify.keys() & NOTIFY_TARGET_KEYS:
+    notify, source = tables.get(NotifyTable), tables.source
+    if notify.is_right(*notify.target_keys) and not any(key in notify for key in notify.target_keys):
         hint = 'set webhook = "https://…", alertmanager = "http://…" or apprise = ["…"]'
-        raise source.error(("notify",), f"no notification targets; {hint}")
-    group_wait, resolve_delay = (
-        notify.get("group_wait", DEFAULT_GROUP_WAIT),
-        notify.get("resolve_delay", DEFAULT_RESOLVE_DELAY),
-    )
-    group_wait_s = _duration_s(source, ("notify", "group_wait"), group_wait, at_most="5m")
-    resolve_delay_s = _duration_s(source, ("notify", "resolve_delay"), resolve_delay, at_most="24h")
-    start_limit = notify.get("start_limit", DEFAULT_START_LIMIT)
-    start_limit_s = _duration_s(source, ("notify", "start_limit"), start_limit, at_most="24h")
-    with source.error_context("notify", "repeat_interval"):
-        repeat_interval_s = parse_duration_s(notify.get("repeat_interval", DEFAULT_REPEAT_INTERVAL))
-        if repeat_interval_s and not MIN_REPEAT_INTERVAL_S <= repeat_interval_s <= MAX_REPEAT_INTERVAL_S:
-            raise InvalidValueError("must be 0s for no reminders, or from 1m to 30d")
+        source.report(("notify",), f"no notification targets; {hint}")
     return NotifySettings(
         targets=tuple(_targets(notify, source)),
         policy=AlertPolicy(
-            services=notify.get("services", "critical"),
-            group_wait_s=group_wait_s,
-            resolve_delay_s=resolve_delay_s,
-            repeat_interval_s=repeat_interval_s,
-            start_limit_s=start_limit_s,
+            services=cast("Literal['critical', 'all', 'none']", notify.services),
+            group_wait_s=notify.group_wait,
+            resolve_delay_s=notify.resolve_delay,
+            repeat_interval_s=notify.repeat_interval,
+            start_limit_s=notify.start_limit,
         ),
     )
 
@@ -458,199 +406,90 @@ def _targets(notify: NotifyTable, source: Source) -> Iterator[NotificationTarget
         "apprise": apprise_from,
     }
     seen: set[NotificationTarget] = set()
-    for key in NOTIFY_TARGET_KEYS:
-        for path, entry in _notify_entries(notify, key):
-            with source.error_context("notify", *path):
+    for key in notify.target_keys:
+        for index, entry in enumerate(getattr(notify, key) or ()):
+            path = (key, index) if isinstance(notify.given[key], list) else (key,)
+            with source.reporting("notify", *path):
                 target = build[key](entry, source.environ)
                 if target in seen:
                     raise InvalidValueError("duplicate target")
-            seen.add(target)
-            yield target
+                seen.add(target)
+                yield target
 
 
-def _notify_entries(notify: NotifyTable, key: NotifyTargetKey) -> Iterator[tuple[KeyPath, object]]:
-    """The value, or the elements of a list, each with its path."""
-    value = notify.get(key, [])
-    if isinstance(value, list):
-        yield from (((key, index), target) for index, target in enumerate(value))
-    else:
-        yield (key,), value
+# ---- several machines
 
 
-def _tls(tls: TlsTable, source: Source) -> TlsSettings:
-    with source.error_context("server", "tls", "certificate"):
-        certificate = _readable_file(tls["certificate"])
-    with source.error_context("server", "tls", "key"):
-        key = _readable_file(tls["key"])
-    return TlsSettings(certificate=certificate, key=key)
+def _sharing(tables: Tables, listen: tuple[Address, ...]) -> SharingSettings | None:
+    if "sharing" not in tables:
+        return None
+    from svcnode.config.sharing import sharing_from  # few nodes are shared
+
+    return sharing_from(tables.get(SharingTable), tables.get(NodeTable), tables.source, listen)
 
 
-def _readable_file(name: str) -> Path:
-    validate_text("the path", name)
-    path = Path(name)
-    try:
-        read_in_time(path, MAX_PEM_BYTES)
-    except OSError as exc:
-        raise InvalidValueError(f"cannot read {path}: {os_error_text(exc)}") from exc
-    return path
+def _fleet(tables: Tables, defaults: ServiceOptions) -> FleetSettings | None:
+    if "fleet" not in tables:
+        return None
+    from svcnode.config.fleet import fleet_from  # few nodes show a fleet
 
-
-def _allowed_features(table: FileTable) -> frozenset[str]:
-    return frozenset(key for key, is_allowed in table.get("security", {}).items() if is_allowed is True)
-
-
-def _services(table: FileTable, defaults: ServiceOptions, make: MakeProbe, source: Source) -> Iterator[ServiceSettings]:
-    seen: set[str] = set()
-    for index, service in enumerate(table.get("services", [])):
-        with source.error_context("services", index, "id"):
-            validate_service_id(service["id"])
-            if service["id"] in seen:
-                raise DuplicateServiceError(service["id"])
-        seen.add(service["id"])
-        check_observer_keys(service, ("services", index), source, is_shared="sharing" in table)
-        yield service_from(service, ("services", index), defaults, make, source)
-
-
-def check_observer_keys(service: Mapping[str, Any], path: KeyPath, source: Source, *, is_shared: bool) -> None:
-    for key in (key for key in _OBSERVER_KEYS if key in service):
-        if not is_shared:
-            raise source.error((*path, key), "is for a node with replicas; add the table [sharing], or remove this key")
-        from svcnode.config.sharing import check_observer_key
-
-        with source.error_context(*path, key):
-            check_observer_key(key, service)
-
-
-def service_from(
-    service: ServiceTable, path: KeyPath, defaults: ServiceOptions, make: MakeProbe, source: Source
-) -> ServiceSettings:
-    if ("probe" in service) == ("status" in service):
-        both_or_neither = "both are" if "probe" in service else "neither is"
-        raise source.error(path, f"a service needs exactly one of probe and status; {both_or_neither} set")
-    options = defaults | _policy_options(service, path, source) | _text_options(service, path, source)
-    why_unchecked = "a service with a fixed status is not checked"
-    if "probe" in service:
-        with source.error_context(*path, "probe"):
-            options["probe"] = probe = make(service["probe"])
-        why_unchecked = "" if probe.ttl_s is None else "a service that sends heartbeats is not checked"
-    if why_unchecked:
-        for key in (key for key in (*_POLICY_KEYS, *_OBSERVER_KEYS) if key in service):
-            raise source.error((*path, key), f"{why_unchecked}; remove this key")
-        options = cast("ServiceOptions", {key: value for key, value in options.items() if key not in _POLICY_KEYS})
-    with source.error_context(*path):
-        as_written = {key: value for key, value in service.items() if key in ("probe", "status", *_OBSERVER_KEYS)}
-        definition = define(service["id"], **options)._replace(options={**options, **as_written})
-    with source.error_context(*path, "push_token"):
-        if "push_token" in service and ("status" in service or definition.probe_config is not None):
-            raise InvalidValueError('is only for a service with the probe "heartbeat:"; remove this key')
-        push_token = _token(service.get("push_token"), source.environ)
-    status = Status(service["status"]) if "status" in service else None
-    file = source.file_of((*path, "probe"))
-    return ServiceSettings(
-        definition=definition, status=status, push_token=push_token, file=None if file is None else file.absolute()
-    )
+    fleet = tables.get(FleetTable)
+    if "sharing" in tables:
+        tables.source.report(("fleet",), "a node with [sharing] cannot have [fleet]; use another node for the fleet")
+    is_right = fleet.is_right(*TIMING_KEYS) and tables.get(DefaultsTable).is_right(*TIMING_KEYS)
+    return fleet_from(fleet, tables.source, defaults | policy_options(fleet), is_timing_right=is_right)
 
 
 def _check_push(
-    services: Sequence[ServiceSettings], control: ControlSettings | None, prefixes: tuple[str, ...], source: Source
+    tables: Tables, services: Sequence[ServiceSettings | None], control: ControlSettings | None, prefixes: Sequence[str]
 ) -> None:
-    for index, service in enumerate(services):
-        if service.push_token is None:
-            continue
-        if control is None:
-            raise source.error(
+    source = tables.source
+    pushed = [index for index, service in enumerate(services) if service is not None and service.push_token is not None]
+    if control is None and tables.get(ControlTable).is_right(*ControlTable.keys):
+        for index in pushed:
+            source.report(
                 ("services", index, "push_token"),
                 "pushes are stored in the control store; set listen and path in [control], without enabled = false",
             )
-        with source.error_context("server", "prefix"):
-            if prefix := next((prefix for prefix in prefixes if prefix.split("/")[1:2] == [PUSH_SEGMENT]), None):
-                raise InvalidValueError(f'"{prefix}" is the path of pushes; choose another, or remove push_token')
+    elif pushed and (prefix := next((text for text in prefixes if text.split("/")[1:2] == [PUSH_SEGMENT]), None)):
+        source.report(("server", "prefix"), f'"{prefix}" is the path of pushes; choose another, or remove push_token')
 
 
-def _text_options(service: ServiceTable, path: KeyPath, source: Source) -> ServiceOptions:
-    with source.error_context(*path, "name"):
-        validate_single_line("the name", service.get("name", ""))
-    with source.error_context(*path, "description"):
-        validate_multiline("the description", service.get("description", ""))
-    with source.error_context(*path, "group"):
-        validate_single_line("the group", service.get("group", ""))
-    return cast("ServiceOptions", {key: service[key] for key in ("name", "description", "group") if key in service})
-
-
-def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) -> ServiceOptions:
-    """The impact, schedule and policy of a table, each checked at its own path."""
-    options = {key: table[key] for key in (*IMPACT_KEYS, *_POLICY_KEYS) if key in table}
-    for key, value in options.items():
-        with source.error_context(*path, key):
-            _check_policy_option(key, value)
-    return cast("ServiceOptions", options)
-
-
-def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  validation has checked its type
-    if key in IMPACT_KEYS:
-        return  # validation has checked it
-    if key in TOLERANCE_KEYS:
-        Tolerance.parse(value)
-    elif key in THRESHOLD_KEYS:
-        if value < 1:
-            raise InvalidValueError(f"must be at least 1 check, not {value}")
-        if value > MAX_THRESHOLD:
-            raise InvalidValueError(f"must be at most {MAX_THRESHOLD} checks, not {value}")
-    elif not parse_duration_s(value) and key != "start_period":
-        raise InvalidValueError(f'must be greater than 0, not "{value}"')
-
-
-def _maintenance(table: FileTable, source: Source) -> Iterator[MaintenanceSchedule]:
-    known = [service["id"] for service in table.get("services", [])]
-    for index, maintenance in enumerate(table.get("maintenance", [])):
-        yield _maintenance_schedule(maintenance, ("maintenance", index), known, source)
+def _maintenance(tables: Tables) -> Iterator[MaintenanceSchedule]:
+    source, services = tables.source, tables.source.data.get("services", [])
+    tables_of_services = services if isinstance(services, list) else []
+    known = {str(service.get("id")) for service in tables_of_services if isinstance(service, dict)}
+    given = read_tables(MaintenanceTable, source.data.get("maintenance", []), ("maintenance",), source)
+    for index, table in enumerate(given):
+        yield from _maintenance_schedule(table, ("maintenance", index), known, source)
 
 
 def _maintenance_schedule(
-    table: MaintenanceTable, path: KeyPath, known: Sequence[str], source: Source
-) -> MaintenanceSchedule:
-    from svcnode.core.maintenance import MaintenanceSchedule, parse_start, parse_timezone
+    table: MaintenanceTable, path: KeyPath, known: Collection[str], source: Source
+) -> Iterator[MaintenanceSchedule]:
+    """None if there is an error."""
+    from svcnode.core.maintenance import MaintenanceSchedule
 
-    with source.error_context(*path, "services"):
-        if table.get("services") == []:
-            raise InvalidValueError("is empty; remove it for maintenance of the whole node")
-        for service_id in table.get("services", []):
-            if service_id not in known:
-                raise InvalidValueError(f'"{service_id}" is not a service of this file{suggestion(service_id, known)}')
-    with source.error_context(*path, "start"):
-        start = parse_start(table["start"])
-    with source.error_context(*path, "duration"):
-        duration_s = parse_duration_s(table["duration"])
-        if not 0 < duration_s < start.period_s:
-            period = "24h" if start.weekday is None else "7d"
-            raise InvalidValueError(f"must be more than 0 and less than {period}, when it begins again")
-    with source.error_context(*path, "timezone"):
-        timezone = parse_timezone(table.get("timezone", "UTC"))
-    with source.error_context(*path, "reason"):
-        validate_single_line("the reason", table.get("reason", ""))
-    return MaintenanceSchedule(
-        service_ids=tuple(table.get("services", ())),
-        start=start,
-        duration_s=duration_s,
-        timezone=timezone,
-        reason=table.get("reason", ""),
+    for service_id in table.services or ():
+        if service_id not in known:
+            source.report(
+                (*path, "services"), f'"{service_id}" is not a service of this file{suggestion(service_id, known)}'
+            )
+    if not table.is_right("start", "duration"):
+        return
+    if table.duration >= table.start.period_s:
+        period = "24h" if table.start.weekday is None else "7d"
+        source.report((*path, "duration"), f"must be less than {period}, when it begins again")
+    yield MaintenanceSchedule(
+        service_ids=table.services or (),
+        start=table.start,
+        duration_s=table.duration,
+        timezone=table.timezone or UTC,
+        reason=table.reason or "",
     )
 
 
-def _store_service(defaults: ServiceOptions, source: Source, store_path: Path) -> ServiceSettings:
-    from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
-
-    with source.error_context("defaults"):
-        definition = define(
-            STORE_ID,
-            **defaults
-            | {
-                "name": "Embedded store",
-                "description": "SQLite store of this node",
-                "probe": SqliteProbe.for_path(store_path, STORE_APPLICATION_ID),
-            },
-        )
-    return ServiceSettings(definition=definition)
+# ---- the store and the folders
 
 
 def node_folder_name(node_name: str) -> str:
@@ -666,24 +505,18 @@ def node_folder_name(node_name: str) -> str:
     return f"{readable or 'node'}~{hashlib.sha256(node_name.encode()).hexdigest()[:16]}"
 
 
-def _store_path(table: FileTable, state_folder: Path | None) -> Path:
-    if (path := _configured_path(table.get("store", {}).get("path"))) is not None:
+def _store_path(tables: Tables, state_folder: Path | None, *, is_used: bool) -> Path:
+    if (path := tables.get(StoreTable).path) is not None:
         return path
     if state_folder is not None:
         return state_folder / "store.db"
-    if table.get("services") or "sharing" in table or "fleet" in table:
-        return Path()  # unused
-    raise InvalidValueError(
-        "not set, and no home folder: HOME is not set, and this user is not in the password database; "
-        "set a path here, or configure a service: the node needs this file only without services"
-    )
-
-
-def _configured_path(path: str | None) -> Path | None:
-    if path is None:
-        return None
-    validate_text("the path", path)
-    return Path(path)
+    if is_used and tables.get(StoreTable).is_right("path"):
+        tables.source.report(
+            ("store", "path"),
+            "not set, and no home folder: HOME is not set, and this user is not in the password database; "
+            "set a path here, or configure a service: the node needs this file only without services",
+        )
+    return Path()  # unused
 
 
 def _state_folder(environ: Mapping[str, str]) -> Path | None:

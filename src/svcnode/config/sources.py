@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, get_origin, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from svcnode.config.schema import FileTable, KeyPath
+from svcnode.config.tables import TABLES
 from svcnode.core.errors import ConfigError, OptionError, SvcnodeError
+from svcnode.core.option_types import schema_of
 from svcnode.core.text import closest_match, os_error_text
 from svcnode.net.files import read_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from svcnode.config.keys import Key, KeyPath, Table
+    from svcnode.config.toml_lines import TomlLines
 
 ENVIRONMENT_PREFIX = "SVCNODE_"
 SERVICES_VARIABLE = "SVCNODE_SERVICES"  # services without a file; between two of them is white space
@@ -65,7 +69,7 @@ class NamedProbe(NamedTuple):
 
 
 class Source:
-    """The values of all sources merged in `data`, and their origins."""
+    """The values of all sources merged in `data`, their origins, and the errors that are found in them."""
 
     def __init__(
         self,
@@ -78,6 +82,8 @@ class Source:
         self.environ = environ
         self._origins: dict[KeyPath, str] = {}
         self._text = ""
+        self._lines: TomlLines | None = None
+        self._reported: list[tuple[KeyPath, str]] = []
         self.data: dict[str, Any] = {} if file is None else self._read(file)
         for override in (*_from_environment(environ), *flags):
             self._put(override)
@@ -104,9 +110,11 @@ class Source:
                 return Origin(override=override)
         if self._file is None:
             return Origin()
-        from svcnode.config.toml_lines import TomlLines  # needed only for error messages
+        if self._lines is None:
+            from svcnode.config.toml_lines import TomlLines  # needed only for error messages
 
-        return Origin(file=self._file, line=TomlLines(self._text).line_of(path))
+            self._lines = TomlLines(self._text)
+        return Origin(file=self._file, line=self._lines.line_of(path))
 
     def file_of(self, path: KeyPath) -> Path | None:
         """The file that has this value; None if an option or environment variable sets it."""
@@ -129,22 +137,37 @@ class Source:
                 text += f"[{key}]" if isinstance(key, int) else f".{key}"
         return text.removeprefix(".") or "configuration"
 
-    def error(self, path: KeyPath, text: str) -> ConfigError:
+    # ---- errors
+
+    def report(self, path: KeyPath, text: str) -> None:
+        """`raise_errors` raises it, with all others."""
+        self._reported.append((path, text))
+
+    def reporting(self, *path: str | int) -> _Reporting:
+        """Reports an error inside the block at this path, and goes on after the block."""
+        return _Reporting(self, path)
+
+    def raise_errors(self) -> None:
+        """Raises the first error in the file, if any, with the `others`."""
+        # Made only now: an error may quote a value that is known as a secret only since a later table was read.
+        errors = sorted((self._error(*reported) for reported in self._reported), key=lambda error: error.line or 0)
+        if errors:
+            errors[0].others = tuple(errors[1:])
+            raise errors[0]
+
+    @contextmanager
+    def error_context(self, *path: str | int) -> Iterator[None]:
+        """Raises an error inside the block as an error at this path."""
+        with self.reporting(*path):
+            yield
+        self.raise_errors()
+
+    def _error(self, path: KeyPath, text: str) -> ConfigError:
         key, origin = self.display_path(path), self.origin_of(path)
         location = f" ({origin})" if str(origin) else ""
         return ConfigError(f"{key}: {text}{location}", key=key, path=path, file=origin.file, line=origin.line)
 
-    @contextmanager
-    def error_context(self, *path: str | int) -> Iterator[None]:
-        """Turns an error inside the block into an error at this path."""
-        try:
-            yield
-        except ConfigError:
-            raise
-        except OptionError as exc:
-            raise self.error((*path, exc.option), exc.text) from exc
-        except SvcnodeError as exc:
-            raise self.error(path, str(exc)) from exc
+    # ---- reading
 
     def _read(self, file: Path) -> dict[str, Any]:
         import tomllib
@@ -170,7 +193,7 @@ class Source:
         for key in tables:
             inner = inner.setdefault(str(key), {})
             if not isinstance(inner, dict):
-                return  # the file has another type there; validation reports it
+                return  # the file has another type there; the parser reports it
         inner[str(last)] = override.value
         self._origins[override.path] = override.origin
 
@@ -186,6 +209,25 @@ class Source:
         services[index].pop("status", None)
         services[index]["probe"] = service.url
         self._origins["services", index, "probe"] = service.origin
+
+
+class _Reporting:
+    def __init__(self, source: Source, path: KeyPath) -> None:
+        self._source = source
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> bool:
+        if isinstance(exc, ConfigError):
+            return False  # it has a path
+        if isinstance(exc, OptionError):
+            for error in (exc, *exc.others):
+                self._source.report((*self._path, error.option), error.text)
+        elif isinstance(exc, SvcnodeError):
+            self._source.report(self._path, str(exc))
+        return isinstance(exc, SvcnodeError)
 
 
 def named_probes(texts: Iterable[str], origin: str) -> list[NamedProbe]:
@@ -233,34 +275,38 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     known = (*tables, SERVICES_VARIABLE.removesuffix("S"))
     for name, value in sorted(variables.items()):
         if name in keys:
-            path, hint = keys[name]
-            yield Override(path, _parse_value(value, hint), f"environment variable {name}")
+            path, key = keys[name]
+            yield Override(path, _parse_value(value, key), f"environment variable {name}")
         elif name != SERVICES_VARIABLE and name.startswith(known) and not _KUBERNETES_SERVICE_VARIABLE.search(name):
             near = closest_match(name, (*keys, SERVICES_VARIABLE))
             hint = f"; did you mean {near}?" if near else ""
             raise ConfigError(f"unknown environment variable {name}{hint}")
 
 
-def _parse_value(text: str, hint: object) -> str | int | bool:
-    """The text as a value of the type; text that does not fit stays a string, and validation reports it."""
-    if hint is int and re.fullmatch("-?[0-9]{1,9}", text):
-        return int(text)
-    if hint is bool and text in ("true", "false"):
-        return text == "true"
-    return text
+def _parse_value(text: str, key: Key) -> str | int | bool:
+    """The text as a value of the type; text that does not fit stays a string, and the parser reports it."""
+    match schema_of(key.parse).get("type"):
+        case "integer" if re.fullmatch("-?[0-9]{1,9}", text):
+            return int(text)
+        case "boolean" if text in ("true", "false"):
+            return text == "true"
+        case _:
+            return text
 
 
-def environment_keys() -> dict[str, tuple[KeyPath, Any]]:
-    """The key path and type of every environment variable."""
+def environment_keys() -> dict[str, tuple[KeyPath, Key]]:
+    """The path and the key of every environment variable."""
     return {
-        ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, hint)
-        for path, hint in _scalar_keys(FileTable, ())
+        ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, key)
+        for name, table in TABLES.items()
+        for path, key in _text_keys(table, (name,))
     }
 
 
-def _scalar_keys(table: type, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
-    for key, hint in get_type_hints(table).items():
-        if is_typeddict(hint):
-            yield from _scalar_keys(hint, (*path, key))
-        elif path and get_origin(hint) is not dict:  # the keys at the top that are not tables are lists of tables
-            yield (*path, key), hint
+def _text_keys(table: type[Table], path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
+    """The keys whose value can be a text: all but tables."""
+    for name, key in table.keys.items():
+        if key.table is not None:
+            yield from _text_keys(key.table, (*path, name))
+        elif not key.is_free_table:
+            yield (*path, name), key

@@ -12,7 +12,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from svcnode.config.schema import KeyPath
+    from svcnode.config.keys import KeyPath
 
 _SHORT_STRING = r""""(?:[^"\\]|\\.)*"|'[^']*'"""
 # One or two quotes are allowed before the three that end the string.

@@ -25,7 +25,7 @@ from svcnode.control.resources import (
     status_path,
 )
 from svcnode.core.codes import known_code
-from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
+from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.model import validate_multiline, validate_service_id, validate_single_line, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import MAX_REASON_CHARS, TYPE_NAMES, suggestion, type_name
@@ -107,7 +107,7 @@ class ControlApp:
         try:
             return _json(200, {"message": await self._reload()})
         except SvcnodeError as exc:
-            raise ControlError(422, str(exc)) from exc
+            raise ControlError(422, str(exc), others=exc.texts[1:MAX_SHOWN_ERRORS]) from exc
 
     # ---- services
 
@@ -378,5 +378,9 @@ def _service(code: int, service: Mapping[str, Any]) -> Response:
 
 
 def _error(exc: ControlError, *headers: tuple[str, str]) -> Response:
-    fields = {"message": str(exc)} if exc.pointer is None else {"message": str(exc), "pointer": exc.pointer}
+    fields: dict[str, Any] = {"message": str(exc)}
+    if exc.pointer is not None:
+        fields["pointer"] = exc.pointer
+    if exc.others:
+        fields["others"] = exc.others
     return _json(exc.status, fields, *headers)

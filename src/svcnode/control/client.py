@@ -71,7 +71,12 @@ def _result(status: int, body: bytes) -> dict[str, Any]:
         raise ValueError("the response is not a JSON object")  # noqa: TRY004  as other invalid responses
     if status < 400:
         return fields
-    raise ControlError(status, fields.get("message", f"HTTP status {status}"), pointer=fields.get("pointer"))
+    text, pointer, others = (
+        fields.get("message", f"HTTP status {status}"),
+        fields.get("pointer"),
+        fields.get("others", ()),
+    )
+    raise ControlError(status, text, pointer=pointer, others=tuple(map(str, others)))
 
 
 def _service(service_id: str, child: str = "") -> str:

@@ -41,11 +41,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+MAX_SHOWN_ERRORS = 100  # of one configuration
+
+
 class SvcnodeError(Exception):
     """The root. The text is written for users and contains no registered secret."""
 
     def __init__(self, text: str) -> None:
         super().__init__(redacted(text))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Its text, and those of the errors that were found with it."""
+        return (str(self),)
 
 
 class InvalidValueError(SvcnodeError, ValueError):
@@ -85,7 +93,12 @@ class ConfigError(SvcnodeError):
         self.path = path  # such as ("services", 0, "probe")
         self.file = file
         self.line = line
+        self.others: tuple[ConfigError, ...] = ()  # the other errors of the same configuration
         super().__init__(text)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (str(self), *map(str, self.others))
 
 
 class ProbeError(SvcnodeError):
@@ -93,9 +106,9 @@ class ProbeError(SvcnodeError):
 
 
 class OptionError(ProbeError):
-    def __init__(self, option: str, text: str, *, is_about_value: bool = False) -> None:
-        self.option = option
-        self.is_about_value = is_about_value  # of this option, not about several options
+    def __init__(self, option: str | int, text: str) -> None:
+        self.option = option  # its name, or the index of a value in a list
+        self.others: tuple[OptionError, ...] = ()  # the errors of other options
         self.text = redacted(text)
         super().__init__(f"{option}: {text}")
 
@@ -135,10 +148,15 @@ class UnexpectedResponseError(ClientError):
 class ControlError(SvcnodeError):
     exit_code = 1
 
-    def __init__(self, status: int, text: str, *, pointer: str | None = None) -> None:
+    def __init__(self, status: int, text: str, *, pointer: str | None = None, others: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.status = status  # of HTTP
+        self.others = others  # the texts of the errors that were found with it
         self.pointer = pointer  # JSON pointer (RFC 6901) to the field of the body that is wrong
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (str(self), *self.others)
 
 
 class ControlUnreachableError(SvcnodeError):
@@ -183,6 +201,15 @@ class ListenError(SvcnodeError):
 
 class StoreError(SvcnodeError):
     pass
+
+
+def error_lines(exc: SvcnodeError) -> list[str]:
+    """The texts of an error, one to a line; of very many, the first ones."""
+    texts, count = exc.texts[:MAX_SHOWN_ERRORS], len(exc.texts)
+    return [
+        *texts,
+        *([f"only the first {MAX_SHOWN_ERRORS} of {count} errors are shown"] if count > MAX_SHOWN_ERRORS else []),
+    ]
 
 
 def is_user_interrupt(exc: BaseException) -> bool:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MAX_REASON_CHARS = 1000
 _SCANNED_CHARS = 4096
+MAX_COMPARED_NAMES, MAX_LISTED_NAMES = 1000, 50
+MIN_BEGINNING_CHARS = 4  # of a name that is known by its beginning
 
 TYPE_NAMES = {
     str: "a string",
@@ -29,16 +31,21 @@ def type_name(value: object) -> str:
 
 
 def closest_match(word: str, known: Iterable[str]) -> str | None:
+    """Of many known names, None: a configuration may have as many errors as names, and each search takes time."""
     import difflib
 
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+    known = list(known)
+    if len(known) > MAX_COMPARED_NAMES:
+        return None
+    beginnings = [name for name in known if len(word) >= MIN_BEGINNING_CHARS and name.startswith(word)]
+    return next(iter((*difflib.get_close_matches(word, known, n=1), *beginnings)), None)
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the closest known name, or all of them."""
+    """The end of an error about an unknown name: the closest known name, or the first ones."""
     known = sorted(known)
     near = closest_match(word, known)
-    return f'; did you mean "{near}"?' if near else f"; known: {', '.join(known)}"
+    return f'; did you mean "{near}"?' if near else f"; known: {join_first(known, MAX_LISTED_NAMES)}"
 
 
 def os_error_text(exc: OSError) -> str:

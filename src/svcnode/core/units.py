@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 from svcnode.core.errors import InvalidValueError
 
-DURATION_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-SIZE_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
-_BYTES = {
+_DURATION_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
+BYTES = {
     "B": 1,
     "kB": 1000,
     "KB": 1000,
@@ -35,11 +35,11 @@ def parse_duration_s(value: str | float) -> float:
 
 
 def _parse_seconds(text: str) -> float:
-    match = DURATION_PATTERN.fullmatch(text.strip())
+    match = _DURATION_PATTERN.fullmatch(text.strip())
     if match is None:
         raise InvalidValueError(f'invalid duration "{text}"; write a number and a unit, such as {_hint(text)}')
     number, unit = match.groups()
-    return float(number) * _SECONDS[unit]
+    return float(number) * SECONDS[unit]
 
 
 def _hint(text: str) -> str:
@@ -50,11 +50,11 @@ def _hint(text: str) -> str:
 
 def parse_size_bytes(text: str) -> int:
     """Bytes from "5GiB"."""
-    match = SIZE_PATTERN.fullmatch(text.strip())
+    match = _SIZE_PATTERN.fullmatch(text.strip())
     if match is None:
         raise InvalidValueError(f'invalid size "{text}"; write a number and a unit, such as "512KiB" or "5GiB"')
     number, unit = match.groups()
-    size = float(number) * _BYTES[unit]
+    size = float(number) * BYTES[unit]
     if not math.isfinite(size):
         raise InvalidValueError(f'invalid size "{text[:20]}…": the number is too large')
     return int(size)

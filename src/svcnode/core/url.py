@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
 from svcnode.core.errors import ProbeError
@@ -27,7 +27,35 @@ _AUTHORITY_PATTERN = re.compile(
 )
 _SEVERAL_PORTS = re.compile("[0-9]*,")
 _NOT_IN_HOST = {*map(chr, range(0x21)), *"/?#@\\[]"}
+# From 1 to 65535.
+_PORT_PATTERN = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]|0[0-9]{1,4})"
 _PLAIN_HOST = re.compile(r"(?:[A-Za-z0-9_:-]{1,63}(?:\.|\Z))+")
+
+
+NO_PATH = "/?"
+
+
+class UrlForm(NamedTuple):
+    """The parts that the URLs of a kind have. The patterns are regular expressions; the JSON Schema is made of them."""
+
+    host: Literal["required", "optional", "none", "any"] = "required"
+    needs_port: bool = False
+    has_credentials: bool = True
+    path: str = "(/[^?#]*)?"
+    query: str = ".*"  # "": none
+    path_alone: str = ""  # if the URL is the whole probe; "": as `path`
+
+    def pattern(self, *, is_alone: bool = False) -> str:
+        """Of what follows the scheme and its colon."""
+        path = (is_alone and self.path_alone) or self.path
+        if self.host == "any":
+            return ".*"
+        if self.host == "none":
+            return f"(?!//[^/]){path}"
+        credentials = "([^/?#]*@)?" if self.has_credentials else ""
+        host = r"(\[[0-9A-Fa-f:.]+(%[^\]]*)?\]|[^:/?#\[\]@,\s]+)" + ("?" if self.host == "optional" else "")
+        port = f"(:{_PORT_PATTERN})" if self.needs_port else f"(:({_PORT_PATTERN})?)?"
+        return rf"//{credentials}{host}{port}{path}(\?{self.query})?(#.*)?"
 
 
 class UrlError(ProbeError):
@@ -134,20 +162,17 @@ class Url:
             raise UrlError("port", f"the URL has no port; write {self.scheme}://{self.require_host()}:port")
         return self.port
 
-    def reject_path(self) -> None:
-        if self.path not in ("", "/") or self.query:
+    def reject_parts(self, form: UrlForm) -> None:
+        """Raise if the URL has a part that the form does not have."""
+        if form.path == NO_PATH and (self.path not in ("", "/") or self.query):
             raise UrlError(
                 "path", f"{self.scheme} URLs have no path and no query; write {self.scheme}://{self.host_port}"
             )
-
-    def reject_query(self) -> None:
-        if self.query:
+        if self.query and not form.query:
             raise UrlError(
                 "query", f"{self.scheme} URLs have no query; remove the question mark and everything after it"
             )
-
-    def reject_credentials(self) -> None:
-        if self.username or self.password:
+        if not form.has_credentials and (self.username or self.password):
             raise UrlError("credentials", f"{self.scheme} URLs have no user name and no password")
 
 

@@ -36,7 +36,7 @@ _DEFAULTS = """\
 # max_latency = "1s"           # a success that takes longer is not ready; not set: no limit
 # rise = 2                     # successes in a row until a service is Up again
 # fall = 3                     # failures in a row until it is Down
-# tolerance = "4/10"           # with more than 4 failures among the last 10 checks, a service is not Up; "off": no limit
+# tolerance = "4/10"           # with more than 4 failures among the last 10 checks, it is not Up; "off": no limit
 # start_period = "30s"         # a starting service is not Down before this time is over
 # stale_after = "33s"          # older evidence is not valid
 """

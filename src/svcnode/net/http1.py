@@ -39,7 +39,14 @@ _PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))  # allowed unencoded in 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-@option_type({"type": "object", "additionalProperties": {"type": "string"}})
+_HEADERS_SCHEMA = {
+    "type": "object",
+    "propertyNames": {"pattern": f"^{_HEADER_NAME.pattern}$"},
+    "additionalProperties": {"anyOf": [{"type": "string", "pattern": "^[^\\r\\n\\x00]*$"}, {"$ref": "#/$defs/file"}]},
+}
+
+
+@option_type(_HEADERS_SCHEMA)
 def parse_headers(value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict):
         raise InvalidValueError(f'must be a table such as {{ X-Api-Key = "…" }}, not {type_name(value)}')
@@ -51,7 +58,10 @@ def parse_headers(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(value.items())
 
 
-@option_type({"type": "string"}, show=lambda text: text if text == FROM_ENVIRONMENT else show_url(text))
+@option_type(
+    {"type": "string", "not": {"pattern": "^(?!http://)[A-Za-z][A-Za-z0-9+.-]*://"}},
+    show=lambda text: text if text == FROM_ENVIRONMENT else show_url(text),
+)
 def proxy_url(value: object) -> str:
     return public_text(value)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MIN_KEY_CHARS = 16  # a shorter segment of a webhook's path is more often a name than a key
 MIN_PART_CHARS = 8  # of an Apprise URL
 
-_PROBE_ONLY_OPTIONS = ("min_cert_days", "reuse")
+PROBE_ONLY_OPTIONS = ("min_cert_days", "reuse")
 
 
 class DeliveryError(NamedTuple):
@@ -90,7 +90,7 @@ def http_client_from(entry: object, environ: Mapping[str, str], what: str, hint:
         raise InvalidValueError(f'unsupported scheme "{url.scheme}"; {what} needs http:// or https://{hint}')
     _register_secret_parts(f"{url.path}?{url.query}", r"[/?&=]", MIN_KEY_CHARS)
     for name, value in table.items():
-        if name in _PROBE_ONLY_OPTIONS:
+        if name in PROBE_ONLY_OPTIONS:
             raise OptionError(name, "applies to probes only; remove it")
         try:
             table[name] = interpolate(value, environ)

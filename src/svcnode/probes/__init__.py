@@ -120,13 +120,15 @@ def load_kinds(schemes: Iterable[str]) -> None:
 
 def _parse_options(kind: Any, given: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:  # noqa: ANN401
     from svcnode.probes.interpolate import interpolate, interpolate_url
-    from svcnode.probes.options import URL_OPTIONS, parse_options
+    from svcnode.probes.options import URL_OPTIONS, parse_options, raise_first
 
+    errors: list[OptionError] = []
     for name, value in given.items():
         try:
             given[name] = (interpolate_url if name in URL_OPTIONS else interpolate)(value, environ)
         except InvalidValueError as exc:
-            raise OptionError(name, str(exc), is_about_value=True) from exc
+            errors.append(OptionError(name, str(exc)))
+    raise_first(errors)
     return parse_options(kind, given)
 
 

@@ -38,6 +38,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome
 from svcnode.core.option_types import PublicText
+from svcnode.core.url import UrlForm
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
@@ -138,6 +139,7 @@ class AmqpProbe(LoginProbe[_AmqpConnection]):
     write: WriteTarget = ""  # a queue
 
     tls_schemes: ClassVar = ("amqps",)
+    url_form: ClassVar = UrlForm(path="(/[^/?#]*)?", query="")
 
     def __post_init__(self) -> None:
         path = self.url.path.removeprefix("/")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
-from svcnode.core.url import Url  # noqa: TC001  options are parsed by the types of the fields
+from svcnode.core.url import Url, UrlForm
 
 if TYPE_CHECKING:
     from svcnode.core.codes import ReasonCode
@@ -108,6 +108,8 @@ class UrlProbe(Probe):
     __slots__ = ()  # a kind has the slots of its fields, so that it can also derive from a client of `net`
 
     url: Url
+
+    url_form: ClassVar[UrlForm] = UrlForm(host="any")
 
     @property
     def kind(self) -> str:

@@ -12,9 +12,10 @@ unknown    no file descriptors or ports left on this machine; the resolver or th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
+from svcnode.core.url import UrlForm
 from svcnode.net.http1 import PreparedRequest
 from svcnode.probes.base import CheckError
 from svcnode.probes.http_client import HttpSessionProbe
@@ -32,9 +33,10 @@ class BeaconProbe(HttpSessionProbe):
     max_slot_lag: Count | None = None
     _health: PreparedRequest = field(init=False, compare=False)
     _syncing: PreparedRequest = field(init=False, compare=False)
+    url_form: ClassVar = UrlForm(query="")
 
     def __post_init__(self) -> None:
-        self.url.reject_query()
+        self.url.reject_parts(self.url_form)
         base = self.url.path.rstrip("/")
         health = self.build_request(f"{base}/eth/v1/node/health", keep_alive=True)
         syncing = self.build_request(f"{base}/eth/v1/node/syncing", needs="body", keep_alive=True)

@@ -16,14 +16,14 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import SIZE_SCHEMA, option_type
 from svcnode.core.text import os_error_text, type_name
-from svcnode.core.url import UrlError
+from svcnode.core.url import UrlError, UrlForm
 from svcnode.net.os_errors import CodedOSError, code_for_os_error, verdict_for_file_error, verdict_for_os_error
 from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
@@ -76,6 +76,7 @@ class DiskProbe(UrlProbe):
     read_only: bool = False  # a read-only mount is allowed; it needs no free space
     write: WriteTarget = ""  # the name of the file
     _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("disk"))
+    url_form: ClassVar = UrlForm(host="none", path=".+")
 
     def __post_init__(self) -> None:
         if not self.url.file_path:

@@ -26,6 +26,7 @@ from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
 from svcnode.core.option_types import PublicText
 from svcnode.core.redaction import RotatingSecret
+from svcnode.core.url import NO_PATH, UrlForm
 from svcnode.net.grpc_gateway import GatewayError, parse_gateway_error
 from svcnode.probes.base import CheckError
 from svcnode.probes.http_client import HttpSessionProbe
@@ -57,9 +58,10 @@ class EtcdProbe(HttpSessionProbe):
 
     default_ports: ClassVar = {"http": 2379, "https": 2379}
     tls_enabled_by: ClassVar = "tls = true"
+    url_form: ClassVar = UrlForm(path=NO_PATH, query="")
 
     def __post_init__(self) -> None:
-        self.url.reject_path()
+        self.url.reject_parts(self.url_form)
         username, password = resolve_credentials(self.url, self.username, self.password)
         if password and not username:
             raise OptionError("username", "is missing; the password needs it")

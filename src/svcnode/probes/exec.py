@@ -25,6 +25,7 @@ from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import os_error_text
+from svcnode.core.url import UrlForm
 from svcnode.net.os_errors import code_for_os_error
 from svcnode.net.trace import step
 from svcnode.probes.base import UrlProbe
@@ -43,6 +44,7 @@ class ExecProbe(UrlProbe):
     _argv: tuple[str, ...] = field(init=False, compare=False)
 
     permission: ClassVar[str] = "allow_exec"
+    url_form: ClassVar = UrlForm(host="none", path=".*", path_alone=r".*\S.*")
 
     def __post_init__(self) -> None:
         if self.url.host or self.url.query or bool(self.argv) == bool(self.url.path.strip()):

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.core.option_types import PublicText
-from svcnode.core.url import UrlError
+from svcnode.core.url import UrlError, UrlForm
 from svcnode.net.files import open_regular_file, read_at_most
 from svcnode.net.os_errors import CodedOSError, verdict_for_file_error
 from svcnode.net.threads import DaemonCall
@@ -33,6 +33,7 @@ class FileProbe(UrlProbe):
     max_age: Seconds | None = None
     contains: PublicText = ""  # in the first MiB
     _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("file"))
+    url_form: ClassVar = UrlForm(host="none", path=".+")
 
     def __post_init__(self) -> None:
         if not self.url.file_path:

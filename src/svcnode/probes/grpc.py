@@ -20,6 +20,7 @@ from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_s
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.option_types import option_type
 from svcnode.core.text import suggestion, type_name
+from svcnode.core.url import UrlForm
 from svcnode.net.http2 import Http2Protocol
 from svcnode.net.tls import connect_tls
 from svcnode.probes.base import CheckError
@@ -79,11 +80,12 @@ class GrpcProbe(SessionProbe[_GrpcConnection]):
     starting_status: Annotated[frozenset[str], starting_statuses] = frozenset()
 
     tls_schemes: ClassVar = ("grpcs",)
+    url_form: ClassVar = UrlForm(needs_port=True, has_credentials=False, path="(/[^/?#]*)?", query="")
 
     def __post_init__(self) -> None:
-        self.url.reject_credentials()
         if self.url.query or "/" in self._service:
             raise ProbeError(f"only the name of a service may follow the host: {self.url.scheme}://host:port/name")
+        self.url.reject_parts(self.url_form)
         self.validate_connection()
 
     @property

@@ -8,16 +8,19 @@ failed     none within that time, or a run of a job that has started and not end
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.units import parse_duration_s
+from svcnode.core.url import UrlForm
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.options import Seconds
 
 MAX_DURATION_S = 366 * 86_400.0  # of a job that runs once a year
 _LIMITS = "must be more than 0 s and at most 366 days"
+_TTL_PATTERN = r"(?![0.]+[a-z])[0-9]+(\.[0-9]+)?(ms|s|m|h|d)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -26,6 +29,7 @@ class HeartbeatProbe(UrlProbe):
     # Of a job that runs from time to time, instead of the ttl:
     period: Seconds | None = None  # from one success to the next
     grace: Seconds | None = None  # how much later the success may be, and how long a run may take
+    url_form: ClassVar = UrlForm(host="none", path=f"({_TTL_PATTERN})?", path_alone=_TTL_PATTERN)
 
     def __post_init__(self) -> None:
         if bool(self.url.path) + (self.ttl is not None) + (self.period is not None) != 1:

@@ -9,9 +9,10 @@ unknown    no file descriptors or ports left on this machine; the resolver or th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
+from svcnode.core.url import UrlForm
 from svcnode.net.http1 import PreparedRequest
 from svcnode.net.http_response import INVALID_JSON
 from svcnode.probes.base import CheckError
@@ -29,9 +30,10 @@ class IpfsProbe(HttpSessionProbe):
     min_peers: Count = 0
     _id: PreparedRequest = field(init=False, compare=False)
     _peers: PreparedRequest = field(init=False, compare=False)
+    url_form: ClassVar = UrlForm(query="")
 
     def __post_init__(self) -> None:
-        self.url.reject_query()
+        self.url.reject_parts(self.url_form)
         for name, path in (("_id", "id"), ("_peers", "swarm/peers")):
             target = f"{self.url.path.rstrip('/')}/api/v0/{path}"
             # The RPC API accepts only POST.

@@ -23,6 +23,7 @@ from typing import ClassVar
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
+from svcnode.core.url import NO_PATH, UrlForm
 from svcnode.net.streams import Streams
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
@@ -47,10 +48,10 @@ class MemcachedProbe(SessionProbe[Streams]):
     write: WriteTarget = ""  # a key
 
     default_port: ClassVar = 11211
+    url_form: ClassVar = UrlForm(has_credentials=False, path=NO_PATH, query="")
 
     def __post_init__(self) -> None:
-        self.url.reject_path()
-        self.url.reject_credentials()
+        self.url.reject_parts(self.url_form)
         self.validate_connection()
         if len(self.write.encode()) > _MAX_KEY_BYTES or any(char <= " " or char == "\x7f" for char in self.write):
             text = f"must be a key of at most {_MAX_KEY_BYTES} bytes, without spaces and control characters"

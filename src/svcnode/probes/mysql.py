@@ -28,6 +28,7 @@ from svcnode.clock import monotonic_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.url import UrlForm
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError, time_left_s
 from svcnode.probes.mysql_connection import MysqlConnection
@@ -115,6 +116,7 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
     tls_enabled_by: ClassVar = "tls = true"
     primary_schemes: ClassVar = ("mysql", "mariadb")
     primary_example: ClassVar = "mariadb://10.0.0.5"
+    url_form: ClassVar = UrlForm(query="")
 
     def __post_init__(self) -> None:
         if self.url.query:

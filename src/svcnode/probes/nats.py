@@ -31,6 +31,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import PublicText
 from svcnode.core.redaction import RotatingSecret, register_secret
 from svcnode.core.text import os_error_text
+from svcnode.core.url import NO_PATH, UrlForm
 from svcnode.net.files import READ_TIMEOUT_S, file_version, read_small_file
 from svcnode.net.os_errors import CodedOSError
 from svcnode.net.streams import Streams, open_streams, upgrade_streams
@@ -155,9 +156,10 @@ class NatsProbe(LoginProbe[_NatsSession]):
 
     default_port: ClassVar = 4222
     tls_enabled_by: ClassVar = "tls = true"
+    url_form: ClassVar = UrlForm(path=NO_PATH, query="")
 
     def __post_init__(self) -> None:
-        self.url.reject_path()
+        self.url.reject_parts(self.url_form)
         username, password = self.credentials()
         if password and not username:
             raise OptionError("username", "is missing; the password needs it")

@@ -7,18 +7,16 @@ raises `InvalidValueError` for an invalid one. Common functions are below; a kin
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
-from svcnode.core.option_types import DURATION_SCHEMA, SIZE_SCHEMA, find_option_type, option_type, show_as_is
+from svcnode.core.option_types import byte_size, duration, find_option_type, one_of, option_type, whole_number
 from svcnode.core.redaction import MASK
 from svcnode.core.text import TYPE_NAMES, suggestion, type_name
-from svcnode.core.units import parse_duration_s, parse_size_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
 DEFAULT_WRITE_TARGET = "svcnode_write"
 # Options that are URLs: variables in them are percent-encoded.
@@ -26,18 +24,34 @@ URL_OPTIONS = ("primary",)
 
 
 def parse_options(kind: type, given: Mapping[str, object]) -> dict[str, Any]:
-    """The keyword arguments of a kind. Raises `OptionError` with the name of the option."""
+    """The keyword arguments of a kind. Raises `OptionError` with the name of the option, and the `others` that are
+    wrong."""
     options = {field.name: field for field in dataclasses.fields(kind) if field.init and field.name != "url"}
     hints = _type_hints(kind) if given else {}
-    for name in given:
+    parsed: dict[str, Any] = {}
+    errors: list[OptionError] = []
+    for name, value in given.items():
         if name not in options:
             hint = suggestion(name, options) if options else "; this kind has no options"
-            raise OptionError(name, f"unknown option{hint}", is_about_value=True)
-    for name, field in options.items():
-        is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if is_required and name not in given:
-            raise OptionError(name, "required")
-    return {name: _parse_option(name, value, hints[name]) for name, value in given.items()}
+            errors.append(OptionError(name, f"unknown option{hint}"))
+            continue
+        try:
+            parsed[name] = _parse_option(name, value, hints[name])
+        except OptionError as exc:
+            errors.append(exc)
+    missing = [name for name, field in options.items() if is_required(field) and name not in given]
+    raise_first([*errors, *(OptionError(name, "required") for name in missing)])
+    return parsed
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def raise_first(errors: Sequence[OptionError]) -> None:
+    if errors:
+        errors[0].others = tuple(errors[1:])
+        raise errors[0]
 
 
 def _type_hints(kind: type) -> dict[str, Any]:
@@ -54,7 +68,7 @@ def _parse_option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  
         try:
             return convert(value)
         except InvalidValueError as exc:
-            raise OptionError(name, str(exc), is_about_value=True) from exc
+            raise OptionError(name, str(exc)) from exc
     if type(value) is int and hint is float:
         return float(value)
     if hint not in TYPE_NAMES:
@@ -62,7 +76,7 @@ def _parse_option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  
             name, f"cannot be parsed: the field type {hint} is not supported; use Annotated with a function"
         )
     if type(value) is not hint:
-        raise OptionError(name, f"must be {TYPE_NAMES[hint]}, not {type_name(value)}", is_about_value=True)
+        raise OptionError(name, f"must be {TYPE_NAMES[hint]}, not {type_name(value)}")
     return value
 
 
@@ -105,20 +119,8 @@ def _public_value(value: object, hint: Any) -> object:  # noqa: ANN401  a type h
 # ---- functions that convert a TOML value
 
 
-@option_type(DURATION_SCHEMA, show=lambda value: f"{value:.9f}".rstrip("0").rstrip(".") + "s")
-def seconds(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
-        raise InvalidValueError(f'must be a string with a unit, not {type_name(value)}; write "{value}s"')
-    return parse_duration_s(_require_string(value))
-
-
-@option_type(SIZE_SCHEMA, show=lambda value: f"{value}B")
-def size(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        raise InvalidValueError(f'must be a string with a unit, not a whole number; write "{value}B"')
-    return parse_size_bytes(_require_string(value))
-
-
+seconds = duration()
+size = byte_size()
 _BYTES_SCHEMA = {
     "anyOf": [
         {"type": "string"},
@@ -173,24 +175,7 @@ def table(value: object) -> dict[str, Any]:
     return value
 
 
-@option_type({"type": "integer", "minimum": 0}, show=show_as_is)
-def non_negative_int(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise InvalidValueError(
-            f"must be a whole number of at least 0, not {value if type(value) is int else type_name(value)}"
-        )
-    return value
-
-
-def one_of(*names: str) -> Callable[[object], str]:
-    @option_type({"enum": list(names)}, show=show_as_is)
-    def choose(value: object) -> str:
-        if value not in names:
-            choices = ", ".join(f'"{name}"' for name in names)
-            raise InvalidValueError(f"must be {'one of ' if len(names) > 1 else ''}{choices}, not {_display(value)}")
-        return str(value)
-
-    return choose
+non_negative_int = whole_number(0)
 
 
 @option_type(
@@ -210,13 +195,8 @@ def _display(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else type_name(value)
 
 
-def _require_string(value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidValueError(f"must be a string, not {type_name(value)}")
-    return value
-
-
 Seconds = Annotated[float, seconds]
+PositiveSeconds = Annotated[float, duration(is_positive=True)]
 Size = Annotated[int, size]
 RawBytes = Annotated[bytes, raw_bytes]
 PublicBytes = Annotated[bytes, public_bytes]  # no secret, such as an expected response

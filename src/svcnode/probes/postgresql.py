@@ -29,7 +29,9 @@ from svcnode.clock import monotonic_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.option_types import one_of
 from svcnode.core.text import suggestion
+from svcnode.core.url import UrlForm
 from svcnode.net.connect import race_addresses
 from svcnode.net.dns import is_ip_address, resolve_host
 from svcnode.net.os_errors import verdict_for_os_error
@@ -37,7 +39,6 @@ from svcnode.net.trace import step
 from svcnode.probes import libpq
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError, time_left_s
 from svcnode.probes.libpq import PostgresqlError
-from svcnode.probes.options import one_of
 from svcnode.probes.replication import RETRY_PAUSES_S, KnownPositions, ReplicatedProbe, write_code
 from svcnode.probes.session import driver_error_text
 
@@ -48,6 +49,8 @@ BOOLEAN_OID = 16
 URL_PARAMETERS = ("application_name", "host", "options", "sslmode")
 PLAINTEXT_SSL_MODES = ("disable", "allow", "prefer")
 SSL_MODES = (*PLAINTEXT_SSL_MODES, "require", "verify-ca", "verify-full")
+_PARAMETER_PATTERN = f"((application_name|host|options)=[^&#]*|sslmode=({'|'.join(SSL_MODES)}))"
+_QUERY_PATTERN = f"({_PARAMETER_PATTERN}(&{_PARAMETER_PATTERN})*)?"
 
 # By SQLSTATE, then by its class. libpq returns the SQLSTATE of a failed query only.
 _CODES = {
@@ -195,6 +198,7 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
     tls_enabled_by: ClassVar = 'another sslmode, such as "verify-full"'
     primary_schemes: ClassVar = ("postgresql", "postgres")
     primary_example: ClassVar = "postgresql://10.0.0.5/ledger"
+    url_form: ClassVar = UrlForm(host="optional", query=_QUERY_PATTERN)
 
     def __post_init__(self) -> None:
         given = dict(parse_qsl(self.url.query, keep_blank_values=True))

@@ -34,6 +34,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.url import UrlForm
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
@@ -103,6 +104,7 @@ class RedisProbe(LoginProbe[RedisConnection]):
 
     default_port: ClassVar = 6379
     tls_schemes: ClassVar = ("rediss", "valkeys")
+    url_form: ClassVar = UrlForm(path="(/[0-9]*)?", query="")
 
     def __post_init__(self) -> None:
         database = self.database_in_url

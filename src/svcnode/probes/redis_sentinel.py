@@ -20,13 +20,12 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.option_types import PublicText  # noqa: TC001  options are parsed by the types of the fields
+from svcnode.core.option_types import PublicText, one_of
 from svcnode.core.redaction import register_secret
-from svcnode.core.url import Url, is_valid_hostname
+from svcnode.core.url import Url, UrlForm, is_valid_hostname
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.trace import attach_detail
 from svcnode.probes.base import CheckError
-from svcnode.probes.options import one_of
 from svcnode.probes.redis import RedisConnection, RedisProbe, call, server_error
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ class RedisSentinelProbe(RedisProbe):
 
     default_port: ClassVar = 26379
     tls_enabled_by: ClassVar[str] = "tls = true"
+    url_form: ClassVar = UrlForm(path="/[^/?#]+(/[0-9]*)?", query="")
 
     def __post_init__(self) -> None:
         if not self.master_name or "\0" in self.master_name:

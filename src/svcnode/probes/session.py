@@ -19,7 +19,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import PublicText
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import excerpt, one_line, truncate
-from svcnode.core.url import UrlError
+from svcnode.core.url import UrlError, UrlForm
 from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.streams import BUFFER_LIMIT_BYTES, Streams, open_streams
@@ -49,6 +49,8 @@ class TlsProbe(TlsOptions, UrlProbe):
     __slots__ = ()  # as in UrlProbe
 
     min_cert_days: Count = 0
+
+    url_form: ClassVar = UrlForm()
 
     def validate_tls_options(self, *, uses_tls: bool) -> None:
         super().validate_tls_options(uses_tls=uses_tls)

@@ -25,20 +25,20 @@ import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.units import iso_time
-from svcnode.core.url import Url, UrlError
+from svcnode.core.url import Url, UrlError, UrlForm
 from svcnode.net.os_errors import CodedOSError, ThreadStartError, verdict_for_file_error
 from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.file_system import has_no_inodes, read_only_cause
-from svcnode.probes.options import Seconds, WriteTarget
+from svcnode.probes.options import PositiveSeconds, Seconds, WriteTarget
 from svcnode.probes.sqlite_files import DatabaseFiles, DatabaseIdentity, size_bytes
 
 if TYPE_CHECKING:
@@ -78,13 +78,14 @@ class _Memory:
 class SqliteProbe(UrlProbe):
     application_id: int | None = None  # the expected PRAGMA application_id
     lock_wait: Seconds = 1.0  # a write lock that is held for longer is reported
-    thorough: Seconds | None = None  # the interval of PRAGMA quick_check
+    thorough: PositiveSeconds | None = None  # the interval of PRAGMA quick_check
     write: WriteTarget = ""  # the table
     _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("sqlite"))
     _thorough_thread: DaemonCall = field(
         init=False, compare=False, default_factory=lambda: DaemonCall("sqlite quick_check")
     )
     _memory: _Memory = field(init=False, compare=False, default_factory=_Memory)
+    url_form: ClassVar = UrlForm(host="none", path="[^?]+")
 
     @classmethod
     def for_path(cls, path: Path, application_id: int | None = None) -> Self:
@@ -95,8 +96,6 @@ class SqliteProbe(UrlProbe):
             raise UrlError("query", "sqlite URLs have no query; write the path only, and %3F for a question mark")
         if not self.url.file_path:
             raise UrlError("path", 'the URL has no path; write "sqlite:/var/lib/app/ledger.db"')
-        if self.thorough == 0:
-            raise OptionError("thorough", "must be more than 0 s")
         if "\0" in self.write:
             raise OptionError("write", "must not contain null characters")
 

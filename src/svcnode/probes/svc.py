@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import ClassVar
 from urllib.parse import quote
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import DOT_SEGMENTS, Health, Verdict
 from svcnode.core.option_types import PublicText
-from svcnode.core.url import UrlError
+from svcnode.core.url import UrlError, UrlForm
 from svcnode.net.http1 import PreparedRequest
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.probes.http_client import HttpClientProbe
@@ -31,9 +32,10 @@ class SvcProbe(HttpClientProbe):
     prefix: PublicText = ""  # default: the path of the URL up to /node, or /svc; "/" for no prefix
     service: PublicText = ""  # default: the node as a whole
     _request: PreparedRequest = field(init=False, compare=False)
+    url_form: ClassVar = UrlForm(query="")
 
     def __post_init__(self) -> None:
-        self.url.reject_query()
+        self.url.reject_parts(self.url_form)
         path = self.url.path.rstrip("/")
         if self.prefix and path:
             raise OptionError("prefix", f'cannot be combined with the path "{path}" of the URL')

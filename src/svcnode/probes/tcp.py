@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
+from svcnode.core.url import NO_PATH, UrlForm
 from svcnode.net.batch import BatchCheck
 from svcnode.net.connect import TcpEndpoint, send
 from svcnode.net.os_errors import verdict_for_os_error
@@ -38,11 +39,11 @@ class TcpProbe(TlsProbe):
     send: RawBytes = b""
     expect: PublicBytes = b""  # must be in the first 64 KiB
     _endpoint: TcpEndpoint = field(init=False, compare=False)
+    url_form: ClassVar = UrlForm(needs_port=True, has_credentials=False, path=NO_PATH, query="")
 
     def __post_init__(self) -> None:
         host = self.url.require_host()
-        self.url.reject_path()
-        self.url.reject_credentials()
+        self.url.reject_parts(self.url_form)
         self.validate_tls_options(uses_tls=self._uses_tls)
         object.__setattr__(self, "_endpoint", TcpEndpoint.of(host, self.url.require_port()))
 

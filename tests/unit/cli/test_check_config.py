@@ -72,11 +72,15 @@ def test_a_file_that_is_not_toml_has_one_error(tmp_path: Path, capsys: pytest.Ca
     assert len(errors_of("[node\n", tmp_path, capsys)) == 1
 
 
-def test_only_the_first_errors_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = "".join(service(f"s{number}", PROBED, "rise = 0") for number in range(101))
-    errors = errors_of(config, tmp_path, capsys)
-    assert len(errors) == 101
-    assert "100 errors" in errors[-1]
+def test_serve_prints_all_errors_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "svcnode.toml"
+    file.write_text('[node]\nname = 5\n[log]\nlevel = "x"\n[server]\ndrain = 5\n')
+    assert main(["serve", "--config", str(file)]) == 2
+    assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == [
+        "node.name",
+        "log.level",
+        "server.drain",
+    ]
 
 
 # ---- probes

@@ -5,76 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.config.sources import MAX_KEY_PARTS, NamedProbe, Origin, Override, Source, environment_keys
+from svcnode.config.sources import MAX_KEY_PARTS, NamedProbe, Origin, Override, Source
 from svcnode.core.errors import ConfigError, InvalidValueError, OptionError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-# Every environment variable: its name, a value, the path of the key, and the value there.
-SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
-    ("SVCNODE_NODE_NAME", "validator-7", ("node", "name"), "validator-7"),
-    ("SVCNODE_NODE_VERSION", "v1.4.2", ("node", "version"), "v1.4.2"),
-    ("SVCNODE_SERVER_LISTEN", "127.0.0.1:1, [::1]:2", ("server", "listen"), "127.0.0.1:1, [::1]:2"),
-    ("SVCNODE_SERVER_PREFIX", "/svc,/eigen", ("server", "prefix"), "/svc,/eigen"),
-    ("SVCNODE_SERVER_CORS", "*", ("server", "cors"), "*"),
-    ("SVCNODE_SERVER_DRAIN", "5s", ("server", "drain"), "5s"),
-    ("SVCNODE_SERVER_OPERATOR", "false", ("server", "operator"), False),
-    ("SVCNODE_SERVER_OPERATOR_LISTEN", "127.0.0.1:1", ("server", "operator_listen"), "127.0.0.1:1"),
-    ("SVCNODE_SERVER_TLS_CERTIFICATE", "a.pem", ("server", "tls", "certificate"), "a.pem"),
-    ("SVCNODE_SERVER_TLS_KEY", "a.key", ("server", "tls", "key"), "a.key"),
-    ("SVCNODE_STORE_PATH", "store.db", ("store", "path"), "store.db"),
-    ("SVCNODE_HISTORY_KEEP", "false", ("history", "keep"), False),
-    ("SVCNODE_HISTORY_PATH", "history.db", ("history", "path"), "history.db"),
-    ("SVCNODE_HISTORY_MAX_AGE", "90d", ("history", "max_age"), "90d"),
-    ("SVCNODE_HISTORY_MAX_SIZE", "1GiB", ("history", "max_size"), "1GiB"),
-    ("SVCNODE_NOTIFY_WEBHOOK", "https://a.example.com/a,b", ("notify", "webhook"), "https://a.example.com/a,b"),
-    ("SVCNODE_NOTIFY_ALERTMANAGER", "http://a.example.com", ("notify", "alertmanager"), "http://a.example.com"),
-    ("SVCNODE_NOTIFY_APPRISE", "ntfy://a.example.com/b", ("notify", "apprise"), "ntfy://a.example.com/b"),
-    ("SVCNODE_NOTIFY_SERVICES", "all", ("notify", "services"), "all"),
-    ("SVCNODE_NOTIFY_GROUP_WAIT", "1s", ("notify", "group_wait"), "1s"),
-    ("SVCNODE_NOTIFY_RESOLVE_DELAY", "10m", ("notify", "resolve_delay"), "10m"),
-    ("SVCNODE_NOTIFY_REPEAT_INTERVAL", "4h", ("notify", "repeat_interval"), "4h"),
-    ("SVCNODE_NOTIFY_START_LIMIT", "1h", ("notify", "start_limit"), "1h"),
-    ("SVCNODE_SHARING_REGISTRY", "etcd://a,b", ("sharing", "registry"), "etcd://a,b"),
-    ("SVCNODE_SHARING_PASSWORD", "secret", ("sharing", "password"), "secret"),
-    ("SVCNODE_SHARING_TLS", "true", ("sharing", "tls"), True),
-    ("SVCNODE_SHARING_CA", "ca.pem", ("sharing", "ca"), "ca.pem"),
-    ("SVCNODE_SHARING_CLIENT_CERTIFICATE", "c.pem", ("sharing", "client_certificate"), "c.pem"),
-    ("SVCNODE_SHARING_CLIENT_KEY", "k.pem", ("sharing", "client_key"), "k.pem"),
-    ("SVCNODE_SHARING_REPLICA", "host-a", ("sharing", "replica"), "host-a"),
-    ("SVCNODE_SHARING_OBSERVERS", "3", ("sharing", "observers"), 3),
-    ("SVCNODE_SHARING_LEASE", "10s", ("sharing", "lease"), "10s"),
-    ("SVCNODE_SHARING_URL", "http://a:1", ("sharing", "url"), "http://a:1"),
-    ("SVCNODE_LOG_LEVEL", "debug", ("log", "level"), "debug"),
-    ("SVCNODE_LOG_FORMAT", "json", ("log", "format"), "json"),
-    ("SVCNODE_DEFAULTS_INTERVAL", "10s", ("defaults", "interval"), "10s"),
-    ("SVCNODE_DEFAULTS_IMPACT", "critical", ("defaults", "impact"), "critical"),
-    ("SVCNODE_CONTROL_ENABLED", "false", ("control", "enabled"), False),
-    ("SVCNODE_CONTROL_LISTEN", "unix:/run/c.sock", ("control", "listen"), "unix:/run/c.sock"),
-    ("SVCNODE_CONTROL_GROUP", "operators", ("control", "group"), "operators"),
-    ("SVCNODE_CONTROL_PATH", "control.db", ("control", "path"), "control.db"),
-    ("SVCNODE_CONTROL_ALLOW_EXEC", "true", ("control", "allow_exec"), True),
-    ("SVCNODE_SECURITY_ALLOW_EXEC", "true", ("security", "allow_exec"), True),
-    ("SVCNODE_SECURITY_OPERATOR_TOKEN", "a-token-of-16-chars", ("security", "operator_token"), "a-token-of-16-chars"),
-    ("SVCNODE_SECURITY_TRUST_LOOPBACK", "false", ("security", "trust_loopback"), False),
-    ("SVCNODE_DEFAULTS_TRANSITION_INTERVAL", "2s", ("defaults", "transition_interval"), "2s"),
-    ("SVCNODE_DEFAULTS_MAX_LATENCY", "1s", ("defaults", "max_latency"), "1s"),
-    ("SVCNODE_DEFAULTS_TIMEOUT", "3s", ("defaults", "timeout"), "3s"),
-    ("SVCNODE_DEFAULTS_RISE", "2", ("defaults", "rise"), 2),
-    ("SVCNODE_DEFAULTS_FALL", "3", ("defaults", "fall"), 3),
-    ("SVCNODE_DEFAULTS_TOLERANCE", "4/10", ("defaults", "tolerance"), "4/10"),
-    ("SVCNODE_DEFAULTS_START_PERIOD", "30s", ("defaults", "start_period"), "30s"),
-    ("SVCNODE_DEFAULTS_STALE_AFTER", "33s", ("defaults", "stale_after"), "33s"),
-    ("SVCNODE_FLEET_FILE", "nodes.txt", ("fleet", "file"), "nodes.txt"),
-    ("SVCNODE_FLEET_REFRESH_INTERVAL", "10s", ("fleet", "refresh_interval"), "10s"),
-]
-REGISTRY_KEYS = ("registry", "password", "tls", "ca", "client_certificate", "client_key")
-SETTABLE += [
-    (name.replace(path[0].upper(), "FLEET"), text, ("fleet", path[1]), value)
-    for name, text, path, value in SETTABLE
-    if path[0] == "defaults" or (path[0] == "sharing" and path[1] in REGISTRY_KEYS)
-]
 
 
 def make_source(text: str | None, environ: dict[str, str] | None = None, *flags: Override, at: Path) -> Source:
@@ -85,17 +20,6 @@ def make_source(text: str | None, environ: dict[str, str] | None = None, *flags:
 
 
 # ---- the environment
-
-
-@pytest.mark.parametrize(("name", "text", "path", "value"), SETTABLE, ids=[name for name, *_ in SETTABLE])
-def test_a_value_can_be_set_in_the_environment(name: str, text: str, path: tuple[str, ...], value: object) -> None:
-    source = Source(None, {name: text}, ())
-    assert source.value_at(path) == value
-    assert source.origin_of(path) == Origin(override=f"environment variable {name}")
-
-
-def test_every_scalar_key_has_an_environment_variable() -> None:
-    assert sorted(environment_keys()) == sorted(name for name, *_ in SETTABLE)
 
 
 @pytest.mark.parametrize("text", ["three", "", "3.0", "1_000", "٣", " 3", "9" * 5000])
@@ -356,16 +280,12 @@ def where(error: ConfigError) -> tuple[str | None, Path | None, int | None]:
     return error.key, error.file, error.line
 
 
-def test_an_error_without_a_file_has_only_the_key() -> None:
-    error = Source(None, {}, ()).error(("node", "name"), "is wrong")
-    assert where(error) == ("node.name", None, None)
-    assert str(error) == "node.name: is wrong"
-
-
 def test_an_error_about_a_key_that_is_not_in_the_file_has_no_line(tmp_path: Path) -> None:
-    error = make_source("", at=tmp_path).error(("node", "name"), "is wrong")
-    assert where(error) == ("node.name", tmp_path / "svcnode.toml", None)
-    assert str(error) == f"node.name: is wrong ({tmp_path / 'svcnode.toml'})"
+    for source, file in ((Source(None, {}, ()), None), (make_source("", at=tmp_path), tmp_path / "svcnode.toml")):
+        source.report(("node", "name"), "is wrong")
+        with pytest.raises(ConfigError) as caught:
+            source.raise_errors()
+        assert where(caught.value) == ("node.name", file, None)
 
 
 def test_an_error_in_the_context_of_a_key_has_the_key_and_its_line(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from svcnode.config.toml_lines import TomlLines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from svcnode.config.schema import KeyPath
+    from svcnode.config.keys import KeyPath
 
 TEXT = """\
 [node]                     # 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from importlib import resources
-from typing import Any, get_type_hints
+from typing import Any
 
-from svcnode.config.schema import RegisteredServiceTable
+from svcnode.config.tables import RegisteredServiceTable
 from svcnode.control.api import MAX_ISSUE_NAME_CHARS, ROUTES
 from svcnode.control.resources import MAX_ISSUES, MAX_SERVICES, OUTCOMES
 from svcnode.core.codes import ReasonCode
@@ -24,7 +24,7 @@ def test_the_document_has_every_route_and_no_other() -> None:
 
 
 def test_the_options_of_a_service_are_those_of_the_configuration() -> None:
-    assert set(SCHEMAS["ServiceOptions"]["properties"]) == set(get_type_hints(RegisteredServiceTable)) - {"id"}
+    assert set(SCHEMAS["ServiceOptions"]["properties"]) == set(RegisteredServiceTable.keys) - {"id"}
 
 
 def test_the_document_has_every_status_and_reason_code() -> None:

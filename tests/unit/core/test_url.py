@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.redaction import redacted
-from svcnode.core.url import Url, UrlError, UrlPart, is_valid_hostname, redact_url
+from svcnode.core.url import NO_PATH, Url, UrlError, UrlForm, UrlPart, is_valid_hostname, redact_url
 from svcnode.probes.interpolate import interpolate_url
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def test_any_text_is_a_url_or_a_probe_error(text: str) -> None:
     except ProbeError:
         return
     assert str(url).startswith((f"{url.scheme}:", "***:"))  # the password of an earlier example may be the scheme
-    for require in (url.require_host, url.require_port, url.reject_path, url.reject_credentials, lambda: url.file_path):
+    for require in (url.require_host, url.require_port, lambda: url.reject_parts(HOST_ONLY), lambda: url.file_path):
         try:
             require()
         except ProbeError:
@@ -255,25 +256,59 @@ def test_the_error_suggests_the_ascii_form_of_a_host_name(host: str) -> None:
         Url.parse(f"http://{host}/").require_host()
 
 
+HOST_ONLY = UrlForm(has_credentials=False, path=NO_PATH, query="")
+
+
+def reject(form: UrlForm) -> Callable[[Url], object]:
+    return lambda url: url.reject_parts(form)
+
+
 @pytest.mark.parametrize("text", ["tcp://db:1/x", "tcp://db:1?x", "tcp://db:1/?x"])
 def test_a_path_or_query_is_rejected(text: str) -> None:
-    assert invalid_part(text, Url.reject_path) == "path"
+    assert invalid_part(text, reject(HOST_ONLY)) == "path"
 
 
 @pytest.mark.parametrize("text", ["tcp://db:1", "tcp://db:1/", "tcp://db:1?", "tcp://db:1#x"])
 def test_a_host_and_a_port_are_accepted(text: str) -> None:
-    Url.parse(text).reject_path()
-    Url.parse(text).reject_credentials()
+    Url.parse(text).reject_parts(HOST_ONLY)
+    assert re.fullmatch(HOST_ONLY.pattern(), text.removeprefix("tcp:"))
 
 
 def test_a_query_is_rejected() -> None:
-    assert invalid_part("redis://db/0?x=1", Url.reject_query) == "query"
-    Url.parse("redis://db/0").reject_query()
+    assert invalid_part("redis://db/0?x=1", reject(UrlForm(query=""))) == "query"
+    Url.parse("redis://db/0").reject_parts(UrlForm(query=""))
 
 
 @pytest.mark.parametrize("text", ["tcp://me@db:1", "tcp://:pw@db:1"])
 def test_credentials_are_rejected(text: str) -> None:
-    assert invalid_part(text, Url.reject_credentials) == "credentials"
+    assert invalid_part(text, reject(HOST_ONLY)) == "credentials"
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "is_accepted"),
+    [
+        (UrlForm(), "//u:p@[::1]:65535/a?b#c", True),
+        (UrlForm(), "//a:65536", False),
+        (UrlForm(), "//a,b", False),
+        (UrlForm(), "", False),
+        (HOST_ONLY, "//a/b", False),
+        (HOST_ONLY, "//u@a:1", False),
+        (UrlForm(needs_port=True), "//a", False),
+        (UrlForm(host="optional"), "///db?host=/run", True),
+        (UrlForm(host="none", path=".+"), "/a", True),
+        (UrlForm(host="none", path=".+"), "///a", True),
+        (UrlForm(host="none", path=".+"), "//host/a", False),
+        (UrlForm(host="any"), "anything", True),
+    ],
+)
+def test_the_pattern_of_a_form_has_its_parts(form: UrlForm, text: str, is_accepted: bool) -> None:
+    assert bool(re.fullmatch(form.pattern(), text)) is is_accepted
+
+
+def test_a_url_alone_may_need_more() -> None:
+    form = UrlForm(host="none", path=".*", path_alone=".+")
+    assert re.fullmatch(form.pattern(), "")
+    assert not re.fullmatch(form.pattern(is_alone=True), "")
 
 
 @pytest.mark.parametrize(

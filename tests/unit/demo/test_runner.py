@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.cli import demo as command
 from svcnode.cli import main
-from svcnode.config.settings import DEFAULT_LISTEN
+from svcnode.config.tables import DEFAULT_LISTEN
 from svcnode.core.address import Address
 from svcnode.core.errors import ListenError
 from svcnode.core.model import Impact

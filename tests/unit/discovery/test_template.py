@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from svcnode.config import load
-from svcnode.config.settings import DEFAULT_LISTEN
+from svcnode.config.tables import DEFAULT_LISTEN
 from svcnode.core.model import Verdict
 from svcnode.discovery.catalog import CATALOG
 from svcnode.discovery.scan import FoundService
@@ -166,11 +166,11 @@ def test_the_commented_defaults_are_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_file_has_every_key_of_defaults_and_security() -> None:
-    from svcnode.config.schema import DefaultsTable, SecurityTable
+    from svcnode.config.tables import DefaultsTable, SecurityTable
 
     read = tomllib.loads(uncommented(render_config("n", 8420, [])))
-    assert read["defaults"].keys() == DefaultsTable.__annotations__.keys()
-    assert read["security"].keys() == SecurityTable.__annotations__.keys()
+    assert read["defaults"].keys() == DefaultsTable.keys.keys()
+    assert read["security"].keys() == SecurityTable.keys.keys()
 
 
 @given(host_name=TEXT)

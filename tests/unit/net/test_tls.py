@@ -32,7 +32,7 @@ def options(**files: str) -> TlsOptions:
     return TlsOptions(Url.parse(URL), **files)
 
 
-def refused_option(**files: str) -> str:
+def refused_option(**files: str) -> str | int:
     with pytest.raises(OptionError) as caught:
         options(**files).validate_tls_options(uses_tls=True)
     return caught.value.option

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
-from svcnode.core.option_types import find_option_type
+from svcnode.core.option_types import find_option_type, one_of
 from svcnode.core.url import Url
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import UrlProbe
@@ -29,7 +29,6 @@ from svcnode.probes.options import (
     Table,
     WriteTarget,
     _strip_optional,
-    one_of,
     parse_options,
     public_options,
     raw_bytes,

@@ -136,13 +136,15 @@ def _unreliable_counts(details: ParsedDetails) -> Iterator[str]:
         )
         yield (
             f"In outages of 2 checks or more, {_repeated_count(details)} checks failed within "
-            f"{format_duration(details.window_s)}, the time of {details.tolerance.window} intervals; {outage}with {limit}, a service is not Up."
+            f"{format_duration(details.window_s)}, the time of {details.tolerance.window} intervals; {outage}"
+            f"with {limit}, a service is not Up."
         )
 
 
 def _repeated_count(details: ParsedDetails) -> str:
     """A node does not count further than it needs to."""
-    return f"{'at least ' if details.repeated_failures > details.tolerance.max_failures else ''}{details.repeated_failures}"
+    is_limited = details.repeated_failures > details.tolerance.max_failures
+    return f"{'at least ' if is_limited else ''}{details.repeated_failures}"
 
 
 # ---- what changes the status

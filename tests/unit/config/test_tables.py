@@ -1,0 +1,258 @@
+"""The declared keys: what the parser, the environment and the JSON Schema make of them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from svcnode.config.reading import read_table, read_tables
+from svcnode.config.sources import Origin, Source, environment_keys
+from svcnode.config.tables import LISTS, TABLES
+from svcnode.core.errors import ConfigError, InvalidValueError
+from svcnode.core.option_types import byte_size, duration, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from svcnode.config.keys import KeyPath
+
+TOKEN = "a-token-of-16-chars"
+REGISTRY: dict[str, list[Any]] = {
+    "registry": ["etcd://a,b:1/p", "etcd://u:p%40@[::1]:2379", "etcd://${HOST}", {"file": "url.txt"}],
+    "password": ["secret", "${PW}", {"file": "pw.txt"}],
+    "tls": [True],
+    "ca": ["ca.pem", ""],
+    "client_certificate": ["c.pem"],
+    "client_key": ["k.pem"],
+}
+DEFAULTS: dict[str, list[Any]] = {
+    "impact": ["critical", "partial", "none"],
+    "interval": ["1d", "0.5ms", " 5s "],
+    "transition_interval": ["2s"],
+    "timeout": ["3s"],
+    "max_latency": ["1s"],
+    "rise": [1, 1000],
+    "fall": [3],
+    "tolerance": ["4/10", "off", "0/1", "999/1000"],
+    "start_period": ["0s", "30s"],
+    "stale_after": ["7d", "168.0h"],
+}
+# Valid values of every key; the first of a list is a text of the environment, too.
+VALID: dict[str, dict[str, list[Any]]] = {
+    "node": {"name": ["validator-7"], "version": ["v1.4.2", "v0"]},
+    "server": {
+        "listen": ["127.0.0.1:1, [::1]:2", ["unix:/a,b", "https://h:65535/"], "0.0.0.0:0"],
+        "prefix": ["/svc,/eigen/", ["/a.b/c~d"], "/", ""],
+        "cors": ["*", ["https://a.example:8443", "http://[::1]"]],
+        "drain": ["1h", "0s", "3600s", "60.0m"],
+        "operator": [False],
+        "operator_listen": ["127.0.0.1:1"],
+        "tls": [{"certificate": "a.pem", "key": "a.key"}],
+    },
+    "store": {"path": ["store.db"]},
+    "history": {"keep": [False], "path": ["a b.db"], "max_age": ["1h", "90d", "60m"], "max_size": ["1MiB", "1.5 GB"]},
+    "log": {"level": ["debug"], "format": ["json"]},
+    "control": {
+        "enabled": [False],
+        "listen": ["unix:/run/c.sock"],
+        "group": ["operators"],
+        "path": ["c.db"],
+        "allow_exec": [True],
+    },
+    "notify": {
+        "webhook": ["https://a.example/a,b", {"url": "https://a/", "headers": {"A": "b"}}, ["http://a", {"file": "x"}]],
+        "alertmanager": ["http://a:9093"],
+        "apprise": ["ntfy://a/b", ["ntfy://a", "${URL}"]],
+        "services": ["all"],
+        "group_wait": ["5m", "0s"],
+        "resolve_delay": ["24h", "1d"],
+        "repeat_interval": ["0s", "1m", "720h"],
+        "start_limit": ["1h"],
+    },
+    "sharing": REGISTRY | {"replica": ["host-a"], "observers": [7], "lease": ["2s", "10m"], "url": ["http://a:1", ""]},
+    "fleet": REGISTRY | {"file": ["n.txt"], "refresh_interval": ["1s"], "probe": [{"bearer": "x"}]} | DEFAULTS,
+    "security": {"allow_exec": [True], "operator_token": [TOKEN, "${T}", {"file": "t"}], "trust_loopback": [True]},
+    "defaults": DEFAULTS,
+    "services": {
+        "id": ["a/ä ?"],
+        "name": ["DB", ""],
+        "description": ["one\n\ttwo"],
+        "group": ["storage"],
+        "maintenance_impact": ["none"],
+        "probe": ["tcp://a:1", {"url": "http://a"}, {"file": "url"}, "${URL}", "spool:/var"],
+        "status": ["Up"],
+        "push_token": [TOKEN],
+        "observers": [1],
+        "checked_by": [["a", "b"]],
+        **DEFAULTS,
+    },
+    "maintenance": {
+        "services": [["db"]],
+        "start": ["02:00", "Sun 23:59"],
+        "duration": ["2h"],
+        "timezone": ["Europe/Berlin"],
+        "reason": [""],
+    },
+}
+ALL_TABLES = TABLES | LISTS
+ENVIRON = {"PW": "secret", "T": TOKEN}
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"pw.txt": "secret", "t": TOKEN}.items():
+        (tmp_path / name).write_text(text)
+
+
+def errors_of(name: str, given: Any, environ: dict[str, str] = ENVIRON) -> list[str | None]:
+    """The keys with an error."""
+    source = Source.of_data({name: [given] if name in LISTS else given}, environ)
+    if name in LISTS:
+        read_tables(LISTS[name], source.data[name], (name,), source)
+    else:
+        read_table(TABLES[name], given, (name,), source)
+    try:
+        source.raise_errors()
+    except ConfigError as exc:
+        return [error.key for error in (exc, *exc.others)]
+    return []
+
+
+def required_keys(name: str) -> dict[str, Any]:
+    return {key: VALID[name][key][0] for key, one in ALL_TABLES[name].keys.items() if one.is_required}
+
+
+@pytest.mark.parametrize("name", ALL_TABLES)
+def test_a_valid_value_of_every_key_is_accepted(name: str) -> None:
+    table = ALL_TABLES[name]
+    assert VALID[name].keys() == table.keys.keys()
+    for key, values in VALID[name].items():
+        for value in values:
+            assert errors_of(name, required_keys(name) | {key: value}) == [], (key, value)
+
+
+# ---- wrong values
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("node.name", 7),
+    ("node.name", ["a"]),
+    ("server", "here"),
+    ("server.listen", 8420),
+    ("server.listen", ["127.0.0.1:1", 5]),
+    ("server.drain", 5),
+    ("server.drain", "1.001h"),
+    ("server.operator", "true"),
+    ("server.operator", 1),
+    ("server.tls", []),
+    ("server.tls.key", 1.5),
+    ("history.max_size", True),
+    ("history.max_age", "59m"),
+    ("log.level", 3),
+    ("log.level", "INFO"),
+    ("security.operator_token", 5),
+    ("security.operator_token", {"fil": "t"}),
+    ("notify.webhook", [7]),
+    ("notify.repeat_interval", "59s"),
+    ("fleet.probe", "x"),
+    ("sharing.observers", 8),
+    ("sharing.observers", True),
+    ("sharing.lease", "601s"),
+    ("sharing.url", "etcd://a"),
+    ("defaults.fall", 0),
+    ("defaults.fall", 3.0),
+    ("defaults.interval", datetime.time(12)),
+    ("defaults.stale_after", "8d"),
+    ("services.probe", 7),
+    ("services.checked_by", "a"),
+    ("services.status", {}),
+    ("maintenance.start", "24:00"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), WRONG, ids=lambda value: str(value)[:30])
+def test_a_value_of_another_type_is_refused(path: str, value: Any) -> None:
+    """And one out of its bounds."""
+    name, *keys = path.split(".")
+    given: Any = value
+    for key in reversed(keys):
+        given = {key: given}
+    if name in LISTS:
+        given = required_keys(name) | given
+    found = [str(key) for key in errors_of(name, given)]
+    assert [key for key in found if key.startswith(name) and f".{keys[-1] if keys else ''}" in f".{key}"], found
+
+
+@pytest.mark.parametrize("name", ALL_TABLES)
+def test_an_unknown_key_is_refused_in_every_table(name: str) -> None:
+    (found,) = errors_of(name, required_keys(name) | {"xyzzy": 1})
+    assert str(found).endswith("xyzzy")
+
+
+def test_a_misspelt_required_key_is_one_error() -> None:
+    assert errors_of("server", {"tls": {"certificat": "a", "key": "b"}}) == ["server.tls.certificat"]
+
+
+# ---- the environment
+
+
+def text_keys() -> Iterator[tuple[str, KeyPath, Any]]:
+    for name, keys in VALID.items():
+        for key, values in keys.items():
+            if name in TABLES and not isinstance(values[0], dict):
+                yield f"SVCNODE_{name}_{key}".upper(), (name, key), values[0]
+    yield "SVCNODE_SERVER_TLS_CERTIFICATE", ("server", "tls", "certificate"), "a.pem"
+    yield "SVCNODE_SERVER_TLS_KEY", ("server", "tls", "key"), "a.key"
+
+
+def test_every_key_that_is_not_a_table_can_be_set_in_the_environment() -> None:
+    assert sorted(environment_keys()) == sorted(name for name, *_ in text_keys())
+    for name, path, value in text_keys():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        source = Source(None, {name: text}, ())
+        assert source.value_at(path) == value
+        assert source.origin_of(path) == Origin(override=f"environment variable {name}")
+
+
+# ---- the bounds in the schema
+
+
+NUMBERS = st.integers(0, 10**6).map(str) | st.floats(0, 10**5, allow_nan=False).map(lambda number: f"{number:.3f}")
+BOUNDED: list[tuple[Callable[[object], float], tuple[str, ...]]] = [
+    (duration(at_most="1h"), ("ms", "s", "m", "h", "d")),
+    (duration(at_least="2s", at_most="10m"), ("ms", "s", "m", "h", "d")),
+    (duration(at_least="1m", at_most="30d", zero="none"), ("ms", "s", "m", "h", "d")),
+    (duration(is_positive=True, at_most="7d"), ("s", "m", "h", "d")),
+    (byte_size(at_least="1MiB"), ("B", "kB", "KB", "MB", "KiB", "MiB", "TiB")),
+]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from(BOUNDED), NUMBERS, st.integers(0, 9))
+@example(BOUNDED[0], "3600", 1)
+@example(BOUNDED[0], "3601", 1)
+@example(BOUNDED[1], "2000", 0)
+@example(BOUNDED[1], "1999", 0)
+@example(BOUNDED[2], "0", 1)
+@example(BOUNDED[3], "0.000", 1)
+@example(BOUNDED[4], "1048576", 0)
+def test_the_schema_has_the_bounds_of_the_parser(
+    bounded: tuple[Callable[[object], float], tuple[str, ...]], number: str, unit: int
+) -> None:
+    """A valid value is never rejected; an invalid one always is, if its number is whole and its bound, too."""
+    parse, units = bounded
+    text = f"{number}{units[unit % len(units)]}"
+    is_accepted = jsonschema_rs.is_valid(schema_of(parse), text)
+    try:
+        parse(text)
+    except InvalidValueError:
+        is_whole = "." not in number and text.endswith(("ms", "s")) and not text.endswith("Bs")
+        assert not (is_accepted and is_whole)
+    else:
+        assert is_accepted
