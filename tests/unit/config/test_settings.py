@@ -165,13 +165,6 @@ def test_each_node_name_has_a_folder_of_its_own_on_any_file_system() -> None:
         assert re.fullmatch(r"[a-z0-9][a-z0-9._~-]{0,63}", folder)
 
 
-@generating
-@given(st.text(min_size=1), st.text(min_size=1))
-def test_two_node_names_have_two_folders(one: str, other: str) -> None:
-    with suppress(UnicodeEncodeError):  # surrogates are refused before
-        assert (node_folder_name(one) == node_folder_name(other)) == (one == other)
-
-
 def test_the_defaults_apply_to_the_store(file: Path) -> None:
     service = the_service(file, '[defaults]\ninterval = "500ms"\nfall = 1\nstart_period = "0s"\n')
     assert service.definition.probe_config is not None
@@ -179,19 +172,7 @@ def test_the_defaults_apply_to_the_store(file: Path) -> None:
     assert service.definition.service.policy == Policy(fall=1, start_period_s=0.0, stale_after_s=1.75, window_s=5.0)
 
 
-def test_a_node_with_services_does_not_probe_its_store(file: Path) -> None:
-    loads = loaded(file, '[[services]]\nid = "db"\nstatus = "Up"\n')
-    assert not loads.uses_store
-    assert [service.id for service in loads.services] == ["db"]
-
-
 # ---- finding the file
-
-
-def test_a_given_file_is_used_even_if_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "svcnode.toml").touch()
-    assert find_file(Path("no.toml")) == Path("no.toml")
 
 
 def test_a_file_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,12 +317,6 @@ def test_a_probe_with_options_may_be_written_as_any_kind_of_table(text: str, fil
     assert probe_config.probe == HttpProbe(url, redirects=2, headers=(("X-Key", "a"),))
 
 
-def test_a_url_alone_is_a_probe_without_options(file: Path) -> None:
-    as_string = the_service(file, f'{HTTP}probe = "http://127.0.0.1/health"\n')
-    as_table = the_service(file, f'{HTTP}probe = {{ url = "http://127.0.0.1/health" }}\n')
-    assert as_string.definition.probe_config == as_table.definition.probe_config
-
-
 def test_variables_and_secret_files_are_inserted(file: Path) -> None:
     secret = file.with_name("token.txt")
     secret.write_text("let-me-in-by-the-file\n")
@@ -424,15 +399,6 @@ def test_max_latency_and_transition_interval_can_be_set(file: Path) -> None:
     ]
 
 
-def test_by_default_there_is_no_max_latency_and_the_transition_interval_is_a_fifth(file: Path) -> None:
-    probe_config = the_service(
-        file, '[[services]]\nid = "a"\nprobe = "file:/a"\ninterval = "5s"\n'
-    ).definition.probe_config
-    assert probe_config is not None
-    assert probe_config.max_latency_s is None
-    assert probe_config.schedule.wait_s(is_change_pending=True) == 1.0
-
-
 # ---- addresses and prefixes
 
 
@@ -501,12 +467,6 @@ OWN = Address(scheme="http", host="0.0.0.0", port=9000)
 def operator_of(settings: Settings) -> OperatorSettings:
     assert settings.operator is not None
     return settings.operator
-
-
-def test_by_default_the_operator_surface_is_at_the_addresses_of_the_interface(file: Path) -> None:
-    loads = loaded(file, '[server]\nlisten = ["127.0.0.1:1", "unix:/a"]\n')
-    assert loads.operator == OperatorSettings(listen=(), token=None, trusts_loopback=True)
-    assert tuple(loads.addresses) == loads.listen
 
 
 def test_the_operator_surface_can_have_its_own_address(file: Path) -> None:
@@ -593,12 +553,6 @@ def test_with_a_token_loopback_is_trusted_only_if_configured(
     assert operator_of(loads).trusts_loopback is trusts_loopback
 
 
-def test_without_trust_in_loopback_a_token_is_required(file: Path) -> None:
-    not_trusted = {"SVCNODE_SECURITY_TRUST_LOOPBACK": "false"}
-    assert not operator_of(loaded(file, f'[security]\noperator_token = "{TOKEN}"\n', not_trusted)).trusts_loopback
-    assert refused_key(file, "", not_trusted) == "security.trust_loopback"
-
-
 def test_without_an_operator_surface_no_token_is_required(file: Path) -> None:
     assert loaded(file, "[server]\noperator = false\n[security]\ntrust_loopback = false\n").operator is None
 
@@ -606,26 +560,6 @@ def test_without_an_operator_surface_no_token_is_required(file: Path) -> None:
 @pytest.mark.parametrize("environ", [{}, {"SVCNODE_HISTORY_PATH": "h.db"}])
 def test_history_can_be_turned_off(environ: dict[str, str], file: Path) -> None:
     assert loaded(file, "[history]\nkeep = false\n", environ).history.path is None
-
-
-# ---- precedence
-
-
-def test_an_option_overrides_the_environment_which_overrides_the_file(file: Path) -> None:
-    text = '[node]\nname = "file"\nversion = "v1"\n[log]\nlevel = "debug"\n'
-    environ = {"SVCNODE_NODE_VERSION": "v2", "SVCNODE_LOG_LEVEL": "warning"}
-    loads = loaded(file, text, environ, Override(("log", "level"), "error", "--log-level"))
-    assert (loads.node_name, loads.node_version, loads.log_level) == ("file", "v2", "error")
-
-
-def test_an_error_names_the_source_of_the_value(file: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\(--drain\)$"):
-        loaded(
-            file,
-            '[server]\ndrain = "1s"\n',
-            {"SVCNODE_SERVER_DRAIN": "2s"},
-            Override(("server", "drain"), "5", "--drain"),
-        )
 
 
 # ---- generated configurations

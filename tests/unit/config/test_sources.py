@@ -27,10 +27,6 @@ def test_text_that_is_not_a_number_stays_text_for_validation(text: str) -> None:
     assert Source(None, {"SVCNODE_DEFAULTS_FALL": text}, ()).data == {"defaults": {"fall": text}}
 
 
-def test_a_negative_number_is_parsed() -> None:
-    assert Source(None, {"SVCNODE_DEFAULTS_FALL": "-1"}, ()).data == {"defaults": {"fall": -1}}
-
-
 @pytest.mark.parametrize(
     ("name", "suggested"),
     [
@@ -145,12 +141,6 @@ def test_a_given_service_does_not_replace_services_that_are_not_a_list(text: str
     assert Source(file, {}, (), [DB]).data == Source(file, {}, ()).data
 
 
-def test_invalid_items_among_the_services_stay_for_validation(tmp_path: Path) -> None:
-    file = tmp_path / "svcnode.toml"
-    file.write_text('services = ["db", 7, { id = ["db"] }, {}]\n')
-    assert Source(file, {}, (), [DB]).data["services"][:4] == ["db", 7, {"id": ["db"]}, {}]
-
-
 # ---- services from the environment
 
 
@@ -166,10 +156,6 @@ def test_services_in_the_environment_are_separated_by_white_space() -> None:
         ("chain", "ethereum+http://127.0.0.1:8545"),
         ("url", "${URL}"),
     ]
-
-
-def test_an_empty_variable_has_no_services() -> None:
-    assert services_in("") == services_in(" \n") == []
 
 
 def test_an_option_overrides_a_service_in_the_environment() -> None:
@@ -207,13 +193,6 @@ def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     assert source.data == {"node": {"name": "a"}}
     assert source.origin_of(("node", "name")) == Origin(file=file, line=2)
     assert source.origin_of(("node",)) == Origin(file=file, line=1)
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Source(tmp_path, {}, ())
-    assert caught.value.file == tmp_path
-    assert isinstance(caught.value.__cause__, OSError)
 
 
 def many_parts(count: int) -> str:
@@ -286,14 +265,6 @@ def test_an_error_about_a_key_that_is_not_in_the_file_has_no_line(tmp_path: Path
         with pytest.raises(ConfigError) as caught:
             source.raise_errors()
         assert where(caught.value) == ("node.name", file, None)
-
-
-def test_an_error_in_the_context_of_a_key_has_the_key_and_its_line(tmp_path: Path) -> None:
-    source = make_source('\nnode.name = ""\n', at=tmp_path)
-    with pytest.raises(ConfigError) as caught, source.error_context("node", "name"):
-        raise InvalidValueError("is wrong")
-    assert where(caught.value) == ("node.name", tmp_path / "svcnode.toml", 2)
-    assert str(caught.value) == f"node.name: is wrong ({tmp_path / 'svcnode.toml'}:2)"
 
 
 def test_an_option_error_has_the_path_and_line_of_the_option(tmp_path: Path) -> None:
