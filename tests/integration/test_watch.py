@@ -331,4 +331,4 @@ def test_a_watch_that_cannot_start_is_an_error(command: str, shown: str, tmp_pat
         screen, code = terminal.run(command)
     assert screen.startswith("svcnode: ")
     assert shown in screen
-    assert code == (0 if "|" in command else 3)
+    assert code == (0 if "|" in command else 2)

@@ -69,7 +69,7 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
         source = Source(find_node_file(arguments.config), os.environ, ())
         table = validate_keys(source, _REQUIRED_KEYS)
     except ConfigError as exc:
-        text = f"{exc}; or give the address of the node with --url"
+        text = f"{exc}; or give the URL of the node"
         raise ConfigError(text, key=exc.key, file=exc.file, line=exc.line) from exc
     address = _operator_address(table, source)
     security = table.get("security", {})
@@ -119,6 +119,17 @@ def configured_node(file: Path | None, ca: str | None) -> tuple[str, str, str | 
     if ca is None and address.scheme == "https":
         return str(address), first, _pinned_tls_context(server["tls"]["certificate"])
     return str(address), first, ca
+
+
+def node_address(text: str) -> Address:
+    """The address of a node that the command line names by its URL."""
+    if text.startswith(UNIX_PREFIX):
+        return parse_address(text, has_tls=False)
+    address = parse_node_address(text)
+    default_port = 443 if address.uses_tls else 80
+    return Address(
+        scheme="https" if address.uses_tls else "http", host=address.url.host, port=address.url.port or default_port
+    )
 
 
 def configured_address(file: Path | None) -> Address:

@@ -133,8 +133,6 @@ class UnexpectedResponseError(ClientError):
 
 
 class ControlError(SvcnodeError):
-    exit_code = 1
-
     def __init__(self, status: int, text: str, *, pointer: str | None = None) -> None:
         super().__init__(text)
         self.status = status  # of HTTP
@@ -142,11 +140,11 @@ class ControlError(SvcnodeError):
 
 
 class ControlUnreachableError(SvcnodeError):
-    exit_code = 1
+    pass
 
 
 class RegistryError(SvcnodeError):
-    exit_code = 1
+    pass
 
 
 class RegistryUnreachableError(RegistryError):
