@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -268,15 +267,6 @@ def test_no_secret_is_shown(port: Port) -> None:
             assert secret not in result.stdout + result.stderr
 
 
-@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "é☃"), ("ascii", "\\xe9\\u2603")])
-def test_characters_outside_the_encoding_are_shown_as_escapes(encoding: str, shown: str, tmp_path: Path) -> None:
-    url = f"file:{tmp_path}/é☃"
-    result = probe(url, encoding=encoding)
-    assert (result.returncode, result.stderr) == (FAILED, "")
-    assert result.stdout.splitlines()[0].endswith(f": {tmp_path}/{shown}")
-    assert as_json(url, encoding=encoding)["url"] == url
-
-
 # ---- options
 
 
@@ -381,18 +371,3 @@ def test_a_closed_stdout_does_not_change_the_exit_code(port: Port) -> None:
     shell = ["/bin/sh", "-c", '"$@" >&-', "sh", *COMMAND, port.url]
     result = subprocess.run(shell, env=environment(), stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
     assert (result.returncode, result.stderr) == (FAILED, b"")
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
-def test_output_that_cannot_be_written_is_reported_in_one_line(port: Port) -> None:
-    with open("/dev/full", "wb") as full:  # noqa: PTH123
-        result = subprocess.run(
-            [*COMMAND, port.url],
-            env=environment(),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-    assert result.stderr.endswith(f": {os.strerror(errno.ENOSPC).lower()}\n".encode())
-    assert result.returncode == UNKNOWN

@@ -385,7 +385,9 @@ def test_a_terminal_has_symbols_and_colours(tmp_path: Path) -> None:
         assert coloured in styled
 
 
-@pytest.mark.parametrize(("encoding", "size"), [("ascii", "gr??e"), ("latin-1", "gr")])
+@pytest.mark.parametrize(
+    ("encoding", "size"), [("ascii", "gr??e"), pytest.param("latin-1", "gr", marks=pytest.mark.wide)]
+)
 def test_characters_that_the_terminal_lacks_are_question_marks(encoding: str, size: str, tmp_path: Path) -> None:
     node = worked_example()
     node.register("cold", name="größe ☃", description="Keeps all that ever was, and that is a lot to keep").up()

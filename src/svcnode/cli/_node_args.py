@@ -59,7 +59,7 @@ async def sources_from(arguments: Namespace, registry: RegistryNodes | None) -> 
     if registry is not None:
         entries = await registry.read()
         if not entries:
-            raise InvalidValueError(f"--registry: {registry.address} has no node")
+            raise SvcnodeError(f"{registry.address} has no node")
         sources += map(registry.source, entries)
     if not sources:
         arguments.parser.error(f"no node given: {arguments.file or arguments.registry} has no URL")
