@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -37,6 +38,8 @@ def svcnode(
         stack.enter_context(contextlib.redirect_stderr(streams[1]))
         if folder is not None:
             stack.enter_context(contextlib.chdir(folder))
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # serve changes them, and children inherit that
+            stack.callback(signal.signal, number, signal.getsignal(number))
         try:
             code = main(arguments)
         except SystemExit as ended:  # of argparse

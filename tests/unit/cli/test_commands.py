@@ -69,6 +69,12 @@ def test_invalid_arguments_and_configurations_have_exit_code_2(name: str, folder
         assert ended.stderr.splitlines()[-1].startswith("svcnode")
 
 
+def test_an_invalid_service_of_the_command_line_is_one_line(folder: Path) -> None:
+    ended = svcnode("serve", "--listen", "127.0.0.1:0", "--service", "a\nb=file:/a", folder=folder)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert ended.stderr.startswith("svcnode: services.a\\nb.id: ")
+
+
 @pytest.mark.parametrize("name", UNREACHABLE)
 def test_an_unreachable_address_is_not_an_invalid_argument(name: str, folder: Path) -> None:
     arguments, code = UNREACHABLE[name]
