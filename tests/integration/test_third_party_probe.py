@@ -111,7 +111,7 @@ def test_the_command_runs_a_check(
 
 def test_a_missing_folder_is_failed(installed: Path, tmp_path: Path) -> None:
     process = svcnode(tmp_path, "probe", f"spool:{tmp_path}/missing", "--json", pythonpath=installed)
-    assert process.returncode == 2
+    assert process.returncode == 3
     assert json.loads(process.stdout)["code"] == "file_not_found"
 
 

@@ -118,11 +118,11 @@ class _ShowVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         import platform  # loaded late, as the model
 
-        from svcnode.cli.output import show
         from svcnode.core.model import SPEC_VERSION
 
         python = f"{platform.python_implementation()} {platform.python_version()}"
-        show(f"svcnode {__version__} (interface {SPEC_VERSION}, {python}, {sys.platform})", sys.stdout)
+        text = f"svcnode {__version__} (interface {SPEC_VERSION}, {python}, {sys.platform})\n"
+        parser._print_message(text, sys.stdout)  # as argparse prints its own version
         parser.exit()
 
 
