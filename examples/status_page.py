@@ -4,7 +4,7 @@
 #     python -m http.server 9000 &                        # plays the indexer
 #     uvicorn --app-dir examples status_page:app
 #     xdg-open http://localhost:8000/status/              # from this machine; from others, set OPERATOR_TOKEN
-#     svcnode explain ledger --url http://localhost:8000/status
+#     svcnode explain http://localhost:8000/status --service ledger
 #     curl localhost:8000/metrics                         # of the application and of the node
 
 import os

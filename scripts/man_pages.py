@@ -70,7 +70,9 @@ def command_page() -> Iterator[str]:
     yield title("SVCNODE", 1, "User Commands")
     yield from (".SH NAME", "svcnode \\- check the services of a node and serve its health over HTTP")
     yield from (".SH SYNOPSIS", f"{bold('svcnode')} {italic('COMMAND')} [{italic('OPTION')}]...")
-    yield from (".SH DESCRIPTION", escape(parser.description or ""), ".SH COMMANDS")
+    yield from (".SH DESCRIPTION", escape(parser.description or ""), ".SH OPTIONS")
+    yield from entry(bold("--version"), "Show the versions of svcnode, of the interface and of Python.")
+    yield ".SH COMMANDS"
     for command in COMMANDS:
         yield from command_section(command.name)
     yield from (".SH EXIT STATUS", escape(parser.epilog or ""))

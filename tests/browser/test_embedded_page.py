@@ -53,7 +53,7 @@ def test_page_metrics_and_explain_of_an_embedding_program(
     expect(page.page).to_have_title(re.compile("✖ validator-7"))
     page.row("indexer/main").locator("a").click()
     expect(page.panel("indexer/main")).to_contain_text("connection refused")
-    expect(page.panel("indexer/main")).to_contain_text(f"svcnode explain --url {url} indexer/main")
+    expect(page.panel("indexer/main")).to_contain_text(f"svcnode explain {url} --service indexer/main")
     page.expect_connection("live")
     take_screenshot(page, "page")
     assert all(request.startswith(f"{url}/") for request in page.requests if request != url)
@@ -61,8 +61,8 @@ def test_page_metrics_and_explain_of_an_embedding_program(
         metrics = page.page.evaluate("async (target) => (await fetch(target)).text()", target)
         assert 'svcnode_service_status{service_id="indexer/main",status="Down"} 1.0' in metrics
 
-    explained = run_command([sys.executable, "-m", "svcnode", "explain", "--url", url, "indexer/main"], tmp_path)
-    assert explained.returncode == 2
+    explained = run_command([sys.executable, "-m", "svcnode", "explain", url, "--service", "indexer/main"], tmp_path)
+    assert explained.returncode == 3
     assert "connection_refused" in explained.stdout
 
 

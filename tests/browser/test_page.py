@@ -642,7 +642,7 @@ def test_a_row_expands_to_all_details(steady_agent: Agent, open_page: OpenPage) 
     expect(since).to_have_attribute("datetime", details["since"])
     expect(first_failure).to_have_attribute("datetime", details["first_failure"]["at"])
     expect(panel).to_contain_text("more than 4 failures among 10 checks")
-    expect(panel).to_contain_text(f"svcnode explain --url http://127.0.0.1:{steady_agent.port} chain")
+    expect(panel).to_contain_text(f"svcnode explain http://127.0.0.1:{steady_agent.port} --service chain")
     expect(panel.locator("section").nth(1).locator("code").first).to_have_text("connection_refused")
     expect(panel.locator(".transitions code").first).to_have_text("connection_refused")
     assert node_page.service_ids == ["chain", "queue", "ledger", "cache", "indexer"]

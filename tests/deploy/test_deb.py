@@ -196,7 +196,7 @@ def transitions(port: int) -> list[Any]:
 
 
 def test_the_command_runs_for_every_user(installed: Machine) -> None:
-    assert json.loads(installed.run("svcnode", "version", "--json", user="nobody"))["svcnode"] == __version__
+    assert installed.run("svcnode", "--version", user="nobody").startswith(f"svcnode {__version__} ")
 
 
 def test_the_drivers_of_all_probes_are_there(installed: Machine) -> None:

@@ -130,7 +130,7 @@ def finished(command: list[str]) -> tuple[int, str]:
 
 def test_processes_that_start_at_once_for_the_first_time_all_run(machine: Machine) -> None:
     processes = [
-        subprocess.Popen(pyz(machine, "version"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(pyz(machine, "--version"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(3)
     ]
     outputs = [process.communicate(timeout=120)[0] for process in processes]
@@ -161,5 +161,5 @@ def test_the_default_node_of_a_user_is_healthy(machine: Machine, home: str) -> N
 
 
 def test_an_empty_environment_is_enough(machine: Machine) -> None:
-    code, output = finished(machine.command("python3", "-I", "-S", "/opt/svcnode.pyz", "version", "--json"))
-    assert (code, json.loads(output)["svcnode"]) == (0, __version__)
+    code, output = finished(machine.command("python3", "-I", "-S", "/opt/svcnode.pyz", "--version"))
+    assert (code, output.split()[:2]) == (0, ["svcnode", __version__])

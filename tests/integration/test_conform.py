@@ -1,4 +1,4 @@
-"""`svcnode conform` in its own process, against nodes on loopback."""
+"""`svcnode conform` against nodes on loopback."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from tests.conformance.nonconforming_nodes import (
 )
 from tests.support.backends import Backend, HttpBackend, closed_port, http_response, server_tls, unresponsive
 from tests.support.certificates import make_certificate
+from tests.support.commands import svcnode
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
@@ -40,20 +41,12 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 30.0
 COMMAND = [sys.executable, "-W", "error", "-m", "svcnode", "conform"]
-CONFORMS, FAILS, NOT_CHECKED = 0, 1, 3
+CONFORMS, FAILS, USAGE, NOT_CHECKED = 0, 1, 2, 4
 OTHER_USER = base64.b64encode(b"bob:s3cr3t-word").decode()
 
 
-def conform(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+def conform(*arguments: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+    return svcnode("conform", *arguments, encoding=encoding)
 
 
 @pytest.fixture
@@ -358,7 +351,7 @@ def test_a_node_that_hangs_is_not_checked() -> None:
 )
 def test_a_wrong_command_line_is_rejected(arguments: list[str], named: str) -> None:
     ended = conform(*arguments)
-    assert (ended.returncode, ended.stdout) == (NOT_CHECKED, "")
+    assert (ended.returncode, ended.stdout) == (USAGE, "")
     assert named in ended.stderr
 
 

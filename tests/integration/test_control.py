@@ -20,8 +20,9 @@ import pytest
 
 from svcnode.control import AsyncClient, Client
 from svcnode.core.errors import ControlError, ControlUnreachableError
+from tests.support import commands
 from tests.support.disks import MemoryDisk
-from tests.support.processes import DEADLINE_S, Agent, run_command
+from tests.support.processes import DEADLINE_S, Agent
 from tests.support.servers.base import wait_until
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def raw(agent: Agent, tmp_path: Path) -> Iterator[Raw]:
 
 def svcnode(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command, which finds the socket in the configuration."""
-    return run_command([sys.executable, "-W", "error", "-m", "svcnode", *arguments], folder)
+    return commands.svcnode(*arguments, folder=folder)
 
 
 # ---- raw HTTP
@@ -144,7 +145,7 @@ def test_issues_and_drain_make_the_node_unhealthy(agent: Agent, raw: Raw, tmp_pa
     assert (code, node["draining"], node["health"]) == (200, True, 503)
     assert "upgrade" in agent.request("/details").json["node"]["health_reason"]
     assert "upgrade" in agent.request("/").body.decode()
-    assert "upgrade" in svcnode(tmp_path, "explain", "--url", f"http://127.0.0.1:{agent.port}").stdout
+    assert "upgrade" in svcnode(tmp_path, "explain", f"http://127.0.0.1:{agent.port}").stdout
     assert raw.send("DELETE", "/v1/drain")[0] == 204
     assert agent.health() == 200
 
@@ -392,6 +393,12 @@ def test_the_commands_change_the_node(agent: Agent, tmp_path: Path) -> None:
         (["register", "a", "--ttl", "5s", "--set", "interval"], 2),
         (["register", "a"], 2),
         (["deregister", "fixed"], 1),
+        (["deregister", "unknown"], 1),
+        (["issue", "unknown", "--clear"], 1),
+        (["drain", "--undo"], 1),
+        (["maintain", "--end"], 1),
+        (["maintain", "worker", "--end"], 1),
+        (["maintain", "unknown", "--end"], 1),
         (["beat", "unknown"], 1),
         (["beat", "worker", "green"], 2),
         (["beat", "worker", "--socket", "/nowhere/c.sock"], 1),
@@ -445,8 +452,8 @@ def test_run_reports_a_service_of_the_file_without_registering_it(agent: Agent, 
 
 
 def test_run_runs_the_command_although_the_node_refuses_its_service(agent: Agent, tmp_path: Path) -> None:
-    ended = svcnode(tmp_path, "run", "--service", "fixed", "--", "sh", "-c", "echo done; exit 3")
-    assert (ended.returncode, ended.stdout) == (3, "done\n")
+    ended = svcnode(tmp_path, "run", "--service", "fixed", "--", "sh", "-c", f"touch {tmp_path}/done; exit 3")
+    assert (ended.returncode, (tmp_path / "done").exists()) == (3, True)
     assert "fixed status" in ended.stderr
     assert agent.statuses() == {"fixed": UP, "worker": INITIALIZING}
 
@@ -813,7 +820,7 @@ def test_commands_and_clients_maintain_and_end_it(agent: Agent, tmp_path: Path) 
     details = agent.request("/details/worker").json["maintenance"]
     assert (details["by"], details["reason"], details["source"]) == ("alice", "new disk", "control")
     assert 'svcnode_service_maintenance{service_id="worker"} 1.0' in agent.request("/metrics").body.decode()
-    explained = svcnode(tmp_path, "explain", "worker", "--url", f"http://127.0.0.1:{agent.port}").stdout
+    explained = svcnode(tmp_path, "explain", f"http://127.0.0.1:{agent.port}", "--service", "worker").stdout
     assert "UTC, by alice: new disk.\n  Checks go on." in explained
     assert "Maintenance</span>" in agent.request("/").body.decode()
     ended = svcnode(tmp_path, "maintain", "worker", "--end")
@@ -848,5 +855,8 @@ def test_a_schedule_of_the_file_applies_after_a_reload(agent: Agent, tmp_path: P
     assert svcnode(tmp_path, "maintain", "worker", "--end").stdout.startswith(
         "worker is still in maintenance by the schedule, until 20"
     )
+    again = svcnode(tmp_path, "maintain", "worker", "--end")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "by the schedule" in again.stderr
     agent.reload(config(tmp_path))
     agent.wait_for_log("maintenance of service worker has ended")

@@ -7,13 +7,13 @@ import re
 import signal
 import socket
 import sqlite3
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.backends import HttpBackend, http_response
+from tests.support.commands import svcnode
 from tests.support.embedded_app import (
     PROGRAMS,
     EmbeddingProgram,
@@ -22,7 +22,6 @@ from tests.support.embedded_app import (
     UvicornProgram,
 )
 from tests.support.nginx_proxy import nginx_with
-from tests.support.processes import run_command
 from tests.support.servers.base import wait_until
 from tests.support.servers.http_request import http_request
 from tests.support.terminals import Terminal
@@ -215,13 +214,12 @@ def test_a_program_may_restrict_access_itself(tmp_path: Path) -> None:
 def test_explain_and_status_take_the_path_of_the_mount(server: type[EmbeddingProgram], tmp_path: Path) -> None:
     with server(tmp_path, token=TOKEN) as program:
         wait_until(lambda: "Down" in program.request_interface("/svc/node/services")[1], "the dead service is Down")
-        command = [sys.executable, "-m", "svcnode"]
-        explain = [*command, "explain", "--url", program.page_url]
-        assert run_command([*explain, "dead"], tmp_path).returncode == 3, "without the token"
-        completed = run_command([*explain, "--token", TOKEN, "dead"], tmp_path)
-        assert (completed.returncode, "connection_refused" in completed.stdout) == (2, True)
-        assert run_command([*explain, "--token", TOKEN], tmp_path).returncode == 0
-        assert run_command([*command, "status", program.url], tmp_path).returncode == 0
+        explain = ["explain", program.page_url]
+        assert svcnode(*explain, "--service", "dead").returncode == 4, "without the token"
+        completed = svcnode(*explain, "--token", TOKEN, "--service", "dead")
+        assert (completed.returncode, "connection_refused" in completed.stdout) == (3, True)
+        assert svcnode(*explain, "--token", TOKEN).returncode == 0
+        assert svcnode("status", program.url).returncode == 0
 
 
 def test_watch_takes_the_path_of_the_mount(program: EmbeddingProgram, tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from tests.support.backends import Backend, HttpBackend, http_response, unresponsive
+from tests.support.commands import svcnode
 from tests.support.event_streams import EventReader
 from tests.support.ports import free_port
-from tests.support.processes import DEADLINE_S, Agent, is_listening, run_command
+from tests.support.processes import DEADLINE_S, Agent, is_listening
 from tests.support.servers.base import is_stopped, wait_until
 from tests.support.servers.haproxy import HaproxyServer
 
@@ -295,17 +296,9 @@ def test_every_surface_shows_the_same_time_of_a_transition(tmp_path: Path) -> No
             page = agent.request("/").body.decode()
             with EventReader(("127.0.0.1", agent.port), after=0) as events:
                 event = next(one for one in iter(events.read_event, None) if one.data["after"] == "Down")
-            explain = [
-                sys.executable,
-                "-m",
-                "svcnode",
-                "explain",
-                "db",
-                "--json",
-                "--url",
-                f"http://127.0.0.1:{agent.port}",
-            ]
-            explained = json.loads(run_command(explain, tmp_path).stdout)
+            explained = json.loads(
+                svcnode("explain", f"http://127.0.0.1:{agent.port}", "--service", "db", "--json").stdout
+            )
     (sent,) = json.loads(receiver.requests[0].body)["services"]
     since, first_failure = details["since"], details["first_failure"]["at"]
     assert (explained["since"], explained["first_failure"]["at"]) == (since, first_failure)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.support.certificates import make_certificate
+from tests.support.commands import svcnode
 from tests.support.ports import free_port
-from tests.support.processes import Agent, run_command
+from tests.support.processes import Agent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 CONFIG = '[server]\nlisten = "{}"\ndrain = "1h"\n[[services]]\nid = "db"\nstatus = "Down"\n'
 
 
-def ping(folder: Path, *arguments: str, **environ: str) -> int:
-    return run_command([sys.executable, "-m", "svcnode", "ping", *arguments], folder, **environ).returncode
+def ping(folder: Path, *arguments: str, **environ: Any) -> int:
+    return svcnode("ping", *arguments, folder=folder, **environ).returncode
 
 
 def test_a_node_answers_whatever_its_health_and_also_while_it_drains(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(file: Path, home: Path, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(file), "version"],
+        [sys.executable, "-I", "-S", str(file), "--version"],
         env={"HOME": str(home), **(environ or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

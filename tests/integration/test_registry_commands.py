@@ -19,9 +19,10 @@ from svcnode.core.address import parse_registry_url
 from svcnode.sharing import check
 from svcnode.sharing.check import FindingLevel, check_registry
 from svcnode.sharing.etcd import EtcdClient
+from tests.support import commands
 from tests.support.certificates import make_certificate
 from tests.support.ports import free_port
-from tests.support.processes import DEADLINE_S, Agent, run_command
+from tests.support.processes import DEADLINE_S, Agent
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer
 from tests.support.terminals import Terminal
@@ -77,8 +78,8 @@ def put(server: EtcdServer, key: str, document: Mapping[str, Any], *, lease_s: i
     assert server.call("/v3/kv/put", body)[0] == 200
 
 
-def svcnode(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return run_command([*SVCNODE, *arguments], folder, **environ)
+def svcnode(folder: Path, *arguments: str, **environ: Any) -> subprocess.CompletedProcess[str]:
+    return commands.svcnode(*arguments, folder=folder, **environ)
 
 
 def at(server: EtcdServer, node: str = NODE) -> list[str]:
@@ -255,11 +256,14 @@ def test_the_password_is_in_a_variable(auth_etcd: EtcdServer, tmp_path: Path) ->
 def test_a_client_certificate_is_sent(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path)  # the gateway of etcd uses that of the server as a client
     with EtcdServer(tmp_path / "etcd", certificate=certificate, client=certificate) as server:
-        command = ["register", *at(server), "job", "--ttl", "60s", "--tls", "--ca", str(certificate.certificate)]
-        assert svcnode(tmp_path, *command).returncode == 1
-        files = ["--client-certificate", str(certificate.certificate), "--client-key", str(certificate.key)]
-        ended = svcnode(tmp_path, *command, *files)
-        assert ended.returncode == 0
+        command = ["register", *at(server), "job", "--ttl", "60s"]
+        trusted = {"SVCNODE_SHARING_TLS": "true", "SVCNODE_SHARING_CA": str(certificate.certificate)}
+        assert svcnode(tmp_path, *command, **trusted).returncode == 1
+        files = {
+            "SVCNODE_SHARING_CLIENT_CERTIFICATE": str(certificate.certificate),
+            "SVCNODE_SHARING_CLIENT_KEY": str(certificate.key),
+        }
+        assert svcnode(tmp_path, *command, **trusted, **files).returncode == 0
         assert f"services/job/{OWNER}" in documents(server)
 
 
@@ -305,7 +309,7 @@ def test_run_runs_the_command_while_etcd_is_away_and_reports_when_it_is_back(tmp
 
 def test_status_asks_every_replica_that_has_a_url(etcd: EtcdServer, tmp_path: Path) -> None:
     registry = at(etcd)[:2]
-    assert svcnode(tmp_path, "status", *registry).returncode == 3  # no node
+    assert svcnode(tmp_path, "status", *registry).returncode == 4  # no node
     with replica(tmp_path, etcd) as agent:
         svcnode(tmp_path, "beat", *at(etcd), "worker")
         agent.wait_until(lambda: agent.health() == 200)
@@ -316,7 +320,7 @@ def test_status_asks_every_replica_that_has_a_url(etcd: EtcdServer, tmp_path: Pa
         svcnode(tmp_path, "register", *at(etcd, "other"), "job", "--ttl", "60s")
         ended = svcnode(tmp_path, "status", *registry, "--json")
         first, second = map(json.loads, ended.stdout.splitlines())
-        assert ended.returncode == 3
+        assert ended.returncode == 4
         assert (first["health"], second["health"], second["services"]) == (200, None, None)
         assert second["errors"][0]["kind"] == "UnreachableError"
         assert "services: 1" in second["remarks"][0]
@@ -326,7 +330,7 @@ def test_status_names_a_replica_that_does_not_respond(etcd: EtcdServer, tmp_path
     url = f"http://127.0.0.1:{free_port()}"
     put(etcd, f"{ROOT}replicas/host-9", {"version": 1, "instance": "1", "url": url, "software": "1"}, lease_s=60)
     ended = svcnode(tmp_path, "status", *at(etcd)[:2])
-    assert ended.returncode == 3
+    assert ended.returncode == 4
     assert [word in ended.stdout for word in (NODE, url, "replica host-9")] == [True] * 3
 
 
@@ -367,7 +371,7 @@ def test_watch_goes_on_while_the_registry_is_away(tmp_path: Path) -> None:
 
 def test_an_error_of_the_registry_is_not_the_exit_code_of_a_health(tmp_path: Path) -> None:
     ended = svcnode(tmp_path, "status", "--registry", f"etcd://127.0.0.1:{free_port()}")
-    assert (ended.returncode, ended.stdout) == (3, "")
+    assert (ended.returncode, ended.stdout) == (4, "")
     assert "connection refused" in ended.stderr
 
 

@@ -52,7 +52,7 @@ def metrics(replica: Replica) -> dict[str, float]:
 
 def explain(replica: Replica, *arguments: str) -> str:
     url = f"unix:{replica.folder}/n.sock"
-    command = [sys.executable, "-W", "error", "-m", "svcnode", "explain", "--url", url, *arguments]
+    command = [sys.executable, "-W", "error", "-m", "svcnode", "explain", url, *arguments]
     environ = {"PATH": os.environ["PATH"]}
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False).stdout
 
@@ -75,7 +75,7 @@ def test_operators_see_the_replicas_who_checks_what_and_the_loss_of_the_registry
         assert found["svcnode_sharing_received_bytes_total"] > 0
         service = next(service for service in document["services"] if service["id"] == "all")
         assert {*service["checked_by"]} == {state["observer"] for state in service["observed"]} == NAMES
-        assert "host-2 observed Up" in explain(replica, "all")
+        assert "host-2 observed Up" in explain(replica, "--service", "all")
         assert "(this one)" in explain(replica)
     first = shared.replicas[0]
     exported = exported_metrics(first.ask("/metrics").body.decode())
@@ -87,7 +87,7 @@ def test_operators_see_the_replicas_who_checks_what_and_the_loss_of_the_registry
     wait_until(lambda: not details(first)["node"]["sharing"]["connected"], "the loss of the registry", 60)
     wait_until(lambda: first.statuses()[of_others["id"]] == "Initializing", "the end of the evidence", 60)
     assert metrics(first)["svcnode_sharing_connected"] == 0
-    assert "registry_lost" in explain(first, of_others["id"])
+    assert "registry_lost" in explain(first, "--service", of_others["id"])
     assert shared.etcd.url.removeprefix("etcd://") in explain(first)
     shared.etcd.start()
     wait_until(lambda: details(first)["node"]["sharing"]["connected"], "the registry again", 60)

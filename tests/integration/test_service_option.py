@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
-from tests.support.processes import DEADLINE_S, Agent
+from tests.support.processes import Agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,30 +93,3 @@ def test_with_allow_exec_programs_run(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, *arguments, environ=FREQUENT) as agent:
         agent.wait_until(lambda: agent.statuses() == {"yes": "Up", "no": "Down"})
         agent.wait_for_event("service_status", service="no", status="Down", code="exit_status")
-
-
-@pytest.mark.parametrize(
-    ("services", "prefix"),
-    [
-        (["db"], "--service: "),
-        (["=file:/a"], "--service: "),
-        (["db=file:/a", "db=file:/b"], "--service: "),
-        (["db=tcp://127.0.0.1"], "services.db.probe: "),
-        (["a\nb=file:/a"], "services.a\\nb.id: "),
-        (["db=exec:/bin/true"], "services.db.probe: "),
-    ],
-)
-def test_an_invalid_service_gives_one_line_and_exit_code_2(services: list[str], prefix: str, tmp_path: Path) -> None:
-    arguments = [word for service in services for word in ("--service", service)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "svcnode", "serve", *ANYWHERE, *arguments],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"svcnode: {prefix}")
-    assert ended.stderr.count("\n") == 1

@@ -111,7 +111,7 @@ def test_the_command_runs_a_check(
 
 def test_a_missing_folder_is_failed(installed: Path, tmp_path: Path) -> None:
     process = svcnode(tmp_path, "probe", f"spool:{tmp_path}/missing", "--json", pythonpath=installed)
-    assert process.returncode == 2
+    assert process.returncode == 3
     assert json.loads(process.stdout)["code"] == "file_not_found"
 
 
@@ -129,7 +129,7 @@ def test_an_invalid_option_is_rejected_by_name(
     installed: Path, tmp_path: Path, spool: Path, option: str, hint: str
 ) -> None:
     process = svcnode(tmp_path, "probe", f"spool:{spool}", "-o", option, pythonpath=installed)
-    assert process.returncode == 3
+    assert process.returncode == 2
     assert error_line(process).startswith(f"svcnode: {option.partition('=')[0]}: ")
     assert hint in error_line(process)
 
@@ -137,13 +137,13 @@ def test_an_invalid_option_is_rejected_by_name(
 @pytest.mark.parametrize("url", ["spool:", "spool:outbox"])
 def test_a_url_that_the_kind_rejects_is_an_error_of_the_command(installed: Path, tmp_path: Path, url: str) -> None:
     process = svcnode(tmp_path, "probe", url, pythonpath=installed)
-    assert process.returncode == 3
+    assert process.returncode == 2
     assert "spool:/var/spool/app" in error_line(process)
 
 
 def test_the_scheme_is_suggested_for_a_misspelled_one(installed: Path, tmp_path: Path) -> None:
     process = svcnode(tmp_path, "probe", "spol:/tmp", pythonpath=installed)
-    assert process.returncode == 3
+    assert process.returncode == 2
     assert '"spool"?' in error_line(process)
 
 
@@ -228,7 +228,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_fault_of_a_package_is_one_line(broken: Path, tmp_path: Path, scheme: str, detail: str) -> None:
     process = svcnode(tmp_path, "probe", f"{scheme}:x", pythonpath=broken)
-    assert process.returncode == 3
+    assert process.returncode == 2
     assert scheme in error_line(process)
     assert detail in error_line(process)
 

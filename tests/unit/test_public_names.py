@@ -105,7 +105,7 @@ def stdout_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert stdout_of(capsys, "--version") == f"svcnode {svcnode.__version__}"
+    assert stdout_of(capsys, "--version").startswith(f"svcnode {svcnode.__version__} (interface v0.0.1, ")
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -136,7 +136,7 @@ def test_help_of_serve_lists_every_option_and_the_environment(capsys: pytest.Cap
     ("arguments", "error"),
     [
         ((), "COMMAND"),
-        (("serv",), "'serv'"),
+        (("serv",), '"serv"'),
         (("serve", "--port", "1"), "--port 1"),
         (("serve", "--listen"), "--listen"),
     ],

@@ -114,15 +114,11 @@ def section(title: str) -> str:
     return match[1]
 
 
-def test_the_exit_codes_name_every_command_and_its_code_for_invalid_arguments() -> None:
+def test_the_exit_codes_name_every_command() -> None:
     table, _ = section("Exit codes").split("| ended by |")
-    rows = re.findall(r"^\| (`.+?`) \| (.*) \|$", table, re.MULTILINE)
-    codes = {
-        name: [code for code, cell in enumerate(cells.split("|")) if "invalid" in cell]
-        for names, cells in rows
-        for name in re.findall(r"`(\S+)`", names)
-    }
-    assert codes == {command.name: [parser_of(command.name).usage_exit_code] for command in COMMANDS}
+    rows = re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\S+)`", row)]
+    assert sorted(named) == sorted(command.name for command in COMMANDS)
 
 
 def log_sources() -> Iterator[str]:

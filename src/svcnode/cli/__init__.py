@@ -12,8 +12,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.cli._args import CommandParser
-from svcnode.core.errors import SvcnodeError, error_lines
+from svcnode.cli._args import EXIT_USAGE, CommandParser
+from svcnode.core.errors import ConfigError, InvalidValueError, ProbeError, SvcnodeError, error_lines
 from svcnode.core.text import one_line
 from svcnode.version import __version__
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     _SubParsers = argparse._SubParsersAction[CommandParser]
 else:
     _SubParsers = argparse._SubParsersAction
+
+
+_USAGE_ERRORS = (InvalidValueError, ConfigError, ProbeError)
 
 
 class Command(NamedTuple):
@@ -45,7 +48,7 @@ COMMANDS = (
     Command("probe", "check a service once"),
     Command("status", "show the health of nodes once"),
     Command("watch", "show the health of nodes live on the terminal"),
-    Command("ping", "check whether the node of the configuration answers"),
+    Command("ping", "check whether a node answers"),
     Command("explain", "explain the status of a service or the health of a node"),
     Command("register", "register a service at the running node", "control"),
     Command("deregister", "remove a registered service", "control"),
@@ -58,7 +61,6 @@ COMMANDS = (
     Command("registry", "check or show the registry of a node on several machines"),
     Command("conform", "test any node against the interface"),
     Command("completion", "print a script that completes commands in a shell"),
-    Command("version", "show the version of svcnode"),
 )
 
 
@@ -80,15 +82,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     command_line = sys.argv[1:] if argv is None else argv
     arguments, unknown = build_parser(command_line).parse_known_args(command_line)
-    if unknown:  # reported by the command's own parser, which has the exit code of the command
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if unknown:  # reported by the command's own parser, which knows its options
+        arguments.parser.reject_unknown(unknown)
     run_command: Callable[[argparse.Namespace], int] = arguments.run_command
     try:
         return run_command(arguments)
     except SvcnodeError as exc:
         for line in error_lines(exc):
             print(f"svcnode: {one_line(line)}", file=sys.stderr)  # noqa: T201  the only output of a failed command
-        return int(getattr(exc, "exit_code", arguments.parser.usage_exit_code))
+        return EXIT_USAGE if isinstance(exc, _USAGE_ERRORS) else int(arguments.parser.failure_exit_code)
 
 
 def build_parser(command_line: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -98,9 +100,12 @@ def build_parser(command_line: Sequence[str] = ()) -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Check the services of a validator-service node and serve its health over HTTP.",
         epilog="Exit codes: 0 good, 1 failed, 2 invalid arguments or configuration. Commands that report a health or "
-        "an outcome: 0 good, 1 partial, 2 bad, 3 not known or invalid arguments. svcnode COMMAND --help says more.",
+        "an outcome: 0 good, 1 partial, 2 invalid arguments or configuration, 3 bad, 4 not known. "
+        "svcnode COMMAND --help says more.",
     )
-    parser.add_argument("--version", action="version", version=f"svcnode {__version__}")
+    parser.add_argument(
+        "--version", action=_ShowVersion, nargs=0, help="show the versions of svcnode, of the interface and of Python"
+    )
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=CommandParser, action=_LoadCommand
     )
@@ -108,6 +113,18 @@ def build_parser(command_line: Sequence[str] = ()) -> argparse.ArgumentParser:
     for command in named or COMMANDS:
         commands.add_parser(command.name, help=command.help, allow_abbrev=False)
     return parser
+
+
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import platform  # loaded late, as the model
+
+        from svcnode.core.model import SPEC_VERSION
+
+        python = f"{platform.python_implementation()} {platform.python_version()}"
+        text = f"svcnode {__version__} (interface {SPEC_VERSION}, {python}, {sys.platform})\n"
+        parser._print_message(text, sys.stdout)  # as argparse prints its own version
+        parser.exit()
 
 
 class _LoadCommand(_SubParsers):

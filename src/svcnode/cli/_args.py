@@ -14,17 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.text import closest_match
 from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from svcnode.cli._registry_args import BlockingRegistryClient
     from svcnode.config import Override, Settings
     from svcnode.control.client import Client
 
-EXIT_USAGE = 2
-EXIT_UNKNOWN = 3  # of commands for which 2 is a result
+# 0 is good. Commands that grade a health or an outcome say the rest with 1, 3 and 4; for all others, 1 is failed.
+EXIT_FAILED = EXIT_PARTIAL = 1
+EXIT_USAGE = 2  # of every command: invalid arguments or configuration
+EXIT_BAD = 3
+EXIT_UNKNOWN = 4
 DEFAULT_WIDTH = 80
 
 
@@ -45,15 +49,42 @@ def _terminal_width() -> int:
         return DEFAULT_WIDTH
 
 
+# Options that a command had once, and what is used now.
+_RETIRED = {
+    "--url": "the URL of the node is the first argument now, and --service ID names a service",
+    "--tls": "set SVCNODE_SHARING_TLS=true in the environment",
+    "--ca": "for the registry, set SVCNODE_SHARING_CA in the environment",
+    "--client-certificate": "set SVCNODE_SHARING_CLIENT_CERTIFICATE in the environment",
+    "--client-key": "set SVCNODE_SHARING_CLIENT_KEY in the environment",
+}
+
+
 class CommandParser(argparse.ArgumentParser):
-    usage_exit_code = EXIT_USAGE  # for an error in the arguments or the configuration
+    failure_exit_code = EXIT_FAILED  # for an error that is not one of the arguments or the configuration
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **{"formatter_class": HelpFormatter, **options})
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(self.usage_exit_code, f"{self.prog}: error: {message}\n")
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
+
+    def reject_unknown(self, arguments: Sequence[str]) -> NoReturn:
+        """Arguments that no part of the command takes."""
+        option = next((text.partition("=")[0] for text in arguments if text.startswith("-")), "")
+        hint = _RETIRED.get(option) if option else None
+        if option and hint is None and (near := closest_match(option, self._option_string_actions)):
+            hint = f"did you mean {near}?"
+        self.error(f"unrecognized arguments: {' '.join(arguments)}{f'; {hint}' if hint else ''}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401
+        """An unknown command gets the closest one; argparse lists all."""
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            known = [*action.choices, *(name for name in self._option_string_actions if name.startswith("--"))]
+            near = f"--{value}" if f"--{value}" in known else closest_match(value, known)
+            hint = f"did you mean {near}?" if near else f"see {self.prog} --help"
+            self.error(f'unknown command "{value}"; {hint}')
+        super()._check_value(action, value)
 
 
 def positive_duration_s(flag: str, text: str) -> float:
@@ -117,11 +148,7 @@ def add_control_options(parser: argparse.ArgumentParser, *, with_registry: bool 
         help="control socket of the node (default: SVCNODE_CONTROL, then the one of the configuration)",
     )
     if with_registry:
-        receiver.add_argument(
-            "--registry",
-            metavar="URL",
-            help="instead: the registry of a node on several machines, such as etcd://10.0.0.1:2379",
-        )
+        add_registry_option(receiver, "instead: the registry of a node on several machines")
         parser.add_argument("--node", type=utf8_text, metavar="NAME", help="with --registry: name of the node")
         parser.add_argument(
             "--owner",
@@ -129,15 +156,16 @@ def add_control_options(parser: argparse.ArgumentParser, *, with_registry: bool 
             metavar="NAME",
             help='with --registry: owner of the service (default: the host name and "-client")',
         )
-        parser.add_argument("--ca", metavar="FILE", help="with --tls: PEM file of the certificate authority to trust")
-        add_registry_tls_options(parser)
 
 
-def add_registry_tls_options(parser: argparse.ArgumentParser) -> None:
-    """Beside --registry and --ca."""
-    parser.add_argument("--tls", action="store_true", help="connect to the registry with TLS")
-    parser.add_argument("--client-certificate", metavar="FILE", help="with --tls: PEM file of a client certificate")
-    parser.add_argument("--client-key", metavar="FILE", help="with --tls: PEM file of its key, if it is another file")
+def add_registry_option(parser: argparse._ActionsContainer, meaning: str) -> None:
+    """The only option about the connection: secrets must not be in a list of processes, and TLS is the same for all."""
+    parser.add_argument(
+        "--registry",
+        metavar="URL",
+        help=f"{meaning}, such as etcd://user@10.0.0.1:2379; password and TLS are those of SVCNODE_SHARING_PASSWORD, "
+        "_TLS, _CA, _CLIENT_CERTIFICATE and _CLIENT_KEY in the environment",
+    )
 
 
 def service_client(arguments: argparse.Namespace) -> Client | BlockingRegistryClient:
@@ -146,9 +174,9 @@ def service_client(arguments: argparse.Namespace) -> Client | BlockingRegistryCl
         from svcnode.cli import _registry_args
 
         return _registry_args.service_client(arguments)
-    for option in ("node", "owner", "ca", "tls", "client_certificate", "client_key"):
+    for option in ("node", "owner"):
         if getattr(arguments, option):
-            raise InvalidValueError(f"--{option.replace('_', '-')}: only with --registry")
+            raise InvalidValueError(f"--{option}: only with --registry")
     return control_client(arguments)
 
 

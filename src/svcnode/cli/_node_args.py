@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.cli._args import add_config_option, add_registry_tls_options, positive_duration_s
+from svcnode.cli._args import add_config_option, add_registry_option, positive_duration_s
 from svcnode.client import AsyncClient
 from svcnode.core.address import PUBLIC_TWIN_PREFIX
 from svcnode.core.codes import ReasonCode
@@ -19,6 +18,7 @@ from svcnode.terminal.loop_lag import MAX_EXTENSION_S
 from svcnode.terminal.snapshot import NodeSource, RegistryEntry
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import AsyncIterator, Iterator
 
     from svcnode.cli._args import CommandParser
@@ -45,12 +45,7 @@ def add_node_arguments(parser: CommandParser) -> None:
     add("--version", metavar="VERSION", help="version of the interface to request")
     add("--timeout", default="10s", metavar="DURATION", help="limit for all requests to one node (default: 10s)")
     add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
-    add(
-        "--registry",
-        metavar="URL",
-        help="all replicas of all nodes in a registry, such as etcd://10.0.0.1:2379; with --tls, it also uses --ca",
-    )
-    add_registry_tls_options(parser)
+    add_registry_option(parser, "all replicas of all nodes in a registry")
 
 
 async def sources_from(arguments: Namespace, registry: RegistryNodes | None) -> list[NodeSource]:
@@ -64,7 +59,7 @@ async def sources_from(arguments: Namespace, registry: RegistryNodes | None) -> 
     if registry is not None:
         entries = await registry.read()
         if not entries:
-            raise InvalidValueError(f"--registry: {registry.address} has no node")
+            raise SvcnodeError(f"{registry.address} has no node")
         sources += map(registry.source, entries)
     if not sources:
         arguments.parser.error(f"no node given: {arguments.file or arguments.registry} has no URL")
@@ -145,7 +140,7 @@ class RegistryNodes:
 
         try:
             nodes = await read_replicas(self._etcd, self.address.prefix)
-        except RegistryError as exc:  # with the exit code of these commands: 1 is partially healthy
+        except RegistryError as exc:
             raise SvcnodeError(f"registry: {exc}") from exc
         return [entry for name, node in nodes.items() for entry in _entries_of_node(name, node)]
 
@@ -163,8 +158,7 @@ async def open_registry_nodes(arguments: Namespace) -> AsyncIterator[RegistryNod
         return
     from svcnode.cli._registry_args import open_registry
 
-    registry_arguments = Namespace(**{**vars(arguments), "ca": arguments.ca if arguments.tls else None})
-    async with open_registry(registry_arguments) as (etcd, settings):
+    async with open_registry(arguments) as (etcd, settings):
         yield RegistryNodes(arguments, etcd, settings.registry)
 
 

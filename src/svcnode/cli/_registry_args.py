@@ -30,15 +30,16 @@ T = TypeVar("T")
 
 DEFAULT_OWNER_SUFFIX = "-client"
 MAX_NAMED_NODES = 10
-_FLAGS = ("registry", "tls", "ca", "client_certificate", "client_key")  # each is a key of [sharing]
 
 
 def registry_settings(arguments: argparse.Namespace) -> RegistrySettings:
-    """With --registry, the file is not read: it may be of another node. The environment is."""
-    given = {key: value for key in _FLAGS if (value := getattr(arguments, key))}
-    flags = [Override(("sharing", key), value, f"--{key.replace('_', '-')}") for key, value in given.items()]
-    file = None if arguments.registry or not hasattr(arguments, "config") else find_node_file(arguments.config)
-    return load_registry(file, os.environ, flags)
+    """With --registry, the file is not read: it may be of another node, whose password is not for this registry.
+
+    The environment is.
+    """
+    if arguments.registry is None:
+        return load_registry(find_node_file(arguments.config), os.environ)
+    return load_registry(None, os.environ, [Override(("sharing", "registry"), arguments.registry, "--registry")])
 
 
 def valid_name(flag: str, name: str) -> str:

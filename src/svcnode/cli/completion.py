@@ -105,6 +105,7 @@ class _CommandLine:
         self._options = {name: action for action in actions for name in action.option_strings}
         self._arguments = [action for action in actions if not action.option_strings]
         self._words, self._current = words, current
+        self._is_probe = parser.prog == "svcnode probe"  # whose URL is not that of a node
 
     def candidates(self) -> Iterator[Candidate]:
         option = self._options.get(self._words[-1]) if self._words else None
@@ -136,7 +137,7 @@ class _CommandLine:
         match action.metavar:
             case "ID":
                 yield from (Candidate(service_id) for service_id in dict.fromkeys(self._ids()))
-            case "URL" if action.dest in ("url", "probe"):
+            case "URL" if action.dest == "probe" or self._is_probe:
                 yield from _schemes()
             case "FILE" | "PATH":
                 yield from _paths(self._current)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.cli._args import positive_duration_s
+from svcnode.cli._args import EXIT_FAILED, EXIT_UNKNOWN, positive_duration_s
 from svcnode.cli.output import show, show_bytes
 from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from svcnode.conformance.report import Line
     from svcnode.conformance.run import Report
 
-EXIT_CONFORMS, EXIT_FAILS, EXIT_NOT_RUN = 0, 1, 3
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 STDOUT = "-"
 
@@ -54,8 +53,9 @@ requests sent:
 exit codes:
   0    the node conforms
   1    the node does not conform
-  3    no check ran: the node is unreachable, does not speak HTTP, or the
-       arguments are invalid
+  2    invalid arguments
+  4    no check ran, as the node is unreachable or does not speak HTTP, or the
+       report could not be written
   130  ended by Ctrl-C, with the results so far (a second Ctrl-C ends at once)
 
 examples:
@@ -72,7 +72,7 @@ def configure(parser: CommandParser) -> None:
     )
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.usage_exit_code = EXIT_NOT_RUN
+    parser.failure_exit_code = EXIT_UNKNOWN
     add = parser.add_argument
     add(
         "url",
@@ -147,8 +147,8 @@ def _exit_code(report: Report, level: Level) -> int:
     if report.interrupted:
         return EXIT_INTERRUPTED  # also if all checks so far passed: the report is incomplete
     if report.unreachable:
-        return EXIT_NOT_RUN
-    return EXIT_CONFORMS if report.conforms(level) else EXIT_FAILS
+        return EXIT_UNKNOWN
+    return 0 if report.conforms(level) else EXIT_FAILED
 
 
 def _write_file(file: Path, content: bytes) -> None:

@@ -19,8 +19,8 @@ from svcnode.cli._args import (
     utf8_text,
 )
 from svcnode.cli.output import show
-from svcnode.control.client import STATUSES
-from svcnode.core.errors import InvalidValueError
+from svcnode.control.client import STATUSES, Client
+from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
     from svcnode.cli._args import CommandParser
     from svcnode.cli._registry_args import BlockingRegistryClient
-    from svcnode.control.client import Client
 
     ServiceClient = Client | BlockingRegistryClient
 
 _STATUS_HELP = f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]} (default: up)"
-_EXIT_CODES = "Exit code: 0 done, 1 {} refuses it or cannot be reached, 2 another error."
+_EXIT_CODES = "Exit code: 0 done, 1 {}{} refuses it or cannot be reached, 2 invalid arguments or configuration."
+NOT_FOUND = 404
 _WITH_REGISTRY = ("register", "deregister", "beat")
+_REMOVING = ("deregister", "issue", "drain", "maintain")
 
 
 def configure(parser: CommandParser) -> None:
@@ -43,7 +44,8 @@ def configure(parser: CommandParser) -> None:
     add_control_options(parser, with_registry=with_registry)
     _COMMANDS[name](parser)
     receiver = "the node or the registry" if with_registry else "the node"
-    parser.description = f"{parser.description} {_EXIT_CODES.format(receiver)}"
+    nothing = "there is nothing to remove or to end, or " if name in _REMOVING else ""
+    parser.description = f"{parser.description} {_EXIT_CODES.format(nothing, receiver)}"
 
 
 def run_command(arguments: argparse.Namespace) -> int:
@@ -108,6 +110,8 @@ def _configure_deregister(parser: CommandParser) -> None:
 
 
 def _deregister(client: ServiceClient, arguments: argparse.Namespace) -> str:
+    if isinstance(client, Client):
+        client.service(arguments.id)  # as for `_exists`
     client.deregister(arguments.id)
     return f"deregistered {arguments.id}"
 
@@ -136,6 +140,8 @@ def _configure_issue(parser: CommandParser) -> None:
 
 def _issue(client: Client, arguments: argparse.Namespace) -> str:
     if arguments.clear:
+        if not _exists(lambda: client.issue(arguments.name)):
+            raise SvcnodeError(f"the node has no issue {arguments.name}, or it is not one that a command has set")
         client.clear_issue(arguments.name)
         return f"cleared {arguments.name}"
     client.set_issue(arguments.name, arguments.reason)
@@ -151,6 +157,8 @@ def _configure_drain(parser: CommandParser) -> None:
 
 def _drain(client: Client, arguments: argparse.Namespace) -> str:
     if arguments.undo:
+        if not client.node()["draining"]:
+            raise SvcnodeError("the node is not draining")
         client.undrain()
         return f"not draining; node health is {client.node()['health']}"
     client.drain(arguments.reason)
@@ -180,9 +188,24 @@ def _maintain(client: Client, arguments: argparse.Namespace) -> str:
         other = _last_maintenance(client, arguments.id)
         text = f"{subject} is in maintenance until {until}"
         return text if other is None or other["until"] <= until else f"{text}, and {_source(other)}"
+    is_set = _exists(lambda: client.maintenance(arguments.id))
     client.end_maintenance(arguments.id)
     left = _last_maintenance(client, arguments.id)
-    return f"{subject} is not in maintenance" if left is None else f"{subject} is still in maintenance {_source(left)}"
+    text = f"{subject} is not in maintenance" if left is None else f"{subject} is still in maintenance {_source(left)}"
+    if not is_set:
+        raise SvcnodeError(f"no command has set a maintenance; {text}")
+    return text
+
+
+def _exists(read: Callable[[], object]) -> bool:
+    """Whether there is something to remove. DELETE succeeds also without it, so that it can be repeated."""
+    try:
+        read()
+    except ControlError as exc:
+        if exc.status != NOT_FOUND:
+            raise
+        return False
+    return True
 
 
 def _last_maintenance(client: Client, service_id: str | None) -> dict[str, Any] | None:

@@ -1,10 +1,12 @@
-"""`svcnode explain [ID]`: explain the status of a service or the health of a node."""
+"""`svcnode explain [URL] [--service ID]`: explain the status of a service or the health of a node."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+import re
+import shlex
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from svcnode.cli._args import EXIT_UNKNOWN, add_config_option
+from svcnode.cli._args import EXIT_BAD, EXIT_PARTIAL, EXIT_UNKNOWN, add_config_option
 from svcnode.cli.operator_url import TOKEN_VARIABLE, operator_url_from
 from svcnode.cli.output import show
 from svcnode.client.errors import translate_http_error
@@ -37,40 +39,48 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 address and token:
-  The address is --url, or the operator address in the configuration that svcnode
+  The address is the URL, or the operator address in the configuration that svcnode
   serve would use. A node on another machine, or with a configured operator_token,
   requires its operator token: --token, SVCNODE_SECURITY_OPERATOR_TOKEN, or,
-  without --url, the token in the configuration.
+  without a URL, the token in the configuration.
 
 exit codes:
   0  the service is Up, or the node is healthy
   1  the service is Initializing, or the node is partially healthy
-  2  the service is Down, or the node is unhealthy
-  3  the node is unreachable, the service does not exist, or another error
+  2  invalid arguments or configuration
+  3  the service is Down, or the node is unhealthy
+  4  the node is unreachable, or the service does not exist
 
 examples:
   svcnode explain
-  svcnode explain db-1
-  svcnode explain db-1 --url https://node.example.com:8420 --token @token.txt
+  svcnode explain --service db-1
+  svcnode explain https://node.example.com:8420 --service db-1 --token @token.txt
 """
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
         "Explain why a service is Up, Initializing or Down: the last checks, the rule that\n"
-        "decided, what would change the status, and how to fix the cause. Without an ID:\n"
-        "explain the health of the node, and the services that are not Up."
+        "decided, what would change the status, and how to fix the cause. Without\n"
+        "--service: explain the health of the node, and the services that are not Up."
     )
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.usage_exit_code = EXIT_UNKNOWN  # 2 means Down
+    parser.failure_exit_code = EXIT_UNKNOWN
     add = parser.add_argument
-    add("id", nargs="?", metavar="ID", help="id of a service")
-    add("--url", metavar="URL", help="address of the node: host:port, a URL, or unix:/path")
+    add("url", nargs="?", type=_node_url, metavar="URL", help="address of the node: host:port, a URL, or unix:/path")
+    add("--service", metavar="ID", help="id of a service")
     add("--token", metavar="TOKEN", help="operator token, or @FILE to read it from a file")
     add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
     add("--json", action="store_true", help="print the node's details as one JSON object")
     add_config_option(parser)
+
+
+def _node_url(text: str) -> str:
+    """The URL of a node. A word is taken for the id of a service, not for a host, which also needs its port."""
+    if re.fullmatch(r"[^:/.]*", text):
+        raise argparse.ArgumentTypeError(f"to explain a service, write --service {shlex.quote(text)}")
+    return text
 
 
 TIMEOUT_S = 10.0
@@ -78,20 +88,20 @@ MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 MAX_LISTED_IDS = 20
 _EXIT_CODES = {
     Status.UP: 0,
-    Status.INITIALIZING: 1,
-    Status.DOWN: 2,
+    Status.INITIALIZING: EXIT_PARTIAL,
+    Status.DOWN: EXIT_BAD,
     Health.HEALTHY: 0,
-    Health.PARTIAL: 1,
-    Health.UNHEALTHY: 2,
+    Health.PARTIAL: EXIT_PARTIAL,
+    Health.UNHEALTHY: EXIT_BAD,
 }
 
 
 def run_command(arguments: argparse.Namespace) -> int:
     url = operator_url_from(arguments)
     with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
-        details = runner.run(_fetch_details(url, arguments.id))
+        details = runner.run(_fetch_details(url, arguments.service))
     try:
-        explanation = explain_node(details) if arguments.id is None else explain_service(details)
+        explanation = explain_node(details) if arguments.service is None else explain_service(details)
     except (AttributeError, KeyError, TypeError, ValueError) as exc:
         raise UnexpectedResponseError(
             f"{url.display}: cannot read /details; the node may run another version than this svcnode ({__version__})"
@@ -131,9 +141,7 @@ async def _fetch_details(url: OperatorUrl, service_id: str | None) -> Any:  # no
     except httpx2.HTTPError as exc:
         error = translate_http_error(exc, url.display)
         if isinstance(error, UnreachableError):
-            error = UnreachableError(
-                f"{error}; check that svcnode serve runs there, or give another address with --url"
-            )
+            error = UnreachableError(f"{error}; check that svcnode serve runs there, or give another URL")
         raise error from exc
 
 

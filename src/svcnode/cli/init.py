@@ -34,7 +34,8 @@ SCHEMA_FILE = "svcnode.schema.json"
 def configure(parser: CommandParser) -> None:
     parser.description = (
         "Find known services on this host, confirm each by its protocol, and write a configuration that svcnode serve "
-        "can use. An existing file is never overwritten. Exit code: 0, or 2 on an error."
+        "can use. An existing file is never overwritten. "
+        "Exit code: 0 written or printed, 1 not written, 2 invalid arguments."
     )
     add = parser.add_argument
     add(

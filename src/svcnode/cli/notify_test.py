@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def configure(parser: CommandParser) -> None:
     parser.description = (
         "Send a message that is marked as a test to all targets of [notify], or to one. "
-        "Exit code: 0 all messages were accepted, 1 a message was not, 2 no targets are configured or another error."
+        "Exit code: 0 all messages were accepted, 1 a message was not, 2 no targets are configured, or invalid "
+        "arguments or configuration."
     )
     add_config_option(parser)
     parser.add_argument("--to", type=int, metavar="N", help="send only to target number N, counted from 1")

@@ -65,7 +65,7 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
         )
         source.raise_errors()
     except ConfigError as exc:
-        text = f"{exc}; or give the address of the node with --url"
+        text = f"{exc}; or give the URL of the node"
         raise ConfigError(text, key=exc.key, file=exc.file, line=exc.line) from exc
     address = _operator_address(server, source)
     trusts_loopback = "operator_token" not in security if security.trust_loopback is None else security.trust_loopback
@@ -108,6 +108,17 @@ def configured_node(file: Path | None, ca: str | None) -> tuple[str, str, str | 
     if ca is None and address.scheme == "https" and server.tls is not None:
         return str(address), server.prefix[0], _pinned_tls_context(server.tls.certificate)
     return str(address), server.prefix[0], ca
+
+
+def node_address(text: str) -> Address:
+    """The address of a node that the command line names by its URL."""
+    if text.startswith(UNIX_PREFIX):
+        return parse_address(text, has_tls=False)
+    address = parse_node_address(text)
+    default_port = 443 if address.uses_tls else 80
+    return Address(
+        scheme="https" if address.uses_tls else "http", host=address.url.host, port=address.url.port or default_port
+    )
 
 
 def configured_address(file: Path | None) -> Address:

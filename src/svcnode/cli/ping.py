@@ -1,4 +1,4 @@
-"""`svcnode ping`: whether the node of the configuration answers, whatever its health."""
+"""`svcnode ping [URL]`: whether a node answers, whatever its health."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from svcnode.cli._args import add_config_option, positive_duration_s
-from svcnode.cli.operator_url import configured_address
+from svcnode.cli.operator_url import configured_address, node_address
 from svcnode.cli.output import show
 from svcnode.core.text import os_error_text
 
@@ -24,8 +24,11 @@ PATH = "/livez"
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        f"Request {PATH} of the node of the configuration: whether it answers, whatever its health. For the health "
-        "check of a container. Exit code: 0 it answers, 1 it does not, 2 invalid arguments or configuration."
+        f"Request {PATH} of a node: whether it answers, whatever its health. For the health check of a container. "
+        "Exit code: 0 it answers, 1 it does not, 2 invalid arguments or configuration."
+    )
+    parser.add_argument(
+        "url", nargs="?", metavar="URL", help="host:port, a URL, or unix:/path (default: the node of the configuration)"
     )
     add_config_option(parser)
     parser.add_argument(
@@ -35,7 +38,7 @@ def configure(parser: CommandParser) -> None:
 
 def run_command(arguments: argparse.Namespace) -> int:
     timeout_s = positive_duration_s("--timeout", arguments.timeout)
-    address = configured_address(arguments.config)
+    address = configured_address(arguments.config) if arguments.url is None else node_address(arguments.url)
     try:
         code = _request(address, timeout_s)
     except OSError as exc:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import EXIT_UNKNOWN, add_config_option, positive_duration_s
+from svcnode.cli._args import EXIT_BAD, EXIT_PARTIAL, EXIT_UNKNOWN, add_config_option, positive_duration_s
 from svcnode.cli._checks import milliseconds_text, outcome_text, run_quietly
 from svcnode.cli.output import show
 from svcnode.core.errors import InvalidValueError
@@ -36,9 +36,9 @@ def configure(parser: CommandParser) -> None:
     parser.description = (
         "Check a service once and show the outcome, its reason, the duration, and every step. "
         "With --service, the probe, its options and secrets, and its limits are those of the configuration. "
-        "Exit code: 0 ready, 1 not ready, 2 failed, 3 unknown or invalid arguments."
+        "Exit code: 0 ready, 1 not ready, 2 invalid arguments or configuration, 3 failed, 4 unknown."
     )
-    parser.usage_exit_code = EXIT_UNKNOWN  # 2 means that the check failed
+    parser.failure_exit_code = EXIT_UNKNOWN
     add = parser.add_argument
     add("url", nargs="?", metavar="URL", help="URL of the probe, such as http://127.0.0.1:8080/health")
     add("--service", metavar="ID", help="check this service of the configuration, instead of a URL")
@@ -52,7 +52,12 @@ def configure(parser: CommandParser) -> None:
     add("--interval", metavar="DURATION", help="with --watch, time between checks (default: 1s)")
 
 
-EXIT_CODES = {Outcome.READY: 0, Outcome.NOT_READY: 1, Outcome.FAILED: 2, Outcome.UNKNOWN: EXIT_UNKNOWN}
+EXIT_CODES = {
+    Outcome.READY: 0,
+    Outcome.NOT_READY: EXIT_PARTIAL,
+    Outcome.FAILED: EXIT_BAD,
+    Outcome.UNKNOWN: EXIT_UNKNOWN,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from svcnode.cli._args import CommandParser, add_config_option, add_registry_tls_options, utf8_text
+from svcnode.cli._args import CommandParser, add_config_option, add_registry_option, utf8_text
 from svcnode.cli._registry_args import open_registry, valid_name
 from svcnode.cli.output import show
 from svcnode.config import find_node_file, load
@@ -44,11 +44,9 @@ def configure(parser: CommandParser) -> None:
         child = commands.add_parser(name, help=action.help, description=action.description, allow_abbrev=False)
         add_config_option(child)
         add = child.add_argument
-        add("--registry", metavar="URL", help="such as etcd://10.0.0.1:2379 (default: [sharing] of the configuration)")
+        add_registry_option(child, "instead of [sharing] of the configuration")
         default = "all nodes" if name == "show" else "the one of the configuration"
         add("--node", type=utf8_text, metavar="NAME", help=f"name of the node (default: {default})")
-        add("--ca", metavar="FILE", help="with --tls: PEM file of the certificate authority to trust")
-        add_registry_tls_options(child)
         if name == "show":
             add("--json", action="store_true", help="one JSON object")
         if name == "forget":
@@ -196,13 +194,13 @@ async def _forget(etcd: EtcdClient, settings: RegistrySettings, arguments: argpa
     return 0
 
 
-_EXIT_CODES = "Exit code: 0 done, 1 the registry refuses it or cannot be reached, 2 another error."
+_EXIT_CODES = "Exit code: 0 done, 1 the registry refuses it or cannot be reached, 2 invalid arguments or configuration."
 _ACTIONS = {
     "check": _Action(
         "check that the registry can be used",
         "Check the endpoints, the login, the permissions, the keys and the size of the registry, and show what this "
         "configuration would write. Nothing is written. "
-        "Exit code: 0 it can be used, 1 it cannot, 2 another error.",
+        "Exit code: 0 it can be used, 1 it cannot, 2 invalid arguments or configuration.",
         _check,
     ),
     "show": _Action(

@@ -11,13 +11,13 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import EXIT_UNKNOWN
+from svcnode.cli._args import EXIT_BAD, EXIT_PARTIAL, EXIT_UNKNOWN
 from svcnode.cli._node_args import add_node_arguments, open_registry_nodes, sources_from, timeout_from
 from svcnode.cli.output import show
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.redaction import redacted
 from svcnode.terminal.progress import ProgressBar, handle_sigint
-from svcnode.terminal.snapshot import take_snapshots
+from svcnode.terminal.snapshot import OverallHealth, take_snapshots
 
 if TYPE_CHECKING:
     import argparse
@@ -26,15 +26,22 @@ if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
     from svcnode.terminal.snapshot import NodeSnapshot
 
+EXIT_CODES = {
+    OverallHealth.HEALTHY: 0,
+    OverallHealth.PARTIAL: EXIT_PARTIAL,
+    OverallHealth.UNHEALTHY: EXIT_BAD,
+    OverallHealth.UNKNOWN: EXIT_UNKNOWN,
+}
+
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
         "Show the identity, health and services of nodes, requested once and at the same time. "
-        "Exit code: 0 healthy, 1 partially healthy, 2 unhealthy, 3 unreachable, not a node, or invalid arguments; with "
-        "several nodes, the worst. 130 after Ctrl-C, with the results so far (a second Ctrl-C ends at once), "
-        "143 after SIGTERM."
+        "Exit code: 0 healthy, 1 partially healthy, 2 invalid arguments or configuration, 3 unhealthy, "
+        "4 unreachable or not a node; with several nodes, the worst. 130 after Ctrl-C, with the results so far "
+        "(a second Ctrl-C ends at once), 143 after SIGTERM."
     )
-    parser.usage_exit_code = EXIT_UNKNOWN  # 2 means unhealthy
+    parser.failure_exit_code = EXIT_UNKNOWN
     add_node_arguments(parser)
     add = parser.add_argument
     add("--all", action="store_true", help="with several nodes, list all services, not only those that are not Up")
@@ -51,7 +58,9 @@ def run_command(arguments: argparse.Namespace) -> int:
         else:
             _render(snapshots, with_all=arguments.all)
     gc.freeze()  # otherwise the garbage collection at exit takes longer than the output
-    return 128 + signal.SIGINT if is_interrupted else max(snapshot.overall_health for snapshot in snapshots).value
+    if is_interrupted:
+        return 128 + signal.SIGINT
+    return EXIT_CODES[max(snapshot.overall_health for snapshot in snapshots)]
 
 
 async def _fetch_snapshots(arguments: argparse.Namespace) -> tuple[Sequence[NodeSnapshot], bool]:

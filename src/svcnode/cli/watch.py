@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from svcnode.cli._args import EXIT_UNKNOWN, positive_duration_s
+from svcnode.cli._args import positive_duration_s
 from svcnode.cli._node_args import add_node_arguments, open_registry_nodes, sources_from, timeout_from
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.terminal.watch.app import WatchApp
@@ -22,9 +22,9 @@ def configure(parser: CommandParser) -> None:
         "Show nodes live on the terminal: health, services, changes with their times, and the last minutes of each. "
         "Keys: q quit, s sort, / filter, arrows select, Enter services, ? help. "
         "Requires a terminal; without one, use svcnode status. "
-        "Exit code: 0 after q or Ctrl-C, 3 no terminal or invalid arguments, 128 + N after signal N."
+        "Exit code: 0 after q or Ctrl-C, 1 the registry cannot be reached, 2 no terminal, or invalid arguments or "
+        "configuration, 128 + N after signal N."
     )
-    parser.usage_exit_code = EXIT_UNKNOWN
     add_node_arguments(parser)
     parser.add_argument("--interval", default="2s", metavar="DURATION", help="time between requests (default: 2s)")
 

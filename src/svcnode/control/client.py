@@ -156,6 +156,10 @@ class Client:
         """The health of the node is 503 until the issue is cleared."""
         self._send(_issue("PUT", name, reason))
 
+    def issue(self, name: str) -> dict[str, Any]:
+        """`ControlError` with status 404 if there is none."""
+        return self._send(_issue("GET", name))
+
     def clear_issue(self, name: str) -> None:
         self._send(_issue("DELETE", name))
 
@@ -169,6 +173,10 @@ class Client:
     def maintain(self, service_id: str | None, duration: str, *, by: str = "", reason: str = "") -> dict[str, Any]:
         """From now on, for a duration such as "2h", hold the alerts of a service, or of the node (None)."""
         return self._send(_maintenance("PUT", service_id, {"duration": duration, "by": by, "reason": reason}))
+
+    def maintenance(self, service_id: str | None = None) -> dict[str, Any]:
+        """As set by `maintain`, not by a schedule; `ControlError` with status 404 if there is none."""
+        return self._send(_maintenance("GET", service_id))
 
     def end_maintenance(self, service_id: str | None = None) -> None:
         self._send(_maintenance("DELETE", service_id))
@@ -281,6 +289,9 @@ class AsyncClient:
     async def set_issue(self, name: str, reason: object = "") -> None:
         await self._send(_issue("PUT", name, reason))
 
+    async def issue(self, name: str) -> dict[str, Any]:
+        return await self._send(_issue("GET", name))
+
     async def clear_issue(self, name: str) -> None:
         await self._send(_issue("DELETE", name))
 
@@ -294,6 +305,9 @@ class AsyncClient:
         self, service_id: str | None, duration: str, *, by: str = "", reason: str = ""
     ) -> dict[str, Any]:
         return await self._send(_maintenance("PUT", service_id, {"duration": duration, "by": by, "reason": reason}))
+
+    async def maintenance(self, service_id: str | None = None) -> dict[str, Any]:
+        return await self._send(_maintenance("GET", service_id))
 
     async def end_maintenance(self, service_id: str | None = None) -> None:
         await self._send(_maintenance("DELETE", service_id))

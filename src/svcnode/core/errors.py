@@ -146,8 +146,6 @@ class UnexpectedResponseError(ClientError):
 
 
 class ControlError(SvcnodeError):
-    exit_code = 1
-
     def __init__(self, status: int, text: str, *, pointer: str | None = None, others: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.status = status  # of HTTP
@@ -160,11 +158,11 @@ class ControlError(SvcnodeError):
 
 
 class ControlUnreachableError(SvcnodeError):
-    exit_code = 1
+    pass
 
 
 class RegistryError(SvcnodeError):
-    exit_code = 1
+    pass
 
 
 class RegistryUnreachableError(RegistryError):

@@ -139,7 +139,7 @@ become slow, fail and recover in a scenario of one minute that repeats. The node
   Open  {page}
   or run in another terminal:
         svcnode watch {host_port}
-        svcnode explain indexer --url {host_port}{token_option}
+        svcnode explain {host_port} --service indexer{token_option}
         curl -i {address}/svc/node/health
         curl -s {address}/svc/node/services
 

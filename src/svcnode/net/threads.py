@@ -30,8 +30,6 @@ STILL_RUNNING = Verdict.failed("the previous check has not returned", code=Reaso
 class ThreadRefusedError(SvcnodeError, RuntimeError):
     """The operating system refuses a new thread; `Thread.start` raises a RuntimeError."""
 
-    exit_code = 1
-
     def __init__(self) -> None:
         super().__init__("cannot start a thread; raise the limit of threads or of memory")
 

@@ -41,7 +41,9 @@ def test_options_are_completed_after_a_dash() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("probe", "--service"), ("explain",), ("beat",), ("deregister",), ("run", "--service")], ids=" ".join
+    "words",
+    [("probe", "--service"), ("explain", "--service"), ("beat",), ("deregister",), ("run", "--service")],
+    ids=" ".join,
 )
 def test_ids_are_those_of_the_configuration(words: tuple[str, ...]) -> None:
     assert values(*words, "") == ["db 1", "cache"]
@@ -49,8 +51,12 @@ def test_ids_are_those_of_the_configuration(words: tuple[str, ...]) -> None:
 
 
 def test_the_configuration_may_be_named_on_the_command_line() -> None:
-    assert values("explain", "--config", "other.toml", "") == ["other"]
-    assert values("explain", "-c", "bad.toml", "") == values("explain", "-c", "none.toml", "") == []
+    assert values("explain", "--config", "other.toml", "--service", "") == ["other"]
+    assert (
+        values("explain", "-c", "bad.toml", "--service", "")
+        == values("explain", "-c", "none.toml", "--service", "")
+        == []
+    )
 
 
 def test_the_url_of_a_probe_begins_with_its_kind() -> None:
@@ -68,17 +74,17 @@ def test_values_of_a_list_and_files_are_completed() -> None:
 
 
 def test_an_argument_is_completed_once_and_a_repeated_one_again() -> None:
-    assert values("explain", "cache", "") == []
-    assert values("explain", "--json", "") == ["db 1", "cache"]
+    assert values("beat", "cache", "c") == []
+    assert values("beat", "--code", "x_a", "") == ["db 1", "cache"]
     assert values("run", "--service", "a", "--", "") == []
 
 
 def test_the_words_of_a_shell_are_completed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("_SVCNODE_WORDS", "vers\n.")
+    monkeypatch.setenv("_SVCNODE_WORDS", "pin\n.")
     assert main(["completion", "fish"]) == 0
-    assert capsys.readouterr().out == "version\tshow the version of svcnode\n"
+    assert capsys.readouterr().out == "ping\tcheck whether a node answers\n"
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)

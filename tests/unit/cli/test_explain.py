@@ -85,7 +85,7 @@ def test_a_unix_socket_is_used_by_its_path(tmp_path: Path) -> None:
         "/run/node.sock",
         "unix:/run/node.sock",
     )
-    assert url("--url", "unix:/run/other.sock").socket_path == "/run/other.sock"
+    assert url("unix:/run/other.sock").socket_path == "/run/other.sock"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_unix_socket_is_used_by_its_path(tmp_path: Path) -> None:
     ],
 )
 def test_a_url_overrides_the_configuration(given: str, origin: str, tmp_path: Path) -> None:
-    assert url_from("[server]\noperator = false", tmp_path, "--url", given).origin == origin
+    assert url_from("[server]\noperator = false", tmp_path, given).origin == origin
 
 
 def test_variables_of_services_need_not_be_set(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_errors_elsewhere_in_the_configuration_are_ignored(invalid: str, tmp_pat
 def test_an_invalid_configuration_is_refused_with_a_hint_at_url(
     config: str, key: str | None, line: int | None, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match="--url") as caught:
+    with pytest.raises(ConfigError, match="URL") as caught:
         url_from(config, tmp_path)
     assert (caught.value.key, caught.value.line) == (key, line)
 
@@ -146,12 +146,12 @@ def test_an_invalid_configuration_is_refused_with_a_hint_at_url(
 
 
 def test_without_a_token_none_is_sent() -> None:
-    assert url("--url", "node:1").authorization == ""
+    assert url("node:1").authorization == ""
 
 
 def test_a_token_is_sent_as_bearer() -> None:
     assert url("--token", TOKEN).authorization == f"Bearer {TOKEN}"
-    assert url("--token", TOKEN, "--url", "node:1").authorization == f"Bearer {TOKEN}"
+    assert url("--token", TOKEN, "node:1").authorization == f"Bearer {TOKEN}"
 
 
 def test_a_token_may_come_from_a_file(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_token_may_come_from_a_file(tmp_path: Path) -> None:
 
 def test_a_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    assert url("--url", "node:1").authorization == f"Bearer {TOKEN}"
+    assert url("node:1").authorization == f"Bearer {TOKEN}"
 
 
 def test_the_token_of_the_configuration_is_sent_to_its_address(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_token_of_the_configuration_is_sent_to_its_address(tmp_path: Path) -
 
 def test_the_token_of_the_configuration_is_not_sent_to_another_address(tmp_path: Path) -> None:
     config = f'[security]\noperator_token = "{TOKEN}"'
-    assert url_from(config, tmp_path, "--url", "node:1").authorization == ""
+    assert url_from(config, tmp_path, "node:1").authorization == ""
 
 
 @pytest.mark.parametrize("trust", ["", "trust_loopback = false\n"])
@@ -199,8 +199,8 @@ def test_a_token_that_is_not_needed_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_user_and_password_in_the_url_are_sent() -> None:
-    assert url("--url", f"http://me:{TOKEN}@node:1").authorization.startswith("Basic ")
-    assert TOKEN not in url("--url", f"http://me:{TOKEN}@node:1").display
+    assert url(f"http://me:{TOKEN}@node:1").authorization.startswith("Basic ")
+    assert TOKEN not in url(f"http://me:{TOKEN}@node:1").display
 
 
 def test_the_repr_does_not_show_the_token() -> None:
@@ -213,21 +213,21 @@ def test_the_repr_does_not_show_the_token() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("--url", "ftp://node"), "'ftp://node'"),
-        (("--url", "unix:"), "Unix"),
-        (("--url", "https://node", "--ca", "/no/such.pem"), "--ca: "),
+        (("ftp://node",), "'ftp://node'"),
+        (("unix:",), "Unix"),
+        (("https://node", "--ca", "/no/such.pem"), "--ca: "),
         (("--token", "@/no/such"), "--token: "),
         (("--token", "a b"), "--token: "),
         (("--token", ""), "--token: "),
-        (("", "--url", "127.0.0.1:1"), "id"),
-        (("\udce9", "--url", "127.0.0.1:1"), "\\udce9"),
+        (("127.0.0.1:1", "--service", ""), "id"),
+        (("127.0.0.1:1", "--service", "\udce9"), "\\udce9"),
         (("-c", "/no/such.toml"), "/no/such.toml"),
     ],
 )
 def test_an_invalid_argument_is_refused_in_one_line(
     arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["explain", *arguments]) == 3
+    assert main(["explain", *arguments]) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("svcnode: ")
@@ -251,8 +251,8 @@ def test_a_configuration_without_a_usable_address_is_refused(config: str, key: s
     assert caught.value.key == key
 
 
-def test_an_unknown_option_has_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_has_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["explain", "--frobnicate"])
-    assert ended.value.code == 3
+    assert ended.value.code == 2
     assert "usage: svcnode explain" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_a_full_disk_behind_stdout_is_reported_in_one_line(
     # Unbuffered: otherwise close() tries to write again.
     with io.TextIOWrapper(Path("/dev/full").open("wb", buffering=0)) as full:
         monkeypatch.setattr("sys.stdout", full)
-        assert main(["init", "--stdout", *nothing]) == 2
+        assert main(["init", "--stdout", *nothing]) == 1
     error = capsys.readouterr().err
     assert os.strerror(errno.ENOSPC).lower() in error
     assert error.count("\n") == 1
@@ -88,7 +88,7 @@ def test_a_full_disk_behind_stdout_is_reported_in_one_line(
 @pytest.mark.parametrize("content", ["", "[node]\n"])
 def test_an_existing_file_is_not_changed(content: str, nothing: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("svcnode.toml").write_text(content)
-    assert main(["init", *nothing]) == 2
+    assert main(["init", *nothing]) == 1
     assert Path("svcnode.toml").read_text() == content
     output = capsys.readouterr()
     assert output.out == ""
@@ -108,7 +108,7 @@ def test_an_empty_file_name_and_a_hyphen_are_refused(
 
 def test_a_dangling_link_is_not_followed(nothing: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("svcnode.toml").symlink_to("elsewhere.toml")
-    assert main(["init", *nothing]) == 2
+    assert main(["init", *nothing]) == 1
     assert not Path("elsewhere.toml").exists()
     assert capsys.readouterr().err.startswith("svcnode: svcnode.toml ")
 
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_written_is_reported_in_one_line(
     name: str, reason: str, nothing: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("a-file").touch()
-    assert main(["init", name, *nothing]) == 2
+    assert main(["init", name, *nothing]) == 1
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.endswith(f" {name}: {reason}\n".replace("\0", "\\x00"))

@@ -54,7 +54,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("expected", "code"), [("good", 0), ("other", 2)])
+@pytest.mark.parametrize(("expected", "code"), [("good", 0), ("other", 3)])
 def test_a_service_is_checked_with_the_options_and_secrets_of_the_configuration(
     expected: str, code: int, configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_service_is_checked_with_its_own_limits(configured: Path, monkeypatch:
 
 
 def test_a_program_of_the_configuration_needs_permission(configured: Path) -> None:
-    assert main(["probe", "--service", "program"]) == 3
+    assert main(["probe", "--service", "program"]) == 2
     assert main(["probe", "--service", "program", "--allow-exec"]) == 0
 
 
@@ -92,9 +92,9 @@ def test_without_services_the_store_of_the_node_is_the_service(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SVCNODE_STORE_PATH", str(tmp_path / "none.db"))
-    assert main(["probe", "--service", "store"]) == 2
+    assert main(["probe", "--service", "store"]) == 3
     assert "none.db" in capsys.readouterr().out
-    assert main(["probe", "--service", "db"]) == 3
+    assert main(["probe", "--service", "db"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_without_services_the_store_of_the_node_is_the_service(
         (["--service", "spool", "--config", "/no/such.toml"], "/no/such.toml"),
     ],
 )
-def test_a_service_that_cannot_be_checked_is_reported_with_exit_code_3(
+def test_a_service_that_cannot_be_checked_is_reported_with_exit_code_2(
     arguments: list[str], named: str, configured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["probe", *arguments]) == 3
+    assert main(["probe", *arguments]) == 2
     assert named in capsys.readouterr().err
 
 
@@ -145,12 +145,12 @@ def test_a_service_that_cannot_be_checked_is_reported_with_exit_code_3(
     ],
 )
 @pytest.mark.parametrize("mode", [[], ["--watch"], ["--json"]], ids=["once", "watch", "json"])
-def test_an_invalid_argument_is_reported_in_one_line_with_exit_code_3(
+def test_an_invalid_argument_is_reported_in_one_line_with_exit_code_2(
     mode: list[str], arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["probe", *arguments, *mode])
     output = capsys.readouterr()
-    assert (code, output.out) == (3, "")
+    assert (code, output.out) == (2, "")
     assert output.err.startswith("svcnode: ")
     assert output.err.count("\n") == 1
     assert named in output.err
@@ -158,7 +158,7 @@ def test_an_invalid_argument_is_reported_in_one_line_with_exit_code_3(
 
 @pytest.mark.parametrize("mode", [[], ["--json"]])
 def test_an_interval_without_watch_is_an_invalid_argument(mode: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", "file:/", "--interval", "5s", *mode]) == 3
+    assert main(["probe", "file:/", "--interval", "5s", *mode]) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert "--interval: " in output.err
@@ -222,7 +222,7 @@ def test_options_are_passed_to_the_probe(tmp_path: Path, capsys: pytest.CaptureF
     file.write_text("synced=yes")
     assert main(["probe", f"file:{file}", "-o", "contains=synced=yes", "--option", "max_age=1h"]) == 0
     capsys.readouterr()
-    assert main(["probe", f"file:{file}", "-o", "contains=synced=no", "--json"]) == 2
+    assert main(["probe", f"file:{file}", "-o", "contains=synced=no", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["code"] == "unexpected_response"
 
 

@@ -123,7 +123,7 @@ def test_a_timeout_has_a_unit() -> None:
 def test_an_invalid_argument_is_refused_in_one_line(
     arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["status", *arguments]) == 3
+    assert main(["status", *arguments]) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("svcnode: ")
@@ -152,10 +152,10 @@ def test_a_closed_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--from", "/dev/null"), ("h", "--no-such-option")])
-def test_no_node_or_an_unknown_option_has_exit_code_3(
+def test_no_node_or_an_unknown_option_has_exit_code_2(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["status", *arguments])
-    assert ended.value.code == 3
+    assert ended.value.code == 2
     assert "svcnode status: error: " in capsys.readouterr().err

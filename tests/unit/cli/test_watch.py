@@ -35,7 +35,7 @@ def test_watch_has_the_node_arguments_of_status_and_an_interval() -> None:
 def test_an_invalid_argument_or_no_terminal_is_refused_in_one_line(
     arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["watch", *arguments]) == 3
+    assert main(["watch", *arguments]) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("svcnode: ")
@@ -47,5 +47,5 @@ def test_no_node_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / "nodes.txt").touch()
     with pytest.raises(SystemExit) as ended:
         main(["watch", "--from", str(tmp_path / "nodes.txt")])
-    assert ended.value.code == 3
+    assert ended.value.code == 2
     assert "svcnode watch: error: " in capsys.readouterr().err

@@ -64,7 +64,7 @@ def test_the_introduction_has_the_address_and_commands() -> None:
     for part in (
         "http://127.0.0.1:8420/\n",
         "svcnode watch 127.0.0.1:8420\n",
-        "svcnode explain indexer --url 127.0.0.1:8420\n",
+        "svcnode explain 127.0.0.1:8420 --service indexer\n",
         "curl -i http://127.0.0.1:8420/svc/node/health\n",
     ):
         assert part in text
@@ -75,7 +75,7 @@ def test_the_introduction_has_the_address_and_commands() -> None:
 def test_beyond_loopback_the_introduction_has_the_token() -> None:
     text = introduction(Address(scheme="http", host="0.0.0.0", port=1), TOKEN)
     assert text.count(TOKEN) == 2
-    assert f"svcnode explain indexer --url 0.0.0.0:1 --token {TOKEN}\n" in text
+    assert f"svcnode explain 0.0.0.0:1 --service indexer --token {TOKEN}\n" in text
 
 
 # ---- settings

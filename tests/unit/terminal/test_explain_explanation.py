@@ -429,7 +429,7 @@ def test_services_that_are_not_up_are_listed_worst_first(harness: OperatorHarnes
     assert "critical" in lines[0]
     assert "none" in lines[1]
     assert all("4 min 12 s" in line for line in lines)
-    assert command.endswith(": svcnode explain db")
+    assert command.endswith(": svcnode explain --service db")
 
 
 @pytest.mark.parametrize(("up", "down"), [(1, 0), (0, 1), (1, 1), (2, 1), (0, 2), (0, 0)])
@@ -451,7 +451,7 @@ def test_a_check_that_cannot_run_is_named_before_the_last_reason(harness: Operat
 def test_an_id_with_spaces_is_quoted_in_the_command() -> None:
     harness = OperatorHarness()
     harness.node.register("old disk").down("full")
-    assert explain_node(node_details(harness)).lines[-1].endswith(": svcnode explain 'old disk'")
+    assert explain_node(node_details(harness)).lines[-1].endswith(": svcnode explain --service 'old disk'")
 
 
 def test_problems_of_the_node_itself_are_listed(harness: OperatorHarness) -> None:

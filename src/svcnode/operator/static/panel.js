@@ -74,7 +74,7 @@ function* factsSection(service) {
   const list = facts(service).filter(([, value]) => value);
   yield element("dl", {}, ...list.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
   yield element("p", { class: "hint" }, "For causes and fixes, run ",
-    element("code", { dir: "auto" }, `svcnode explain --url ${quoted(pageUrl())} ${quoted(service.id)}`));
+    element("code", { dir: "auto" }, `svcnode explain ${quoted(pageUrl())} --service ${quoted(service.id)}`));
 }
 
 const isFixed = ({ kind }) => kind === "fixed";

@@ -104,7 +104,7 @@ def _not_up_lines(services: list[Mapping[str, Any]]) -> Iterator[str]:
         for_text = f"for {format_duration(service['since_s'])}"
         yield f"{service['id']} is {service['status']}{maintenance}{impact}, {for_text}{reason}"
     if listed:
-        yield f"For more about one service: svcnode explain {shlex.quote(listed[0]['id'])}"
+        yield f"For more about one service: svcnode explain --service {shlex.quote(listed[0]['id'])}"
 
 
 def _reason_text(service: Mapping[str, Any]) -> str:

@@ -241,7 +241,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.STARTING: Remedy(
         "the service says that it is starting or loading",
         "Wait. If the service makes no progress, see its log.",
-        {"svc": "Wait. If the other node makes no progress, ask it for the reason: svcnode explain --url ADDRESS."},
+        {"svc": "Wait. If the other node makes no progress, ask it for the reason: svcnode explain ADDRESS."},
     ),
     ReasonCode.SHUTTING_DOWN: Remedy(
         "the service says that it is shutting down",
@@ -360,12 +360,12 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.PARTIALLY_HEALTHY: Remedy(
         "the service says that it is partially healthy",
         "See the log of the service.",
-        {"svc": "Ask the other node for the reason: svcnode explain --url ADDRESS."},
+        {"svc": "Ask the other node for the reason: svcnode explain ADDRESS."},
     ),
     ReasonCode.UNHEALTHY: Remedy(
         "the service says that it is unhealthy",
         "See the log of the service.",
-        {"svc": "Ask the other node for the reason: svcnode explain --url ADDRESS."},
+        {"svc": "Ask the other node for the reason: svcnode explain ADDRESS."},
     ),
     # ---- an unexpected response
     ReasonCode.BAD_REQUEST: Remedy(

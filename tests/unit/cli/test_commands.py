@@ -1,0 +1,126 @@
+"""What holds for every command: exit codes, hints for what is misspelled or no longer there, and the version."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.cli import COMMANDS
+from tests.support.commands import svcnode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = [command.name for command in COMMANDS if command.name != "registry"]
+NAMES += ["registry check", "registry show", "registry forget"]
+# Arguments with which nothing but the configuration or a value is wrong.
+INVALID = {
+    "serve": "-c bad.toml",
+    "demo": "--listen unix:a.sock",
+    "init": "--port redis=0",
+    "check-config": "-c bad.toml",
+    "notify-test": "-c bad.toml",
+    "probe": "nothing",
+    "status": "-c bad.toml",
+    "watch": "-c bad.toml",
+    "ping": "-c bad.toml",
+    "explain": "-c bad.toml",
+    "register": "-c bad.toml a --ttl 5s",
+    "deregister": "-c bad.toml a",
+    "beat": "-c bad.toml a",
+    "run": "-c bad.toml --service a -- true",
+    "issue": "-c bad.toml a",
+    "drain": "-c bad.toml",
+    "maintain": "-c bad.toml --end",
+    "reload": "-c bad.toml",
+    "registry check": "-c bad.toml",
+    "registry show": "-c bad.toml",
+    "registry forget": "-c bad.toml a",
+    "conform": "ftp://a",
+    "completion": "csh",
+}
+# Nothing listens there.
+UNREACHABLE = {
+    "status": ("127.0.0.1:1", 4),
+    "explain": ("127.0.0.1:1", 4),
+    "conform": ("127.0.0.1:1", 4),
+    "probe": ("tcp://127.0.0.1:1", 3),
+    "ping": ("127.0.0.1:1", 1),
+    "beat": ("a --socket none.sock", 1),
+    "reload": ("--socket none.sock", 1),
+    "registry show": ("--registry etcd://127.0.0.1:1", 1),
+    "status --registry": ("etcd://127.0.0.1:1", 4),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "bad.toml").write_text("[server")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_invalid_arguments_and_configurations_have_exit_code_2(name: str, folder: Path) -> None:
+    for arguments in (["--no-such-option"], INVALID[name].split()):
+        ended = svcnode(*name.split(), *arguments, folder=folder)
+        assert (ended.returncode, ended.stdout) == (2, ""), arguments
+        assert ended.stderr.splitlines()[-1].startswith("svcnode")
+
+
+def test_an_invalid_service_of_the_command_line_is_one_line(folder: Path) -> None:
+    ended = svcnode("serve", "--listen", "127.0.0.1:0", "--service", "a\nb=file:/a", folder=folder)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert ended.stderr.startswith("svcnode: services.a\\nb.id: ")
+
+
+@pytest.mark.parametrize("name", UNREACHABLE)
+def test_an_unreachable_address_is_not_an_invalid_argument(name: str, folder: Path) -> None:
+    arguments, code = UNREACHABLE[name]
+    assert svcnode(*name.split(), *arguments.split(), folder=folder).returncode == code
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_has_the_exit_codes(name: str) -> None:
+    ended = svcnode(*name.split(), "--help")
+    assert ended.returncode == 0
+    assert re.search("exit codes?:", " ".join(ended.stdout.split()), re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("version", "did you mean --version?"),
+        ("stauts", "did you mean status?"),
+        ("registry shw", "did you mean show?"),
+        ("status h --al", "did you mean --all?"),
+        ("xyz", "svcnode --help"),
+        ("explain ledger", "--service ledger"),
+        ("explain --url http://h ledger", "first argument"),
+        ("status --tls", "SVCNODE_SHARING_TLS=true"),
+        ("beat a --ca=x.pem", "SVCNODE_SHARING_CA"),
+        ("run --service a --client-key k.pem -- true", "SVCNODE_SHARING_CLIENT_KEY"),
+        ("registry show --client-certificate c.pem", "SVCNODE_SHARING_CLIENT_CERTIFICATE"),
+    ],
+)
+def test_what_is_misspelled_or_no_longer_there_gets_a_hint(command: str, hint: str) -> None:
+    ended = svcnode(*command.split())
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert hint in ended.stderr.splitlines()[-1]
+
+
+def test_the_version_has_those_of_the_interface_and_of_python() -> None:
+    ended = svcnode("--version")
+    assert ended.returncode == 0
+    assert re.fullmatch(r"svcnode [0-9.]+ \(interface v0\.0\.1, CPython 3\.[0-9.]+, linux\)\n", ended.stdout)
+
+
+def test_the_file_is_not_read_for_a_registry_that_the_command_line_names(folder: Path) -> None:
+    """It may be that of another node, whose password is not for this registry."""
+    ended = svcnode("registry", "show", "-c", "bad.toml", "--registry", "etcd://127.0.0.1:1", folder=folder)
+    assert ended.returncode == 1
+    in_environment = svcnode(
+        "registry", "show", "--registry", "etcd://127.0.0.1:1", folder=folder, SVCNODE_SHARING_CA="ca.pem"
+    )
+    assert in_environment.returncode == 2, "without TLS, it needs no authority"
