@@ -223,6 +223,7 @@ def test_only_the_program_of_a_list_is_shown() -> None:
     config = {"url": "exec:", "argv": ["/bin/check", "--password", "written-out"]}
     probe: Any = make_probe(config, allowed={"allow_exec"})
     assert probe.display_url == "exec:/bin/check …"
+    assert probe_of("exec:/bin/check --all").display_url == "exec:/bin/check --all"
 
 
 def test_the_path_of_a_program_may_have_a_space(run: Run[Verdict], write: Write) -> None:
