@@ -297,6 +297,8 @@ def _server_error(exc: Exception) -> CheckError:
 
 def _reason_code(exc: Exception, text: str) -> ReasonCode:
     match exc:
+        case CodedOSError():  # of the connection, which the driver stores as its last error
+            return exc.code
         case AuthorizationError():
             return ReasonCode.AUTH_FAILED
         case ProtocolError():

@@ -16,7 +16,9 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
+from svcnode.net.streams import ResponseTooLargeError
 from svcnode.probes import make_probe
+from svcnode.probes.nats import _server_error
 from tests.support.backends import Backend, Peer, close, sending, unresponsive
 from tests.support.check_runner import CheckRunner
 from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
@@ -504,6 +506,10 @@ def accepting(then: bytes, end: Callable[[Peer], object]) -> Callable[[Peer], No
         end(peer)
 
     return script
+
+
+def test_an_error_of_the_connection_that_the_driver_reports_has_its_code() -> None:
+    assert _server_error(ResponseTooLargeError()).code is ReasonCode.UNEXPECTED_RESPONSE
 
 
 @pytest.mark.parametrize(
