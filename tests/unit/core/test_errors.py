@@ -9,6 +9,8 @@ import pytest
 
 from svcnode.core import errors
 from svcnode.core.errors import (
+    MAX_SHOWN_ERRORS,
+    ConfigError,
     ControlError,
     DuplicateServiceError,
     InvalidValueError,
@@ -16,6 +18,7 @@ from svcnode.core.errors import (
     ProbeError,
     SvcnodeError,
     UnknownServiceError,
+    error_lines,
     is_user_interrupt,
 )
 from svcnode.core.redaction import register_secret
@@ -107,3 +110,18 @@ def test_a_keyboard_interrupt_on_another_thread_is_not_a_ctrl_c() -> None:
     thread.start()
     thread.join(30.0)
     assert results == [False]
+
+
+def test_an_error_is_shown_with_those_that_were_found_with_it() -> None:
+    first, second = ConfigError("one"), ConfigError("two")
+    first.others = (second,)
+    assert error_lines(first) == ["one", "two"]
+    assert error_lines(ControlError(400, "one", others=("two",))) == ["one", "two"]
+    assert error_lines(InvalidValueError("one")) == ["one"]
+
+
+def test_very_many_errors_are_counted() -> None:
+    many = ControlError(400, "one", others=("other",) * MAX_SHOWN_ERRORS)
+    *shown, rest = error_lines(many)
+    assert len(shown) == MAX_SHOWN_ERRORS
+    assert str(MAX_SHOWN_ERRORS + 1) in rest

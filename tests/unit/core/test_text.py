@@ -9,6 +9,7 @@ import pytest
 
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import (
+    MAX_COMPARED_NAMES,
     MAX_REASON_CHARS,
     closest_match,
     encodable,
@@ -49,6 +50,7 @@ def test_the_closest_name_is_found() -> None:
     assert closest_match("htpp", ["tcp", "http", "https"]) == "http"
     assert closest_match("xyz", ["tcp", "http"]) is None
     assert closest_match("tcp", []) is None
+    assert closest_match("s1", [f"s{number}" for number in range(MAX_COMPARED_NAMES + 1)]) is None
 
 
 def test_for_an_unknown_name_the_closest_one_is_suggested() -> None:
