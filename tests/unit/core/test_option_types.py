@@ -78,7 +78,7 @@ def is_accepted(schema: Mapping[str, Any], value: object) -> bool:
         is_excluded = "not" in schema and re.search(schema["not"]["pattern"], value) is not None
         return all(re.search(pattern, value) for pattern in patterns) and not is_excluded
     assert isinstance(value, int)
-    return schema.get("minimum", value) <= value <= schema.get("maximum", value)
+    return bool(schema.get("minimum", value) <= value <= schema.get("maximum", value))
 
 
 @pytest.mark.parametrize(
