@@ -521,6 +521,7 @@ def test_a_reload_that_is_refused_is_an_error_with_all_causes(agent: Agent, raw:
     assert code == 422
     assert "services.new.probe" in error["message"]
     assert ["services.newer" in other for other in error["others"]] == [True]
+    agent.wait_until(lambda: len(agent.events("reload_failed")) == 2)
     assert [event["key"] for event in agent.events("reload_failed")] == ["services.new.probe", "services.newer"]
     with Client(tmp_path / "c.sock") as client, pytest.raises(ControlError):
         client.reload()

@@ -514,7 +514,7 @@ def lose_all(stage: Stage, cluster: EtcdCluster, for_s: int) -> int:
     time.sleep(for_s)
     stage.wait_until_lost()
     stage.report.expect(all(replica.health() == 206 for replica in stage.replicas), "without etcd, a node is not 206")
-    cluster.__enter__()
+    cluster.start()
     stage.replicas.wait_for(stage.up)
     changes = stage.replicas.status_changes(starts)
     stage.report.expect_no_flaps(changes, may_be_lost=True)

@@ -235,10 +235,11 @@ class EtcdCluster:
             member.cluster_members = self.members
 
     def __enter__(self) -> Self:
-        start_on_free_ports(self.members, self._start)
+        start_on_free_ports(self.members, self.start)
         return self
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Also again after `kill`, with the same data."""
         for member in self.members:
             member.start()
         for member in self.members:
@@ -256,7 +257,7 @@ class EtcdCluster:
         self.kill()
         for member in self.members:
             member.restore_snapshot(file)
-        self._start()
+        self.start()
 
     def leader(self) -> EtcdServer:
         return next(member for member in self.members if member.process is not None and member.is_leader())

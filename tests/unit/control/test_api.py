@@ -6,13 +6,13 @@ import json
 from importlib import resources
 from typing import Any
 
+from svcnode.agent.control import MAX_BODY_BYTES
 from svcnode.config.tables import RegisteredServiceTable
 from svcnode.control.api import MAX_ISSUE_NAME_CHARS, ROUTES
 from svcnode.control.resources import MAX_ISSUES, MAX_SERVICES, OUTCOMES
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import MAX_ID_CHARS
 from svcnode.core.text import MAX_REASON_CHARS
-from svcnode.server.state import ServerLimits
 
 DOCUMENT: dict[str, Any] = json.loads(resources.files("svcnode.control").joinpath("openapi.json").read_bytes())
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -38,5 +38,5 @@ def test_the_document_has_the_limits_of_the_code() -> None:
     assert parameters["ServiceId"]["schema"]["maxLength"] == MAX_ID_CHARS
     assert parameters["IssueName"]["schema"]["maxLength"] == MAX_ISSUE_NAME_CHARS
     assert SCHEMAS["Status"]["anyOf"][0]["properties"]["reason"]["maxLength"] == MAX_REASON_CHARS
-    assert f"at most {ServerLimits().body_bytes // 1024} KiB" in text
+    assert f"at most {MAX_BODY_BYTES // 1024**2} MiB" in text
     assert f"at most {MAX_SERVICES:,} registered services and {MAX_ISSUES} issues" in text
