@@ -13,6 +13,8 @@ from tests.stress.sharing import SCENARIOS, SharingReport, run_scenario
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.wide
+
 AT_ONCE = 4  # they mostly wait
 
 
