@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_PARALLEL = "not serial and not deploy"  # as in `make test`
-SLOW_FOLDERS = ("tests/integration", "tests/browser")
+SLOW_FOLDERS = ("tests/browser", "tests/conformance", "tests/integration", "tests/stress")
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
