@@ -6,8 +6,8 @@ Mutants are chosen by a hash of the function and the expression they change, so 
 same mutants before and after a change elsewhere. The tree is not touched: two copies of its commit are made, each with
 its own environment. In one of them all tests run once, while the places of the mutants record which tests reach them,
 also in processes that tests start. Then each mutant is written into a copy, and the shortest tests that reach it run
-until one fails. A failure of a slow test counts if the test fails again with the mutant, and passes without it. The
-tests in SLOW_FOLDERS run in a second stage, only for the mutants that no other test catches.
+until one fails. A failure outside of the unit tests counts if the test fails again with the mutant, and passes without
+it. The tests in SLOW_FOLDERS run in a second stage, only for the mutants that no other test catches.
 
 The results are written after each mutant. A second call with the same work folder goes on where the first ended.
 """

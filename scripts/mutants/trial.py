@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from scripts.mutants.find import Mutant
 
 FIRST_FILES = 5
-SLOW_TEST_S = 0.5  # a failure of a slower test is confirmed: it may depend on processes and time
+# Other failures are confirmed: they may depend on processes and on time.
+RELIABLE_TESTS = "tests/unit/"
+RELIABLE_BELOW_S = 0.5
 START_LIMIT_S = 300.0
 NO_TESTS = 5  # an exit code of pytest
 
@@ -94,10 +96,13 @@ class Trial:
             if not run.failed:
                 return f"pytest exits {run.code}: {run.output[-200:].strip()}"
             test = next(iter(run.failed))
-            if self._durations[test] < SLOW_TEST_S or self._is_confirmed(test):
+            if self._is_reliable(test) or self._is_confirmed(test):
                 return test
             tests = tests[tests.index(test) + 1 :]
         return ""
+
+    def _is_reliable(self, test: str) -> bool:
+        return test.startswith(RELIABLE_TESTS) and self._durations[test] < RELIABLE_BELOW_S
 
     def _is_confirmed(self, test: str) -> bool:
         return self._run([test], self._mutated).code != 0 and self._run([test], self._original).code == 0
