@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
-IN_PARALLEL = "not serial and not deploy"  # as in `make test`
+MARKS = "not wide and not serial and not deploy"  # as in `make test`
 SLOW_FOLDERS = ("tests/browser", "tests/conformance", "tests/integration", "tests/stress")
 
 
@@ -70,6 +70,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=150, help="number of mutants")
     parser.add_argument("--seed", type=int, default=1, help="another seed chooses other mutants")
     parser.add_argument("--budget", type=float, default=120.0, metavar="S", help="seconds of tests per mutant, at most")
+    parser.add_argument("--marks", default=MARKS, help="the tests that judge, as `pytest -m`")
     parser.add_argument("--workers", type=int, default=4, help="processes of the run that records, as `pytest -n`")
     parser.add_argument("--results", type=Path, default=Path("mutants.json"), help="the table is written beside it")
     parser.add_argument("--work", type=Path, help="a folder to keep; a second call goes on in it")
@@ -99,12 +100,10 @@ def measure(arguments: argparse.Namespace, work: Path) -> None:
     mutants = sorted(candidates, key=lambda one: one.rank(arguments.seed))[: arguments.count]
     print(f"{len(mutants)} of {len(candidates)} possible mutants", flush=True)
     results = Results(arguments.results, mutants)
-    parallel = ("-n", str(arguments.workers), "--dist", "loadfile", "--no-loadscope-reorder", "-m", IN_PARALLEL)
-    stages = (
-        [(*parallel, *(f"--ignore={folder}" for folder in SLOW_FOLDERS))],
-        [(*parallel, *SLOW_FOLDERS), ("-m", "serial")],
-    )
-    for number, runs in enumerate(stages):
+    parallel = ("-n", str(arguments.workers), "--dist", "loadfile", "--no-loadscope-reorder", "-m", arguments.marks)
+    fast = tuple(f"--ignore={folder}" for folder in SLOW_FOLDERS)
+    slow = tuple(folder for folder in SLOW_FOLDERS if (copies[0].folder / folder).exists())
+    for number, paths in enumerate((fast, slow)):
         saved = work / f"coverage-{number}.json"
         if saved.exists():
             content = json.loads(saved.read_text())
@@ -112,7 +111,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> None:
             coverage = Coverage(**content)
         else:
             not_caught = {one: mutants[one] for one in results.not_caught(number)}
-            coverage = record(copies, Chosen(not_caught, candidates), runs)
+            coverage = record(copies, Chosen(not_caught, candidates), (*parallel, *paths))
             saved.write_text(json.dumps(asdict(coverage)))
         print(f"stage {number + 1}: {len(coverage.durations)} tests", flush=True)
         judge_all(copies, coverage, results, number, arguments.budget)
@@ -127,7 +126,7 @@ def judge_all(copies: Sequence[Copy], coverage: Coverage, results: Results, stag
     def judge_one(number: int) -> None:
         copy = free.get()
         try:
-            reaching = coverage.reached_by[number]
+            reaching = coverage.reached_by.get(number, [])
             tests = shortest(reaching, coverage.durations, budget_s)
             results.add(number, stage, judge(copy, results.mutants[number], tests, coverage.durations), len(reaching))
         finally:

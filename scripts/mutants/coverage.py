@@ -24,8 +24,8 @@ class Coverage:
     reached_by: dict[int, list[str]]
 
 
-def record(copies: Sequence[Copy], chosen: Chosen, runs: Sequence[Sequence[str]]) -> Coverage:
-    """Each of `runs` is the options of a run of pytest."""
+def record(copies: Sequence[Copy], chosen: Chosen, options: Sequence[str]) -> Coverage:
+    """`options` are those of pytest. A test that fails counts if it passes where nothing is recorded."""
     copy, plain = copies
     originals = {path: copy.read(path) for path in {one.path for one in chosen.mutants.values()}}
     for path, source in originals.items():
@@ -33,16 +33,15 @@ def record(copies: Sequence[Copy], chosen: Chosen, runs: Sequence[Sequence[str]]
     for file in copy.hits.iterdir():
         file.unlink()
     try:
-        done = [copy.run_tests(*options, limit_s=RECORD_LIMIT_S) for options in runs]
+        run = copy.run_tests(*options, limit_s=RECORD_LIMIT_S)
     finally:
         for path, source in originals.items():
             copy.write(path, source)
-    failed = [test for run in done for test in run.failed]
+    failed = list(run.failed)
     print(f"{len(failed)} tests fail without a mutant, and run again", *failed, sep="\n  ", flush=True)
     again = plain.run_tests(tests=failed, limit_s=RECORD_LIMIT_S) if failed else Run()
-    durations = {test: took_s for run in (*done, again) for test, took_s in run.durations.items()}
-    for test in {*again.failed, *(test for run in (*done, again) for test in run.skipped)}:
-        durations.pop(test, None)
+    left_out = {*again.failed, *again.skipped, *run.skipped}
+    durations = {test: s for test, s in (run.durations | again.durations).items() if test not in left_out}
     return Coverage(durations=durations, reached_by=reached(copy, chosen.mutants, durations))
 
 
