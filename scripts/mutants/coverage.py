@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scripts.mutants.copies import Copy
     from scripts.mutants.find import Mutant
 
+TESTS_FAILED = 1  # an exit code of pytest
 RECORD_LIMIT_S = 3 * 3600.0
 HIT = '(__import__("builtins").__dict__.get("mutant_hit", {{}}.get)({}) or ('  # harmless where there is no recorder
 
@@ -37,6 +38,8 @@ def record(copies: Sequence[Copy], chosen: Chosen, options: Sequence[str]) -> Co
     finally:
         for path, source in originals.items():
             copy.write(path, source)
+    if run.code not in (0, TESTS_FAILED):
+        raise SystemExit(f"the recording run ends with {run.code}:\n{run.output[-2000:]}")
     failed = list(run.failed)
     print(f"{len(failed)} tests fail without a mutant, and run again", *failed, sep="\n  ", flush=True)
     again = plain.run_tests(tests=failed, limit_s=RECORD_LIMIT_S) if failed else Run()

@@ -93,8 +93,9 @@ class Trial:
             run = self._run(tests, self._mutated)
             if run.code in (0, NO_TESTS):
                 return ""
-            if not run.failed:
-                return f"pytest exits {run.code}: {run.output[-200:].strip()}"
+            if not run.failed:  # such as an import that fails, or no end; without the mutant it must not happen
+                end = f"pytest exits {run.code}: {run.output[-200:].strip()}"
+                return end if self._run(tests, self._original).code in (0, NO_TESTS) else ""
             test = next(iter(run.failed))
             if self._is_reliable(test) or self._is_confirmed(test):
                 return test
