@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
+.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz hostile chaos sharing scale soak mutants bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -38,6 +38,7 @@ help:
 	@echo "make sharing     run three replicas on etcd, kill, stop and cut off each part: no false 200, no service lost"
 	@echo "make scale       run 1, 2 and 4 replicas with 2,000 checks a second, and print what each replica and etcd has to do"
 	@echo "make soak        run a node for an hour with faults and reloads, and print the slopes of its resources"
+	@echo "make mutants     make 150 small faults in the source, and count how many the tests notice; takes hours"
 	@echo "make bench       measure svcnode beside its peers; writes benchmarks/RESULTS.md"
 	@echo "make lock        update the pinned dependencies"
 	@echo "make clean       remove everything that these targets made"
@@ -129,6 +130,10 @@ scale: setup
 
 soak: setup
 	$(BIN)/python -m tests.stress.soak
+
+# Options: make mutants ARGS="--tree ../other-clone --results before.json"; --help lists them.
+mutants: setup
+	$(BIN)/python -m scripts.mutants $(ARGS)
 
 bench: setup
 	$(BIN)/python -m benchmarks
