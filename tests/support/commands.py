@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import signal
 import subprocess
@@ -13,8 +14,20 @@ from unittest import mock
 from svcnode.cli import main
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import Any, TextIO
+
+
+@contextlib.contextmanager
+def restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def svcnode(
@@ -40,6 +53,7 @@ def svcnode(
             stack.enter_context(contextlib.chdir(folder))
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # serve changes them, and children inherit that
             stack.callback(signal.signal, number, signal.getsignal(number))
+        stack.enter_context(restored_logging())
         try:
             code = main(arguments)
         except SystemExit as ended:  # of argparse

@@ -30,6 +30,7 @@ from svcnode.logs import (
     set_format,
     set_level,
 )
+from tests.support.commands import restored_logging
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -41,12 +42,8 @@ WAIT_TIMEOUT_S = 30.0
 
 @pytest.fixture(autouse=True)
 def root() -> Iterator[logging.Logger]:
-    """Restores the root logger."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield root
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with restored_logging():
+        yield logging.getLogger()
 
 
 def record(message: str, *arguments: object, level: int = logging.INFO, **extra: object) -> logging.LogRecord:

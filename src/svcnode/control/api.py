@@ -43,6 +43,7 @@ MAX_ISSUE_NAME_CHARS = 100
 MAX_PERSON_CHARS = 100
 MAX_MAINTENANCE_DAYS = 30
 _ETAG = re.compile(rb'"([0-9]{1,18})"')
+_WORSE_STATUS = re.compile(rb'"status"\s*:\s*"(initializing|down)"')
 
 
 class ControlApp:
@@ -296,6 +297,8 @@ def _bad_news(request: Request) -> dict[str, Any] | None:
 
 def _report(request: Request) -> dict[str, Any]:
     worse = _bad_news(request)
+    if worse is None and (status := _WORSE_STATUS.search(request.body)):
+        return {"status": status[1].decode(), "reason": request.body}  # not quite JSON, but clear enough
     if worse is not None and worse.get("status") in ("initializing", "down"):
         value = {"status": worse["status"], "reason": worse.get("reason"), "code": known_code(worse.get("code"))}
         return {key: field for key, field in value.items() if worse.get(key) is not None}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager
 from time import monotonic, time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from svcnode.clock import next_tick_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
     from pathlib import Path
 
     from svcnode.history import History
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from svcnode.operator.single_flight import SingleFlight
     from svcnode.sharing.replica import Replica
     from svcnode.stats import CheckStats
+
+T = TypeVar("T")
 
 CLOCK_STEP_S = 2.0  # smaller differences between the clocks have other causes, such as a leap second
 LAG_SAMPLE_INTERVAL_S = 1.0
@@ -70,6 +72,12 @@ class OperatorContext(NamedTuple):
     history_single_flight: SingleFlight
     config_file_of: Callable[[str], Path | None] = lambda _: None  # by the id of a service
     replica: Replica | None = None  # None: the node is on one machine
+
+    async def shared(self, key: Hashable, make: Callable[[], T]) -> T:
+        """`make()`, run in a thread. Its result is shared for a second, but only until something changes."""
+        self.node.expire_stale()
+        version = self.node.revision, self.process_stats.reload_problem
+        return await self.single_flight.get(key, make, version=version)
 
 
 class LoopLagMeter:

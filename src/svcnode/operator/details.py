@@ -83,15 +83,10 @@ async def all_details(context: OperatorContext, request: Request, name: str) -> 
     query = parse_query(request.query)
     with_recent_checks = _parse_flag(query.get("recent_checks", ["0"]))
     if "id" not in query:
-        key, version = ("details", with_recent_checks), context.process_stats.reload_problem
-        return await context.single_flight.get(
-            key, lambda: _make_response(context, with_recent_checks=with_recent_checks), version=version
-        )
+        key = "details", with_recent_checks
+        return await context.shared(key, lambda: _make_response(context, with_recent_checks=with_recent_checks))
     ids = dict.fromkeys(query["id"])  # without duplicates
-    context.node.expire_stale()
-    # A client that follows the events must not get a health that is older than the last event.
-    versions = context.node.revision, context.process_stats.reload_problem
-    node = await context.single_flight.get("node details", lambda: node_details(context), version=versions)
+    node = await context.shared("node details", lambda: node_details(context))
     return await asyncio.to_thread(lambda: _make_response(context, node, ids, with_recent_checks=with_recent_checks))
 
 

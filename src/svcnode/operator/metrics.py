@@ -52,7 +52,7 @@ BUCKET_LABELS = (*map(str, DURATION_BUCKETS_S), "+Inf")
 
 async def metrics(context: OperatorContext, request: Request, name: str) -> Response:
     is_open = accepts_openmetrics(request.headers.get(b"accept", b"").decode("latin-1"))
-    return await context.single_flight.get(("metrics", is_open), lambda: _make_response(context, is_open=is_open))
+    return await context.shared(("metrics", is_open), lambda: _make_response(context, is_open=is_open))
 
 
 def accepts_openmetrics(accept: str) -> bool:

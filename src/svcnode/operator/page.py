@@ -106,7 +106,7 @@ _PRELOADS = "\n".join(
 
 async def page(context: OperatorContext, request: Request, name: str) -> Response:
     loop = asyncio.get_running_loop()
-    body = await context.single_flight.get("page", lambda: _render_page(context, loop))
+    body = await context.shared("page", lambda: _render_page(context, loop))
     return make_response(200, body, *_HEADERS, content_type="text/html; charset=utf-8")
 
 

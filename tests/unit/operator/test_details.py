@@ -325,11 +325,12 @@ def test_a_node_without_services_has_none() -> None:
     assert document(OperatorHarness())["services"] == []
 
 
-def test_selected_services_come_with_the_current_health(harness: OperatorHarness) -> None:
-    """A client that received an event must not get an older health."""
+@pytest.mark.parametrize("query", [b"", b"id=db"])
+def test_a_response_is_not_older_than_the_last_change(harness: OperatorHarness, query: bytes) -> None:
+    """A client that received an event, or had its report acknowledged, must not get an older health."""
 
     async def scenario() -> list[int]:
-        request = Request("GET", b"/details", b"id=db")
+        request = Request("GET", b"/details", query)
         result = [await all_details(harness.context, request, "")]
         harness.node.set_issue("no key")
         result.append(await all_details(harness.context, request, ""))
