@@ -23,7 +23,7 @@ from tests.support.probe_assertions import CHECK_TIMEOUT_S, assert_nothing_is_le
 from tests.support.verdicts import CONNECTION_CLOSED, CONNECTION_REFUSED, failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.support.check_runner import CheckRunner
 
@@ -55,12 +55,17 @@ def test_a_closed_port_is_failed(check: CheckRunner, kind: Kind) -> None:
         assert judge(check, kind.config(f"127.0.0.1:{port}"), port) == CONNECTION_REFUSED
 
 
-@every_kind
-def test_a_port_that_does_not_accept_is_failed_at_the_deadline(check: CheckRunner, kind: Kind) -> None:
+@pytest.fixture(scope="module")
+def full_port() -> Iterator[int]:
     with full_backlog() as port:
-        # The clients that fill the queue are connected to the port too.
-        verdict = judge(check, kind.config(f"127.0.0.1:{port}"), 0, CHECK_TIMEOUT_S)
-        assert verdict == failed(Code.CONNECT_TIMEOUT)
+        yield port
+
+
+@every_kind
+def test_a_port_that_does_not_accept_is_failed_at_the_deadline(check: CheckRunner, kind: Kind, full_port: int) -> None:
+    """The clients that fill its queue are connected to it, so that no port is searched for connections."""
+    verdict = judge(check, kind.config(f"127.0.0.1:{full_port}"), 0, CHECK_TIMEOUT_S)
+    assert verdict == failed(Code.CONNECT_TIMEOUT)
 
 
 @every_kind

@@ -135,7 +135,7 @@ class Backend:
                 if self._tls is None:
                     self._run_script(sock)
                     return
-                with self._tls.wrap_socket(sock, server_side=True) as encrypted:
+                with start_tls(sock, self._tls) as encrypted:
                     self._run_script(encrypted)
         except TimeoutError:
             self._errors.append(TimeoutError("a connection was left open"))
@@ -313,6 +313,12 @@ def server_tls(pair: Certificate, *, clients: Path | None = None) -> ssl.SSLCont
         context.load_verify_locations(clients)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def start_tls(sock: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """The server's side of a handshake. Raises OSError if the client has gone: `wrap_socket` would leak its socket."""
+    sock.getpeername()
+    return context.wrap_socket(sock, server_side=True)
 
 
 def reissued(pair: Certificate, directory: Path, *, days_left: float) -> Certificate:

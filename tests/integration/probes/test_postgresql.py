@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import ssl
 import struct
@@ -237,6 +238,7 @@ def test_a_disconnected_replica_whose_clock_is_behind_is_not_ready(
     assert verdict == not_ready(ReasonCode.CLOCK_SKEW)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("loop_name", ["uvloop"])  # it takes seconds
 def test_a_replica_that_is_behind_by_less_than_max_lag_is_ready_during_a_long_transaction(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
@@ -273,6 +275,19 @@ def test_a_replica_that_has_not_received_all_is_not_ready_if_the_user_may_see_it
     with server.granted("pg_read_all_stats"):
         assert becomes_true(lambda: check(replica.url, max_lag="0s") == not_ready(ReasonCode.LAGGING))
         assert check(replica.url, max_lag="1h") == READY
+
+
+@pytest.mark.parametrize(
+    ("position", "is_paused", "is_reached"),
+    [(16384, False, True), (16383, False, False), (32767, True, False), (32768, True, True)],
+)
+def test_the_end_of_a_page_is_reached_two_pages_before_it_unless_the_replay_is_paused(
+    position: int, is_paused: bool, is_reached: bool
+) -> None:
+    replay = postgresql._Replay(is_streaming=True, is_paused=is_paused, position=position, end=32768, commit_age_s=None)
+    assert replay.has_reached(32768) is is_reached
+    assert not replay.has_reached(32769)
+    assert replay.reported_lag_s == math.inf
 
 
 # ---- the primary of a replica
