@@ -42,7 +42,6 @@ def test_a_client_in_sync_is_ready(check: CheckRunner, server: GanacheServer) ->
     assert check(f"ethereum+http://localhost:{server.port}/", chain_id=CHAIN_ID) == READY
 
 
-@pytest.mark.wide
 def test_an_old_newest_block_is_not_ready_until_there_is_a_newer_one(check: CheckRunner, server: GanacheServer) -> None:
     server.mine(age_s=300)
     assert check(server.url, max_block_age="120s") == not_ready(ReasonCode.LAGGING)
