@@ -79,6 +79,7 @@ test: setup
 test-all: test
 	$(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m "wide and not serial"
 	$(BIN)/python -m pytest -q -m serial $$(grep -rl --include='*.py' 'pytest.mark.serial' tests)
+	$(BIN)/python scripts/try_recipe.py --full
 	$(MAKE) deploy-test wheel-test
 
 quick: setup
