@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Request, Response
     from svcnode.config import ControlSettings, Settings
     from svcnode.control.api import ControlApp
+    from svcnode.control.documents import ChangeRequest
     from svcnode.control.push import PushApp
-    from svcnode.control.resources import ChangeRequest
     from svcnode.definition import Definition
     from svcnode.node import Node
     from svcnode.registry import Registrar

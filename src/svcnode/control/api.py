@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from svcnode.api.spec import Response, make_response
-from svcnode.control.resources import (
+from svcnode.control.documents import (
     DRAIN,
     MAINTENANCE,
     OUTCOMES,

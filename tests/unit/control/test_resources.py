@@ -19,7 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from svcnode.api.spec import Request
 from svcnode.control import store as store_module
-from svcnode.control.resources import STORE_ISSUE, ChangeRequest, Resources
+from svcnode.control.documents import ChangeRequest
+from svcnode.control.resources import STORE_ISSUE, Resources
 from svcnode.control.store import ControlStore
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError

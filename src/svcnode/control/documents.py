@@ -1,0 +1,518 @@
+"""The documents of the control socket: what each kind accepts, what is stored of it, and what it means for the node.
+
+    path                         class               while it exists
+    services/{id}                ServiceDocuments    the service is registered
+    services/{id}/status         StatusDocuments     the last report of the service
+    services/{id}/run            RunDocuments        a job has started and not ended
+    services/{id}/maintenance    MaintenanceDocuments
+    maintenance                  MaintenanceDocuments, of the node
+    issues/{name}                IssueDocuments      the node is unhealthy
+    drain                        DrainDocuments      the node drains
+
+A kind is added with one class here and one row in `Documents`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from svcnode.control.store import Document
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import ControlError, SvcnodeError
+from svcnode.core.model import Maintenance, Outcome, Status, Verdict
+from svcnode.core.redaction import SecretScope
+from svcnode.core.text import safe_reason
+from svcnode.core.units import parse_duration_s
+from svcnode.definition import define
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from svcnode.core.model import ServiceState
+    from svcnode.definition import Definition
+    from svcnode.node import Node
+    from svcnode.registry import Registrar
+
+    Define = Callable[[str, Mapping[str, Any]], Definition]
+
+log = logging.getLogger("svcnode.control")
+
+MAX_SERVICES = 20_000
+MAX_ISSUES = 100
+DRAIN = "drain"
+MAINTENANCE = "maintenance"  # of the node
+SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
+OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
+_FREE_TEXTS = ("reason", "by")  # they are shown, and may be anything
+_EVIDENCE = ("status", "run")  # of a service
+_CONFIGURED = "this service is in the configuration file; change it there and reload"
+
+
+def service_path(service_id: str) -> str:
+    return f"services/{quote(service_id, safe='')}"
+
+
+def status_path(service_id: str) -> str:
+    return f"{service_path(service_id)}/status"
+
+
+def run_path(service_id: str) -> str:
+    return f"{service_path(service_id)}/run"
+
+
+def maintenance_path(service_id: str | None) -> str:
+    return MAINTENANCE if service_id is None else f"{service_path(service_id)}/maintenance"
+
+
+def issue_path(name: str) -> str:
+    return f"issues/{quote(name, safe='')}"
+
+
+class Precondition(NamedTuple):
+    """The headers If-Match and If-None-Match."""
+
+    revision: int | None = None  # that the document must have
+    must_exist: bool = False
+    must_not_exist: bool = False
+
+    def check(self, document: Document | None) -> None:
+        if self.must_not_exist and document is not None:
+            raise ControlError(412, f"it exists already, at revision {document.revision}")
+        if (self.must_exist or self.revision is not None) and document is None:
+            raise ControlError(412, "it does not exist")
+        if self.revision is not None and document is not None and document.revision != self.revision:
+            raise ControlError(412, f"it is at revision {document.revision}, not {self.revision}; read it again")
+
+
+class ChangeRequest(NamedTuple):
+    """A request to change one document; a value of None deletes it."""
+
+    path: str
+    value: dict[str, Any] | None
+    precondition: Precondition = Precondition()
+    unless_down: bool = False  # refused if the last report of the service is Down already
+
+
+class Registration(NamedTuple):
+    definition: Definition
+    secrets: SecretScope
+    is_accepted: bool = True
+
+    @property
+    def reports(self) -> bool:
+        """Whether the service reports its status by itself."""
+        return self.is_accepted and self.definition.probe_config is None
+
+
+class Transaction:
+    """Changes that are not stored yet, on top of the documents."""
+
+    def __init__(self, documents: Mapping[str, Document], revision: int) -> None:
+        self._documents = documents
+        self.revision = revision
+        self.changes: dict[str, Document | None] = {}
+        self.registrations: dict[str, Registration] = {}
+
+    def get(self, path: str) -> Document | None:
+        return self.changes[path] if path in self.changes else self._documents.get(path)
+
+    def put(self, path: str, value: dict[str, Any]) -> Document:
+        self.revision += 1
+        document = self.changes[path] = Document(value, self.revision)
+        return document
+
+    def register(self, service_id: str, registration: Registration) -> None:
+        if service_id in self.registrations:
+            self.registrations[service_id].secrets.release()
+        self.registrations[service_id] = registration
+
+    def release(self) -> None:
+        for registration in self.registrations.values():
+            registration.secrets.release()
+
+    def deletes(self, path: str) -> bool:
+        return path in self.changes and self.changes[path] is None
+
+    def delete(self, path: str) -> None:
+        if self.get(path) is not None:
+            self.revision += 1
+            self.changes[path] = None
+
+
+class DocumentKind:
+    """`name` is the decoded part of a path that differs: the id of a service, the name of an issue, or ""."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:
+        """Raises `ControlError` if the change is not allowed, whatever the precondition is."""
+
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        """What is stored. May change other documents, and raises `ControlError`."""
+        return given
+
+    def delete(self, transaction: Transaction, path: str) -> None:
+        transaction.delete(path)
+
+    def is_missing(self, name: str) -> bool:
+        """Whether the node does not have the document yet. A report that it has is not recorded again."""
+        raise NotImplementedError
+
+    def apply(self, name: str, document: Document | None) -> None:
+        """Make the node equal to the document, or to its absence."""
+        raise NotImplementedError
+
+    def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
+        """Whether the node gets worse by it. Then it is applied, even if it cannot be stored."""
+        return False
+
+    def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The machine was restarted, and its clock with it: a service has been silent for an unknown time."""
+        return value
+
+
+class ServiceDocuments(DocumentKind):
+    """Services that programs have registered.
+
+    A service of the configuration file takes precedence over one with the same id, which waits until the file no longer
+    has it.
+    """
+
+    def __init__(self, node: Node, registrar: Registrar, define_service: Define) -> None:
+        super().__init__(node)
+        self._registrar = registrar  # registers the services
+        self._define = define_service
+        self._registrations: dict[str, Registration] = {}  # by id
+        self.configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
+
+    # ---- the rules of a document
+
+    def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:
+        if name in self.configured:
+            raise ControlError(409, _CONFIGURED)
+
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        path = service_path(name)
+        old, before = transaction.get(path), self._registration(transaction, name)
+        if old is None and len(self._registrations) + len(transaction.registrations) >= MAX_SERVICES:
+            raise ControlError(409, f"{MAX_SERVICES} services are registered already")
+        registration = self._register(name, given)
+        transaction.register(name, registration)
+        if old is not None and before is not None and before.reports == registration.reports:
+            return {"options": given, "registered_at_s": old.value["registered_at_s"]}
+        # It starts without evidence: an earlier report is not one of this service.
+        for child in _EVIDENCE:
+            transaction.delete(f"{path}/{child}")
+        return {"options": given, "registered_at_s": self._node.now_s()}
+
+    def delete(self, transaction: Transaction, path: str) -> None:
+        transaction.delete(path)
+        for child in (*_EVIDENCE, "maintenance"):
+            transaction.delete(f"{path}/{child}")
+
+    def is_missing(self, name: str) -> bool:
+        return name not in self._registrar
+
+    def apply(self, name: str, document: Document | None) -> None:
+        if document is None and name in self._registrations:
+            self._release_later(self._registrations.pop(name))
+        if name in self.configured:
+            return
+        if document is None:
+            if name in self._registrar:
+                self._registrar.deregister(name)
+        elif name in self._registrar:
+            self._registrar.replace(self._registrations[name].definition)
+        else:
+            definition = self._registrations[name].definition
+            self._registrar.add(definition, registered_at_s=document.value["registered_at_s"])
+
+    def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
+        return {**value, "registered_at_s": self._node.now_s()}
+
+    # ---- what the other documents of a service ask
+
+    def check_exists(self, transaction: Transaction, service_id: str) -> None:
+        if service_id not in self.configured and transaction.get(service_path(service_id)) is None:
+            raise ControlError(404, "Service not found")
+
+    def check_reports(self, transaction: Transaction, service_id: str) -> None:
+        """A service reports its status if it has neither a probe nor a fixed status."""
+        self.check_exists(transaction, service_id)
+        registration = self._registration(transaction, service_id)
+        if not self.configured.get(service_id, registration is not None and registration.reports):
+            raise ControlError(409, "this service has a probe or a fixed status, which alone sets its status")
+
+    # ---- registrations
+
+    def load(self, service_id: str, options: Mapping[str, Any]) -> None:
+        """From the store. Without its driver, say, a definition is no longer accepted: the service is never Up."""
+        try:
+            registration = self._register(service_id, options)
+        except SvcnodeError as exc:
+            log.error(  # noqa: TRY400  the text is enough
+                "service %s, registered through the control socket, is not accepted any more: %s",
+                service_id,
+                exc,
+                extra={"event": "control_service_rejected", "service": service_id},
+            )
+            rejected = define(service_id, name=options.get("name"), ttl=1)
+            registration = Registration(rejected, SecretScope(), is_accepted=False)
+        self._keep(service_id, registration)
+
+    def commit(self, transaction: Transaction) -> None:
+        for service_id, registration in transaction.registrations.items():
+            self._keep(service_id, registration)
+
+    def set_configured(self, services: Mapping[str, bool]) -> None:
+        self.configured = services
+        for service_id in self._registrations.keys() & services.keys():
+            if service_id in self._registrar:
+                self._registrar.deregister(service_id)
+
+    def redefine(self, documents: Mapping[str, Document]) -> None:
+        """After a change of the settings that definitions depend on."""
+        for service_id, old in list(self._registrations.items()):
+            self.load(service_id, documents[service_path(service_id)].value["options"])
+            new = self._registrations[service_id].definition
+            if new != old.definition and service_id not in self.configured:
+                self._registrar.replace(new)
+
+    def _registration(self, transaction: Transaction, service_id: str) -> Registration | None:
+        return transaction.registrations.get(service_id) or self._registrations.get(service_id)
+
+    def _register(self, service_id: str, options: Mapping[str, Any]) -> Registration:
+        with SecretScope() as secrets:
+            return Registration(self._define(service_id, options), secrets)
+
+    def _keep(self, service_id: str, registration: Registration) -> None:
+        if service_id in self._registrations:
+            self._release_later(self._registrations[service_id])
+        self._registrations[service_id] = registration
+
+    def _release_later(self, registration: Registration) -> None:
+        asyncio.get_running_loop().call_later(SECRETS_KEPT_S, registration.secrets.release)
+
+
+class _EvidenceDocuments(DocumentKind):
+    """Reports of a service that has no probe."""
+
+    def __init__(self, node: Node, services: ServiceDocuments) -> None:
+        super().__init__(node)
+        self._services = services
+
+    def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:
+        self._services.check_reports(transaction, name)
+        report = transaction.get(change.path)
+        if change.unless_down and report is not None and report.value["status"] == "down":
+            raise ControlError(429, "this service is reported as Down already")
+
+    def is_missing(self, name: str) -> bool:
+        found = self._node.find(name)
+        return found is not None and not self._is_known(found[1])
+
+    def apply(self, name: str, document: Document | None) -> None:
+        if document is not None and self._reports(name):
+            self._record(name, document.value)
+
+    def _reports(self, service_id: str) -> bool:
+        return self._node.find(service_id) is not None and self._node.probe_config(service_id) is None
+
+    def _is_known(self, state: ServiceState) -> bool:
+        raise NotImplementedError
+
+    def _record(self, service_id: str, value: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class StatusDocuments(_EvidenceDocuments):
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        transaction.delete(run_path(name))  # a report is the end of a run
+        return {**_with_safe_texts(given), "at_s": self._node.now_s()}
+
+    def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
+        if not self._reports(name):
+            return False
+        is_up = self._node.state(name).status is Status.UP
+        return value["status"] == "down" or (value["status"] == "initializing" and is_up)
+
+    def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
+        return {**value, "at_s": None}
+
+    def expired(self, document: Document, state: ServiceState) -> Document | None:
+        """A report that has expired becomes one of Down, so that a longer ttl does not make it valid again.
+
+        Its revision stays: no request has changed it.
+        """
+        if document.value["status"] == "down" or state.last_evidence_at_s is None:
+            return None
+        if state.last_evidence_at_s < (document.value["at_s"] or 0.0):
+            return None  # an earlier report has expired; this one is about to be applied
+        value = {"status": "down", "reason": state.reason, "code": str(state.code), "at_s": state.since_s}
+        return Document(value, document.revision)
+
+    def _is_known(self, state: ServiceState) -> bool:
+        return state.last_evidence_at_s is not None
+
+    def _record(self, service_id: str, value: Mapping[str, Any]) -> None:
+        outcome, at_s = OUTCOMES[value["status"]], value["at_s"]
+        if outcome is Outcome.READY and (at_s is None or at_s > self._node.now_s()):
+            return  # it is of the time before the machine was restarted
+        if at_s is not None:  # a service of the file is registered at every start
+            self._node.set_registered_at(service_id, at_s)
+        verdict = Verdict(outcome, value.get("reason", ""), value.get("code", ReasonCode.REPORTED))
+        self._node.record(service_id, verdict, at_s=at_s)
+
+
+class RunDocuments(_EvidenceDocuments):
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        run = transaction.get(run_path(name))
+        return {"at_s": self._node.now_s()} if run is None else run.value
+
+    def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
+        return {"at_s": self._node.now_s()}
+
+    def _is_known(self, state: ServiceState) -> bool:
+        return state.job_started_at_s is not None
+
+    def _record(self, service_id: str, value: Mapping[str, Any]) -> None:
+        self._node.record_start(service_id, at_s=value["at_s"])
+
+
+class MaintenanceDocuments(DocumentKind):
+    """Of a service, or with the name "" of the node. `end` deletes a document, unless its revision has changed."""
+
+    def __init__(self, node: Node, services: ServiceDocuments, end: Callable[[str, int], None]) -> None:
+        super().__init__(node)
+        self._services = services
+        self._end = end
+        self._applied: set[str] = set()
+
+    def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:
+        if name and change.value is not None:
+            self._services.check_exists(transaction, name)
+
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        ends_at_s = self._node.now_s() + parse_duration_s(given["duration"])
+        # After a restart of the machine, only the time of the wall clock is left.
+        return {**_with_safe_texts(given), "ends_at_s": ends_at_s, "until_s": self._node.wall_time_s(ends_at_s)}
+
+    def is_missing(self, name: str) -> bool:
+        return name not in self._applied
+
+    def apply(self, name: str, document: Document | None) -> None:
+        self._applied.discard(name)
+        if document is None:
+            self._node.end_maintenance(name or None, source="control")
+            return
+        value, now_s = document.value, self._node.now_s()
+        ends_at_s = value["ends_at_s"]
+        self._applied.add(name)
+        if ends_at_s > now_s:
+            maintenance = Maintenance("control", ends_at_s, value.get("by", ""), value.get("reason", ""))
+            self._node.set_maintenance(maintenance, name or None)
+        loop = asyncio.get_running_loop()
+        loop.call_later(max(0.0, ends_at_s - now_s), self._end, maintenance_path(name or None), document.revision)
+
+    def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
+        now_s = self._node.now_s()
+        left_s = min(value["until_s"] - self._node.wall_time_s(now_s), parse_duration_s(value["duration"]))
+        return {**value, "ends_at_s": now_s + left_s}
+
+
+class IssueDocuments(DocumentKind):
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self._texts: dict[str, str] = {}  # at the node, by name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        if transaction.get(issue_path(name)) is None:
+            paths = {issue_path(name) for name in self._texts}
+            new = sum(path.startswith("issues/") and path not in paths for path in transaction.changes)
+            if len(paths) + new >= MAX_ISSUES:
+                raise ControlError(409, f"the node has {MAX_ISSUES} issues already")
+        return _with_safe_texts(given)
+
+    def is_missing(self, name: str) -> bool:
+        return name not in self._texts
+
+    def apply(self, name: str, document: Document | None) -> None:
+        """The new text is set before the old one is cleared, so that the node is not healthy in between."""
+        old = self._texts.pop(name, None)
+        if document is not None:
+            reason = document.value.get("reason", "")
+            self._texts[name] = f"{name}: {reason}" if reason else name
+            self._node.set_issue(self._texts[name])
+        if old is not None and old not in self._texts.values():
+            self._node.clear_issue(old)
+
+    def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
+        return True
+
+
+class DrainDocuments(DocumentKind):
+    is_stopping = False  # from then on, the node stays drained
+
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        return _with_safe_texts(given)
+
+    def is_missing(self, name: str) -> bool:
+        return not self._node.condition.draining
+
+    def apply(self, name: str, document: Document | None) -> None:
+        if self.is_stopping:
+            return
+        if document is not None:
+            self._node.drain(document.value.get("reason", ""))
+        else:
+            self._node.undrain()
+
+    def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
+        return True
+
+
+class Documents:
+    """All kinds, by path."""
+
+    def __init__(
+        self, node: Node, registrar: Registrar, define_service: Define, end_maintenance: Callable[[str, int], None]
+    ) -> None:
+        self.services = ServiceDocuments(node, registrar, define_service)
+        self.statuses = StatusDocuments(node, self.services)
+        self.issues = IssueDocuments(node)
+        self.drain = DrainDocuments(node)
+        maintenance = MaintenanceDocuments(node, self.services, end_maintenance)
+        self._kinds: dict[tuple[str, ...], DocumentKind] = {
+            ("services",): self.services,
+            ("services", "status"): self.statuses,
+            ("services", "run"): RunDocuments(node, self.services),
+            ("services", "maintenance"): maintenance,
+            ("maintenance",): maintenance,
+            ("issues",): self.issues,
+            ("drain",): self.drain,
+        }
+
+    def kind_of(self, path: str) -> tuple[DocumentKind, str]:
+        """The kind of a document, and its name."""
+        first, *rest = path.split("/")
+        return self._kinds[first, *rest[1:]], unquote(rest[0]) if rest else ""
+
+    def registered(self, documents: Iterable[tuple[str, Document | None]]) -> dict[str, Mapping[str, Any]]:
+        """The options of the services among the documents, by id."""
+        return {
+            name: document.value["options"]
+            for path, document in documents
+            for kind, name in [self.kind_of(path)]
+            if kind is self.services and document is not None
+        }
+
+
+def _with_safe_texts(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: safe_reason(text) if key in _FREE_TEXTS else text for key, text in value.items()}
