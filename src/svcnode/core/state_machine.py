@@ -359,27 +359,37 @@ _MAX_NAMED_IDS = 5
 
 
 def node_health_with_reason(services: Sequence[tuple[Service, Status]], condition: Condition) -> tuple[Health, str]:
-    """As `node_health`, with every cause that is sufficient by itself."""
-    counted = [(service, status) for service, status in services if service.impact is not Impact.NONE]
-    down = [service for service, status in counted if status is Status.DOWN]
-    if causes := [*_causes_of_unhealthy(len(counted), down, condition)]:
-        return Health.UNHEALTHY, "; ".join(causes)
+    """The health, and every cause that is sufficient for it by itself."""
+    total = Tally()
+    for service, status in services:
+        one = service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
+        total = add_tallies(total, one)
     relevant = [(service, status) for service, status in services if service.affects_health]
-    if causes := [*_causes_of_partial(relevant, condition)]:
-        return Health.PARTIAL, "; ".join(causes)
-    return Health.HEALTHY, _healthy_reason(len(services), len(relevant))
+    match health := node_health(total, condition):
+        case Health.UNHEALTHY:
+            reason = "; ".join(_causes_of_unhealthy(total, relevant, condition))
+        case Health.PARTIAL:
+            reason = "; ".join(_causes_of_partial(relevant, condition))
+        case Health.HEALTHY:
+            reason = _healthy_reason(len(services), len(relevant))
+        case _:
+            assert_never(health)
+    return health, reason
 
 
-def _causes_of_unhealthy(counted: int, down: Sequence[Service], condition: Condition) -> Iterator[str]:
+def _causes_of_unhealthy(
+    total: Tally, relevant: Sequence[tuple[Service, Status]], condition: Condition
+) -> Iterator[str]:
     if condition.draining:
         yield f"the node is draining: {condition.drain_reason}" if condition.drain_reason else "the node is draining"
     for issue in condition.issues:
         yield f"issue: {issue}"
-    if critical := [service.id for service in down if service.impact is Impact.CRITICAL]:
+    down = [service for service, status in relevant if status is Status.DOWN and service.impact is not Impact.NONE]
+    if total.critical_down:
+        critical = [service.id for service in down if service.impact is Impact.CRITICAL]
         yield f"critical {_services(critical)} Down: {_join_ids(critical)}"
-    if down and len(down) == counted and len(critical) < counted:
-        ids = [service.id for service in down]
-        yield f"every service that counts is Down: {_join_ids(ids)}"
+    if total.critical_down < total.down == total.counted:
+        yield f"every service that counts is Down: {_join_ids([service.id for service in down])}"
 
 
 def _causes_of_partial(relevant: Sequence[tuple[Service, Status]], condition: Condition) -> Iterator[str]:
