@@ -19,7 +19,9 @@ and without locks. No wall clock is compared: evidence is dated by the revisions
     format    keys and documents, in both directions
     view      the keys as last known
     rules     who observes a service, and the state that follows from what the observers publish
-    services  keeps the services and the states of the node equal to the view and to what this replica defines
+    record    what a replica knows of one service, and what follows from it
+    node_sync makes the services of the node and their states equal to that
+    services  follows the view, the own definitions and the checks, and says what is to be published
     publisher the keys of this replica: what it has to write, and what it has written
     replica   joins, watches and publishes
     client    clients that are no replicas: they register and report services, or read all nodes

@@ -20,7 +20,7 @@ from svcnode.sharing.format import (
     evidence_document,
     replica_owner,
 )
-from svcnode.sharing.services import evidence_at_s
+from svcnode.sharing.record import evidence_at_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,0 +1,240 @@
+"""What a replica knows of one service, and what follows from it. Nothing here changes the node or the registry.
+
+A replica that checks a service has a state machine of its own for it (`OwnCheck`), which continues from the state of
+the node. Its result is the state of the node if this replica is the only observer, and one vote of several otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from svcnode.core import state_machine
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import MAX_STALE_AFTER_S, Outcome, Policy, ServiceState, Status
+from svcnode.sharing.format import replica_of
+from svcnode.sharing.rules import merged_state, renewal_due_at_s, report_order, service_state
+from svcnode.sharing.view import ObservedState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from svcnode.core.model import Evidence, Service
+    from svcnode.definition import Definition
+    from svcnode.sharing.format import ServiceDocument
+    from svcnode.sharing.rules import Choice
+    from svcnode.sharing.view import RegistryView, SharedService
+
+NOT_SHARED = ""  # the source of evidence for a service that only this replica has
+
+
+class OwnDefinition(NamedTuple):
+    """As this replica defines the service, by its file or its control socket."""
+
+    definition: Definition
+    position: int
+    document: ServiceDocument | None  # to publish; None: other replicas could not read it
+
+
+class OwnCheck(NamedTuple):
+    """The state of the service by the checks of this replica."""
+
+    state: ServiceState
+    has_vote: bool  # whether the state is from evidence of this replica
+    is_redefined: bool = False  # since the last check: by the new definition, its evidence may have expired for others
+
+    def after(self, evidence: Evidence, policy: Policy, now_s: float) -> OwnCheck:
+        before = state_machine.as_of(self.state, now_s, policy)
+        state = state_machine.apply_evidence(before, evidence, policy, now_s)
+        return OwnCheck(state, self.has_vote or evidence.verdict.outcome is not Outcome.UNKNOWN)
+
+    def is_to_publish(self, before: OwnCheck) -> bool:
+        """A reason may change with every check, and a write per check is too much."""
+        is_new = before.is_redefined or not before.has_vote
+        return self.has_vote and (is_new or is_shown_otherwise(self.state, before.state))
+
+
+class MadeFrom(NamedTuple):
+    """What the service in the node was made from, if the registry has it."""
+
+    document: ServiceDocument
+    own: OwnDefinition | None
+    is_observer: bool
+    has_others: bool  # whether there are other observers
+
+    def is_same(self, other: MadeFrom) -> bool:
+        """By identity: a comparison of documents takes long."""
+        return self.document is other.document and self.own is other.own and self[2:] == other[2:]
+
+
+class Reception(NamedTuple):
+    """The times between which reports by the registry are received: since it was connected, until it was lost."""
+
+    since_s: float = math.inf
+    until_s: float = -math.inf
+
+
+@dataclass(slots=True, eq=False)
+class ServiceRecord:
+    id: str
+    own: OwnDefinition | None = None
+    observers: tuple[str, ...] = ()
+    choice: Choice | None = None  # how the observers of a checked service were chosen
+    source: str | None = None  # of the evidence; None: not known yet
+    made_from: MadeFrom | None = None
+    check: OwnCheck | None = None  # None: not checked here
+    reported: ServiceState | None = None  # by reports to this replica
+    renewal_due_at_s: float = math.inf  # when newer evidence of others is passed on
+    is_undecided: bool = False  # Initializing until there is newer evidence
+    silence_due_at_s: float = math.inf  # when a report can no longer have been missed
+
+    @property
+    def document(self) -> ServiceDocument | None:
+        """The own definition to publish; None if there is none."""
+        return None if self.own is None else self.own.document
+
+    @property
+    def published(self) -> ServiceState | None:
+        """The own state to publish; None if there is none."""
+        if self.check is None:
+            return self.reported
+        return self.check.state if self.check.has_vote else None
+
+    @property
+    def reports_here(self) -> bool:
+        return self.own is not None and self.own.definition.probe_config is None
+
+    @property
+    def is_checked(self) -> bool:
+        """By this replica or another one."""
+        return self.check is not None or (self.made_from is not None and self.made_from.document.is_checked)
+
+
+class Observer(NamedTuple):
+    """Reads the records as a replica sees them: its own states without delay, those of others from the registry."""
+
+    replica: str
+    owner: str
+    view: RegistryView
+
+    def shared(self, record: ServiceRecord) -> SharedService | None:
+        """The service as in the registry after the next writes of this replica: etcd may be away for long."""
+        shared, document = self.view.service(record.id), record.document
+        if shared is None:
+            return None
+        if document is None:
+            owners = tuple(owner for owner in shared.owners if owner != self.owner)
+            return shared._replace(owners=owners) if owners else None
+        if document != self.view.definition(record.id, self.owner):
+            owners = tuple(sorted({*shared.owners, self.owner}))
+            return shared._replace(definition=document, owners=owners)
+        return shared
+
+    def observed(self, record: ServiceRecord, now_s: float) -> tuple[ObservedState, ...]:
+        """The states by all who publish one, this replica included."""
+        own = self._own_observation(record, now_s)
+        others = (state for state in self.view.observed_by_all(record.id) if state.observer != self.replica)
+        return (*(() if own is None else (own,)), *others, *self.view.reports(record.id))
+
+    def decide(self, record: ServiceRecord, before: ServiceState, now_s: float) -> ServiceState | None:
+        """The state that follows from what is observed. None: the node keeps the state that it has."""
+        if record.observers == (self.replica,) and record.check is not None:
+            return record.published
+        shared = self.shared(record)
+        if shared is None:
+            return None
+        merged = merged_state(shared, self._votes(record, shared, now_s), len(record.observers), now_s)
+        return None if merged is None else service_state(merged, before, now_s)
+
+    def is_silence_received(
+        self, record: ServiceRecord, shared: SharedService, state: ServiceState, reception: Reception, now_s: float
+    ) -> bool:
+        """Whether this replica would have received a report, and so applies the ttl; otherwise others do.
+
+        May set `silence_due_at_s`.
+        """
+        newest = max(self.observed(record, now_s), key=report_order, default=None)
+        if newest is None:
+            reporters = {replica_of(owner) for owner in shared.owners}
+        else:
+            reporters = {None if newest in self.view.reports(record.id) else newest.observer}
+        if self.replica in reporters or None not in reporters:
+            return self.replica in reporters
+        # A client reports by the registry. While it is lost, and for a ttl after it, a service that does not report may
+        # not be able to.
+        if state.code == ReasonCode.TTL_EXPIRED and state.since_s <= reception.until_s:
+            return True
+        if reception.until_s < math.inf:
+            return False
+        at_s = -math.inf if newest is None else report_order(newest)[0]
+        due_at_s = reception.since_s + shared.definition.valid_s
+        if max(state.registered_at_s, at_s) >= reception.since_s or now_s >= due_at_s:
+            return True
+        record.silence_due_at_s = due_at_s
+        return False
+
+    def set_renewal(
+        self, record: ServiceRecord, policy: Policy, state: ServiceState, now_s: float, *, is_decided: bool
+    ) -> None:
+        """When newer evidence of the others is passed on to the node next."""
+        record.renewal_due_at_s, record.is_undecided = math.inf, False
+        valid_s = policy.stale_after_s or policy.ttl_s
+        if valid_s is None or record.observers == (self.replica,):
+            return
+        if not is_decided and (state.status is Status.INITIALIZING or state_machine.is_stale(state)):
+            record.is_undecided = True
+        else:
+            at_s = now_s if state.status is Status.INITIALIZING else evidence_at_s(state)
+            record.renewal_due_at_s = renewal_due_at_s(at_s, valid_s)
+
+    def _votes(self, record: ServiceRecord, shared: SharedService, now_s: float) -> Sequence[ObservedState]:
+        if not shared.definition.is_checked:
+            return self.observed(record, now_s)
+        found = (
+            self._own_observation(record, now_s) if name == self.replica else self.view.observed(name, record.id)
+            for name in record.observers
+        )
+        return [state for state in found if state is not None and state.source == shared.definition.source]
+
+    def _own_observation(self, record: ServiceRecord, now_s: float) -> ObservedState | None:
+        """As the others see it, but without delay."""
+        state = record.published
+        if state is None:
+            return None
+        return ObservedState(
+            self.replica,
+            state.status,
+            state.reason,
+            state.code,
+            evidence_at_s(state),
+            state.since_s,
+            0,
+            now_s,
+            record.source or NOT_SHARED,
+        )
+
+
+def evidence_at_s(state: ServiceState) -> float:
+    """From when the state is valid: the last success if Up, the last evidence otherwise, or the registration."""
+    at_s = state.last_ready_at_s if state.status is Status.UP else state.last_evidence_at_s
+    return state.registered_at_s if at_s is None else at_s
+
+
+def is_shown_otherwise(state: ServiceState, before: ServiceState) -> bool:
+    return (state.status, state.code) != (before.status, before.code)
+
+
+def from_registry(service: Service, valid_s: float) -> Service:
+    """A service whose evidence comes from the registry, or most of it."""
+    return replace(service, policy=_registry_policy(service.policy, min(valid_s, MAX_STALE_AFTER_S)))
+
+
+def is_from_registry(service: Service) -> bool:
+    return service.policy.stale_code == ReasonCode.REGISTRY_LOST
+
+
+@lru_cache(maxsize=256)
+def _registry_policy(policy: Policy, valid_s: float) -> Policy:
+    return replace(policy, ttl_s=None, grace_s=None, stale_after_s=valid_s, stale_code=ReasonCode.REGISTRY_LOST)
