@@ -352,7 +352,7 @@ def _renewal_s(view: RegistryView, ids: Sequence[str]) -> float:
     services = SharedServices(node, view, "host-1", default_observers=1, on_change=lambda: None)
     asyncio.run(services.update(view.take_changes()))
     assert all(state.status is Status.UP for _, state in node), "the node has the states of the other replica"
-    return _best_s(services._merge, ids)
+    return _best_s(services._sync.merge, ids)
 
 
 def _read(kvs: Sequence[KeyValue]) -> None:

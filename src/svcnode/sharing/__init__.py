@@ -23,7 +23,10 @@ and without locks. No wall clock is compared: evidence is dated by the revisions
     node_sync makes the services of the node and their states equal to that
     services  follows the view, the own definitions and the checks, and says what is to be published
     publisher the keys of this replica: what it has to write, and what it has written
-    replica   joins, watches and publishes
+    follow    the loop that reads the registry
+    publish   the loops that write to it, and renew the lease
+    problems  why one of them cannot
+    replica   runs the loops
     client    clients that are no replicas: they register and report services, or read all nodes
     check     whether the registry can be used, and what a replica would write
 """

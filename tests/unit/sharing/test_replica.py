@@ -492,7 +492,7 @@ def test_others_check_the_services_of_a_replica_that_cannot_publish(
     a, b = start(simulation, {"a": services(*ids), "b": services(*ids)})
     by_a = a.checked()
     if refusal is None:
-        monkeypatch.setattr(a.replica, "_write", lambda _: asyncio.Event().wait())
+        monkeypatch.setattr(a.replica._publishing, "_write", lambda _: asyncio.Event().wait())
     else:
         a.client.refusal = refusal
     simulation.down.add(failing := min(by_a))
