@@ -1,4 +1,4 @@
-"""How to fix a service: by reason code and kind, never by text."""
+"""How to fix a service: by reason code and kind, never by text. tests/wording has the hints of every state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from svcnode.terminal.explain.details import parse_details
 from svcnode.terminal.explain.explanation import HOW_TO_FIX_IT, explain_service
 from svcnode.terminal.explain.hints import advice_text, codes_to_fix, find_remedy, hint_texts
 from svcnode.terminal.explain.remedies import REMEDIES
-from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, ServiceScenario, up
+from tests.support.service_scenario import LOADING, NO_FILES, REFUSED, ServiceScenario
 
 URL = "postgresql://reader:hunter-of-secrets@db.example:5433/ledger"
 DISPLAY_URL = "postgresql://reader:***@db.example:5433/ledger"
@@ -58,67 +58,12 @@ def test_waiting_is_no_advice_for_a_failed_service(code: ReasonCode) -> None:
     assert codes(scenario(Verdict.not_ready("text", code=code))) == [code]
 
 
-def test_a_code_of_another_package_has_general_advice() -> None:
-    service = scenario(Verdict.failed("text", code="x_ledger_full"))
-    assert codes(service) == ["x_ledger_full"]
-    assert service.hints[0] == advice(ReasonCode.OTHER, service)
-
-
 def test_a_service_that_is_down_and_cannot_be_checked_has_two_codes_to_fix() -> None:
     service = ServiceScenario().record(*[REFUSED] * 18).record(NO_FILES)
     assert codes(service) == [ReasonCode.RESOURCE_EXHAUSTED, ReasonCode.CONNECTION_REFUSED]
     assert len(service.hints) == 3
     same = Verdict.unknown("text", code=ReasonCode.CONNECTION_REFUSED)
     assert len(ServiceScenario().record(*[REFUSED] * 18).record(same).hints) == 2, "one hint for the same code"
-
-
-def test_before_the_first_check_the_state_decides() -> None:
-    service = ServiceScenario().wait(0.2)
-    assert codes(service) == [ReasonCode.NO_EVIDENCE]
-    assert service.hints[0] == advice(ReasonCode.NO_EVIDENCE, service)
-
-
-@pytest.mark.parametrize(
-    "service",
-    [
-        up(),
-        up().record(*[REFUSED] * 3).record(READY, READY),
-        ServiceScenario(probe=None).record(READY),
-        ServiceScenario(probe=None).record(Verdict.failed("text", code=ReasonCode.FIXED)),
-    ],
-)
-def test_a_service_that_is_up_or_fixed_has_no_hints(service: ServiceScenario) -> None:
-    assert service.hints == ()
-
-
-def test_a_service_that_recovers_needs_nothing() -> None:
-    service = up().record(*[REFUSED] * 3).record(READY)
-    assert len(service.hints) == 1
-    assert service.hints[0] not in {remedy.advice for remedy in REMEDIES.values()}
-
-
-def test_without_checks_for_too_long_the_node_is_at_fault() -> None:
-    service = up().wait(60)
-    assert service.hints == (advice(ReasonCode.STALE, service),)
-
-
-def test_a_stale_service_that_cannot_be_checked_has_the_advice_for_that() -> None:
-    assert codes(up().record(*[NO_FILES] * 3, interval_s=10)) == [ReasonCode.RESOURCE_EXHAUSTED]
-
-
-@pytest.mark.parametrize(
-    ("service", "code"),
-    [
-        (ServiceScenario(probe=None).record(Verdict.failed("text", code=ReasonCode.REPORTED)), ReasonCode.REPORTED),
-        (ServiceScenario(probe=None).record(Verdict.failed("text", code=ReasonCode.DISK_LOW)), ReasonCode.DISK_LOW),
-        (ServiceScenario(probe=None).wait(6), ReasonCode.NO_EVIDENCE),
-        (ServiceScenario(probe=None, ttl="30s").record(READY).wait(60), ReasonCode.TTL_EXPIRED),
-        (ServiceScenario(probe="heartbeat:3s").wait(4), ReasonCode.TTL_EXPIRED),
-    ],
-)
-def test_a_reported_service_has_the_advice_for_its_state(service: ServiceScenario, code: ReasonCode) -> None:
-    assert service.details()["code"] == code
-    assert service.hints == (advice(code, service),)
 
 
 # ---- by kind

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from svcnode.client import BackingService, Health, Identity, Status
 from svcnode.client.parse import unvalidated_identity
-from svcnode.core.errors import NodeFailedError, UnexpectedResponseError, UnreachableError, VersionNotFoundError
+from svcnode.core.errors import NodeFailedError, UnreachableError
 from svcnode.core.redaction import register_secret
 from svcnode.terminal.render import Symbols, create_console, print_lines, render_node, render_nodes, summary
 from svcnode.terminal.snapshot import NodeSnapshot, OverallHealth
@@ -74,17 +74,6 @@ def test_the_overall_health_is_that_of_the_node_and_unknown_if_a_response_is_mis
 # ---- one node
 
 
-def test_one_node_is_shown_with_all_its_services() -> None:
-    assert plain(render_node(PARTIAL, PLAIN)) == (
-        "partial  validator-7  v1.4.2  interface v0.0.1  1/3 up  http://a:1\n"
-        "\n"
-        "  STATUS        ID       NAME     DESCRIPTION\n"
-        "  Up            db       Ledger   Holds it\n"
-        "  Down          indexer  Indexer\n"
-        "  Initializing  storage  Storage"
-    )
-
-
 @pytest.mark.parametrize(
     ("encoding", "symbols"), [("utf-8", "✖●✖◐○"), ("latin-1", "x+x~?"), ("no-such-encoding", "x+x~?")]
 )
@@ -105,26 +94,6 @@ def test_a_character_that_the_encoding_lacks_is_a_question_mark() -> None:
     assert stream.buffer.getvalue() == b"unknown  -  -  -  http://gr??e\n"
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (UnreachableError("why"), "unreachable"),
-        (VersionNotFoundError("why"), "other version"),
-        (NodeFailedError("why"), "failing"),
-        (UnexpectedResponseError("why"), "not a node"),
-    ],
-)
-def test_the_type_of_an_error_decides_the_health_text(error: ClientError, text: str) -> None:
-    assert plain(render_node(NodeSnapshot(url="u", errors=(error, error)), PLAIN)) == f"{text}  -  -  -  u\n    why"
-
-
-def test_a_health_response_beside_an_error_is_shown() -> None:
-    snapshot = NodeSnapshot(url="u", identity=IDENTITY, health=Health.HEALTHY, errors=(NodeFailedError("no list"),))
-    _, error, health = plain(render_node(snapshot, PLAIN)).splitlines()
-    assert error == "    no list"
-    assert health.endswith(" 200 (healthy)")
-
-
 def test_an_interrupted_node_has_a_neutral_symbol_and_shows_its_responses() -> None:
     errors = (NodeFailedError("no name"),)
     snapshot = NodeSnapshot(url="u", health=Health.HEALTHY, errors=errors, interrupted="stopped")
@@ -132,11 +101,6 @@ def test_an_interrupted_node_has_a_neutral_symbol_and_shows_its_responses() -> N
     assert lines == ["○ interrupted  -  -  -  u", "    ○ stopped", "    ! no name"]
     assert health.endswith(" 200 (healthy)")
     assert summary([HEALTHY, UNREACHABLE, snapshot]) == "3 nodes: 1 healthy, 1 interrupted, 1 unreachable"
-
-
-def test_deviations_are_shown() -> None:
-    snapshot = NodeSnapshot(url="u", health=Health.HEALTHY, services=(), deviations=("odd",))
-    assert "    deviation: odd" in plain(render_node(snapshot, PLAIN)).splitlines()
 
 
 @pytest.mark.parametrize(

@@ -122,17 +122,14 @@ def test_every_terminal_size_is_filled_exactly(keys: list[Key | str]) -> None:
             screen.lines(width, height)
 
 
-def test_a_wide_terminal_shows_urls_and_a_longer_timeline() -> None:
+def test_a_wide_terminal_shows_urls_and_a_longer_timeline_and_a_narrow_one_drops_it_first() -> None:
+    assert four_nodes().lines(64)[2] == "  ● healthy        validator-1        v1.4.2     2/2     >1m04s"
+    assert four_nodes().lines(50)[2] == "  ● healthy        validat… v1.4.2     2/2     >1…"
     lines = four_nodes().lines(160)
     assert lines[1].endswith(" URL")
     assert lines[2].endswith(" http://validator-1:1")
     assert Columns.for_width(500).timeline == HISTORY_CELLS
     assert "LAST 6m " in four_nodes().lines(160)[1]
-
-
-def test_a_narrow_terminal_drops_the_timeline_first() -> None:
-    assert four_nodes().lines(64)[2] == "  ● healthy        validator-1        v1.4.2     2/2     >1m04s"
-    assert four_nodes().lines(50)[2] == "  ● healthy        validat… v1.4.2     2/2     >1…"
 
 
 # ---- texts from outside
@@ -258,14 +255,6 @@ def test_a_single_node_has_details_without_a_selection() -> None:
     assert RenderHarness(node("a")).lines()[0].startswith("1 node: 1 healthy ")
     assert RenderHarness(node("a")).lines()[-2].startswith("http://a:1  a  v1.4.2  interface v0.0.1 ")
     assert RenderHarness(node("a"), node("b")).lines()[-2] == ""
-
-
-def test_the_filter_is_in_the_last_line_while_typed_and_then_in_the_first() -> None:
-    screen = four_nodes().press("/", *"dow")
-    assert screen.lines()[-1].startswith("/dow█  ")
-    assert screen.lines()[-1].endswith(" 1-2 of 2")
-    assert screen.press("n", Key.ENTER).lines()[0].endswith(" filter: down  every 2 s")
-    assert screen.lines()[-1].startswith("q quit  s sort: ")
 
 
 def test_the_last_line_has_the_order_and_the_position_if_there_are_rows() -> None:
