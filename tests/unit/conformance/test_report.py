@@ -117,6 +117,14 @@ def test_junit_is_well_formed_with_any_text(text: str) -> None:
         assert (remarks.text or "").split("\n") == [text, text]
 
 
+def test_a_failure_in_junit_has_its_group_its_level_and_its_finding() -> None:
+    suite = read(everywhere("x"))
+    (case,) = (case for case in suite if case.find("failure") is not None)
+    (failure,) = case
+    assert (case.get("classname"), case.get("name"), failure.get("type")) == ("conform.identity", MUST.name, "must")
+    assert "request: GET x\nexpected: x\nactual: x" in (failure.text or "")
+
+
 def test_what_xml_cannot_hold_is_shown_as_an_escape() -> None:
     (remarks,) = read(everywhere("a\x00\x1b\nb\ud800")).findall("testcase[@name='remarks']/system-out")
     assert remarks.text == "\n".join([r"a\x00\x1b", r"b\ud800"] * 2)
