@@ -95,9 +95,8 @@ def test_advice_counts_only_at_level_advice_and_a_url_may_be_a_function_called_w
     assert methods == {"GET", "HEAD"}
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_an_unreachable_node_fails_one_test_and_the_others_are_skipped(style: str, tmp_path: Path) -> None:
-    text, arguments = STYLES[style]
+def test_an_unreachable_node_fails_one_test_and_the_others_are_skipped(tmp_path: Path) -> None:
+    text, arguments = STYLES["by fixture"]
     with closed_port() as port:
         (tmp_path / "test_mine.py").write_text(text.format(url=f"http://127.0.0.1:{port}", options=""))
         (tmp_path / "test_wrong_url.py").write_text(IMPORTED.format(url="ftp://x", options=""))

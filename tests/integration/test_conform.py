@@ -12,6 +12,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.run import STOPPED_REASON
 from tests.conformance.conforming_node import ConformingNode, NodeServer, Request, Response
+from tests.conformance.in_memory import MemoryServer
 from tests.conformance.nonconforming_nodes import (
     AnyIdIsHealthy,
     HealthIsStatic,
@@ -45,6 +47,11 @@ def conform(*arguments: str) -> subprocess.CompletedProcess[str]:
     return svcnode("conform", "--timeout", "60s", *arguments)
 
 
+def conform_in_memory(node: ConformingNode, *arguments: str) -> subprocess.CompletedProcess[str]:
+    with mock.patch("asyncio.open_connection", MemoryServer(node).connect):
+        return conform("http://node.example", *arguments)
+
+
 @pytest.fixture
 def conforming_node() -> Iterator[NodeServer]:
     with NodeServer(ConformingNode().respond) as server:
@@ -69,8 +76,7 @@ def test_a_failure_is_shown_with_its_details_and_the_most_important_comes_first(
             super().__init__()
             self.identity |= {"node_name": "", "node_version": "1"}
 
-    with NodeServer(Wrong().respond) as server:
-        ended = conform(server.url)
+    ended = conform_in_memory(Wrong())
     assert ended.returncode == FAILS
     assert re.findall(r"^FAILED ([a-z-]+)  (\w+)", ended.stdout, re.MULTILINE) == [
         ("identity-node-version-form", "must"),
@@ -91,8 +97,7 @@ def test_a_failure_is_shown_with_its_details_and_the_most_important_comes_first(
 def test_the_level_selects_what_counts_and_every_failure_is_shown(
     node: type[ConformingNode], codes: dict[str, int]
 ) -> None:
-    with NodeServer(node().respond) as server:
-        ended = {level: conform(server.url, "--level", level) for level in codes}
+    ended = {level: conform_in_memory(node(), "--level", level) for level in codes}
     assert {level: one.returncode for level, one in ended.items()} == codes
     for one in ended.values():
         assert "\nFAILED " in one.stdout
@@ -146,8 +151,7 @@ def test_json_has_every_check_and_finding() -> None:
 
 def test_junit_agrees_with_the_exit_code(tmp_path: Path) -> None:
     file = tmp_path / "conform.xml"
-    with NodeServer(NodeNameIsEmpty().respond) as server:
-        assert conform(server.url, "--junit", str(file)).returncode == CONFORMS
+    assert conform_in_memory(NodeNameIsEmpty(), "--junit", str(file)).returncode == CONFORMS
     (suite,) = ElementTree.parse(file).getroot()
     assert suite.get("failures") == "0"
     (advice,) = suite.findall("testcase[@name='identity-name-not-empty']/skipped")
