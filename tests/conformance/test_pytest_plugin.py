@@ -55,7 +55,7 @@ def outcomes(ended: subprocess.CompletedProcess[str]) -> dict[str, str]:
 STYLES = {"imported": (IMPORTED, ()), "by fixture": (BY_FIXTURE, ("-p", "svcnode.conformance.pytest"))}
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ["imported", pytest.param("by fixture", marks=pytest.mark.wide)])
 def test_a_failed_check_is_one_failed_test_with_details_and_no_traceback(style: str, tmp_path: Path) -> None:
     text, arguments = STYLES[style]
     with NodeServer(HealthIsStatic().respond) as server:

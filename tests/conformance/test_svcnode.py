@@ -7,6 +7,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pytest
 import uvicorn
 
 from svcnode import asgi
@@ -70,6 +71,7 @@ def test_the_agent_passes_all_levels_also_under_tls_and_another_prefix(tmp_path:
             assert report.conforms(Level.ADVICE)
 
 
+@pytest.mark.wide
 def test_the_agent_with_nothing_configured_fails_nothing(tmp_path: Path) -> None:
     """Its one service is Up, so some checks do not apply."""
     with Agent(tmp_path, "--listen", "127.0.0.1:0") as agent:

@@ -389,6 +389,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
+@pytest.mark.wide
 def test_conform_loads_neither_server_nor_client_nor_rich(conforming_node: NodeServer) -> None:
     command = [sys.executable, "-c", LOADED, "conform", conforming_node.url]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)

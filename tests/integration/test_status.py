@@ -307,6 +307,7 @@ def test_ctrl_c_removes_the_progress_bar(fake_nodes: FakeNodes, tmp_path: Path) 
     assert summary.endswith(": 1 healthy, 1 partial, 1 interrupted")
 
 
+@pytest.mark.wide
 def test_ctrl_c_without_a_progress_bar_starts_a_new_line(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     """The terminal writes ^C where the cursor is."""
     fake_nodes.nodes["ill"].hangs = True

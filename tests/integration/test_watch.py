@@ -14,6 +14,8 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.ports import free_port
 from tests.support.processes import Agent
 from tests.support.terminals import Terminal
@@ -232,6 +234,7 @@ def test_watch_ends_when_its_terminal_closes(fake_nodes: FakeNodes) -> None:
     assert (process.returncode, errors) == (129, b"")
 
 
+@pytest.mark.wide
 def test_nodes_can_come_from_stdin_while_keys_come_from_the_terminal(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path, environ={"NO_COLOR": "1"}) as terminal:
         (tmp_path / "nodes").write_text("\n".join(fake_nodes.urls))
