@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import parse_qsl, unquote
@@ -48,6 +49,7 @@ class Response:
     closes_unannounced: bool = False  # without saying so
     has_body_after_head: bool = False
     is_unframed: bool = False  # says nothing of its length
+    delay_s: float = 0.0
 
     @property
     def json(self) -> Any:
@@ -117,7 +119,7 @@ class ConformingNode:
 
 
 class NodeServer:
-    """Serves what `answer` says, on threads, for as long as its `with` block runs."""
+    """Serves what `respond` says, on threads, for as long as its `with` block runs."""
 
     def __init__(self, respond: Callable[[Request], Response], *, tls: ssl.SSLContext | None = None) -> None:
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -133,6 +135,14 @@ class NodeServer:
     @property
     def open_connections(self) -> int:
         return self._server.open_connections
+
+    def concurrent_connections(self) -> int:
+        """Waits for as long as more keep coming."""
+        seen = 0
+        while (count := self.open_connections) > seen:
+            seen = count
+            time.sleep(0.01)
+        return seen
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -186,29 +196,33 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def _respond(self, nth: int) -> bool:
         """Returns whether another request may follow."""
-        request_line = self.rfile.readline().decode("ascii").split()
-        if not request_line:
+        head = b""
+        while (line := self.rfile.readline()) and line != b"\r\n":
+            head += line
+        if not head:
             return False
-        headers = {}
-        while line := self.rfile.readline().decode("latin-1").strip():
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
-        method, target, _ = request_line
-        path, _, query = target.partition("?")
-        asked = Request(method, path, query, nth)
+        asked, is_last = parse_request(head, nth)
         self.server.requests.append(asked)
         reply = self.server.respond(asked)
-        is_last = headers.get("connection") == "close"
-        self.wfile.write(_serialize(asked, reply, is_last=is_last))
-        return not (
-            is_last
-            or reply.closes_unannounced
-            or reply.headers.get("Connection") == "close"
-            or reply.version != "HTTP/1.1"
-        )
+        time.sleep(reply.delay_s)
+        self.wfile.write(serialize(asked, reply, is_last=is_last))
+        return not (is_last or is_closing(reply))
 
 
-def _serialize(asked: Request, reply: Response, *, is_last: bool) -> bytes:
+def parse_request(head: bytes, nth: int) -> tuple[Request, bool]:
+    """The request, and whether the client wants no other one on this connection."""
+    request_line, *headers = head.decode("latin-1").split("\r\n")
+    method, target, _ = request_line.split()
+    path, _, query = target.partition("?")
+    return Request(method, path, query, nth), "Connection: close" in headers
+
+
+def is_closing(reply: Response) -> bool:
+    is_announced = reply.headers.get("Connection") == "close" or reply.version != "HTTP/1.1"
+    return is_announced or reply.closes_unannounced
+
+
+def serialize(asked: Request, reply: Response, *, is_last: bool) -> bytes:
     lines = [f"{reply.version} {reply.code} {REASONS.get(reply.code, 'Whatever')}"]
     lines += [f"{name}: {value}" for name, value in reply.headers.items()]
     if reply.code != 204 and not reply.is_unframed:

@@ -2,336 +2,206 @@
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.conformance.conforming_node import (
-    CODES,
-    ConformingNode,
-    NodeServer,
-    Request,
-    Response,
-    error,
-    service,
-    with_json,
-)
+from tests.conformance.conforming_node import CODES, ConformingNode, Request, Response, error, service, with_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Factory = Callable[[], ConformingNode]
+    Change = Callable[[Response], Response]
+
+IDENTITY, HEALTH, SERVICES = "/svc/node", "/svc/node/health", "/svc/node/services"
+REFUSED_VERSION, UNKNOWN_SERVICE = b"API version not found", b"Service not found"
 
 
 class Defect(NamedTuple):
     check: str
     name: str
-    node: type[ConformingNode]
+    node: Factory
 
 
-DEFECTS: list[Defect] = []
-IDENTITY, HEALTH, SERVICES = "/svc/node", "/svc/node/health", "/svc/node/services"
+# ---- kinds of defects
 
 
-def violates(check: str) -> Callable[[type[ConformingNode]], type[ConformingNode]]:
-    def noted(node: type[ConformingNode]) -> type[ConformingNode]:
-        DEFECTS.append(Defect(check, node.__name__, node))
+def modified(change: Callable[[Request, Response], Response]) -> Factory:
+    """Right, but for what `change` makes of a response."""
+
+    class Modified(ConformingNode):
+        def respond(self, asked: Request) -> Response:
+            return change(asked, super().respond(asked))
+
+    return Modified
+
+
+def if_(condition: Callable[[Request, Response], bool], change: Change) -> Factory:
+    return modified(lambda asked, reply: change(reply) if condition(asked, reply) else reply)
+
+
+def at(path: str, change: Change) -> Factory:
+    """Right, but for the good responses of one path."""
+    methods, codes = ("GET", "HEAD"), CODES.values()
+    return if_(lambda asked, reply: asked.path == path and asked.method in methods and reply.code in codes, change)
+
+
+def at_service_health(change: Change) -> Factory:
+    return if_(lambda asked, reply: asked.is_service_health and reply.code in CODES.values(), change)
+
+
+def of_method(method: str, change: Change) -> Factory:
+    return if_(lambda asked, _: asked.method == method, change)
+
+
+def saying(text: bytes, change: Change) -> Factory:
+    """Right, but for responses with this text."""
+    return if_(lambda _, reply: text in reply.body, change)
+
+
+def overriding(**methods: Callable[..., Any]) -> Factory:
+    return type("Overriding", (ConformingNode,), methods)
+
+
+def with_identity(**fields: object) -> Factory:
+    def make() -> ConformingNode:
+        node = ConformingNode()
+        node.identity |= fields
         return node
 
-    return noted
+    return make
 
 
-class ModifiedResponse(ConformingNode, ABC):
-    """Right, but for what `change` makes of an answer."""
+def with_services(*more: dict[str, Any], **fields: object) -> Factory:
+    """With more services, or with these fields in the first one."""
 
-    def respond(self, asked: Request) -> Response:
-        return self.change(asked, super().respond(asked))
+    def make() -> ConformingNode:
+        node = ConformingNode()
+        node.services[0] |= fields
+        node.services += more
+        return node
 
-    @abstractmethod
-    def change(self, asked: Request, reply: Response) -> Response: ...
-
-
-class ModifiedEndpoint(ConformingNode, ABC):
-    """Right, but for the good answers to GET at one path."""
-
-    path = ""
-
-    def respond(self, asked: Request) -> Response:
-        reply = super().respond(asked)
-        is_meant = asked.path == self.path and asked.method in ("GET", "HEAD") and reply.code in CODES.values()
-        return self.change(reply) if is_meant else reply
-
-    @abstractmethod
-    def change(self, reply: Response) -> Response: ...
+    return make
 
 
-class AtIdentity(ModifiedEndpoint):
-    path = IDENTITY
+def with_versions(*supported: str, **identity: str) -> Factory:
+    def make() -> ConformingNode:
+        node = with_identity(**identity)()
+        node.supported = set(supported)
+        return node
+
+    return make
 
 
-class AtHealth(ModifiedEndpoint):
-    path = HEALTH
+def with_header(name: str, value: str) -> Change:
+    return lambda reply: replace(reply, headers={**reply.headers, name: value})
 
 
-class AtServices(ModifiedEndpoint):
-    path = SERVICES
+def without_header(name: str) -> Change:
+    return lambda reply: replace(reply, headers={key: value for key, value in reply.headers.items() if key != name})
 
 
-class AtServiceHealth(ConformingNode, ABC):
-    def respond(self, asked: Request) -> Response:
-        reply = super().respond(asked)
-        return self.change(reply) if asked.is_service_health and reply.code in CODES.values() else reply
-
-    @abstractmethod
-    def change(self, reply: Response) -> Response: ...
+def replacing(old: bytes, new: bytes) -> Change:
+    return lambda reply: replace(reply, body=reply.body.replace(old, new))
 
 
-def with_header(reply: Response, name: str, value: str) -> Response:
-    return replace(reply, headers={**reply.headers, name: value})
+def sending(value: object) -> Change:
+    return lambda reply: with_json(reply, value)
 
 
-def without_header(reply: Response, name: str) -> Response:
-    return replace(reply, headers={key: value for key, value in reply.headers.items() if key != name})
+def is_supported(self: ConformingNode, asked: Request) -> bool:
+    """As a conforming node has it."""
+    return ConformingNode.is_supported(self, asked)
 
 
-# ---- identity
+def refusing_versions(condition: Callable[[Request], bool]) -> Factory:
+    return overriding(
+        is_supported=lambda self, asked: is_supported(self, asked) and not (asked.versions and condition(asked))
+    )
 
 
-@violates("identity-answers")
-class IdentityFails(AtIdentity):
-    def change(self, reply: Response) -> Response:
-        return error(500, "Internal server error")
+def ignoring_versions(condition: Callable[[Request], bool]) -> Factory:
+    return overriding(is_supported=lambda self, asked: condition(asked) or is_supported(self, asked))
 
 
-@violates("identity-answers")
-class IdentityRedirects(AtIdentity):
-    def change(self, reply: Response) -> Response:
-        return Response(code=301, headers={"Location": "/node"})
+def supporting(condition: Callable[[Request], bool]) -> Factory:
+    """By another rule."""
+    return overriding(is_supported=lambda _, asked: condition(asked))
 
 
-@violates("identity-answers")
-class IdentityNeedsAPassword(AtIdentity):
-    def change(self, reply: Response) -> Response:
-        return Response(code=401, headers={"WWW-Authenticate": "Basic"})
+def finding_services(find: Callable[[ConformingNode, str], str | None]) -> Factory:
+    return overriding(status_of=find)
 
 
-@violates("identity-content-type")
-class IdentityIsSentAsText(AtIdentity):
-    def change(self, reply: Response) -> Response:
-        return with_header(reply, "Content-Type", "text/plain; charset=utf-8")
+def at_unknown_path(change: Callable[[ConformingNode, Request], Response]) -> Factory:
+    return overriding(
+        respond=lambda self, asked: ConformingNode.respond(self, asked) if self.has(asked.path) else change(self, asked)
+    )
 
 
-@violates("identity-content-type")
-class IdentityHasNoContentType(AtIdentity):
-    def change(self, reply: Response) -> Response:
-        return without_header(reply, "Content-Type")
+def rewriting(rewrite: Callable[[Request], Request]) -> Factory:
+    return overriding(respond=lambda self, asked: ConformingNode.respond(self, rewrite(asked)))
 
 
-@violates("identity-json")
-class IdentityIsNotJson(AtIdentity):
-    def change(self, reply: Response) -> Response:
-        return replace(reply, body=b"validator-7/v1.4.2")
+status_of = ConformingNode.status_of
+STATUS_MISSING: Change = lambda reply: with_json(  # noqa: E731
+    reply, {"services": [{key: one[key] for key in one if key != "status"} for one in reply.json["services"]]}
+)
 
 
-@violates("identity-json")
-class IdentityIsAString(AtIdentity):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, "validator-7/v1.4.2")
+# ---- nodes that other tests use too
 
 
-@violates("identity-json")
-class IdentityIsNotUtf8(AtIdentity):
-    def change(self, reply: Response) -> Response:
-        return replace(reply, body=reply.body.replace(b"validator", b"v\xe4lidator"))
-
-
-@violates("identity-json")
-class IdentityNamesAFieldTwice(AtIdentity):
-    def change(self, reply: Response) -> Response:
-        return replace(reply, body=reply.body.replace(b"{", b'{"node_name": "another", '))
-
-
-@violates("identity-fields")
 class IdentityMisspeltAField(ConformingNode):
     def __init__(self) -> None:
         super().__init__()
         self.identity = {"node_name": "validator-7", "spec_verdsion": "v0.0.1", "node_version": "v1.4.2"}
 
 
-@violates("identity-fields")
-class IdentityHasANumber(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.identity["node_version"] = 1.4
-
-
-@violates("identity-fields")
-class IdentityHasNoName(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.identity["node_name"] = None
-
-
-@violates("identity-spec-version-form")
-class SpecVersionLacksItsV(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.identity["spec_version"] = "0.0.1"
-
-
-@violates("identity-node-version-form")
-class NodeVersionHasASuffix(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.identity["node_version"] = "v1.4.2-beta.1"
-
-
-@violates("identity-name-not-empty")
 class NodeNameIsEmpty(ConformingNode):
     def __init__(self) -> None:
         super().__init__()
         self.identity["node_name"] = ""
 
 
-@violates("identity-no-other-fields")
-class IdentityHasMoreFields(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.identity["uptime"] = 12
-
-
-# ---- health
-
-
-@violates("health-code")
-class HealthIsNoContent(AtHealth):
-    def change(self, reply: Response) -> Response:
-        return replace(reply, code=204)
-
-
-@violates("health-code")
-class HealthIsMissing(ConformingNode):
-    def has(self, path: str) -> bool:
-        return super().has(path) and path != HEALTH
-
-
-@violates("health-no-body")
-class HealthHasABody(AtHealth):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, {"status": "ok"})
-
-
-@violates("health-reflects-services")
 class HealthIsStatic(ConformingNode):
     def __init__(self) -> None:
         super().__init__()
         self.health = 200
 
 
-@violates("health-latency")
-class HealthChecksOnRequest(AtHealth):
-    """The test shortens what counts as quick."""
-
-    def change(self, reply: Response) -> Response:
-        time.sleep(0.3)
-        return reply
-
-
-# ---- services
-
-
-@violates("services-answers")
-class ServicesFail(AtServices):
-    def change(self, reply: Response) -> Response:
-        return error(500, "Internal server error")
-
-
-@violates("services-content-type")
-class ServicesAreSentAsText(AtServices):
-    def change(self, reply: Response) -> Response:
-        return with_header(reply, "Content-Type", "text/json")
-
-
-@violates("services-json")
-class ServicesAreNotJson(AtServices):
-    def change(self, reply: Response) -> Response:
-        return replace(reply, body=reply.body[:-1])
-
-
-@violates("services-list")
-class ServicesAreABareArray(AtServices):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, reply.json["services"])
-
-
-@violates("services-list")
-class ServicesAreNull(AtServices):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, {"services": None})
-
-
-@violates("services-list")
-class ServicesUseAnotherKey(AtServices):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, {"backing_services": reply.json["services"]})
-
-
-@violates("services-fields")
 class ServiceHasNoDescription(ConformingNode):
     def __init__(self) -> None:
         super().__init__()
         del self.services[0]["description"]
 
 
-@violates("services-fields")
-class ServiceIdIsANumber(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.services.append({**service("7", "Up"), "id": 7})
+class AnyIdIsHealthy(ConformingNode):
+    def status_of(self, segment: str) -> str | None:
+        return super().status_of(segment) or "Up"
 
 
-@violates("services-fields")
-class ServiceIsAString(AtServices):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, {"services": [*reply.json["services"], "cache"]})
+class ConcurrencyAware(ConformingNode):
+    server: Any  # the test sets it
+
+    def is_concurrent(self) -> bool:
+        """Nothing but the check in question sends more than a few requests at once."""
+        return self.server.concurrent_connections() > 12  # type: ignore[no-any-return]
 
 
-@violates("services-status-value")
-class StatusIsUppercase(AtServices):
-    def change(self, reply: Response) -> Response:
-        return replace(reply, body=reply.body.replace(b'"Up"', b'"UP"'))
+class ConcurrentRequestsAreRejected(ConcurrencyAware):
+    def respond(self, asked: Request) -> Response:
+        return error(500, "Too many") if self.is_concurrent() else super().respond(asked)
 
 
-@violates("services-status-value")
-class StatusIsNull(AtServices):
-    def change(self, reply: Response) -> Response:
-        return replace(reply, body=reply.body.replace(b'"Up"', b"null"))
+class ConcurrentResponsesAreSwapped(ConcurrencyAware):
+    def respond(self, asked: Request) -> Response:
+        is_mixed_up = self.is_concurrent() and asked.path == IDENTITY
+        return super().respond(asked._replace(path=SERVICES) if is_mixed_up else asked)
 
 
-@violates("services-status-present")
-class StatusIsMissing(AtServices):
-    def change(self, reply: Response) -> Response:
-        return with_json(
-            reply, {"services": [{key: one[key] for key in one if key != "status"} for one in reply.json["services"]]}
-        )
-
-
-@violates("services-ids-unique")
-class TwoServicesHaveOneId(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.services.append(service("db", "Down"))
-
-
-@violates("services-ids-not-empty")
-class AnIdIsEmpty(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.services.append(service("", "Up"))
-
-
-@violates("services-ids-in-paths")
-class AnIdIsDots(ConformingNode):
-    """And a proxy in front of it normalizes paths."""
+class PathsAreNormalized(ConformingNode):
+    """By a proxy in front of it, which misleads for the id ".."."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -342,453 +212,215 @@ class AnIdIsDots(ConformingNode):
         return super().respond(asked._replace(path=tidied))
 
 
-@violates("services-no-other-fields")
-class AServiceHasMoreFields(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.services[0]["since"] = "yesterday"
-
-
-@violates("services-no-other-fields")
-class TheListHasMoreFields(AtServices):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, {**reply.json, "count": 4})
-
-
-# ---- health of a service
-
-
-@violates("service-health-code")
-class AListedServiceIsNotFound(ConformingNode):
-    def status_of(self, segment: str) -> str | None:
-        return None if segment == "indexer" else super().status_of(segment)
-
-
-@violates("service-health-code")
-class NoListedServiceWithAPlainIdIsFound(ConformingNode):
-    def status_of(self, segment: str) -> str | None:
-        return super().status_of(segment) if "%" in segment else None
-
-
-@violates("service-id-encoded")
-class TheIdIsNotDecoded(ConformingNode):
-    def status_of(self, segment: str) -> str | None:
-        return super().status_of(segment.replace("%", "%25"))
-
-
-@violates("service-id-encoded")
-class ThePathIsDecodedBeforeItIsSplit(ConformingNode):
-    def has(self, path: str) -> bool:
-        return super().has(path.replace("%2F", "/"))
-
-
-@violates("service-health-no-body")
-class ServiceHealthHasABody(AtServiceHealth):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, {"healthy": True})
-
-
-@violates("service-health-agrees")
-class ServicesAreAlwaysHealthy(AtServiceHealth):
-    def change(self, reply: Response) -> Response:
-        return replace(reply, code=200)
-
-
-@violates("service-health-agrees")
-class DownIsPartial(AtServiceHealth):
-    def change(self, reply: Response) -> Response:
-        return replace(reply, code=206 if reply.code == 503 else reply.code)
-
-
-@violates("service-unknown-refused")
-class AnyIdIsHealthy(ConformingNode):
-    def status_of(self, segment: str) -> str | None:
-        return super().status_of(segment) or "Up"
-
-
-@violates("service-unknown-distinct-message")
-class AnUnknownIdIsAVersionNotFound(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        is_unknown = asked.is_service_health and reply.code == 404 and asked.method == "GET"
-        return error(404, "API version not found") if is_unknown else reply
-
-
-@violates("service-unknown-404")
-class AnUnknownIdIs506(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        is_unknown = asked.is_service_health and b"Service not found" in reply.body
-        return replace(reply, code=506) if is_unknown else reply
-
-
-@violates("service-unknown-404")
-class AnUnknownIdHasNoErrorBody(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        is_unknown = asked.is_service_health and b"Service not found" in reply.body
-        return Response(code=404, headers=reply.headers) if is_unknown else reply
-
-
-# ---- versions
-
-
-class Unversioned(ConformingNode):
-    """Takes no notice of the version at one endpoint."""
-
-    path = ""
-
-    def is_supported(self, asked: Request) -> bool:
-        return asked.path == self.path or super().is_supported(asked)
-
-
-class Overstrict(ConformingNode):
-    """Refuses every version at one endpoint."""
-
-    path = ""
-
-    def is_supported(self, asked: Request) -> bool:
-        return super().is_supported(asked) and not (asked.versions and asked.path == self.path)
-
-
-@violates("version-supported-on-identity")
-class IdentityRefusesEveryVersion(Overstrict):
-    path = IDENTITY
-
-
-@violates("version-supported-on-health")
-class HealthRefusesEveryVersion(Overstrict):
-    path = HEALTH
-
-
-@violates("version-supported-on-services")
-class ServicesRefuseEveryVersion(Overstrict):
-    path = SERVICES
-
-
-@violates("version-supported-on-service-health")
-class ServiceHealthRefusesEveryVersion(ConformingNode):
-    def is_supported(self, asked: Request) -> bool:
-        return super().is_supported(asked) and not (asked.versions and asked.is_service_health)
-
-
-@violates("version-unsupported-on-identity")
-class IdentityIgnoresTheVersion(Unversioned):
-    path = IDENTITY
-
-
-@violates("version-unsupported-on-health")
-class HealthIgnoresTheVersion(Unversioned):
-    path = HEALTH
-
-
-@violates("version-unsupported-on-services")
-class ServicesIgnoreTheVersion(Unversioned):
-    path = SERVICES
-
-
-@violates("version-unsupported-on-service-health")
-class ServiceHealthIgnoresTheVersion(ConformingNode):
-    def is_supported(self, asked: Request) -> bool:
-        return asked.is_service_health or super().is_supported(asked)
-
-
-class AtVersionRefusal(ConformingNode, ABC):
-    def respond(self, asked: Request) -> Response:
-        reply = super().respond(asked)
-        return self.change(reply) if b"API version not found" in reply.body else reply
-
-    @abstractmethod
-    def change(self, reply: Response) -> Response: ...
-
-
-@violates("version-error-message")
-class TheErrorHasAnotherMessage(AtVersionRefusal):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, {"message": "api version not found"})
-
-
-@violates("version-error-message")
-class TheErrorHasNoBody(AtVersionRefusal):
-    def change(self, reply: Response) -> Response:
-        return Response(code=404, headers=without_header(reply, "Content-Type").headers)
-
-
-@violates("version-error-message")
-class TheErrorHasAnotherField(AtVersionRefusal):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, {"error": "API version not found"})
-
-
-@violates("version-error-content-type")
-class TheErrorIsSentAsText(AtVersionRefusal):
-    def change(self, reply: Response) -> Response:
-        return with_header(reply, "Content-Type", "text/plain")
-
-
-@violates("version-error-no-other-fields")
-class TheErrorHasMoreFields(AtVersionRefusal):
-    def change(self, reply: Response) -> Response:
-        return with_json(reply, {"message": "API version not found", "code": 404})
-
-
-@violates("version-selected")
-class AnotherVersionIsReported(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.identity["spec_version"] = "v1.4.2"
-        self.supported.add("v1.4.2")
-
-
-@violates("version-reported-is-supported")
-class TheLatestVersionCannotBeAskedFor(ConformingNode):
-    def endpoint(self, asked: Request) -> Response:
-        reply = super().endpoint(asked)
-        is_latest = asked.path == IDENTITY and not asked.versions
-        return with_json(reply, {**self.identity, "spec_version": "v0.0.2"}) if is_latest else reply
-
-
-@violates("version-malformed")
-class TheBeginningOfAVersionIsEnough(ConformingNode):
-    def is_supported(self, asked: Request) -> bool:
-        return all(one.startswith(("v0.0.1", "0.0.1")) for one in asked.versions)
-
-
-@violates("version-malformed")
-class AWordIsAVersion(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.supported.add("latest")
-
-
-@violates("version-repeated")
-class OnlyTheFirstVersionCounts(ConformingNode):
-    def is_supported(self, asked: Request) -> bool:
-        return set(asked.versions[:1]) <= self.supported
-
-
-@violates("version-repeated")
-class OnlyTheLastVersionCounts(ConformingNode):
-    def is_supported(self, asked: Request) -> bool:
-        return set(asked.versions[-1:]) <= self.supported
-
-
-@violates("version-among-others")
-class TheVersionMustComeFirst(ConformingNode):
-    def is_supported(self, asked: Request) -> bool:
-        return not asked.query.startswith("version=") or super().is_supported(asked)
-
-
-@violates("version-empty")
-class AnEmptyVersionIsNone(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.supported.add("")
-
-
-@violates("version-repeated-same")
-class RepeatedVersionIsRefused(ConformingNode):
-    def is_supported(self, asked: Request) -> bool:
-        return super().is_supported(asked) and len(asked.versions) < 2
-
-
-@violates("version-both-forms")
-class AVersionNeedsItsV(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.supported.remove("0.0.1")
-
-
-@violates("version-both-forms")
-class AVersionMustLackItsV(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.supported.remove("v0.0.1")
-
-
-@violates("version-before-id")
 class IdIsCheckedBeforeVersion(ConformingNode):
     def respond(self, asked: Request) -> Response:
         is_unknown = asked.is_service_health and self.status_of(asked.path.split("/")[4]) is None
         return error(404, "Service not found") if is_unknown else super().respond(asked)
 
 
-# ---- methods
-
-
-@violates("head-code")
-class HeadAlwaysSucceeds(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return replace(reply, code=200) if asked.method == "HEAD" else reply
-
-
-@violates("head-code")
-class HeadFails(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return replace(reply, code=500) if asked.method == "HEAD" else reply
-
-
-@violates("head-no-body")
-class HeadHasABody(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return replace(reply, has_body_after_head=True)
-
-
-@violates("head-answered")
-class HeadIsRefused(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return error(405, "Method not allowed", Allow="GET") if asked.method == "HEAD" else reply
-
-
-@violates("methods-refused")
-class PostIsTreatedLikeGet(ConformingNode):
+class PipelinedResponseIsForAnotherRequest(ConformingNode):
     def respond(self, asked: Request) -> Response:
-        return super().respond(asked._replace(method="GET") if asked.method == "POST" else asked)
-
-
-@violates("methods-refused")
-class DeleteIsAccepted(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return Response(code=202) if asked.method == "DELETE" else reply
-
-
-@violates("options-refused")
-class OptionsSucceeds(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return Response(code=204, headers={"Allow": "GET, HEAD"}) if asked.method == "OPTIONS" else reply
-
-
-@violates("methods-405")
-class OtherMethodsAreNotFound(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return error(404, "Not found") if reply.code == 405 else reply
-
-
-@violates("methods-405")
-class TheAllowedMethodsAreNotNamed(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return without_header(reply, "Allow")
-
-
-# ---- paths
-
-
-class AtUnknownPath(ConformingNode, ABC):
-    def respond(self, asked: Request) -> Response:
-        reply = super().respond(asked)
-        return self.change(asked) if not self.has(asked.path) else reply
-
-    @abstractmethod
-    def change(self, asked: Request) -> Response: ...
-
-
-@violates("path-unknown-refused")
-class EveryPathSucceeds(AtUnknownPath):
-    def change(self, asked: Request) -> Response:
-        return Response(headers={"Content-Type": "text/html"}, body=b"<h1>Welcome</h1>")
-
-
-@violates("path-unknown-404")
-class UnknownPathsReturnHtml(AtUnknownPath):
-    def change(self, asked: Request) -> Response:
-        return Response(code=404, headers={"Content-Type": "text/html"}, body=b"<h1>Not found</h1>")
-
-
-@violates("path-unknown-404")
-class UnknownPathsAreForbidden(AtUnknownPath):
-    def change(self, asked: Request) -> Response:
-        return error(404 if asked.path.endswith("/") else 403, "Forbidden")
-
-
-@violates("path-trailing-slash")
-class ASlashRedirects(AtUnknownPath):
-    def change(self, asked: Request) -> Response:
-        bare = asked.path.rstrip("/")
-        return Response(code=307, headers={"Location": bare}) if self.has(bare) else error(404, "Not found")
-
-
-@violates("path-trailing-slash")
-class ASlashIsIgnored(ConformingNode):
-    def respond(self, asked: Request) -> Response:
-        return super().respond(asked._replace(path=asked.path.rstrip("/")))
-
-
-# ---- transport
-
-
-@violates("keep-alive-order")
-class ConnectionsCloseUnannounced(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return replace(reply, closes_unannounced=asked.index_on_connection == 1)
-
-
-@violates("keep-alive-order")
-class PipelinedResponseIsForAnotherRequest(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        if asked.index_on_connection == 4 and asked.path == IDENTITY:
-            return super().endpoint(asked._replace(path=SERVICES))
-        return reply
-
-
-@violates("keep-alive-persistent")
-class EveryResponseClosesTheConnection(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return with_header(reply, "Connection", "close")
-
-
-@violates("keep-alive-persistent")
-class ItIsHttp10(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return replace(reply, version="HTTP/1.0")
-
-
-@violates("error-responses-framed")
-class MethodNotAllowedHasNoLength(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return replace(reply, is_unframed=reply.code == 405)
-
-
-@violates("error-responses-framed")
-class NotFoundHasNoLength(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return replace(reply, is_unframed=reply.code == 404)
-
-
-class ConcurrencyAware(ConformingNode):
-    server: NodeServer  # the test sets it
-
-    def is_concurrent(self) -> bool:
-        """Waits for as long as more keep coming; nothing but the check in question sends more than a few at once."""
-        seen = 0
-        while (count := self.server.open_connections) > seen:
-            seen = count
-            time.sleep(0.01)
-        return seen > 12
-
-
-@violates("parallel-requests")
-class ConcurrentRequestsAreRejected(ConcurrencyAware):
-    def respond(self, asked: Request) -> Response:
-        return error(500, "Too many") if self.is_concurrent() else super().respond(asked)
-
-
-@violates("parallel-requests")
-class ConcurrentResponsesAreSwapped(ConcurrencyAware):
-    def respond(self, asked: Request) -> Response:
-        is_mixed_up = self.is_concurrent() and asked.path == IDENTITY
+        is_mixed_up = asked.index_on_connection == 4 and asked.path == IDENTITY
         return super().respond(asked._replace(path=SERVICES) if is_mixed_up else asked)
 
 
-@violates("not-cached")
-class ResponsesLackNoStore(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return without_header(reply, "Cache-Control")
+def redirect_slash(node: ConformingNode, asked: Request) -> Response:
+    bare = asked.path.rstrip("/")
+    return Response(code=307, headers={"Location": bare}) if node.has(bare) else error(404, "Not found")
 
 
-@violates("not-cached")
-class ResponsesAreCacheable(ModifiedResponse):
-    def change(self, asked: Request, reply: Response) -> Response:
-        return with_header(reply, "Cache-Control", "public, max-age=60")
+def latest_version(asked: Request, reply: Response) -> Response:
+    """Reports a version that cannot be requested."""
+    is_latest = asked.path == IDENTITY and asked.method in ("GET", "HEAD") and not asked.versions
+    return with_json(reply, {**reply.json, "spec_version": "v0.0.2"}) if is_latest else reply
 
 
-@violates("query-unknown-ignored")
-class UnknownParametersAreRefused(ConformingNode):
-    def endpoint(self, asked: Request) -> Response:
-        return super().endpoint(asked) if asked.parameters <= {"version"} else error(400, "Unknown parameter")
+def html(code: int, title: str) -> Response:
+    return Response(code=code, headers={"Content-Type": "text/html"}, body=f"<h1>{title}</h1>".encode())
+
+
+# ---- the defects
+
+DEFECTS = [
+    Defect("identity-answers", "500", at(IDENTITY, lambda _: error(500, "Internal server error"))),
+    Defect("identity-content-type", "text", at(IDENTITY, with_header("Content-Type", "text/plain; charset=utf-8"))),
+    Defect("identity-content-type", "none", at(IDENTITY, without_header("Content-Type"))),
+    Defect("identity-json", "text", at(IDENTITY, lambda reply: replace(reply, body=b"validator-7/v1.4.2"))),
+    Defect("identity-json", "string", at(IDENTITY, sending("validator-7/v1.4.2"))),
+    Defect("identity-json", "field twice", at(IDENTITY, replacing(b"{", b'{"node_name": "another", '))),
+    Defect("identity-fields", "misspelt", IdentityMisspeltAField),
+    Defect("identity-fields", "number", with_identity(node_version=1.4)),
+    Defect("identity-fields", "null", with_identity(node_name=None)),
+    Defect("identity-spec-version-form", "without v", with_identity(spec_version="0.0.1")),
+    Defect("identity-node-version-form", "suffix", with_identity(node_version="v1.4.2-beta.1")),
+    Defect("identity-name-not-empty", "empty", NodeNameIsEmpty),
+    Defect("identity-no-other-fields", "uptime", with_identity(uptime=12)),
+    # ---- health
+    Defect("health-code", "204", at(HEALTH, lambda reply: replace(reply, code=204))),
+    Defect(
+        "health-code", "missing", overriding(has=lambda self, path: ConformingNode.has(self, path) and path != HEALTH)
+    ),
+    Defect("health-no-body", "JSON", at(HEALTH, sending({"status": "ok"}))),
+    Defect("health-reflects-services", "always 200", HealthIsStatic),
+    Defect("health-latency", "checks on request", at(HEALTH, lambda reply: replace(reply, delay_s=1.1))),
+    # ---- services
+    Defect("services-answers", "500", at(SERVICES, lambda _: error(500, "Internal server error"))),
+    Defect("services-content-type", "text", at(SERVICES, with_header("Content-Type", "text/json"))),
+    Defect("services-json", "truncated", at(SERVICES, lambda reply: replace(reply, body=reply.body[:-1]))),
+    Defect("services-list", "bare array", at(SERVICES, lambda reply: with_json(reply, reply.json["services"]))),
+    Defect("services-list", "null", at(SERVICES, sending({"services": None}))),
+    Defect("services-fields", "no description", ServiceHasNoDescription),
+    Defect("services-fields", "number as id", with_services({**service("7", "Up"), "id": 7})),
+    Defect(
+        "services-fields",
+        "string as service",
+        at(SERVICES, lambda reply: with_json(reply, {"services": [*reply.json["services"], "cache"]})),
+    ),
+    Defect("services-status-value", "upper case", at(SERVICES, replacing(b'"Up"', b'"UP"'))),
+    Defect("services-status-value", "null", at(SERVICES, replacing(b'"Up"', b"null"))),
+    Defect("services-status-present", "missing", at(SERVICES, STATUS_MISSING)),
+    Defect("services-ids-unique", "one twice", with_services(service("db", "Down"))),
+    Defect("services-ids-not-empty", "empty", with_services(service("", "Up"))),
+    Defect("services-ids-in-paths", "dots", PathsAreNormalized),
+    Defect("services-no-other-fields", "of a service", with_services(since="yesterday")),
+    Defect(
+        "services-no-other-fields", "of the list", at(SERVICES, lambda reply: with_json(reply, {**reply.json, "n": 4}))
+    ),
+    # ---- health of a service
+    Defect(
+        "service-health-code",
+        "one not found",
+        finding_services(lambda self, segment: None if segment == "indexer" else status_of(self, segment)),
+    ),
+    Defect(
+        "service-health-code",
+        "no plain id found",
+        finding_services(lambda self, segment: status_of(self, segment) if "%" in segment else None),
+    ),
+    Defect(
+        "service-id-encoded",
+        "not decoded",
+        finding_services(lambda self, segment: status_of(self, segment.replace("%", "%25"))),
+    ),
+    Defect(
+        "service-id-encoded",
+        "decoded before it is split",
+        overriding(has=lambda self, path: ConformingNode.has(self, path.replace("%2F", "/"))),
+    ),
+    Defect("service-health-no-body", "JSON", at_service_health(sending({"healthy": True}))),
+    Defect("service-health-agrees", "always 200", at_service_health(lambda reply: replace(reply, code=200))),
+    Defect(
+        "service-health-agrees",
+        "Down is 206",
+        at_service_health(lambda reply: replace(reply, code=206 if reply.code == 503 else reply.code)),
+    ),
+    Defect("service-unknown-refused", "any id is healthy", AnyIdIsHealthy),
+    Defect(
+        "service-unknown-distinct-message",
+        "as a version",
+        if_(
+            lambda asked, reply: asked.is_service_health and reply.code == 404 and asked.method == "GET",
+            lambda _: error(404, "API version not found"),
+        ),
+    ),
+    Defect("service-unknown-404", "506", saying(UNKNOWN_SERVICE, lambda reply: replace(reply, code=506))),
+    Defect("service-unknown-404", "no body", saying(UNKNOWN_SERVICE, lambda reply: replace(reply, body=b""))),
+    Defect("service-unknown-404", "as text", saying(UNKNOWN_SERVICE, with_header("Content-Type", "text/plain"))),
+    # ---- versions
+    Defect("version-supported-on-identity", "refused", refusing_versions(lambda asked: asked.path == IDENTITY)),
+    Defect("version-supported-on-health", "refused", refusing_versions(lambda asked: asked.path == HEALTH)),
+    Defect("version-supported-on-services", "refused", refusing_versions(lambda asked: asked.path == SERVICES)),
+    Defect("version-supported-on-service-health", "refused", refusing_versions(lambda asked: asked.is_service_health)),
+    Defect("version-unsupported-on-identity", "ignored", ignoring_versions(lambda asked: asked.path == IDENTITY)),
+    Defect("version-unsupported-on-health", "ignored", ignoring_versions(lambda asked: asked.path == HEALTH)),
+    Defect("version-unsupported-on-services", "ignored", ignoring_versions(lambda asked: asked.path == SERVICES)),
+    Defect(
+        "version-unsupported-on-service-health", "ignored", ignoring_versions(lambda asked: asked.is_service_health)
+    ),
+    Defect(
+        "version-error-message", "lower case", saying(REFUSED_VERSION, sending({"message": "api version not found"}))
+    ),
+    Defect("version-error-message", "no body", saying(REFUSED_VERSION, lambda reply: replace(reply, body=b""))),
+    Defect(
+        "version-error-message", "other field", saying(REFUSED_VERSION, sending({"error": "API version not found"}))
+    ),
+    Defect("version-error-content-type", "text", saying(REFUSED_VERSION, with_header("Content-Type", "text/plain"))),
+    Defect(
+        "version-error-no-other-fields",
+        "code",
+        saying(REFUSED_VERSION, sending({"message": "API version not found", "code": 404})),
+    ),
+    Defect("version-selected", "reports another", with_versions("v0.0.1", "0.0.1", "v1.4.2", spec_version="v1.4.2")),
+    Defect("version-reported-is-supported", "latest", modified(latest_version)),
+    Defect(
+        "version-malformed",
+        "its beginning is enough",
+        supporting(lambda asked: all(one.startswith(("v0.0.1", "0.0.1")) for one in asked.versions)),
+    ),
+    Defect("version-malformed", "a word", with_versions("v0.0.1", "0.0.1", "latest")),
+    Defect("version-repeated", "first counts", supporting(lambda asked: {*asked.versions[:1]} <= {"v0.0.1", "0.0.1"})),
+    Defect("version-repeated", "last counts", supporting(lambda asked: {*asked.versions[-1:]} <= {"v0.0.1", "0.0.1"})),
+    Defect(
+        "version-among-others",
+        "must come first",
+        ignoring_versions(lambda asked: not asked.query.startswith("version=")),
+    ),
+    Defect("version-empty", "is none", with_versions("v0.0.1", "0.0.1", "")),
+    Defect("version-repeated-same", "refused", refusing_versions(lambda asked: len(asked.versions) > 1)),
+    Defect("version-both-forms", "needs its v", with_versions("v0.0.1")),
+    Defect("version-both-forms", "must lack its v", with_versions("0.0.1")),
+    Defect("version-before-id", "id first", IdIsCheckedBeforeVersion),
+    # ---- methods
+    Defect("head-code", "always 200", of_method("HEAD", lambda reply: replace(reply, code=200))),
+    Defect("head-code", "500", of_method("HEAD", lambda reply: replace(reply, code=500))),
+    Defect("head-no-body", "body", modified(lambda _, reply: replace(reply, has_body_after_head=True))),
+    Defect("head-answered", "405", of_method("HEAD", lambda _: error(405, "Method not allowed", Allow="GET"))),
+    Defect(
+        "methods-refused",
+        "POST is GET",
+        rewriting(lambda asked: asked._replace(method="GET") if asked.method == "POST" else asked),
+    ),
+    Defect("methods-refused", "DELETE is accepted", of_method("DELETE", lambda _: Response(code=202))),
+    Defect(
+        "options-refused", "204", of_method("OPTIONS", lambda _: Response(code=204, headers={"Allow": "GET, HEAD"}))
+    ),
+    Defect("methods-405", "404", if_(lambda _, reply: reply.code == 405, lambda _: error(404, "Not found"))),
+    Defect("methods-405", "no Allow", modified(lambda _, reply: without_header("Allow")(reply))),
+    # ---- paths
+    Defect("path-unknown-refused", "200", at_unknown_path(lambda *_: html(200, "Welcome"))),
+    Defect("path-unknown-404", "HTML", at_unknown_path(lambda *_: html(404, "Not found"))),
+    Defect(
+        "path-unknown-404",
+        "403",
+        at_unknown_path(lambda _, asked: error(404 if asked.path.endswith("/") else 403, "Forbidden")),
+    ),
+    Defect("path-trailing-slash", "redirects", at_unknown_path(redirect_slash)),
+    Defect("path-trailing-slash", "ignored", rewriting(lambda asked: asked._replace(path=asked.path.rstrip("/")))),
+    # ---- transport
+    Defect(
+        "keep-alive-order",
+        "closes unannounced",
+        modified(lambda asked, reply: replace(reply, closes_unannounced=asked.index_on_connection == 1)),
+    ),
+    Defect("keep-alive-order", "response for another request", PipelinedResponseIsForAnotherRequest),
+    Defect(
+        "keep-alive-persistent", "always closes", modified(lambda _, reply: with_header("Connection", "close")(reply))
+    ),
+    Defect("keep-alive-persistent", "HTTP/1.0", modified(lambda _, reply: replace(reply, version="HTTP/1.0"))),
+    Defect("error-responses-framed", "405", modified(lambda _, reply: replace(reply, is_unframed=reply.code == 405))),
+    Defect("error-responses-framed", "404", modified(lambda _, reply: replace(reply, is_unframed=reply.code == 404))),
+    Defect("parallel-requests", "rejected", ConcurrentRequestsAreRejected),
+    Defect("parallel-requests", "swapped", ConcurrentResponsesAreSwapped),
+    Defect("not-cached", "no header", modified(lambda _, reply: without_header("Cache-Control")(reply))),
+    Defect(
+        "not-cached", "public", modified(lambda _, reply: with_header("Cache-Control", "public, max-age=60")(reply))
+    ),
+    Defect(
+        "query-unknown-ignored",
+        "refused",
+        if_(
+            lambda asked, reply: not asked.parameters <= {"version"} and reply.code in CODES.values(),
+            lambda _: error(400, "Unknown parameter"),
+        ),
+    ),
+]

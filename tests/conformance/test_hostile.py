@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
 from svcnode.conformance.node_under_test import RESPOND_IN_TIME_FIX
-from svcnode.conformance.run import MAX_TIMED_OUT_CHECKS, CheckOutcome, Report, Result, check_node
-from tests.conformance.conforming_node import ConformingNode, NodeServer, Request, Response
-from tests.conformance.nonconforming_nodes import ConcurrencyAware
-from tests.support.backends import Backend, Peer, close, closed_port, open_file_count, reset, sending, unresponsive
+from svcnode.conformance.run import MAX_TIMED_OUT_CHECKS, CheckOutcome, Report, check_node
+from tests.conformance.conforming_node import ConformingNode, Request, Response
+from tests.conformance.in_memory import report_of
+from tests.conformance.nonconforming_nodes import ConcurrencyAware, at, modified
+from tests.support.backends import Backend, Peer, close, open_file_count, reset, sending, unresponsive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TIMEOUT_S = 0.5
-
-
-def run_conformance(url: str) -> Report:
-    """Without its limits it would not return, and pytest's own timeout would fail the test."""
-    return check_node(url, timeout_s=TIMEOUT_S)
 
 
 def drip(peer: Peer) -> None:
@@ -86,78 +83,48 @@ UNREACHABLE: dict[str, Callable[[Peer], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNREACHABLE)
+# tests/wording/test_conformance.py has the texts of all of them.
+@pytest.mark.parametrize("name", ["no response", "garbage", "endless body"])
 def test_a_server_without_a_complete_response_is_unreachable(name: str) -> None:
     before = open_file_count()
     with Backend(UNREACHABLE[name]) as backend:
-        report = run_conformance(f"http://{backend.address}")
+        report = check_node(f"http://{backend.address}", timeout_s=TIMEOUT_S if name == "no response" else 60.0)
     assert report.unreachable
     assert report.results == ()
     assert not report.conforms()
     assert open_file_count() <= before
 
 
-def test_a_closed_port_is_unreachable() -> None:
-    with closed_port() as port:
-        report = run_conformance(f"http://127.0.0.1:{port}")
-    assert report.unreachable == "connection refused"
-
-
 def test_a_name_that_does_not_exist_is_unreachable() -> None:
-    report = run_conformance("http://no-such-host.invalid")
-    assert report.unreachable
+    assert check_node("http://no-such-host.invalid", timeout_s=60.0).unreachable
 
 
-def test_one_endpoint_that_hangs_fails_one_check() -> None:
-    released = threading.Event()
-    node = ConformingNode()
+# ---- hanging, in virtual time
 
-    def respond(request: Request) -> Response:
-        if request.path == "/svc/node/health":
-            released.wait(30)
-        return node.respond(request)
 
-    with NodeServer(respond) as server:
-        report = run_conformance(server.url)
-        released.set()
-    assert [result.check.name for result in report.failed()] == ["health-code"]
-    assert report.failed()[0].fixes == [RESPOND_IN_TIME_FIX]
+def hanging(condition: Callable[[Request], bool], delay_s: float = 1e6) -> ConformingNode:
+    return modified(lambda asked, reply: replace(reply, delay_s=delay_s if condition(asked) else 0.0))()
 
 
 @pytest.mark.parametrize(
-    ("segment", "check"), [("indexer", "service-health-code"), ("a%2Fb%20c%25", "service-id-encoded")]
+    ("path", "check"),
+    [
+        ("health", "health-code"),
+        ("services/indexer/health", "service-health-code"),
+        ("services/a%2Fb%20c%25/health", "service-id-encoded"),
+    ],
 )
-def test_one_service_whose_health_hangs_fails_one_check_with_its_own_fix(segment: str, check: str) -> None:
-    released = threading.Event()
-    node = ConformingNode()
-
-    def respond(request: Request) -> Response:
-        if request.path == f"/svc/node/services/{segment}/health":
-            released.wait(30)
-        return node.respond(request)
-
-    with NodeServer(respond) as server:
-        report = run_conformance(server.url)
-        released.set()
+def test_one_path_that_hangs_fails_one_check_with_its_own_fix(path: str, check: str) -> None:
+    report = report_of(hanging(lambda asked: asked.path == f"/svc/node/{path}"))
     (result,) = report.failed()
     assert result.check.name == check
-    assert [str(finding.request) for finding in result.findings] == [f"GET /svc/node/services/{segment}/health"]
+    assert [str(finding.request) for finding in result.findings] == [f"GET /svc/node/{path}"]
     assert result.fixes == [RESPOND_IN_TIME_FIX]
     assert not report.aborted
 
 
 def test_a_run_against_a_node_that_stops_responding_is_aborted() -> None:
-    released = threading.Event()
-    node = ConformingNode()
-
-    def respond(request: Request) -> Response:
-        if request.query or request.method != "GET":
-            released.wait(30)
-        return node.respond(request)
-
-    with NodeServer(respond) as server:
-        report = run_conformance(server.url)
-        released.set()
+    report = report_of(hanging(lambda asked: bool(asked.query) or asked.method != "GET"))
     timed_out = [result for result in report.failed() if result.fixes == [RESPOND_IN_TIME_FIX]]
     repeated = [
         result for result in report.results if "version-supported-on-" in result.skip_reason.split(", see ")[-1]
@@ -170,68 +137,53 @@ def test_a_run_against_a_node_that_stops_responding_is_aborted() -> None:
     assert report.results[-1].skip_reason == report.aborted
 
 
+def test_concurrent_requests_may_take_longer_than_the_timeout() -> None:
+    class SlowUnderConcurrency(ConcurrencyAware):
+        def respond(self, asked: Request) -> Response:
+            return replace(super().respond(asked), delay_s=15.0 if self.is_concurrent() else 0.0)
+
+    assert outcomes(report_of(SlowUnderConcurrency()))["parallel-requests"] is CheckOutcome.PASSED
+
+
+# ---- unusual responses
+
+
+def outcomes(report: Report) -> dict[str, CheckOutcome]:
+    return {result.check.name: result.outcome for result in report.results}
+
+
 def test_a_list_of_ten_megabytes_is_a_finding() -> None:
-    node = ConformingNode()
-
-    def respond(request: Request) -> Response:
-        response = node.respond(request)
-        is_list = request.path == "/svc/node/services" and response.code == 200
-        return Response(headers=response.headers, body=b" " * 10_000_000 + response.body) if is_list else response
-
-    with NodeServer(respond) as server:
-        report = check_node(server.url, timeout_s=10.0)
-    (result,) = report.failed()
+    padded = at("/svc/node/services", lambda reply: replace(reply, body=b" " * 10_000_000 + reply.body))
+    (result,) = report_of(padded()).failed()
     assert result.check.name == "services-answers"
     assert len(result.findings) == 1
 
 
-def test_a_response_is_shown_truncated_and_escaped() -> None:
-    node = ConformingNode()
-
-    def respond(request: Request) -> Response:
-        response = node.respond(request)
-        body = b"\x1b[2J\xff" + b"x" * 100_000
-        return (
-            Response(headers=response.headers, body=body)
-            if request.path == "/svc/node" and response.code == 200
-            else response
-        )
-
-    with NodeServer(respond) as server:
-        report = check_node(server.url, timeout_s=10.0)
-    (result,) = report.failed()
-    (finding,) = result.findings
-    assert finding.actual.startswith(r"\x1b[2J\xffxxxx")
-    assert len(finding.actual) < 500
+IDENTITY = b'{"node_name":"n","spec_version":"v0.0.1","node_version":"v1.0.0"}'
+CHUNKED = (
+    b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"A;with=extension\r\n%s\r\n%x\r\n%s\r\n0\r\nX-Trailer: 1\r\n\r\n"
+) % (IDENTITY[:10], len(IDENTITY) - 10, IDENTITY[10:])
 
 
-def test_chunked_and_interim_responses_are_read() -> None:
-    identity = b'{"node_name":"n","spec_version":"v0.0.1","node_version":"v1.0.0"}'
-    body = b"A;with=extension\r\n%s\r\n%x\r\n%s\r\n0\r\n" % (identity[:10], len(identity) - 10, identity[10:])
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-
+@pytest.mark.parametrize(
+    ("response", "passed"),
+    [
+        (CHUNKED, {"identity-json", "identity-fields"}),
+        (b'HTTP/1.0 200\nContent-Type: application/json\n\n{"services":[]}', {"services-list"}),
+    ],
+    ids=["chunked after an interim response", "delimited by the connection, with bare line feeds"],
+)
+def test_unusual_but_valid_framing_is_read(response: bytes, passed: set[str]) -> None:
     def respond(peer: Peer) -> None:
         peer.read_until(b"\r\n\r\n")
-        peer.send(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + head + body + b"X-Trailer: 1\r\n\r\n")
+        peer.send(response)
         peer.shutdown_write()
 
     with Backend(respond) as backend:
-        report = check_node(f"http://{backend.address}", timeout_s=10.0)
-    outcomes = {result.check.name: result.outcome for result in report.results}
-    assert outcomes["identity-json"] is CheckOutcome.PASSED
-    assert outcomes["identity-fields"] is CheckOutcome.PASSED
-
-
-def test_a_response_delimited_by_the_connection_with_bare_line_feeds_is_read() -> None:
-    def respond(peer: Peer) -> None:
-        peer.read_until(b"\r\n\r\n")
-        peer.send(b'HTTP/1.0 200\nContent-Type: application/json\n\n{"services":[]}')
-        peer.shutdown_write()
-
-    with Backend(respond) as backend:
-        report = check_node(f"http://{backend.address}", timeout_s=10.0)
-    outcomes = {result.check.name: result.outcome for result in report.results}
-    assert outcomes["services-list"] is CheckOutcome.PASSED
+        found = outcomes(check_node(f"http://{backend.address}", timeout_s=60.0))
+    assert {found[name] for name in passed} == {CheckOutcome.PASSED}
 
 
 class StockHandler(BaseHTTPRequestHandler):
@@ -248,10 +200,7 @@ class StockHandler(BaseHTTPRequestHandler):
         pass
 
 
-def outcome_of(name: str, report: Report) -> Result:
-    return next(result for result in report.results if result.check.name == name)
-
-
+@pytest.mark.wide
 def test_connections_in_a_full_backlog_are_retried() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), StockHandler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
@@ -262,20 +211,4 @@ def test_connections_in_a_full_backlog_are_retried() -> None:
             server.shutdown()
             thread.join()
     assert server.request_queue_size == 5, "the default"
-    result = outcome_of("parallel-requests", report)
-    assert result.outcome is CheckOutcome.PASSED, result
-
-
-class SlowUnderConcurrency(ConcurrencyAware):
-    def respond(self, request: Request) -> Response:
-        if self.is_concurrent():
-            time.sleep(7.5)
-        return super().respond(request)
-
-
-def test_concurrent_requests_may_take_longer_than_the_timeout() -> None:
-    node = SlowUnderConcurrency()
-    with NodeServer(node.respond) as server:
-        node.server = server
-        report = check_node(server.url, timeout_s=5.0)
-    assert outcome_of("parallel-requests", report).outcome is CheckOutcome.PASSED
+    assert outcomes(report)["parallel-requests"] is CheckOutcome.PASSED

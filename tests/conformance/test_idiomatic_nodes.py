@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,15 +13,13 @@ from svcnode.conformance.check import Level
 from svcnode.conformance.run import Report, check_node
 from tests.support.servers.base import RealServer
 from tests.support.servers.http_request import http_request
-from tests.support.servers.provision import npm_package, python_environment, skip_or_fail, tool
+from tests.support.servers.provision import npm_package, tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SOURCES = Path(__file__).parent / "idiomatic_nodes"
-GO_PINS = Path(__file__).parents[2] / "requirements" / "go.txt"
 EXPRESS_VERSION = "5.1.0"
-GO_BUILD_TIMEOUT_S = 300
 
 
 def python_command(script: str) -> Callable[[Path], Sequence[str]]:
@@ -35,17 +31,6 @@ def express_command(folder: Path) -> Sequence[str]:
     home = npm_package("express", EXPRESS_VERSION).parents[1]
     script = Path(shutil.copy(SOURCES / "express.mjs", home))
     return [tool("node"), str(script)]
-
-
-def go_command(folder: Path) -> Sequence[str]:
-    environment = python_environment(GO_PINS)
-    binary = folder / "gomux"
-    environ = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOCACHE": str(environment / "go-build")}
-    build = [str(environment / "bin" / "go"), "build", "-o", str(binary), str(SOURCES / "gomux" / "main.go")]
-    done = subprocess.run(build, env=environ, capture_output=True, text=True, timeout=GO_BUILD_TIMEOUT_S, check=False)
-    if done.returncode:
-        skip_or_fail(f"go could not build the node: {done.stderr[-500:]}")
-    return [str(binary)]
 
 
 class Framework(NamedTuple):
@@ -67,11 +52,10 @@ FRAMEWORKS = [
         {"service-health-no-body": Level.SHOULD, "version-empty": Level.SHOULD},
     ),
     Framework("fastapi", python_command("fastapi_node.py"), {"version-error-message": Level.MUST}),
-    Framework("go-mux", go_command, {"version-empty": Level.SHOULD}),
 ]
 
 
-# The first test of a framework installs it; building with Go takes minutes.
+# The first test of a framework installs it.
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(600)]
 
 

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import traceback
-import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,13 +28,11 @@ from svcnode import (
     ClientError,
     Health,
     Identity,
-    NodeFailedError,
     ServiceNotFoundError,
     Status,
     UnexpectedResponseError,
     UnreachableError,
     VersionIgnoredError,
-    VersionNotFoundError,
 )
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.codes import ReasonCode
@@ -46,8 +43,6 @@ from tests.support.backends import (
     Peer,
     ProxyBackend,
     close,
-    closed_port,
-    full_backlog,
     http_response,
     open_file_count,
     reset,
@@ -69,30 +64,6 @@ ODD_ID = "a/b ?%#é..;=+"
 IDENTITY = b'{"node_name":"n","spec_version":"v0.0.1","node_version":"v1"}'
 
 
-class AnyClient:
-    """The asynchronous client with the interface of the synchronous one."""
-
-    def __init__(self, url: str, **options: Any) -> None:
-        self._runner = asyncio.Runner()
-        self._client = AsyncClient(url, **options)
-
-    def __enter__(self) -> AnyClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._runner.run(self._client.aclose())
-        self._runner.close()
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._client, name)
-        return (lambda *arguments: self._runner.run(found(*arguments))) if callable(found) else found
-
-
-@pytest.fixture(params=[Client, AnyClient], ids=["sync", "async"])
-def client_type(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
 @contextmanager
 def node_url(node: Node | None = None, **options: Any) -> Iterator[str]:
     with running_server(node or worked_example(), **options) as running:
@@ -109,81 +80,47 @@ def error_of(client: Any) -> ClientError:
 # ---- our node
 
 
-def test_all_four_operations_return_typed_values(client_type: Any) -> None:
-    with node_url() as url, client_type(url) as client:
+def test_all_four_operations_return_typed_values() -> None:
+    node = worked_example()
+    node.register(ODD_ID, name="Odd", description="").down("no reason")
+    with node_url(node) as url, Client(url) as client:
         assert client.identity() == Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.4.2")
         assert client.health() is Health.PARTIAL
         services = client.services()
         assert services[0] == BackingService(
             id="db", name="Ledger database", description="Holds the ledger", status=Status.UP
         )
-        assert [service.status for service in services] == [Status.UP, Status.DOWN, Status.INITIALIZING]
+        assert [service.status for service in services] == [Status.UP, Status.DOWN, Status.INITIALIZING, Status.DOWN]
         healths = [client.service_health(service.id) for service in services]
-        assert healths == [Health.HEALTHY, Health.UNHEALTHY, Health.PARTIAL]
+        assert healths == [Health.HEALTHY, Health.UNHEALTHY, Health.PARTIAL, Health.UNHEALTHY]
         assert client.deviations == ()
 
 
-@pytest.mark.parametrize("odd_id", [ODD_ID, "...", "%2e"])
-def test_an_id_may_hold_any_character(odd_id: str, client_type: Any) -> None:
-    node = worked_example()
-    node.register(odd_id, name="Odd", description="").down("no reason")
-    with node_url(node) as url, client_type(url) as client:
-        assert client.services()[-1].id == odd_id
-        assert client.service_health(odd_id) is Health.UNHEALTHY
+def test_an_id_of_dots_is_percent_encoded() -> None:
+    with HttpBackend(http_response(503)) as backend, Client(f"http://{backend.address}") as client:
+        assert client.service_health("..") is Health.UNHEALTHY
+        assert backend.last_request.target == "/svc/node/services/%2E%2E/health"
 
 
-@pytest.mark.parametrize(("dots", "segment"), [(".", "%2E"), ("..", "%2E%2E")])
-def test_an_id_of_dots_is_percent_encoded(dots: str, segment: str, client_type: Any) -> None:
-    with HttpBackend(http_response(503)) as backend, client_type(f"http://{backend.address}") as client:
-        assert client.service_health(dots) is Health.UNHEALTHY
-        assert backend.last_request.target == f"/svc/node/services/{segment}/health"
-
-
-def test_an_unknown_service_is_an_error(client_type: Any) -> None:
-    with (
-        node_url() as url,
-        client_type(url) as client,
-        pytest.raises(ServiceNotFoundError, match="services/nope/health"),
-    ):
-        client.service_health("nope")
-
-
-@pytest.mark.parametrize("version", ["v0.0.1", "0.0.1"])
-def test_a_version_can_be_requested(version: str, client_type: Any) -> None:
-    with node_url() as url, client_type(url, version=version) as client:
-        assert client.health() is Health.PARTIAL
-
-
-@pytest.mark.parametrize("version", ["v9", "a&b"])
-def test_an_unsupported_version_is_an_error_of_every_operation(version: str, client_type: Any) -> None:
-    with node_url() as url, client_type(url, version=version) as client:
-        for request in (client.identity, client.health, client.services, lambda: client.service_health("db")):
-            with pytest.raises(VersionNotFoundError):
-                request()
-
-
-@pytest.mark.parametrize("operation", ["identity", "health", "services"])
-def test_a_node_that_ignores_the_version_is_an_error_of_every_operation(operation: str, client_type: Any) -> None:
+def test_a_node_that_ignores_the_version_is_an_error_of_every_operation() -> None:
     """The interface's health has no body: only the identity tells which version answered."""
-    with (
-        FakeNodes({"n": FakeNode()}) as nodes,
-        client_type(nodes.url("n"), version="v9.9.9") as client,
-        pytest.raises(VersionIgnoredError) as caught,
-    ):
-        getattr(client, operation)()
-    assert caught.value.code is ReasonCode.NOT_SUPPORTED
+    with FakeNodes({"n": FakeNode()}) as nodes:
+        for operation in ("health", "identity", "services"):
+            with Client(nodes.url("n"), version="v9.9.9") as client, pytest.raises(VersionIgnoredError) as caught:
+                getattr(client, operation)()
+            assert caught.value.code is ReasonCode.NOT_SUPPORTED
 
 
-def test_the_version_is_verified_once_for_many_operations(client_type: Any) -> None:
-    with FakeNodes({"n": FakeNode()}) as nodes, client_type(nodes.url("n"), version="0.0.1") as client:
+def test_the_version_is_verified_once_for_many_operations() -> None:
+    with FakeNodes({"n": FakeNode()}) as nodes, Client(nodes.url("n"), version="0.0.1") as client:
         for _ in range(3):
             assert client.health() is Health.HEALTHY
         assert nodes.response_count == 4
 
 
-def test_a_404_for_a_listed_id_is_about_the_service_whatever_its_body(client_type: Any) -> None:
+def test_a_404_for_a_listed_id_is_about_the_service_whatever_its_body() -> None:
     """The fake node has no service health: its 404 says only "Not found"."""
-    with FakeNodes({"n": FakeNode()}) as nodes, client_type(nodes.url("n")) as client:
+    with FakeNodes({"n": FakeNode()}) as nodes, Client(nodes.url("n")) as client:
         with pytest.raises(UnexpectedResponseError):
             client.service_health("db")
         client.services()
@@ -191,93 +128,51 @@ def test_a_404_for_a_listed_id_is_about_the_service_whatever_its_body(client_typ
             client.service_health("db")
 
 
-def test_the_prefix_can_be_set_and_a_wrong_one_is_an_error(client_type: Any) -> None:
+def test_the_prefix_can_be_set_and_a_wrong_one_is_an_error() -> None:
     with node_url(prefixes=("/eigen",)) as url:
-        with client_type(url, prefix="/eigen") as client:
+        with Client(url, prefix="/eigen") as client:
             assert client.health() is Health.PARTIAL
-        error = error_of(client_type(url))
+        error = error_of(Client(url))
         assert (error.code, error.url) == (ReasonCode.NOT_FOUND, f"http://{url}/svc/node")
 
 
-def test_one_connection_is_reused_for_many_operations(client_type: Any) -> None:
-    with running_server(worked_example()) as running, client_type("{}:{}".format(*running.address)) as client:
+def test_one_connection_is_reused_for_many_operations() -> None:
+    with running_server(worked_example()) as running, Client("{}:{}".format(*running.address)) as client:
         for _ in range(5):
             client.identity()
             client.services()
         assert running.count() == 1
 
 
-def test_no_files_or_threads_are_leaked(client_type: Any) -> None:
-    with node_url() as url:
-        before, threads = open_file_count(), threading.active_count()
-        for _ in range(3):
-            with client_type(url) as client:
-                client.health()
-        assert becomes_true(lambda: (open_file_count(), threading.active_count()) == (before, threads))
-
-
-def test_a_client_that_was_never_used_can_be_closed(client_type: Any) -> None:
-    with client_type("127.0.0.1:1"):
-        pass
-
-
 # ---- TLS
 
 
-def test_a_self_signed_certificate_is_trusted_only_with_ca(client_type: Any, tmp_path: Path) -> None:
+def test_a_self_signed_certificate_is_trusted_only_with_ca(tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     with node_url(tls=server_tls(made)) as address:
-        with client_type(f"https://{address}", ca=made.certificate) as client:
+        with Client(f"https://{address}", ca=made.certificate) as client:
             assert client.health() is Health.PARTIAL
-        error = error_of(client_type(f"https://{address}"))
+        error = error_of(Client(f"https://{address}"))
         assert isinstance(error, UnreachableError)
         assert error.code is ReasonCode.TLS_UNTRUSTED
-
-
-def test_a_certificate_for_another_name_is_not_trusted(client_type: Any, tmp_path: Path) -> None:
-    made = make_certificate(tmp_path)
-    with HttpBackend(http_response(), tls=server_tls(made), host="127.0.0.2") as other:
-        client = client_type(f"https://{other.address}", ca=made.certificate)
-        assert error_of(client).code is ReasonCode.TLS_NAME_MISMATCH
-
-
-def test_https_to_a_server_without_tls_is_an_error(client_type: Any) -> None:
-    with node_url() as url:
-        assert error_of(client_type(f"https://{url}")).code is ReasonCode.TLS_NOT_OFFERED
-
-
-@pytest.mark.parametrize("text", [None, "not PEM"])
-def test_an_invalid_ca_file_is_an_error_at_once(text: str | None, tmp_path: Path) -> None:
-    file = tmp_path / "ca.pem"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(InvalidValueError, match=r"^ca: .*ca\.pem$"):
-        Client("http://127.0.0.1:1", ca=file)
 
 
 # ---- no server, or another one
 
 
-def test_a_closed_port_is_unreachable(client_type: Any) -> None:
-    with closed_port() as port:
-        error = error_of(client_type(f"127.0.0.1:{port}"))
-    assert isinstance(error, UnreachableError)
-    assert (error.code, error.url) == (ReasonCode.CONNECTION_REFUSED, f"http://127.0.0.1:{port}")
-
-
-def test_an_unknown_host_is_unreachable(client_type: Any) -> None:
-    error = error_of(client_type("no-such-host.invalid"))
-    assert isinstance(error, UnreachableError)
-    assert error.code in (ReasonCode.HOST_NOT_FOUND, ReasonCode.RESOLVER_FAILED)
-
-
 @pytest.mark.parametrize(
     "script", [close, reset, sending(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")], ids=["close", "reset", "body"]
 )
-def test_a_connection_that_ends_early_is_unreachable(script: Any, client_type: Any) -> None:
+def test_a_connection_that_ends_early_is_unreachable(script: Any) -> None:
     with Backend(script) as backend:
-        error = error_of(client_type(backend.address))
+        error = error_of(Client(backend.address))
     assert (type(error), error.code) == (UnreachableError, ReasonCode.CONNECTION_CLOSED)
+
+
+def test_a_request_is_never_sent_twice() -> None:
+    with Backend(close) as backend:
+        assert isinstance(error_of(Client(backend.address, retries=5)), UnreachableError)
+        assert backend.connection_count == 1
 
 
 def greeting(peer: Peer) -> None:
@@ -290,24 +185,14 @@ def greeting(peer: Peer) -> None:
     ("script", "code"),
     [
         (greeting, ReasonCode.PROTOCOL_ERROR),
-        (sending(b"SSH-2.0-Something\r\n"), ReasonCode.PROTOCOL_ERROR),
-        (sending(b"-ERR unknown command\r\n\r\n"), ReasonCode.PROTOCOL_ERROR),
-        (sending(b"\x00\x01\r\n\r\n"), ReasonCode.PROTOCOL_ERROR),
         (sending(b"\x15\x03\x01\x00\x02\x02\x46"), ReasonCode.TLS_REQUIRED),
     ],
 )
-def test_another_protocol_is_an_error_at_once(script: Any, code: ReasonCode, client_type: Any) -> None:
+def test_another_protocol_is_an_error_at_once(script: Any, code: ReasonCode) -> None:
     with Backend(script) as backend:
-        error = error_of(client_type(backend.address, timeout=60))
+        error = error_of(Client(backend.address, timeout=60))
     assert isinstance(error, UnexpectedResponseError)
     assert (error.code, error.url) == (code, f"http://{backend.address}")
-
-
-def test_another_protocol_inside_tls_is_an_error(client_type: Any, tmp_path: Path) -> None:
-    made = make_certificate(tmp_path)
-    with Backend(sending(b"SSH-2.0-Something\r\n"), tls=server_tls(made)) as backend:
-        error = error_of(client_type(f"https://{backend.address}", ca=made.certificate))
-    assert (type(error), error.code) == (UnexpectedResponseError, ReasonCode.PROTOCOL_ERROR)
 
 
 def endless_interim(peer: Peer) -> None:
@@ -319,32 +204,22 @@ def endless_interim(peer: Peer) -> None:
         peer.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
 
 
-def test_endless_interim_responses_are_an_error_before_the_timeout(client_type: Any) -> None:
-    with Backend(endless_interim) as backend, client_type(backend.address, timeout=60) as client:
+def test_endless_interim_responses_are_an_error_before_the_timeout() -> None:
+    with Backend(endless_interim) as backend, Client(backend.address, timeout=60) as client:
         assert client.health() is Health.HEALTHY
         with pytest.raises(UnexpectedResponseError, match="256 KiB"):
             client.health()
         assert backend.connection_count == 1
 
 
-def test_a_redirect_is_not_followed(client_type: Any) -> None:
-    with HttpBackend(http_response(200, IDENTITY, Content_Type="application/json")) as other:
-        elsewhere = f"http://{other.address}/"
-        with HttpBackend(http_response(302, b"", Location=elsewhere)) as backend:
-            error = error_of(client_type(backend.address))
-        assert not other.requests
-    assert isinstance(error, UnexpectedResponseError)
-    assert error.code is ReasonCode.REDIRECTED
-    assert error.problem.endswith(f" {elsewhere}")
+def test_a_redirect_is_not_followed() -> None:
+    with HttpBackend(http_response(302, b"", Location="/svc/node/")) as backend:
+        error = error_of(Client(backend.address))
+        assert len(backend.requests) == 1
+    assert (type(error), error.code) == (UnexpectedResponseError, ReasonCode.REDIRECTED)
 
 
-def test_a_500_is_a_failure_of_the_node(client_type: Any) -> None:
-    with HttpBackend(http_response(500, b'{"message":"Internal server error"}')) as backend:
-        error = error_of(client_type(backend.address))
-    assert isinstance(error, NodeFailedError)
-
-
-def test_an_endless_body_is_an_error(client_type: Any) -> None:
+def test_an_endless_body_is_an_error() -> None:
     def endless(peer: Peer) -> None:
         peer.read_until(b"\r\n\r\n")
         peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -352,7 +227,7 @@ def test_an_endless_body_is_an_error(client_type: Any) -> None:
             peer.send(b"x" * 65536)
 
     with Backend(endless) as backend:
-        error = error_of(client_type(backend.address))
+        error = error_of(Client(backend.address))
     assert isinstance(error, UnexpectedResponseError)
     assert "1 MiB" in error.problem
 
@@ -383,18 +258,13 @@ def drip(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("script", [unresponsive, drip])
-def test_the_timeout_is_for_the_operation_as_a_whole(script: Any, client_type: Any) -> None:
+def test_the_timeout_is_for_the_operation_as_a_whole(script: Any) -> None:
     with Backend(script) as backend:
         began_s = time.monotonic()
-        error = error_of(client_type(backend.address, timeout="300ms"))
+        error = error_of(Client(backend.address, timeout="300ms"))
         assert time.monotonic() - began_s >= 0.3
     assert isinstance(error, UnreachableError)
     assert (error.code, error.url) == (ReasonCode.TIMEOUT, f"http://{backend.address}/svc/node")
-
-
-def test_the_timeout_includes_connecting(client_type: Any) -> None:
-    with full_backlog() as port:
-        assert error_of(client_type(f"127.0.0.1:{port}", timeout=0.2)).code is ReasonCode.TIMEOUT
 
 
 def test_names_that_hang_do_not_delay_other_clients(
@@ -412,7 +282,7 @@ def test_names_that_hang_do_not_delay_other_clients(
 
     async def request_all(url: str) -> list[object]:
         hanging = [AsyncClient(f"hangs-{number}.invalid", timeout=60) for number in range(40)]
-        async with AsyncClient(url, timeout=30) as client, contextlib.AsyncExitStack() as stack:
+        async with AsyncClient(url, timeout=60) as client, contextlib.AsyncExitStack() as stack:
             for one in hanging:
                 await stack.enter_async_context(one)
             requests = [asyncio.ensure_future(one.health()) for one in hanging]
@@ -428,50 +298,36 @@ def test_names_that_hang_do_not_delay_other_clients(
     assert {type(one) for one in others} == {UnreachableError}
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "0s", "soon", None, [5]])
-def test_an_invalid_timeout_is_an_error(timeout: Any) -> None:
-    with pytest.raises(InvalidValueError):
-        Client("h", timeout=timeout)
-
-
 @pytest.mark.parametrize(
     ("options", "key"),
     [
         ({"url": None}, "url"),
-        ({"url": "http://ä..b"}, "URL"),
         ({"url": "xn--zz..example"}, "URL"),
-        ({"version": ""}, "version"),
-        ({"ca": ""}, "ca"),
         ({"prefix": 5}, "prefix"),
         ({"version": 1}, "version"),
-        ({"version": "\ud800"}, "version"),
-        ({"retries": -1}, "retries"),
+        ({"timeout": None}, "timeout"),
         ({"retries": "3"}, "retries"),
         ({"retries": True}, "retries"),
     ],
 )
 def test_an_invalid_option_is_an_error_at_once(options: dict[str, Any], key: str) -> None:
+    """tests/wording has the others."""
     for client in (Client, AsyncClient):
         with pytest.raises(InvalidValueError, match=key):
             client(**{"url": "h", **options})
 
 
-def test_an_id_must_be_a_string(client_type: Any) -> None:
-    with client_type("h") as client, pytest.raises(InvalidValueError, match=r"^service_id: "):
-        client.service_health(5)
-
-
-def test_connecting_is_retried_only_with_retries(client_type: Any) -> None:
+def test_connecting_is_retried_only_with_retries() -> None:
     """A node that starts to listen later is found by a client with retries."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = "{}:{}".format(*listener.getsockname())
-        assert isinstance(error_of(client_type(address)), UnreachableError)
+        assert isinstance(error_of(Client(address)), UnreachableError)
         timer = threading.Timer(0.15, listener.listen)
         timer.start()
         server = threading.Thread(target=_respond_once, args=(listener,))
         server.start()
-        with client_type(address, retries=8, timeout=60) as client:
+        with Client(address, retries=8, timeout=60) as client:
             assert client.health() is Health.HEALTHY
         timer.join()
         server.join()
@@ -489,28 +345,13 @@ def _respond_once(listener: socket.socket) -> None:
         connection.recv(65536)
 
 
-def test_an_idle_connection_that_the_node_closed_is_replaced(client_type: Any) -> None:
-    """The server closes after each response without announcing it."""
-    with HttpBackend(http_response(200)) as backend, client_type(backend.address) as client:
-        for _ in range(20):
-            assert client.health() is Health.HEALTHY
-        assert backend.connection_count == 20
-
-
-def test_a_request_is_never_sent_twice(client_type: Any) -> None:
-    with Backend(close) as backend:
-        assert isinstance(error_of(client_type(backend.address, retries=5)), UnreachableError)
-        assert backend.connection_count == 1
-
-
 # ---- requests and secrets
 
 
-def test_a_request_has_a_user_agent_and_no_body(client_type: Any) -> None:
-    with (
-        HttpBackend(http_response(200, IDENTITY, Content_Type="application/json")) as backend,
-        client_type(backend.address) as client,
-    ):
+def test_a_request_has_a_user_agent_no_body_and_no_cookie() -> None:
+    answer = http_response(200, IDENTITY, Content_Type="application/json", Set_Cookie="a=b")
+    with HttpBackend(answer) as backend, Client(backend.address) as client:
+        client.identity()
         client.identity()
     assert (backend.last_request.method, backend.last_request.target, backend.last_request.body) == (
         "GET",
@@ -522,9 +363,9 @@ def test_a_request_has_a_user_agent_and_no_body(client_type: Any) -> None:
     assert "cookie" not in backend.last_request.headers
 
 
-def test_a_login_is_sent_and_redacted(client_type: Any) -> None:
+def test_a_login_is_sent_and_redacted() -> None:
     with HttpBackend(lambda received: http_response(200, json.dumps(received.headers))) as backend:
-        client = client_type(f"bob:s3cr3t-word@{backend.address}")
+        client = Client(f"bob:s3cr3t-word@{backend.address}")
         error = error_of(client)
     assert backend.last_request.headers["authorization"] == "Basic Ym9iOnMzY3IzdC13b3Jk"
     for text in (str(error), repr(error), repr(client), client.url):
@@ -532,23 +373,14 @@ def test_a_login_is_sent_and_redacted(client_type: Any) -> None:
         assert "Ym9iOnMzY3IzdC13b3Jk" not in text
 
 
-def test_cookies_are_not_kept(client_type: Any) -> None:
-    with HttpBackend(http_response(200, Set_Cookie="a=b")) as backend, client_type(backend.address) as client:
-        client.health()
-        client.health()
-    assert "cookie" not in backend.last_request.headers
-
-
-def test_proxies_in_the_environment_are_used_only_with_trust_env(
-    client_type: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_proxies_in_the_environment_are_used_only_with_trust_env(monkeypatch: pytest.MonkeyPatch) -> None:
     with HttpBackend(http_response(206)) as node, ProxyBackend() as proxy:
         monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
         monkeypatch.delenv("no_proxy", raising=False)
-        with client_type(node.address) as client:
+        with Client(node.address) as client:
             assert client.health() is Health.PARTIAL
         assert proxy.requests == []
-        with client_type(node.address, trust_env=True) as client:
+        with Client(node.address, trust_env=True) as client:
             assert client.health() is Health.PARTIAL
         assert len(proxy.requests) == 1
 
@@ -556,40 +388,15 @@ def test_proxies_in_the_environment_are_used_only_with_trust_env(
 # ---- deviations
 
 
-def test_each_deviation_is_reported_once_in_order(client_type: Any) -> None:
-    responses = {
-        "/svc/node": http_response(200, IDENTITY, Content_Type="text/plain"),
-        "/svc/node/health": http_response(503, b"{}"),
-        "/svc/node/services": http_response(
-            200, b'[{"id":"a","name":"A","description":""}]', Content_Type="application/json"
-        ),
-    }
-    with HttpBackend(lambda received: responses[received.target]) as backend, client_type(backend.address) as client:
-        for _ in range(2):
-            client.identity()
-            assert client.health() is Health.UNHEALTHY
-            assert client.services()[0].status is None
-        assert len(client.deviations) == 4
-        for deviation, key in zip(client.deviations, ["text/plain", "body", "array", "status"], strict=True):
-            assert key in deviation
-
-
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_content_encoding_that_was_not_requested_is_a_deviation(encoding: str, client_type: Any) -> None:
-    body = gzip.compress(IDENTITY) if encoding == "gzip" else zlib.compress(IDENTITY)
-    answer = http_response(200, body, Content_Type="application/json", Content_Encoding=encoding)
-    with HttpBackend(answer) as backend, client_type(backend.address) as client:
+def test_a_content_encoding_that_was_not_requested_is_a_deviation() -> None:
+    body = gzip.compress(IDENTITY)
+    answer = http_response(200, body, Content_Type="application/json", Content_Encoding="gzip")
+    with HttpBackend(answer) as backend, Client(backend.address) as client:
         assert client.identity().node_name == "n"
-        (deviation,) = client.deviations
-        assert f" {encoding}, " in deviation
+        assert client.identity().node_name == "n"
+        (deviation,) = client.deviations  # once
+        assert " gzip, " in deviation
     assert backend.last_request.headers["accept-encoding"] == "identity"
-
-
-def test_a_wrong_content_encoding_is_an_error(client_type: Any) -> None:
-    with HttpBackend(http_response(200, IDENTITY, Content_Type="application/json", Content_Encoding="gzip")) as backend:
-        error = error_of(client_type(backend.address))
-    assert isinstance(error, UnexpectedResponseError)
-    assert error.code is ReasonCode.PROTOCOL_ERROR
 
 
 # ---- the synchronous client
@@ -664,7 +471,7 @@ try:
         taken.append(os.dup(0))
 except OSError:
     pass
-for free in (0, {free}):
+for free in (0, 1, 9):
     for _ in range(free):
         os.close(taken.pop())
     try:
@@ -675,16 +482,9 @@ client.close()
 """
 
 
-@pytest.mark.parametrize(
-    ("free", "code"),
-    [
-        (1, ReasonCode.RESOURCE_EXHAUSTED),
-        (2, ReasonCode.RESOURCE_EXHAUSTED),
-        (10, ReasonCode.CONNECTION_REFUSED),
-    ],
-)
-def test_without_file_descriptors_an_operation_fails_and_can_be_repeated(free: int, code: ReasonCode) -> None:
-    assert run_program(NO_DESCRIPTORS.format(free=free)).split() == [ReasonCode.RESOURCE_EXHAUSTED, code]
+def test_without_file_descriptors_an_operation_fails_and_can_be_repeated() -> None:
+    exhausted = ReasonCode.RESOURCE_EXHAUSTED
+    assert run_program(NO_DESCRIPTORS).split() == [exhausted, exhausted, ReasonCode.CONNECTION_REFUSED]
 
 
 def test_without_threads_an_operation_fails_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -733,55 +533,31 @@ client.close()
 
 
 @pytest.mark.parametrize(
-    ("in_child", "expected", "connections"),
+    ("in_child", "expected", "connections", "is_tls"),
     [
-        ("print(client.health().name)", "HEALTHY\n", 2),
-        ("print(client.health().name); client.close()", "HEALTHY\n", 2),
-        ("print(client.health().name); del client; gc.collect()", "HEALTHY\n", 2),
-        ("print(client.health().name, flush=True); os._exit(0)", "HEALTHY\n", 2),
-        ("client.health(); os.fork() and os.wait(); print(client.health().name)", "HEALTHY\nHEALTHY\n", 3),
-        ("client.close()", "", 1),
-        ("pass", "", 1),
-        pytest.param(MANY_THREADS, "HEALTHY\n", None, id="from many threads"),
+        ("client.health(); os.fork() and os.wait(); print(client.health().name)", "HEALTHY\nHEALTHY\n", 3, False),
+        ("print(client.health().name); del client; gc.collect()", "HEALTHY\n", 2, True),
+        ("client.close()", "", 1, False),
+        pytest.param(MANY_THREADS, "HEALTHY\n", None, False, id="from many threads"),
     ],
 )
-@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
 def test_a_forked_process_uses_its_own_connections(
-    in_child: str, expected: str, connections: int | None, *, is_tls: bool, tmp_path: Path
+    in_child: str, expected: str, connections: int | None, is_tls: bool, tmp_path: Path
 ) -> None:
     made = make_certificate(tmp_path)
     with Backend(responding, tls=server_tls(made) if is_tls else None) as backend:
         url = f"{'https' if is_tls else 'http'}://{backend.address}"
-        assert (
-            run_program(FORKING.format(url=url, ca=str(made.certificate)) + in_child) == f"{expected}parent: HEALTHY\n"
-        )
+        program = FORKING.format(url=url, ca=str(made.certificate)) + in_child
+        assert run_program(program) == f"{expected}parent: HEALTHY\n"
         assert connections in {None, backend.connection_count}
 
 
-def test_the_timeout_works_in_a_forked_process() -> None:
-    def respond_to_the_first(peer: Peer) -> None:
-        (responding if backend.connection_count == 1 else unresponsive)(peer)
-
-    in_child = """
-try:
-    client.health()
-except Exception as error:
-    print(error.code)
-"""
-    with Backend(respond_to_the_first) as backend:
-        output = run_program(
-            FORKING.format(url=backend.address, ca=None).replace("timeout=50", "timeout=0.5") + in_child
-        )
-    assert output == "timeout\nparent: HEALTHY\n"
-
-
-@pytest.mark.parametrize("before", ["client.health()", "pass"])
-def test_a_client_closed_before_a_fork_is_closed_after_it(before: str) -> None:
+def test_a_client_closed_before_a_fork_is_closed_after_it() -> None:
     program = """
 from svcnode import Client
 
 client = Client({address!r})
-{before}
+client.health()
 client.close()
 if os.fork():
     assert os.wait()[1] == 0
@@ -792,7 +568,7 @@ else:
         print(type(error).__name__)
 """
     with Backend(responding) as backend:
-        assert run_program(program.format(address=backend.address, before=before)) == "RuntimeError\n"
+        assert run_program(program.format(address=backend.address)) == "RuntimeError\n"
 
 
 def test_a_loop_on_both_sides_of_a_fork_shares_no_connection() -> None:
@@ -832,7 +608,7 @@ def test_consecutive_loops_can_use_a_client_without_leaks() -> None:
         assert becomes_true(lambda: leaked() == 0)
 
 
-def test_alternating_loops_reuse_their_connections() -> None:
+def test_alternating_loops_reuse_their_connections_until_the_client_is_closed() -> None:
     with Backend(responding) as backend, asyncio.Runner() as one, asyncio.Runner() as other:
         client = AsyncClient(backend.address)
         for runner in (one, other, one, other):
@@ -840,17 +616,6 @@ def test_alternating_loops_reuse_their_connections() -> None:
         assert backend.connection_count == 2
         for runner in (one, other):
             runner.run(client.aclose())
-
-
-def test_a_client_closed_in_one_loop_is_closed_in_every_loop() -> None:
-    with node_url() as url:
-        client = AsyncClient(url)
-
-        async def request_and_close() -> None:
-            async with client:
-                await client.health()
-
-        asyncio.run(request_and_close())
         with pytest.raises(RuntimeError):
             asyncio.run(client.health())
 

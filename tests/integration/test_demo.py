@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import http.client
-import json
 import os
 import re
 import signal
@@ -15,8 +14,7 @@ import sys
 import threading
 import time
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -26,26 +24,21 @@ from svcnode.demo.scenario import INITIAL_MODES, LOOP_STEPS, STARTUP_STEPS, Faul
 from svcnode.demo.servers import MAX_REQUEST_BYTES, DemoServer
 from svcnode.demo.services import SERVICES, DemoService
 from svcnode.probes import make_probe
-from tests.support.http_server import LOOPS, becomes_true
-from tests.support.processes import is_listening, run_command
+from tests.support.commands import svcnode
+from tests.support.http_server import becomes_true
+from tests.support.processes import is_listening
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from svcnode.core.model import Verdict
 
 BY_ID = {service.id: service for service in SERVICES}
-SPEED = 8
-DEADLINE_S = 40.0
-LISTENING = "0A"
+DEADLINE_S = 60.0
 
 
 # ---- the servers
-
-
-def run(loop_name: str, scenario: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=LOOPS[loop_name]) as runner:
-        runner.run(scenario)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -88,15 +81,15 @@ CODES = {
 
 
 @pytest.mark.parametrize(("name", "mode"), FAULT_MODES, ids=lambda value: getattr(value, "name", value))
-def test_a_real_probe_reports_the_fault_mode_of_each_server(name: str, mode: FaultMode, loop_name: str) -> None:
+def test_a_real_probe_reports_the_fault_mode_of_each_server(name: str, mode: FaultMode) -> None:
     async def scenario() -> None:
         service = BY_ID[name]
         async with running_demo(service, mode) as server:
-            started_s = time.monotonic()
             if mode is FaultMode.UNRESPONSIVE:
                 with pytest.raises(TimeoutError):
                     await check(service, server, 0.5)
                 return
+            started_s = time.monotonic()
             verdict = await check(service, server)
             assert verdict.outcome is OUTCOMES[mode], verdict
             if mode is FaultMode.STOPPED:
@@ -104,34 +97,13 @@ def test_a_real_probe_reports_the_fault_mode_of_each_server(name: str, mode: Fau
             assert verdict.code == CODES.get((name, mode), verdict.code)
             assert mode is not FaultMode.SLOW or time.monotonic() - started_s >= 0.3
 
-    run(loop_name, scenario())
+    asyncio.run(scenario())
 
 
-def test_a_server_keeps_its_port_when_it_stops_and_starts(loop_name: str) -> None:
+def test_a_server_that_stops_closes_its_connections_and_keeps_its_port() -> None:
     async def scenario() -> None:
         service = BY_ID["indexer"]
-        async with running_demo(service, FaultMode.NONE) as server:
-            for mode in (FaultMode.STOPPED, FaultMode.NOT_READY, FaultMode.STOPPED, FaultMode.NONE, FaultMode.STOPPED):
-                await server.set_mode(mode)
-                await until(lambda: is_listening(server.port) is (mode is not FaultMode.STOPPED))  # noqa: B023
-                assert (await check(service, server)).outcome is OUTCOMES[mode]
-
-    run(loop_name, scenario())
-
-
-def test_while_a_server_is_stopped_its_port_stays_reserved(loop_name: str) -> None:
-    async def scenario() -> None:
-        async with running_demo(BY_ID["indexer"], FaultMode.STOPPED) as server:
-            with pytest.raises(OSError) as caught:
-                socket.create_server(("127.0.0.1", server.port))
-            assert caught.value.errno == errno.EADDRINUSE
-
-    run(loop_name, scenario())
-
-
-def test_a_server_that_stops_closes_its_connections(loop_name: str) -> None:
-    async def scenario() -> None:
-        async with running_demo(BY_ID["indexer"], FaultMode.UNRESPONSIVE) as server:
+        async with running_demo(service, FaultMode.UNRESPONSIVE) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(b"GET /status HTTP/1.1\r\n\r\n")
             await until(lambda: bool(server._connections))
@@ -139,25 +111,30 @@ def test_a_server_that_stops_closes_its_connections(loop_name: str) -> None:
             with suppress(ConnectionResetError):
                 assert await asyncio.wait_for(reader.read(), DEADLINE_S) == b""
             writer.close()
+            with pytest.raises(OSError) as caught:
+                socket.create_server(("127.0.0.1", server.port))
+            assert caught.value.errno == errno.EADDRINUSE, "reserved"
+            for mode in (FaultMode.NOT_READY, FaultMode.STOPPED, FaultMode.NONE):
+                await server.set_mode(mode)
+                await until(lambda: is_listening(server.port) is (mode is not FaultMode.STOPPED))  # noqa: B023
+                assert (await check(service, server)).outcome is OUTCOMES[mode]
 
-    run(loop_name, scenario())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("name", list(BY_ID))
-@pytest.mark.parametrize(
-    "request_bytes",
-    [b"\r\n\r\n", b"x y z w\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"x" * (MAX_REQUEST_BYTES + 2)],
-    ids=["empty", "no HTTP", "not ASCII", "too long"],
-)
-def test_an_invalid_request_does_not_affect_other_connections(name: str, request_bytes: bytes, loop_name: str) -> None:
+def test_an_invalid_request_does_not_affect_other_connections(name: str) -> None:
+    requests = [b"\r\n\r\n", b"x y z w\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"x" * (MAX_REQUEST_BYTES + 2)]
+
     async def scenario() -> None:
         async with running_demo(BY_ID[name], FaultMode.NONE) as server:
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(request_bytes)
-            assert (await check(BY_ID[name], server)).outcome is Outcome.READY
-            writer.close()
+            for request in requests:
+                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(request)
+                assert (await check(BY_ID[name], server)).outcome is Outcome.READY
+                writer.close()
 
-    run(loop_name, scenario())
+    asyncio.run(scenario())
 
 
 # ---- the whole demo
@@ -212,21 +189,14 @@ class Demo:
     def port(self) -> int:
         return int(self.wait_for_log(r"Open  http://.*?:(\d+)/")[1])
 
-    def request(self, path: str) -> tuple[int, bytes]:
+    def request(self, path: str, **headers: str) -> tuple[int, bytes]:
         self.wait_for_log("operator page: ")  # served from then on
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         code, body = response.status, response.read()
         connection.close()
         return code, body
-
-    def ports(self) -> set[int]:
-        """The ports that the process listens on, from the kernel."""
-        files = map(_target, Path(f"/proc/{self.process.pid}/fd").iterdir())
-        sockets = {file.removeprefix("socket:[").removesuffix("]") for file in files}
-        rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == LISTENING and row[9] in sockets}
 
     def wait_for_exit(self) -> int:
         code = self.process.wait(DEADLINE_S)
@@ -237,79 +207,24 @@ class Demo:
         return [path for path in self.folder.rglob("*") if path != self._temporary]
 
 
-def _target(file: Path) -> str:
-    try:
-        return str(file.readlink())
-    except OSError:  # closed in the meantime
-        return ""
-
-
-def test_the_demo_shows_every_status_and_leaves_no_files_or_listeners(tmp_path: Path) -> None:
-    with Demo(tmp_path, "--listen", "127.0.0.1:0", "--speed", str(SPEED)) as demo:
+def test_the_demo_changes_and_leaves_no_files(tmp_path: Path) -> None:
+    """tests/unit/demo has the whole scenario, in virtual time."""
+    with Demo(tmp_path, "--listen", "127.0.0.1:0", "--speed", "8") as demo:
         demo.wait_for_log("started: node demo, services: 5")
-        statuses: dict[str, list[str]] = {name: [] for name in BY_ID}
-        healths: list[int] = []
-
-        def has_shown_all() -> bool:
-            code, _ = demo.request("/svc/node/health")
-            _, body = demo.request("/svc/node/services")
-            _append_change(healths, code)
-            for service in json.loads(body)["services"]:
-                _append_change(statuses[service["id"]], service["status"])
-            return (
-                {*healths} == {200, 206, 503}
-                and healths[-1] == 200
-                and all(
-                    _has_sequence(statuses[name], "Initializing", "Up", "Down", "Initializing", "Up")
-                    for name in ("chain", "indexer")
-                )
-                and all(_has_sequence(statuses[name], "Up", "Initializing", "Up") for name in ("storage", "cache"))
-                and _has_sequence(statuses["peer"], "Up", "Down", "Up")
-            )
-
-        assert becomes_true(has_shown_all, DEADLINE_S), (statuses, healths, demo.lines)
-        for step in (*STARTUP_STEPS, *LOOP_STEPS):
-            assert re.search(rf"^\d\d:\d\d:\d\d demo    {re.escape(step.text)}$", "\n".join(demo.lines), re.MULTILINE)
-        used = demo.ports()
-        assert len(used) >= 5, "the node and its servers, of which one may be stopped"
-        demo.process.send_signal(signal.SIGINT)
-        assert demo.wait_for_exit() == 0
-    assert not any(map(is_listening, used))
-    assert demo.remaining_files() == []
-    assert not any("Traceback" in line or "error" in line for line in demo.lines)
-
-
-def _append_change(values: list[Any], value: object) -> None:
-    if not values or values[-1] != value:
-        values.append(value)
-
-
-def _has_sequence(values: list[str], *wanted: str) -> bool:
-    """Whether the values contain these in this order, with any others between them."""
-    rest = iter(values)
-    return all(status in rest for status in wanted)
-
-
-def test_the_printed_commands_work(tmp_path: Path) -> None:
-    with Demo(tmp_path, "--listen", "127.0.0.1:0", "--speed", "2") as demo:
         code, page = demo.request("/")
-        assert code == 200
-        assert b"<html" in page
+        assert (code, b"<html" in page) == (200, True)
+        for step in STARTUP_STEPS:
+            demo.wait_for_log(rf"^\d\d:\d\d:\d\d demo    {re.escape(step.text)}$")
         demo.wait_for_log("service cache is Up")
-        assert demo.request("/svc/node/health")[0] in (200, 206)
-        (explain,) = (line.split() for line in tuple(demo.lines) if "svcnode explain" in line)
-        ended = run_command([sys.executable, "-m", *explain], tmp_path)
+        assert demo.request("/svc/node/health")[0] in (200, 206, 503)
+        (explain,) = (line.split()[1:] for line in tuple(demo.lines) if "svcnode explain" in line)
+        ended = svcnode(*explain, folder=tmp_path)
         assert ended.returncode in (0, 1, 3), ended.stderr
         assert "indexer" in ended.stdout.lower()
-
-
-def test_a_given_port_in_use_is_an_error_in_one_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        with Demo(tmp_path, "--listen", f"127.0.0.1:{port}") as demo:
-            assert demo.wait_for_exit() == 1
-            (line,) = demo.lines
-            assert f"http://127.0.0.1:{port}: " in line
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.wait_for_exit() == 0
+    assert demo.remaining_files() == []
+    assert not any("Traceback" in line or "error" in line for line in demo.lines)
 
 
 def test_beyond_loopback_the_demo_prints_a_random_token(tmp_path: Path) -> None:
@@ -317,20 +232,10 @@ def test_beyond_loopback_the_demo_prints_a_random_token(tmp_path: Path) -> None:
         token = demo.wait_for_log(r" ([0-9a-f]{32})\)")[1]
         demo.wait_for_log("started: node demo")
         assert demo.request("/")[0] == 401
-        connection = http.client.HTTPConnection("127.0.0.1", demo.port, timeout=DEADLINE_S)
-        connection.request("GET", "/details", headers={"Authorization": f"Bearer {token}"})
-        assert connection.getresponse().status == 200
-        connection.close()
+        assert demo.request("/details", Authorization=f"Bearer {token}")[0] == 200
         assert demo.request("/svc/node/health")[0] in (200, 206)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
-def test_a_signal_stops_the_demo(tmp_path: Path, number: signal.Signals) -> None:
-    with Demo(tmp_path, "--listen", "127.0.0.1:0") as demo:
-        demo.wait_for_log("started: node demo")
-        demo.process.send_signal(number)
+        demo.process.send_signal(signal.SIGTERM)
         assert demo.wait_for_exit() == 0
-        assert demo.remaining_files() == []
 
 
 def test_the_demo_stops_when_the_reader_of_its_output_is_gone(tmp_path: Path) -> None:
@@ -346,24 +251,3 @@ def test_the_demo_stops_when_the_reader_of_its_output_is_gone(tmp_path: Path) ->
     process.stdout.readline()
     process.stdout.close()
     assert process.wait(DEADLINE_S) in (0, 1)
-
-
-def test_the_demo_stops_when_its_output_cannot_be_written(tmp_path: Path) -> None:
-    # Enough for the introduction and a few lines of the scenario.
-    script = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500)); "
-        "from svcnode.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    with (tmp_path / "output").open("wb") as output:
-        ended = subprocess.run(
-            [sys.executable, "-B", "-c", script, "demo", "--listen", "127.0.0.1:0", "--speed", "20"],
-            stdout=output,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-    assert ended.returncode == 1
-    assert ended.stderr.endswith(f": {os.strerror(errno.EFBIG).lower()}\n")
-    assert "Traceback" not in ended.stderr
-    assert b" demo    " in (tmp_path / "output").read_bytes()

@@ -1,4 +1,4 @@
-"""`svcnode init` with real servers and with other programs on their ports; the file that it writes is served."""
+"""`svcnode init` with real servers and with other programs on their ports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import tomllib
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,42 +46,25 @@ from tests.support.servers.memcached import MemcachedServer
 from tests.support.servers.nats import NatsServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import RabbitServer
-from tests.support.servers.redis import RedisSentinel, RedisServer
+from tests.support.servers.redis import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tests.support.servers.base import RealServer
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 CONFIGURE = (Path(__file__).parents[2] / "docs" / "configure.md").read_text()
-ANYWHERE = ("--listen", "127.0.0.1:0")
 SILENCE_S = 0.3  # for servers that never respond
-ANSWER_S = 30.0  # for servers that do
+ANSWER_S = 60.0  # for servers that do
 KINDS = [entry.kind for entry in CATALOG]
 BY_KIND = {entry.kind: entry for entry in CATALOG}
 HTTP_KINDS = ["etcd", "ethereum", "beacon", "ipfs", "node"]
 
 
-class SentinelOfItsOwnMaster(RedisSentinel):
-    """Starts its master too."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "sentinel", RedisServer(folder / "master"))
-
-    def start(self) -> None:
-        self.master.__enter__()
-        super().start()
-
-    def kill(self) -> None:
-        super().kill()
-        self.master.kill()
-
-
 # etcd reports its health without a login even if it requires one for data.
 OPEN: dict[str, Callable[[Path], RealServer]] = {
     "redis": RedisServer,
-    "sentinel": SentinelOfItsOwnMaster,
     "memcached": MemcachedServer,
     "etcd": lambda folder: EtcdServer(folder, requires_auth=True),
     "ethereum": GanacheServer,
@@ -102,26 +84,20 @@ def wide_but(kinds: Iterable[str], narrow: str) -> list[Any]:
     return [kind if kind == narrow else pytest.param(kind, marks=pytest.mark.wide) for kind in kinds]
 
 
-class TrustAuthPostgres(PostgresServer):
-    def configure(self) -> None:
-        super().configure()
-        (self.data / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
-
-
 @pytest.fixture
 def unused_port() -> Iterator[int]:
     with closed_port() as port:
         yield port
 
 
-def init(
-    folder: Path, ports: dict[str, list[int]], unused_port: int, *arguments: str, code: int = 0, **environ: Any
-) -> subprocess.CompletedProcess[str]:
+def options(ports: dict[str, list[int]], unused_port: int) -> list[str]:
     """Kinds that are not in `ports` are scanned on an unused port, whatever runs on this machine."""
-    scanned = {kind: ports.get(kind, [unused_port]) for kind in KINDS}
-    options = [word for kind in KINDS for port in scanned[kind] for word in ("--port", f"{kind}={port}")]
-    ended = svcnode("init", *arguments, *options, folder=folder, **environ)
-    assert ended.returncode == code, ended.stderr
+    return [word for kind in KINDS for port in ports.get(kind, [unused_port]) for word in ("--port", f"{kind}={port}")]
+
+
+def init(folder: Path, ports: dict[str, list[int]], unused_port: int) -> subprocess.CompletedProcess[str]:
+    ended = svcnode("init", *options(ports, unused_port), folder=folder)
+    assert ended.returncode == 0, ended.stderr
     return ended
 
 
@@ -133,13 +109,6 @@ def check(folder: Path, **environ: Any) -> None:
 
 def written(folder: Path) -> dict[str, Any]:
     return tomllib.loads((folder / "svcnode.toml").read_text())
-
-
-def is_served(folder: Path, statuses: dict[str, str], *arguments: str, **environ: Any) -> None:
-    with Agent(folder, *(arguments or ANYWHERE), environ=environ) as agent:
-        agent.wait_until(lambda: agent.statuses() == statuses)
-        assert agent.health() == 200
-        assert agent.request("/svc/node").json["node_name"] == written(folder)["node"]["name"]
 
 
 @pytest.fixture
@@ -174,47 +143,12 @@ def test_a_server_that_requires_a_password_gets_a_tcp_probe(
         (service,) = written(folder)["services"]
         assert (service["id"], service["probe"]) == (kind, f"tcp://127.0.0.1:{server.port}")
         check(folder)
-
-
-@pytest.mark.wide
-def test_a_database_that_trusts_this_host_gets_its_own_probe(folder: Path, tmp_path: Path, unused_port: int) -> None:
-    with TrustAuthPostgres(tmp_path / "server") as server:
-        init(folder, {"postgresql": [server.port]}, unused_port)
-        probe = f"postgresql://postgres@127.0.0.1:{server.port}/postgres"
-        assert [service["probe"] for service in written(folder)["services"]] == [probe]
-        check(folder)
-
-
-def test_the_commented_probe_works_with_a_password(folder: Path, tmp_path: Path, unused_port: int) -> None:
-    with RedisServer(tmp_path / "server", password="ledger-password") as server:
-        init(folder, {"redis": [server.port]}, unused_port)
-        file = folder / "svcnode.toml"
-        lines = [line for line in file.read_text().splitlines() if not line.startswith("probe =")]
-        file.write_text("\n".join(lines).replace("# probe =", "probe ="))
-        assert "tcp://" not in file.read_text()
-        check(folder, REDIS_PASSWORD="ledger-password")
-
-
-def test_several_services_are_written(folder: Path, tmp_path: Path, unused_port: int) -> None:
-    with (
-        BeaconServer(tmp_path / "one") as one,
-        BeaconServer(tmp_path / "two") as two,
-        IpfsServer(tmp_path / "ipfs") as ipfs,
-    ):
-        init(folder, {"beacon": [one.port, two.port], "ipfs": [ipfs.port]}, unused_port)
-        ids = [f"beacon-{one.port}", f"beacon-{two.port}", "ipfs"]
-        assert [service["id"] for service in written(folder)["services"]] == ids
-        check(folder)
-        is_served(folder, dict.fromkeys(ids, "Up"))
-
-
-def test_a_server_that_is_not_ready_gets_its_own_probe(folder: Path, tmp_path: Path, unused_port: int) -> None:
-    with BeaconServer(tmp_path / "server") as server:
-        server.set(is_syncing=True)
-        ended = init(folder, {"beacon": [server.port]}, unused_port)
-        assert f"beacon+http://127.0.0.1:{server.port}  not ready: " in ended.stdout
-        assert re.search("^# .*: not ready: ", (folder / "svcnode.toml").read_text(), re.MULTILINE)
-        assert written(folder)["services"][0]["probe"] == f"beacon+http://127.0.0.1:{server.port}"
+        if kind == "redis":  # the commented probe works with the password
+            file = folder / "svcnode.toml"
+            lines = [line for line in file.read_text().splitlines() if not line.startswith("probe =")]
+            file.write_text("\n".join(lines).replace("# probe =", "probe ="))
+            assert "tcp://" not in file.read_text()
+            check(folder, REDIS_PASSWORD="ledger-password")
 
 
 def test_without_the_driver_the_report_and_the_file_name_the_package(
@@ -225,9 +159,7 @@ def test_without_the_driver_the_report_and_the_file_name_the_package(
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('No module named redis', name='redis')")
     with RedisServer(tmp_path / "server") as server:
-        ports = {kind: server.port if kind == "redis" else unused_port for kind in KINDS}
-        options = [word for kind, port in ports.items() for word in ("--port", f"{kind}={port}")]
-        command = [sys.executable, "-m", "svcnode", "init", *options]
+        command = [sys.executable, "-m", "svcnode", "init", *options({"redis": [server.port]}, unused_port)]
         ended = run_command(command, folder, PYTHONPATH=str(hidden.parent))
         fix = 'pip install "redis'
         assert fix in ended.stdout
@@ -235,23 +167,20 @@ def test_without_the_driver_the_report_and_the_file_name_the_package(
         check(folder)
 
 
-def test_another_node_is_found(folder: Path, tmp_path: Path, unused_port: int) -> None:
-    with Agent(tmp_path, "--listen", "127.0.0.1:0", config='[[services]]\nid = "a"\nstatus = "Up"\n') as other:
-        init(folder, {"node": [other.port]}, unused_port)
-        (service,) = written(folder)["services"]
-        assert service["probe"] == f"svc+http://127.0.0.1:{other.port}"
-        check(folder)
-
-
-def test_another_node_under_the_prefix_of_the_public_twin_is_found(
-    folder: Path, tmp_path: Path, unused_port: int
-) -> None:
-    config = '[server]\nprefix = "/eigen"\n[[services]]\nid = "a"\nstatus = "Up"\n'
-    with Agent(tmp_path, "--listen", "127.0.0.1:0", config=config) as other:
-        ended = init(folder, {"node": [other.port]}, unused_port)
-        (service,) = written(folder)["services"]
-        assert service["probe"] == f"svc+http://127.0.0.1:{other.port}/eigen/node"
+def test_other_nodes_are_found_under_both_prefixes(folder: Path, tmp_path: Path, unused_port: int) -> None:
+    listen = ("--listen", "127.0.0.1:0")
+    config = '[server]\nprefix = "{}"\n[[services]]\nid = "a"\nstatus = "Up"\n'
+    (tmp_path / "twin").mkdir()
+    with (
+        Agent(tmp_path, *listen, config=config.format("/svc")) as first,
+        Agent(tmp_path / "twin", *listen, config=config.format("/eigen")) as second,
+    ):
+        ended = init(folder, {"node": [first.port, second.port]}, unused_port)
         assert "/eigen" in ended.stdout
+        assert {service["id"]: service["probe"] for service in written(folder)["services"]} == {
+            f"node-{first.port}": f"svc+http://127.0.0.1:{first.port}",
+            f"node-{second.port}": f"svc+http://127.0.0.1:{second.port}/eigen/node",
+        }
         check(folder)
 
 
@@ -263,13 +192,6 @@ def test_a_service_that_listens_only_on_ipv6_is_found(folder: Path) -> None:
         (service,) = written(folder)["services"]
         assert service["probe"] == f"svc+http://[::1]:{backend.port}"
         check(folder)
-
-
-def test_without_services_the_node_probes_its_own_store(folder: Path, unused_port: int) -> None:
-    init(folder, {}, unused_port)
-    assert "services" not in written(folder)
-    check(folder)
-    is_served(folder, {"store": "Up"}, "--log-level", "info")  # at the address of the file
 
 
 # ---- unconfirmed ports
@@ -285,16 +207,11 @@ def codes(result: ScanResult) -> set[ReasonCode]:
     return {port.code for port in result.unconfirmed}
 
 
-GARBAGE = {
-    "ssh": b"SSH-2.0-OpenSSH_9.2\r\n",
-    "smtp": b"220 mail ESMTP\r\n",
-    "zeros": bytes(5000),
-    "noise": bytes(range(255, 0, -1)) * 300,
-    "too much": b"x" * 1_000_000,
-}
-
-
-@pytest.mark.parametrize("response", GARBAGE.values(), ids=list(GARBAGE))
+@pytest.mark.parametrize(
+    "response",
+    [b"SSH-2.0-OpenSSH_9.2\r\n", bytes(range(255, 0, -1)) * 300, b"x" * 1_000_000],
+    ids=["ssh", "noise", "too much"],
+)
 def test_another_protocol_is_not_confirmed(response: bytes) -> None:
     with Backend(sending(response)) as backend:
         result = scan_output(KINDS, backend.port)
@@ -305,13 +222,8 @@ def test_another_protocol_is_not_confirmed(response: bytes) -> None:
 
 
 RESPONSES = {
-    "another document": http_response(200, '{"status": "ok"}'),
-    "a list": http_response(200, "[]"),
-    "no JSON": http_response(200, "<html>"),
     "JSON without an end": http_response(200, "[" * 100_000),
     "not found": http_response(404, '{"Version": "1", "etcdserver": "1", "data": {"version": "1"}}'),
-    "a redirect": http_response(302, "", Location="http://127.0.0.1:1/"),
-    "invalid UTF-8": http_response(200, b'{"Version": "\xff"}'),
     "a short body": http_response(200, "{}").replace(b"Content-Length: 2", b"Content-Length: 20"),
     "a head without an end": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000,
 }
@@ -325,7 +237,9 @@ def test_another_web_server_is_not_confirmed(response: bytes) -> None:
     assert codes(result) <= {ReasonCode.PROTOCOL_ERROR, ReasonCode.CONNECTION_CLOSED}
 
 
-def test_a_port_that_does_not_respond_is_a_timeout(folder: Path, unused_port: int) -> None:
+def test_a_port_that_does_not_respond_or_accept_is_a_timeout(folder: Path, unused_port: int) -> None:
+    with full_backlog() as port:
+        assert codes(scan_output(KINDS, port, SILENCE_S)) == {ReasonCode.CONNECT_TIMEOUT}
     with Backend(unresponsive) as backend:
         result = scan_output(KINDS, backend.port, SILENCE_S)
         assert (result.found, codes(result)) == ((), {ReasonCode.TIMEOUT})
@@ -354,11 +268,6 @@ def test_all_ports_are_scanned_at_the_same_time() -> None:
         asyncio.run(scan_until_all_arrived({kind: [backend.port] for kind in KINDS}))
 
 
-def test_a_port_that_accepts_no_connection_is_a_connect_timeout() -> None:
-    with full_backlog() as port:
-        assert codes(scan_output(KINDS, port, SILENCE_S)) == {ReasonCode.CONNECT_TIMEOUT}
-
-
 def test_a_port_that_closes_the_connection_is_reported() -> None:
     with Backend(reset) as backend:
         assert codes(scan_output(KINDS, backend.port)) == {ReasonCode.CONNECTION_CLOSED}
@@ -373,34 +282,18 @@ def test_a_tls_port_is_reported(tmp_path: Path) -> None:
         assert (len(result.unconfirmed), codes(result)) == (3, {ReasonCode.NOT_SUPPORTED})
 
 
-def test_a_response_that_arrives_byte_by_byte_is_recognised() -> None:
+def test_a_confirmed_port_is_not_reported_as_unconfirmed() -> None:
     def slowly(peer: Peer) -> None:
         for byte in b"+PONG\r\n":
             peer.send(bytes([byte]))
             time.sleep(0.01)
 
     with Backend(slowly) as backend:
-        (found,) = scan_output(["redis"], backend.port).found
-        assert found.entry.kind == "redis"
-
-
-def test_a_confirmed_port_is_not_reported_as_unconfirmed() -> None:
-    with Backend(sending(b"INFO {}\r\n")) as backend:
-        result = scan_output(["redis", "nats"], backend.port)
-    assert [service.entry.kind for service in result.found] == ["nats"]
-    assert result.unconfirmed == ()
-
-
-def test_a_scan_leaves_no_open_descriptors() -> None:
-    with ExitStack() as stack:
-        backends = [
-            stack.enter_context(Backend(script)) for script in (unresponsive, reset, close, sending(b"+PONG\r\n"))
-        ]
-        scan_output(KINDS, backends[0].port, 0.1)
         before = open_file_count()
-        for backend in backends:
-            scan_output(KINDS, backend.port, 0.1)
-        assert becomes_true(lambda: open_file_count() <= before)  # the backends of this process close their ends later
+        result = scan_output(["redis", "nats"], backend.port)
+        assert becomes_true(lambda: open_file_count() <= before)  # the backend closes its ends later
+    assert [service.entry.kind for service in result.found] == ["redis"]
+    assert result.unconfirmed == ()
 
 
 # ---- the file
@@ -412,33 +305,14 @@ def test_the_reference_has_every_kind_and_its_ports() -> None:
         assert re.search(rf"`{entry.kind}`[^`\d]*\s{ports}", CONFIGURE), entry.kind
 
 
-def test_of_several_processes_one_writes_the_file(folder: Path, unused_port: int) -> None:
-    options = [word for kind in KINDS for word in ("--port", f"{kind}={unused_port}")]
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "svcnode", "init", *options],
-            cwd=folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    errors = [process.communicate(timeout=DEADLINE_S)[1] for process in running]
-    assert sorted(process.returncode for process in running) == [0, 1, 1, 1]
-    assert sum(error.startswith("svcnode: svcnode.toml ") for error in errors) == 3
-    check(folder)
-
-
 def test_a_full_disk_leaves_no_partial_file(folder: Path, unused_port: int) -> None:
     """A limit on the file size replaces the full disk: the system call fails in the same way."""
     script = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500)); "
         "from svcnode.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    options = [word for kind in KINDS for word in ("--port", f"{kind}={unused_port}")]
     ended = subprocess.run(
-        [sys.executable, "-B", "-c", script, "init", *options],
+        [sys.executable, "-B", "-c", script, "init", *options({}, unused_port)],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -448,10 +322,3 @@ def test_a_full_disk_leaves_no_partial_file(folder: Path, unused_port: int) -> N
     assert ended.returncode == 1
     assert ended.stderr.endswith(f" svcnode.toml: {os.strerror(errno.EFBIG).lower()}\n")
     assert list(folder.iterdir()) == []
-
-
-def test_the_printed_file_is_utf_8_in_any_locale(folder: Path, unused_port: int) -> None:
-    ended = init(folder, {}, unused_port, "--stdout", encoding="ascii")
-    (folder / "svcnode.toml").write_text(ended.stdout)
-    check(folder)
-    assert ended.stderr.count("\n") == 1

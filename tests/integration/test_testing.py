@@ -86,48 +86,34 @@ def run_pytest(folder: Path, site: Path, *arguments: str) -> subprocess.Complete
     )
 
 
-def run_tests(text: str, folder: Path, site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "test_mine.py").write_text(text)
-    return run_pytest(folder, site, *arguments)
-
-
-@pytest.mark.parametrize("text", [NODE_AND_CLOCK, STOPPED])
-def test_the_fixtures_need_no_import(text: str, tmp_path: Path, site: Path) -> None:
-    ended = run_tests(text, tmp_path, site)
+def test_the_fixtures_need_no_import_and_the_example_of_a_test_suite_passes(tmp_path: Path, site: Path) -> None:
+    shutil.copy(EXAMPLES / "test_my_node.py", tmp_path)
+    (tmp_path / "test_stopped.py").write_text(STOPPED)
+    (tmp_path / "test_mine.py").write_text(NODE_AND_CLOCK)
+    ended = run_pytest(tmp_path, site, "-v")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "2 passed" in ended.stdout
+    for name in ("test_my_node", "test_stopped", "test_mine"):
+        assert f"{name}.py::" in ended.stdout
 
 
-def test_pytest_lists_the_fixtures_with_their_contracts(tmp_path: Path, site: Path) -> None:
-    ended = run_pytest(tmp_path, site, "--fixtures")
-    listed = ended.stdout.splitlines()
-    for name in ("svcnode_clock", "svcnode_node"):
-        [number] = [number for number, line in enumerate(listed) if line.startswith(f"{name} ")]
-        assert listed[number + 1].strip() not in ("", "no docstring available")
-
-
-def test_a_failed_assertion_shows_the_line_of_the_test_and_the_reason(tmp_path: Path, site: Path) -> None:
-    ended = run_tests(WRONG_STATUS, tmp_path, site)
+def test_a_failed_assertion_shows_its_line_and_a_node_that_is_left_probing_fails_its_test(
+    tmp_path: Path, site: Path
+) -> None:
+    (tmp_path / "test_wrong.py").write_text(WRONG_STATUS)
+    (tmp_path / "test_left.py").write_text(LEFT_PROBING)
+    ended = run_pytest(tmp_path, site)
     assert ended.returncode == 1
     assert '>       assert_status(svcnode_node, "worker", "Up")' in ended.stdout
     assert "reason:       out of disk" in ended.stdout
     assert "def assert_status" not in ended.stdout
-
-
-def test_a_node_that_is_left_probing_fails_its_test_and_is_stopped(tmp_path: Path, site: Path) -> None:
-    ended = run_tests(LEFT_PROBING, tmp_path, site)
-    assert ended.returncode == 1
-    assert "2 passed, 1 error" in ended.stdout
-    assert "ERROR test_mine.py::test_start_without_stop" in ended.stdout
+    assert "1 failed, 2 passed, 1 error" in ended.stdout
+    assert "ERROR test_left.py::test_start_without_stop" in ended.stdout
     assert "still probing" in ended.stdout
 
 
-def test_the_plugin_can_be_turned_off_by_its_name(tmp_path: Path, site: Path) -> None:
-    ended = run_tests(NODE_AND_CLOCK, tmp_path, site, "-p", "no:svcnode")
-    assert "fixture 'svcnode_node' not found" in ended.stdout
-
-
-def test_the_example_of_a_test_suite_passes(tmp_path: Path, site: Path) -> None:
-    shutil.copy(EXAMPLES / "test_my_node.py", tmp_path)
-    ended = run_pytest(tmp_path, site)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+def test_pytest_lists_the_fixtures_and_the_plugin_can_be_turned_off_by_its_name(tmp_path: Path, site: Path) -> None:
+    listed = run_pytest(tmp_path, site, "--fixtures").stdout.splitlines()
+    for name in ("svcnode_clock", "svcnode_node"):
+        [number] = [number for number, line in enumerate(listed) if line.startswith(f"{name} ")]
+        assert listed[number + 1].strip() not in ("", "no docstring available")
+    assert "svcnode_node" not in run_pytest(tmp_path, site, "--fixtures", "-p", "no:svcnode").stdout

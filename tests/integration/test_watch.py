@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.backends import closed_port
-from tests.support.fake_nodes import FakeNode, FakeNodes
 from tests.support.ports import free_port
 from tests.support.processes import Agent
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.support.fake_nodes import FakeNodes
 
 WAIT_TIMEOUT_S = 60.0
 FAST = "--interval 200ms"
@@ -105,38 +105,15 @@ def test_a_service_that_goes_down_is_highlighted_and_its_age_is_reset(tmp_path: 
         assert terminal.wait_for_exit() == ("", 0)
 
 
-def test_an_unreachable_node_shows_its_error(tmp_path: Path) -> None:
-    with closed_port() as port, Terminal(tmp_path) as terminal:
-        terminal.start(f"svcnode watch {FAST} --timeout 5s 127.0.0.1:{port}")
-        terminal.wait_for_text(rf"^  ! unreachable +127\.0\.0\.1:{port} +\w+ refused +>\d+\w* +!+$")
-        terminal.wait_for_text(rf"^    \w+ refused: http://127\.0\.0\.1:{port}$")
-
-
-def test_a_200_beside_a_down_service_is_a_remark_and_a_password_is_redacted(
-    fake_nodes: FakeNodes, tmp_path: Path
-) -> None:
-    fake_nodes.nodes["s3cr3t-word"] = FakeNode(services={"db": "Up", "s3cr3t-word": "Down"})
-    with Terminal(tmp_path) as terminal:
-        terminal.start(f"svcnode watch {FAST} bob:s3cr3t-word@{fake_nodes.url('s3cr3t-word')}")
-        terminal.wait_for_text(r"^  ● healthy +\*\*\* +v1\.4\.2 +1/2 ")
-        terminal.wait_for_text(r"^    remark: .* 200")
-        terminal.wait_for_text(r"^    ✖ Down +\*\*\* ")
-        terminal.press("Down", "End")
-        terminal.wait_for_text(r"^\*\*\* ")
-        assert "s3cr3t" not in terminal.screen
-
-
 def test_a_node_that_hangs_does_not_delay_the_others(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
-        terminal.start(f"{watch_command(fake_nodes)} --timeout 6s")
+        terminal.start(f"{watch_command(fake_nodes)} --timeout 10m")
         terminal.wait_for_text(": 1 unhealthy, 1 partial, 1 healthy")
         fake_nodes.nodes["well"].hangs = True
-        terminal.wait_for_text(r"^  ● healthy +well +.* [2-5]s ")
+        terminal.wait_for_text(r"^  ● healthy +well +waiting for ")
         fake_nodes.nodes["ill"].health = 200
-        terminal.wait_for_text(r"^ \*● healthy +ill ")
-        terminal.wait_for_text(r"^ \*! unreachable +well +timeout: ")
-        fake_nodes.nodes["well"].hangs = False
-        terminal.wait_for_text(r"^ \*● healthy +well ")
+        terminal.wait_for_text(": 1 partial, 2 healthy")
+        assert "waiting for " in terminal.screen, "still"
 
 
 # ---- keys
@@ -173,73 +150,25 @@ def test_keys_sort_filter_and_expand(fake_nodes: FakeNodes, tmp_path: Path) -> N
         terminal.wait_for_text("▇▇▇▇▇")
         terminal.press("Space")
         terminal.wait_until(lambda: names(terminal) == ["ill", "half", "well"])
+        terminal.resize(100, 30)
+        terminal.wait_until(lambda: (len(lines := terminal.lines), len(lines[-1])) == (30, 100))
         terminal.press("q")
         assert terminal.wait_for_exit() == ("", 0)
-
-
-@pytest.mark.wide
-def test_200_nodes_scroll_and_the_terminal_can_be_resized(tmp_path: Path) -> None:
-    nodes = {f"n{number}": FakeNode() for number in range(200)}
-    with FakeNodes(nodes) as fake_nodes, Terminal(tmp_path) as terminal:
-        (tmp_path / "nodes").write_text("\n".join(fake_nodes.urls))
-        terminal.start("svcnode watch --from nodes --timeout 5s")
-        terminal.wait_for_text(": 200 healthy +every 2 s$")
-        for number in range(7, 200, 40):
-            nodes[f"n{number}"].hangs = True
-        header = terminal.lines[1]
-        assert names(terminal) == [f"n{number}" for number in range(20)]
-        assert terminal.lines[-1].endswith(" 1-20 of 200")
-        terminal.press("NPage", "NPage")
-        terminal.wait_for_text(" 22-41 of 200$")
-        terminal.press("End")
-        terminal.wait_for_text(" 181-200 of 200$")
-        assert names(terminal) == [f"n{number}" for number in range(180, 200)]
-        assert terminal.lines[1] == header
-        terminal.wait_for_text("^> ● healthy +n199 ")
-
-        terminal.resize(120, 40)
-        terminal.wait_for_text(" 165-200 of 200$")
-        assert names(terminal) == [f"n{number}" for number in range(164, 200)]
-        assert len(terminal.lines) == 40
-        assert len(terminal.lines[-1]) == 120
-        terminal.resize(80, 24)
-        terminal.wait_until(lambda: len(lines := terminal.lines) == 24 and lines[1] == header)
-        terminal.wait_for_text("^> ● healthy +n199 ")
-
-        terminal.press("Escape")
-        terminal.wait_for_text(": 5 unreachable, 195 healthy ")
-        terminal.press("s")
-        terminal.wait_until(lambda: names(terminal)[:6] == ["n7", "n47", "n87", "n127", "n167", "n0"])
-        terminal.press("C-c")
-        assert terminal.wait_for_exit() == ("", 0)
+        assert is_clean(terminal, tmp_path)
 
 
 # ---- the end
 
 
-@pytest.mark.parametrize(
-    ("way", "code"),
-    [
-        ("q", 0),
-        (signal.SIGTERM, 143),
-        pytest.param("C-c", 0, marks=pytest.mark.wide),
-        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.wide),
-    ],
-)
-def test_the_terminal_is_restored_at_the_end(
-    way: str | signal.Signals, code: int, fake_nodes: FakeNodes, tmp_path: Path
-) -> None:
+def test_the_terminal_is_restored_after_a_signal(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     fake_nodes.nodes["ill"].hangs = True
     with Terminal(tmp_path) as terminal:
         terminal.start(f"""sh -c 'echo $$ >pid; exec "$@"' - {watch_command(fake_nodes)}""")
         terminal.wait_for_text(": 1 partial, 1 healthy, 1 pending")
         assert terminal.tmux_variable("alternate_on") == "1"
         assert terminal.tmux_variable("cursor_flag") == "0"
-        if isinstance(way, str):
-            terminal.press(way)
-        else:
-            os.kill(int((tmp_path / "pid").read_text()), way)
-        assert terminal.wait_for_exit() == ("", code)
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)
+        assert terminal.wait_for_exit() == ("", 128 + signal.SIGTERM)
         assert is_clean(terminal, tmp_path)
 
 
@@ -305,39 +234,13 @@ def test_watch_ends_when_its_terminal_closes(fake_nodes: FakeNodes) -> None:
     assert (process.returncode, errors) == (129, b"")
 
 
-# ---- other terminals
-
-
+@pytest.mark.wide
 def test_nodes_can_come_from_stdin_while_keys_come_from_the_terminal(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path, environ={"NO_COLOR": "1"}) as terminal:
         (tmp_path / "nodes").write_text("\n".join(fake_nodes.urls))
         terminal.start("svcnode watch --from - < nodes")
         terminal.wait_for_text(": 1 unhealthy, 1 partial, 1 healthy ")
         assert not re.findall(r"\x1b\[[0-9;]*\b3[0-7]\b", terminal.styled)  # NO_COLOR
-        terminal.press("q")
+        terminal.press("C-c")
         assert terminal.wait_for_exit() == ("", 0)
         assert is_clean(terminal, tmp_path)
-
-
-def test_an_ascii_terminal_gets_ascii_symbols(fake_nodes: FakeNodes, tmp_path: Path) -> None:
-    with Terminal(tmp_path, environ={"PYTHONIOENCODING": "ascii"}) as terminal:
-        terminal.start(f"svcnode watch {fake_nodes.url('ill')} {fake_nodes.url('half')}")
-        terminal.wait_for_text(r"^  x unhealthy +ill +v1\.4\.2 +0/1 +>\ds +_$")
-        terminal.type("/検")
-        terminal.wait_for_text(r"^/\?\?_ ")
-
-
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    [
-        ("svcnode watch h | cat", "stdout"),
-        ("(ulimit -n 60; svcnode watch a b c d e f g h i j k)", " 3"),
-        ("TERM=dumb svcnode watch h", '(TERM="dumb")'),
-    ],
-)
-def test_a_watch_that_cannot_start_is_an_error(command: str, shown: str, tmp_path: Path) -> None:
-    with Terminal(tmp_path, columns=120) as terminal:
-        screen, code = terminal.run(command)
-    assert screen.startswith("svcnode: ")
-    assert shown in screen
-    assert code == (0 if "|" in command else 2)

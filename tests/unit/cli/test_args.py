@@ -7,7 +7,6 @@ import pytest
 
 from svcnode.cli._args import add_config_option, add_override_options, settings_reader
 from svcnode.core.errors import ConfigError
-from svcnode.core.model import Status
 from svcnode.core.url import Url
 from svcnode.probes.file import FileProbe
 from svcnode.probes.tcp import TcpProbe
@@ -66,25 +65,7 @@ def test_services_have_the_order_of_the_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "service_id",
-    [
-        "db-1",
-        "a b",
-        " ",
-        "a/b",
-        "%2F",
-        "ä",
-        "☃",
-        "--x",
-        "a:b",
-        "tcp://x",
-        "a=b",
-        "=",
-        "==",
-        "${x}",
-        '"',
-        "x" * 256,
-    ],
+    "service_id", ["db-1", " ", "a/b", "%2F", "☃", "--x", "tcp://x", "a=b", "=", "${x}", "x" * 256]
 )
 def test_an_id_may_contain_any_character(service_id: str) -> None:
     (service,) = settings(f"--service={service_id}=tcp://127.0.0.1:1").services
@@ -104,9 +85,7 @@ def test_a_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert probe_of(service) == TcpProbe(Url(scheme="tcp", host="127.0.0.9", port=5999))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "db", "=", "db=", "=tcp://127.0.0.1:1", "tcp://127.0.0.1:1", "db=127.0.0.1:1", "db=Up"]
-)
+@pytest.mark.parametrize("text", ["", "db", "db=", "=tcp://127.0.0.1:1", "tcp://127.0.0.1:1", "db=127.0.0.1:1"])
 def test_an_option_without_id_and_url_is_refused(text: str) -> None:
     error = error_of("--service", text)
     assert error.key is None
@@ -116,7 +95,6 @@ def test_an_option_without_id_and_url_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("db=tcp://127.0.0.1", "services.db.probe"),
         ("db=tpc://127.0.0.1:1", "services.db.probe"),
         ("db=jsonrpc+http://a", "services.db.probe.method"),
         ("db=${NOT_SET}", "services.db.probe"),
@@ -140,17 +118,7 @@ def test_no_error_shows_a_password() -> None:
         assert "hunter2" not in str(error_of("--service", text))
 
 
-def test_an_exec_probe_needs_allow_exec() -> None:
-    (service,) = settings("--allow-exec", "--service", "db=exec:/bin/true -v").services
-    assert repr(probe_of(service)) == "<ExecProbe exec:/bin/true -v>"
-
-
 # ---- with a file
-
-
-def test_a_new_service_comes_after_those_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "a"\nstatus = "Up"\n')
-    assert [service.id for service in settings("--service", DB).services] == ["a", "db"]
 
 
 def test_a_service_of_the_file_gets_another_probe_and_keeps_its_other_values(tmp_path: Path) -> None:
@@ -169,9 +137,7 @@ def test_a_service_of_the_file_gets_another_probe_and_keeps_its_other_values(tmp
 
 def test_a_probe_replaces_the_fixed_status_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "db"\nstatus = "Up"\n')
-    (before,) = settings().services
     (after,) = settings("--service", DB).services
-    assert (before.status, before.definition.probe_config) == (Status.UP, None)
     assert after.status is None
     assert isinstance(probe_of(after), TcpProbe)
 

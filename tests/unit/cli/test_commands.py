@@ -92,16 +92,13 @@ def test_the_help_has_the_exit_codes(name: str) -> None:
     ("command", "hint"),
     [
         ("version", "did you mean --version?"),
-        ("stauts", "did you mean status?"),
         ("registry shw", "did you mean show?"),
         ("status h --al", "did you mean --all?"),
         ("xyz", "svcnode --help"),
-        ("explain ledger", "--service ledger"),
         ("explain --url http://h ledger", "first argument"),
         ("status --tls", "SVCNODE_SHARING_TLS=true"),
         ("beat a --ca=x.pem", "SVCNODE_SHARING_CA"),
         ("run --service a --client-key k.pem -- true", "SVCNODE_SHARING_CLIENT_KEY"),
-        ("registry show --client-certificate c.pem", "SVCNODE_SHARING_CLIENT_CERTIFICATE"),
     ],
 )
 def test_what_is_misspelled_or_no_longer_there_gets_a_hint(command: str, hint: str) -> None:

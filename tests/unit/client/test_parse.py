@@ -69,9 +69,6 @@ def test_services_are_parsed_in_order() -> None:
     cache = BackingService(id="cache", name="", description="", status=Status.DOWN)
     listed = {"services": [DB, {"id": "cache", "name": "", "description": "", "status": "Down"}]}
     assert parse(SERVICES, listed) == ((db, cache), [])
-
-
-def test_an_empty_list_is_parsed() -> None:
     assert parse(SERVICES, {"services": []}) == ((), [])
 
 
@@ -89,20 +86,18 @@ def test_the_content_type_may_have_parameters_and_capitals(kind: str) -> None:
 @pytest.mark.parametrize(
     ("service_id", "segment"),
     [
-        ("db-1", "db-1"),
         ("a/b", "a%2Fb"),
-        ("50% of a b?", "50%25%20of%20a%20b%3F"),
-        ("Größe", "Gr%C3%B6%C3%9Fe"),
+        ("50% of ö?", "50%25%20of%20%C3%B6%3F"),
         ("..", "%2E%2E"),
         (".", "%2E"),
-        ("v1.2", "v1.2"),
+        ("v1.2-~_", "v1.2-~_"),
     ],
 )
 def test_an_id_is_one_percent_encoded_segment_of_the_path(service_id: str, segment: str) -> None:
     assert service_health_operation(service_id).path == f"/node/services/{segment}/health"
 
 
-@pytest.mark.parametrize("service_id", ["", "\ud800", 5, None])
+@pytest.mark.parametrize("service_id", ["", "\ud800", 5, "x" * 70_000])
 def test_an_id_that_a_path_cannot_hold_is_an_error(service_id: Any) -> None:
     with pytest.raises(InvalidValueError):
         service_health_operation(service_id)
@@ -148,7 +143,7 @@ def test_json_with_another_content_type_is_a_deviation() -> None:
 
 @pytest.mark.parametrize(
     ("codec", "encoding"),
-    [("utf-8-sig", "byte order mark"), ("utf-16", "UTF-16"), ("utf-16-be", "UTF-16"), ("utf-32", "UTF-32")],
+    [("utf-8-sig", "byte order mark"), ("utf-16-be", "UTF-16"), ("utf-32", "UTF-32")],
 )
 def test_json_in_another_encoding_is_a_deviation(codec: str, encoding: str) -> None:
     body = json.dumps(IDENTITY_JSON).encode(codec)
@@ -167,45 +162,24 @@ def test_a_content_encoding_is_a_deviation_and_an_unknown_one_an_error() -> None
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        b'{"services": [{"id": "a", "name": "A", "description": "", "status": "Down", "status": "Up"}]}',
-        b'{"services": [{"id": "a", "name": "A", "description": "", "status": "Down"}], "services": []}',
-    ],
-)
-def test_a_duplicate_field_is_an_error(body: bytes) -> None:
-    """Either of the two values may be the right one."""
-    with pytest.raises(UnexpectedResponseError):
-        SERVICES.parse(NodeResponse(URL, 200, {"content-type": "application/json"}, body))
-
-
-@pytest.mark.parametrize(
     ("body", "detail"),
     [
         (b'{"services": [], "services": []}', "services"),
+        (b'{"services": [{"id": "a", "status": "Down", "status": "Up"}]}', "status"),
         (b'{"services": "\xff"}', "14"),
         (b"[" * 100_000, ""),
         (b'{"services": ' + b"9" * 5000 + b"}", "5000"),
-        (b'{"services": NaN}', "NaN"),
         (b'{"services": [-Infinity]}', "-Infinity"),
         (b'{"services": [}', "char 14"),
     ],
 )
 def test_invalid_json_is_an_error_with_a_detail(body: bytes, detail: str) -> None:
+    """Of a duplicate field, either of the two values may be the right one."""
     error = parse_error(SERVICES, body, headers={"content-type": "application/json"})
     assert isinstance(error, UnexpectedResponseError)
     _, separator, text = error.problem.partition(", invalid JSON: ")
     assert separator
     assert detail in text
-
-
-def test_a_body_that_is_not_similar_to_json_has_no_detail() -> None:
-    assert "invalid JSON" not in str(parse_error(SERVICES, b"<html>"))
-
-
-def test_an_id_that_is_too_long_is_an_error() -> None:
-    with pytest.raises(InvalidValueError, match=r"^service_id: 70000 "):
-        service_health_operation("x" * 70_000)
 
 
 @pytest.mark.parametrize(
@@ -275,20 +249,18 @@ def test_an_unsupported_version_without_a_requested_one_is_unexpected(operation:
     assert (error.code, error.url) == (ReasonCode.NOT_FOUND, URL)
 
 
-def test_a_400_that_mentions_https_has_a_hint() -> None:
-    body = b"<h1>400 The plain HTTP request was sent to HTTPS port</h1>"
-    error = parse_error(IDENTITY, body, 400)
-    assert error.code is ReasonCode.BAD_REQUEST
-    assert str(error).endswith(f": {URL}; if the server uses TLS, use https://")
-
-
 @pytest.mark.parametrize("body", [b"", {"message": "Service not found"}, {"message": "unknown service"}])
 def test_a_404_for_a_service_means_that_it_does_not_exist(body: object) -> None:
     assert isinstance(parse_error(SERVICE_HEALTH, body, 404), ServiceNotFoundError)
 
 
-@pytest.mark.parametrize("body", [b"404 page not found\n", {"detail": "Not Found"}, {"message": "Not found"}])
-@pytest.mark.parametrize("operation", OPERATIONS)
+OTHER_404 = (b"", b"404 page not found\n", {"detail": "Not Found"}, {"message": "Not found"})
+
+
+@pytest.mark.parametrize(
+    ("operation", "body"),
+    [(one, body) for one in OPERATIONS for body in OTHER_404 if (one, body) != (SERVICE_HEALTH, b"")],
+)
 def test_a_404_of_another_server_is_unexpected(operation: Operation[Any], body: object) -> None:
     error = parse_error(operation, body, 404)
     assert isinstance(error, UnexpectedResponseError)
@@ -296,13 +268,7 @@ def test_a_404_of_another_server_is_unexpected(operation: Operation[Any], body: 
     assert f": {URL}; " in str(error), "a hint follows"
 
 
-@pytest.mark.parametrize("operation", [IDENTITY, HEALTH, SERVICES])
-def test_a_404_without_a_body_means_a_missing_service_only_if_one_was_requested(operation: Operation[Any]) -> None:
-    error = parse_error(operation, b"", 404)
-    assert (type(error), error.code) == (UnexpectedResponseError, ReasonCode.NOT_FOUND)
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", [HEALTH, SERVICE_HEALTH])
 def test_a_500_is_a_failure_of_the_node_with_its_message(operation: Operation[Any]) -> None:
     error = parse_error(operation, {"message": "Internal server error"}, 500)
     assert isinstance(error, NodeFailedError)
@@ -311,24 +277,12 @@ def test_a_500_is_a_failure_of_the_node_with_its_message(operation: Operation[An
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("code", [201, 204, 400, 401, 403, 418, 502, 506])
+@pytest.mark.parametrize("code", [204, 400, 401, 502])
 def test_any_other_http_status_is_unexpected(operation: Operation[Any], code: int) -> None:
     error = parse_error(operation, b"", code)
     assert isinstance(error, UnexpectedResponseError)
     assert f" {code} " in error.problem
     assert error.code is code_for_http_status(code)
-
-
-def test_a_redirect_shows_its_target() -> None:
-    error = parse_error(HEALTH, b"moved", 301, headers={"location": "https://elsewhere.example/"})
-    assert error.code is ReasonCode.REDIRECTED
-    assert error.problem.endswith(" https://elsewhere.example/")
-
-
-def test_a_401_has_a_hint() -> None:
-    error = parse_error(HEALTH, b"", 401)
-    assert error.code is ReasonCode.AUTH_REQUIRED
-    assert f": {URL}; " in str(error)
 
 
 @pytest.mark.parametrize("operation", [IDENTITY, SERVICES])
@@ -337,13 +291,11 @@ def test_a_401_has_a_hint() -> None:
     [
         b"",
         b"<html>\n  Hello\x1b[2J</html>",
-        b"{",
         b"\xff\xfe\xfd",
         b"[" * 100_000,
         b"9" * 5000,
         b'"text"',
         b"{}",
-        b"true",
     ],
 )
 def test_any_other_body_is_unexpected_and_described_in_one_line(operation: Operation[Any], body: bytes) -> None:
@@ -353,22 +305,11 @@ def test_any_other_body_is_unexpected_and_described_in_one_line(operation: Opera
     assert str(error).isprintable()
 
 
-def test_the_beginning_of_the_body_is_shown_in_one_line() -> None:
-    error = parse_error(IDENTITY, b"<html>\n  <p>Hello\x1b[2J", headers={"content-type": "text/html"})
-    assert r" text/html: <html> <p>Hello\x1b[2J" in error.problem
-
-
 def test_a_secret_at_the_end_of_the_excerpt_is_not_shown() -> None:
     register_secret("hunter2-and-more")
     for spaces in (60, 630):
         assert "hunt" not in str(parse_error(IDENTITY, b"x" * 10 + b" x" * (spaces // 2) + b" hunter2-and-more"))
         assert "hunt" not in str(parse_error(IDENTITY, b"x" * 10 + b" " * spaces + b"hunter2-and-more"))
-
-
-def test_the_target_of_a_redirect_is_redacted() -> None:
-    headers = {"location": "https://bob:hunter2@login.example/path?token=abcdef#top"}
-    error = parse_error(IDENTITY, b"", 302, headers)
-    assert error.problem.endswith(" …@login.example/path?…")
 
 
 @pytest.mark.parametrize("service", [{"name": "A"}, {"id": None}, {"id": ["a"]}, "db", None])

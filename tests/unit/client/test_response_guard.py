@@ -21,8 +21,6 @@ def error(*chunks: bytes) -> UnexpectedResponseError:
 @pytest.mark.parametrize(
     ("chunk", "code", "shown"),
     [
-        (b"SSH-2.0-OpenSSH_9.9\r\n", ReasonCode.PROTOCOL_ERROR, ": SSH-2.0-OpenSSH_9.9: "),
-        (b"-ERR unknown", ReasonCode.PROTOCOL_ERROR, ": -ERR unknown: "),
         (b"\x00\x1b[2J\xff", ReasonCode.PROTOCOL_ERROR, r": \x00\x1b[2J\xff: "),
         (b"\x15\x03\x01\x00\x02\x02\x46", ReasonCode.TLS_REQUIRED, "https://"),
     ],

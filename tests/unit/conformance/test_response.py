@@ -28,12 +28,12 @@ def response(body: object = b"", code: int = 200, **headers: str) -> RawResponse
 # ---- JSON
 
 
-@pytest.mark.parametrize("value", [{}, {"a": [1, None]}, [], "text", 0, None])
+@pytest.mark.parametrize("value", [{"a": [1, None]}, "text", None])
 def test_any_json_value_is_parsed(value: object) -> None:
     assert parse_body(response(value)) == (value, "")
 
 
-@pytest.mark.parametrize("body", [b"", b"OK", b'{"id": NaN}', b'{"id": 1, "id": 2}', b'"\xff"', b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b'{"id": NaN}', b'{"id": 1, "id": 2}', b'"\xff"', b"[" * 100_000])
 def test_a_body_that_is_not_json_has_an_error(body: bytes) -> None:
     document = parse_body(response(body))
     assert document.value is None
@@ -48,13 +48,9 @@ def test_a_list_of_services_is_found_wrapped_and_bare(body: object) -> None:
     assert service_items(response(body)) == [1, 2]
 
 
-@pytest.mark.parametrize("body", [b"", b"OK", {}, {"services": {}}, "services"])
-def test_another_body_is_not_a_list_of_services(body: object) -> None:
-    assert service_items(response(body)) is None
-
-
-def test_the_list_of_an_error_response_is_ignored() -> None:
-    assert service_items(response({"services": []}, 500)) is None
+@pytest.mark.parametrize(("body", "code"), [(b"OK", 200), ({"services": {}}, 200), ("services", 200), ([1], 500)])
+def test_another_body_or_that_of_an_error_is_not_a_list_of_services(body: object, code: int) -> None:
+    assert service_items(response(body, code)) is None
 
 
 def test_addressable_ids_are_unique_and_fit_into_a_path() -> None:
@@ -87,12 +83,10 @@ def test_redirects_count_as_success(code: int, is_success: bool) -> None:
 @pytest.mark.parametrize(
     ("body", "is_error_body"),
     [
-        ({"message": "Not found"}, True),
         ({"message": "Not found", "more": 1}, True),
         (b"", False),
         ([], False),
         ({"message": 1}, False),
-        ({}, False),
     ],
 )
 def test_an_error_body_is_an_object_with_a_string_message(body: object, is_error_body: bool) -> None:
@@ -105,8 +99,6 @@ def test_an_error_body_is_an_object_with_a_string_message(body: object, is_error
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (b"plain", "plain"),
-        ("Größe ☃", "Größe ☃"),
         ("Größe ☃".encode(), "Größe ☃"),
         (b"\xff\xfe", r"\xff\xfe"),
         ("a\nb\x1b[2J\x00", r"a\nb\x1b[2J\x00"),

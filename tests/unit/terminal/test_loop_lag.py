@@ -26,21 +26,15 @@ async def wait_ended_s(due_s: float) -> float:
     return asyncio.get_running_loop().time()
 
 
+@pytest.mark.parametrize(
+    ("block_at_s", "ended_s"),
+    [(99.0, 3.0), (1.0, 3.0), (2.9, 3.9 + GRACE_S)],
+    ids=["without lag", "lag long before the deadline", "a deadline that passed during lag is extended"],
+)
 @in_virtual_time
-async def test_without_lag_a_deadline_stays() -> None:
-    assert await wait_ended_s(3.0) == pytest.approx(3.0)
-
-
-@in_virtual_time
-async def test_lag_long_before_the_deadline_does_not_move_it() -> None:
-    asyncio.get_running_loop().call_later(1.0, block_loop, 1.0)
-    assert await wait_ended_s(3.0) == pytest.approx(3.0)
-
-
-@in_virtual_time
-async def test_a_deadline_that_passed_during_lag_is_extended() -> None:
-    asyncio.get_running_loop().call_later(2.9, block_loop, 1.0)
-    assert await wait_ended_s(3.0) == pytest.approx(3.9 + GRACE_S, abs=TICK_S)
+async def test_a_deadline_is_extended_only_by_lag_at_its_time(block_at_s: float, ended_s: float) -> None:
+    asyncio.get_running_loop().call_later(block_at_s, block_loop, 1.0)
+    assert await wait_ended_s(3.0) == pytest.approx(ended_s, abs=TICK_S)
 
 
 @in_virtual_time

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 IDENTITY = Identity(node_name="n", spec_version="v0.0.1", node_version="v1")
 RESPONSES = {"identity": IDENTITY, "health": Health.HEALTHY, "services": ()}
+NOT_FOUND = UnexpectedResponseError("404", code=ReasonCode.NOT_FOUND)
 FOREVER_S = 1e9
 
 
@@ -112,7 +113,20 @@ async def test_a_node_that_does_not_respond_is_unreachable_with_one_error() -> N
 
 @in_virtual_time
 async def test_a_response_may_take_the_whole_timeout() -> None:
-    assert (await snapshot_of(FakeClient(duration_s={"identity": 3.9}))).overall_health is OverallHealth.HEALTHY
+    snapshot = await snapshot_of(FakeClient(duration_s={"identity": 3.9}))
+    assert (snapshot.overall_health, snapshot.duration_s) == (OverallHealth.HEALTHY, 3.9)
+
+
+@pytest.mark.parametrize(("error", "text"), [(NodeFailedError("disk"), "failing"), (NOT_FOUND, "no identity")])
+@in_virtual_time
+async def test_a_200_without_an_identity_is_unknown(error: ClientError, text: str) -> None:
+    snapshot = await snapshot_of(FakeClient(responses={"identity": error}))
+    assert (snapshot.health, snapshot.overall_health, health_text(snapshot)) == (
+        Health.HEALTHY,
+        OverallHealth.UNKNOWN,
+        text,
+    )
+    assert [type(error) for error in snapshot.errors] == [type(error)]
 
 
 @pytest.mark.parametrize("error", [UnreachableError("refused"), VersionNotFoundError("v9"), VersionIgnoredError("v9")])
@@ -121,16 +135,6 @@ async def test_an_error_of_the_whole_node_ends_the_requests(error: ClientError) 
     client = FakeClient(responses={"identity": error})
     assert (await snapshot_of(client)).errors == (error,)
     assert len(client.requests) == 1
-
-
-@in_virtual_time
-async def test_an_error_of_one_request_is_shown_beside_the_other_responses() -> None:
-    snapshot = await snapshot_of(FakeClient(responses={"identity": NodeFailedError("disk")}))
-    assert (errors(snapshot), snapshot.health, health_text(snapshot)) == (
-        [(NodeFailedError, "disk")],
-        Health.HEALTHY,
-        "failing",
-    )
 
 
 @in_virtual_time
@@ -160,7 +164,6 @@ async def test_a_cancelled_snapshot_leaves_no_tasks() -> None:
 
 # ---- missing endpoints
 
-NOT_FOUND = UnexpectedResponseError("404", code=ReasonCode.NOT_FOUND)
 EVERYTHING_NOT_FOUND = dict.fromkeys(RESPONSES, NOT_FOUND)
 
 
@@ -168,16 +171,6 @@ async def snapshot_with_other_prefix(client: FakeClient, other: FakeClient) -> t
     source = source_of(client, other)
     with LoopLagMonitor() as lag_monitor:
         return await take_snapshot(source, 4.0, lag_monitor), source
-
-
-@in_virtual_time
-async def test_a_node_without_identity_is_reported_as_such() -> None:
-    snapshot = await snapshot_of(FakeClient(responses={"identity": NOT_FOUND}))
-    assert (snapshot.health, snapshot.overall_health) == (Health.HEALTHY, OverallHealth.UNKNOWN)
-    assert (health_text(snapshot), errors(snapshot)) == (
-        "no identity",
-        [(UnexpectedResponseError, "http://n:1/svc/node")],
-    )
 
 
 @in_virtual_time
@@ -228,8 +221,9 @@ async def test_an_interrupt_keeps_the_responses_received_so_far() -> None:
         FakeClient(),
         FakeClient(duration_s=dict.fromkeys(RESPONSES, FOREVER_S)),
         FakeClient(duration_s={"health": FOREVER_S}),
+        FakeClient(responses={"identity": NodeFailedError("disk")}, duration_s={"services": FOREVER_S}),
     ]
-    complete, silent, partial = await interrupted_after(1.5, *clients)
+    complete, silent, partial, failing = await interrupted_after(1.5, *clients)
     assert (complete.overall_health, complete.interrupted, complete.duration_s) == (OverallHealth.HEALTHY, "", 0.0)
     assert (silent.overall_health, silent.errors, silent.has_data) == (OverallHealth.UNKNOWN, (), False)
     assert " 1.5 s" in silent.interrupted
@@ -241,25 +235,10 @@ async def test_an_interrupt_keeps_the_responses_received_so_far() -> None:
     )
     assert " 1.5 s" in partial.interrupted
     assert partial.interrupted != silent.interrupted
+    assert (failing.health, failing.overall_health) == (Health.HEALTHY, OverallHealth.UNKNOWN)
+    assert (errors(failing), health_text(failing)) == ([(NodeFailedError, "disk")], "interrupted")
     assert all(client.is_closed for client in clients)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-@in_virtual_time
-async def test_a_200_without_the_other_responses_is_unknown() -> None:
-    (snapshot,) = await interrupted_after(1.5, FakeClient(duration_s={"services": FOREVER_S}))
-    assert (snapshot.health, snapshot.overall_health, health_text(snapshot)) == (
-        Health.HEALTHY,
-        OverallHealth.UNKNOWN,
-        "interrupted",
-    )
-
-
-@in_virtual_time
-async def test_an_interrupt_keeps_known_errors() -> None:
-    failing = FakeClient(responses={"identity": NodeFailedError("disk")}, duration_s={"health": FOREVER_S})
-    (snapshot,) = await interrupted_after(1.5, failing)
-    assert (errors(snapshot), health_text(snapshot)) == ([(NodeFailedError, "disk")], "interrupted")
 
 
 @in_virtual_time
@@ -274,13 +253,6 @@ async def test_an_interrupt_before_the_first_request_sends_none(monkeypatch: pyt
 async def test_a_complete_node_is_not_interrupted_while_it_closes() -> None:
     (snapshot,) = await interrupted_after(1.5, FakeClient(close_duration_s=FOREVER_S))
     assert (snapshot.overall_health, snapshot.interrupted) == (OverallHealth.HEALTHY, "")
-
-
-@in_virtual_time
-async def test_each_snapshot_has_its_own_duration() -> None:
-    clients = [FakeClient(duration_s={"identity": duration_s}) for duration_s in (0.5, 3.0)]
-    snapshots = await take_snapshots([*map(source_of, clients)], 8.0)
-    assert [snapshot.duration_s for snapshot in snapshots] == [0.5, 3.0]
 
 
 # ---- lag of our own loop

@@ -65,23 +65,19 @@ def timeline(*added: tuple[float, Severity]) -> Timeline:
     return made
 
 
-def test_a_cell_holds_the_worst_severity_of_its_period() -> None:
-    assert timeline((1, OK), (3, CRITICAL), (5, WARNING)).last(2, 5) == [NO_DATA, CRITICAL]
-
-
-def test_the_newest_cell_is_the_last() -> None:
-    assert timeline((5, OK), (15, WARNING), (25, CRITICAL)).last(4, 25) == [NO_DATA, OK, WARNING, CRITICAL]
-
-
-def test_a_period_without_data_is_a_gap() -> None:
-    assert timeline((5, OK), (35, OK)).last(4, 35) == [OK, NO_DATA, NO_DATA, OK]
-
-
-def test_a_new_cell_is_not_a_gap() -> None:
-    made = timeline((5, OK))
-    assert made.last(2, 12) == [NO_DATA, OK]
-    assert made.last(2, 22) == [NO_DATA, NO_DATA]
-    assert made.last(3, 22) == [OK, NO_DATA, NO_DATA]
+@pytest.mark.parametrize(
+    ("added", "now_s", "cells"),
+    [
+        ([(1, OK), (3, CRITICAL), (5, WARNING)], 5, [NO_DATA, CRITICAL]),
+        ([(5, OK), (15, WARNING), (25, CRITICAL)], 25, [NO_DATA, OK, WARNING, CRITICAL]),
+        ([(5, OK), (35, OK)], 35, [OK, NO_DATA, NO_DATA, OK]),
+        ([(5, OK)], 12, [NO_DATA, OK]),
+        ([(5, OK)], 22, [OK, NO_DATA, NO_DATA]),
+    ],
+    ids=["the worst of a period", "newest last", "a gap", "a new cell is not a gap", "an old one is"],
+)
+def test_a_timeline_has_cells(added: list[tuple[float, Severity]], now_s: float, cells: list[Severity]) -> None:
+    assert timeline(*added).last(len(cells), now_s) == cells
 
 
 def test_a_period_fills_all_of_its_cells_and_improves_none() -> None:
@@ -109,13 +105,25 @@ def test_cells_are_longer_than_two_intervals() -> None:
 # ---- changes
 
 
-def test_the_first_snapshot_is_not_a_change() -> None:
-    watched = node((3, snapshot(Health.PARTIAL, *services(db=Status.DOWN))))
+def test_the_first_snapshot_is_not_a_change_nor_is_another_order_of_services() -> None:
+    first = services(a=Status.UP, b=Status.DOWN) + services(a=Status.DOWN)  # one id twice
+    watched = node((3, snapshot(Health.PARTIAL, *first)), (5, snapshot(Health.PARTIAL, *reversed(first[:2]), first[2])))
+    assert [(service.key.id, service.status) for service in watched.services] == [
+        ("b", Status.DOWN),
+        ("a", Status.UP),
+        ("a", Status.DOWN),
+    ]
     assert watched.tracker is not None
-    assert watched.changed_s is None
+    assert watched.changed_s is watched.services_changed_s is None
     assert not is_recently_changed(watched.tracker.changed_s, 3)
     assert not is_recently_changed(watched.services[0].tracker.changed_s, 3)
     assert watched.tracker.age_s(10) == 7
+
+
+def test_another_version_is_a_change() -> None:
+    newer = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.5.0")
+    watched = node((0, snapshot()), (9, snapshot(identity=newer)))
+    assert (watched.identity, watched.changed_s) == (newer, 9)
 
 
 def test_a_change_is_recent_for_some_seconds_and_resets_the_age() -> None:
@@ -149,27 +157,6 @@ def test_added_and_removed_services_are_changes() -> None:
     watched.update(snapshot(Health.HEALTHY, *services(cache=Status.UP)), 20)
     assert watched.services_changed_s == 20
     assert list(statuses(watched)) == ["cache"]
-
-
-def test_services_keep_the_order_of_the_node() -> None:
-    watched = node((0, snapshot(Health.HEALTHY, *services(a=Status.UP, b=Status.UP))))
-    watched.update(snapshot(Health.HEALTHY, *services(b=Status.UP, a=Status.UP)), 1)
-    assert list(statuses(watched)) == ["b", "a"]
-    assert watched.services_changed_s is None
-
-
-def test_a_duplicate_id_is_two_services() -> None:
-    twice = services(db=Status.UP) + services(db=Status.DOWN)
-    watched = node((0, snapshot(Health.HEALTHY, *twice)), (2, snapshot(Health.HEALTHY, *twice)))
-    assert [service.status for service in watched.services] == [Status.UP, Status.DOWN]
-    assert watched.services_changed_s is None
-
-
-def test_another_name_or_version_is_a_change() -> None:
-    newer = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.5.0")
-    watched = node((0, snapshot()), (9, snapshot(identity=newer)))
-    assert watched.identity == newer
-    assert watched.changed_s == 9
 
 
 # ---- an unreachable node

@@ -114,36 +114,22 @@ def test_a_terminal_without_the_symbols_gets_ascii() -> None:
     assert "    + Up " in text
 
 
-def test_200_nodes_scroll_between_fixed_lines() -> None:
-    screen = RenderHarness(*(node(f"n{number}", Health.HEALTHY, service("db", UP)) for number in range(200)))
-    first = screen.lines()
-    assert first[0].startswith("200 nodes: 200 healthy ")
-    assert first[-1].endswith(" 1-20 of 200")
-    assert [line.split()[2] for line in first[2:22]] == [f"n{number}" for number in range(20)]
-    last = screen.press(Key.END).lines()
-    assert last[:2] == first[:2]
-    assert last[-1].endswith(" 181-200 of 200")
-    assert last[21].startswith("> ● healthy        n199 ")
+@pytest.mark.parametrize("keys", [[], [Key.ENTER], ["?"], ["/", *"word" * 30]], ids=["", "enter", "help", "filter"])
+def test_every_terminal_size_is_filled_exactly(keys: list[Key | str]) -> None:
+    screen = four_nodes().press(*keys)
+    for width in (1, 2, 30, 60, 79, 80, 132, 500):
+        for height in (1, 2, 3, 4, 5, 24, 100):
+            screen.lines(width, height)
 
 
-@pytest.mark.parametrize("width", [1, 2, 10, 30, 50, 60, 79, 80, 100, 132, 200, 500])
-@pytest.mark.parametrize("height", [1, 2, 3, 4, 5, 10, 24, 100])
-def test_every_terminal_size_is_filled_exactly(width: int, height: int) -> None:
-    for keys in ([], [Key.ENTER], ["?"], ["/", *"word" * 30]):
-        four_nodes().press(*keys).lines(width, height)
-
-
-def test_a_wide_terminal_shows_urls_and_a_longer_timeline() -> None:
+def test_a_wide_terminal_shows_urls_and_a_longer_timeline_and_a_narrow_one_drops_it_first() -> None:
+    assert four_nodes().lines(64)[2] == "  ● healthy        validator-1        v1.4.2     2/2     >1m04s"
+    assert four_nodes().lines(50)[2] == "  ● healthy        validat… v1.4.2     2/2     >1…"
     lines = four_nodes().lines(160)
     assert lines[1].endswith(" URL")
     assert lines[2].endswith(" http://validator-1:1")
     assert Columns.for_width(500).timeline == HISTORY_CELLS
     assert "LAST 6m " in four_nodes().lines(160)[1]
-
-
-def test_a_narrow_terminal_drops_the_timeline_first() -> None:
-    assert four_nodes().lines(64)[2] == "  ● healthy        validator-1        v1.4.2     2/2     >1m04s"
-    assert four_nodes().lines(50)[2] == "  ● healthy        validat… v1.4.2     2/2     >1…"
 
 
 # ---- texts from outside
@@ -161,7 +147,7 @@ def test_long_names_are_truncated_and_keep_the_columns() -> None:
     ]
 
 
-@pytest.mark.parametrize("count", [999, 1000, 10_000, 123_456])
+@pytest.mark.parametrize("count", [999, 1000])
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_large_count_shows_every_digit_and_keeps_the_columns(count: int, width: int) -> None:
     up = tuple(service(str(number), UP) for number in range(count))
@@ -196,10 +182,6 @@ def test_secrets_in_responses_are_redacted() -> None:
     assert "s3cr3t" not in text.replace("http://s3cr3t-word:1", "")
 
 
-def test_markup_in_responses_is_shown_as_text() -> None:
-    assert "[red]a[/red]" in RenderHarness(node("[red]a[/red]")).lines()[2]
-
-
 # ---- changes
 
 
@@ -219,18 +201,13 @@ def test_a_recent_change_is_marked_and_highlighted_with_its_age() -> None:
     assert not [style for _, style in screen.styles(2) if style == "reverse"]
 
 
-def test_a_collapsed_node_shows_that_a_service_changed() -> None:
+def test_a_collapsed_node_shows_that_a_service_or_its_version_changed() -> None:
     screen = RenderHarness(node("a", Health.HEALTHY, service("db", UP)), node("b"))
     screen.model.nodes[0].update(node("a", Health.HEALTHY, service("db", DOWN)), 10)
-    assert screen.at(11).lines()[2].startswith(" *● healthy ")
+    screen.model.nodes[1].update(node("b", version="v2"), 10)
+    assert [line[:12] for line in screen.at(11).lines()[2:4]] == [" *● healthy "] * 2
     assert [text for text, style in screen.styles(2) if style == "reverse"] == ["0/1"]
-
-
-def test_another_version_is_highlighted() -> None:
-    screen = RenderHarness(node("a"), node("b"))
-    screen.model.nodes[0].update(node("a", version="v2"), 10)
-    assert screen.at(11).lines()[2].startswith(" *● healthy ")
-    assert ("v2", "reverse") in screen.styles(2)
+    assert ("v2", "reverse") in screen.styles(3)
 
 
 def test_every_severity_has_its_own_bar() -> None:
@@ -280,39 +257,9 @@ def test_a_single_node_has_details_without_a_selection() -> None:
     assert RenderHarness(node("a"), node("b")).lines()[-2] == ""
 
 
-def test_a_selected_service_has_details() -> None:
-    screen = RenderHarness(node("a", Health.HEALTHY, service("db", UP, "Ledger", "Holds it"))).press(Key.DOWN, Key.DOWN)
-    assert screen.lines()[-2] == "db  Ledger  Holds it"
-
-
-def test_the_filter_is_in_the_last_line_while_typed_and_then_in_the_first() -> None:
-    screen = four_nodes().press("/", *"dow")
-    assert screen.lines()[-1].startswith("/dow█  ")
-    assert screen.lines()[-1].endswith(" 1-2 of 2")
-    assert screen.press("n", Key.ENTER).lines()[0].endswith(" filter: down  every 2 s")
-    assert screen.lines()[-1].startswith("q quit  s sort: ")
-
-
-def test_an_empty_page_has_no_position() -> None:
-    assert " of " not in four_nodes().press("/", *"zzz").lines()[-1]
-
-
-def test_the_order_is_shown() -> None:
+def test_the_last_line_has_the_order_and_the_position_if_there_are_rows() -> None:
     assert f" {SortOrder.WORST.value}  " in four_nodes().press("s").lines()[-1]
-
-
-def test_the_help_fits_80x24_and_names_every_key_and_bar() -> None:
-    text = "\n".join(four_nodes().press("?").lines())
-    for word in (
-        "Ctrl-C",
-        "filter",
-        "Enter",
-        "Esc",
-        "PgUp",
-        "▇▇▇▇▇",
-        "▄▄▄▄▄",
-        "▁▁▁▁▁",
-        "* ",
-        ">12s",
-    ):
-        assert word in text
+    assert " of " not in four_nodes().press("/", *"zzz").lines()[-1]
+    many = RenderHarness(*(node(f"n{number}") for number in range(200)))
+    assert many.lines()[-1].endswith(" 1-20 of 200")
+    assert many.press(Key.END).lines()[-1].endswith(" 181-200 of 200")
