@@ -67,8 +67,12 @@ def _request(address: Address, timeout_s: float) -> int:
 def _connect(address: Address, timeout_s: float) -> socket.socket:
     if address.scheme == "unix":
         connected = socket.socket(socket.AF_UNIX)
-        connected.settimeout(timeout_s)
-        connected.connect(address.path)
+        try:
+            connected.settimeout(timeout_s)
+            connected.connect(address.path)
+        except OSError:
+            connected.close()
+            raise
         return connected
     plain = socket.create_connection((address.host, address.port), timeout_s)
     return _tls_context().wrap_socket(plain) if address.scheme == "https" else plain

@@ -73,6 +73,8 @@ class FleetServices:
 
     def apply(self, found: Iterable[FoundReplica]) -> list[str]:
         """Returns the ids that other services of the node have, or that are not valid."""
+        if SERVICE_ID not in self._ids:  # a reload has ended the search while it was reading
+            return []
         replicas = {replica.id: replica for replica in found}
         refused = [replica.id for replica in replicas.values() if not self._update(replica)]
         # Last: otherwise the node may be healthy for a moment, without its failed services.

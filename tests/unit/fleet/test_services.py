@@ -189,3 +189,10 @@ def test_all_services_of_the_fleet_are_removed_together(harness: FleetHarness) -
     assert harness.ids == {}
     harness.configure()
     assert harness.ids == {SERVICE_ID: False}
+
+
+def test_a_search_that_ends_after_the_fleet_was_removed_adds_nothing(harness: FleetHarness) -> None:
+    harness.services.remove_all()
+    assert harness.services.apply([PAY_A]) == []
+    assert harness.listed == []
+    assert len(harness.node) == 0
