@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -18,25 +16,17 @@ from pamqp.frame import marshal, unmarshal
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import Backend, Peer, close, reset, sending, unresponsive
 from tests.support.check_runner import CheckRunner
-from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
+from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
     assert_no_leaks,
     assert_reused,
-    assert_times_out,
     check_with_steps,
-    client_count,
-    own_connection_count,
     reusing,
 )
 from tests.support.probe_assertions import becomes_true as becomes_true_async
 from tests.support.servers.base import OwnPort
-from tests.support.servers.rabbitmq import PASSWORD, QUEUE, QUORUM_QUEUE, USER, VHOST, RabbitServer, queue_definition
-from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    READY,
-    failed,
-    not_ready,
-)
+from tests.support.servers.rabbitmq import PASSWORD, QUEUE, USER, VHOST, RabbitServer, queue_definition
+from tests.support.verdicts import CONNECTION_CLOSED, READY, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +34,6 @@ if TYPE_CHECKING:
 
     from pamqp.base import Frame
 
-    from svcnode.core.model import Verdict
     from tests.support.certificates import Certificate
     from tests.support.verdicts import ExpectedVerdict
 
@@ -103,25 +92,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -
         yield broker
 
 
-# ---- a broker
-
-
 def test_a_broker_that_opens_a_channel_is_ready(check: CheckRunner, broker: Broker) -> None:
     assert check(broker.url) == READY
     assert check.steps(broker.url) == [("connect", "127.0.0.1", True), ("log in", "", True), ("exchange", "", True)]
-
-
-@pytest.mark.wide
-def test_a_check_closes_its_session_so_that_the_broker_logs_nothing(check: CheckRunner, broker: Broker) -> None:
-    assert becomes_true(lambda: LOST in broker.log_file.read_text())  # from the clients that waited for its start
-    logged = len(broker.log_file.read_text())
-    for options in ({}, {"queue": QUEUE}):
-        assert assert_no_leaks(check, broker.url, broker.port, **options) == READY
-        tls = {"ca": str(broker._tls.certificate), **options}
-        assert assert_no_leaks(check, broker.tls_url, broker.tls_port, **tls) == READY
-    # The broker logs a lost client when it closes the connection.
-    becomes_true(lambda: not client_count(broker.port) + client_count(broker.tls_port), 3 * WAIT_TIMEOUT_S)
-    assert broker.log_file.read_text()[logged:] == ""
 
 
 def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, broker: Broker) -> None:
@@ -134,16 +107,6 @@ def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, broker: Br
 
 def test_an_unknown_vhost_is_failed(check: CheckRunner, broker: Broker) -> None:
     assert check(broker.url_with_path("/nowhere")) == NOT_FOUND
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("rest", ["", "/", "/%2F", "/%2f"])
-def test_the_vhost_is_a_slash_when_none_is_named(check: CheckRunner, broker: Broker, rest: str) -> None:
-    assert check(broker.url_with_path(rest)) == READY
-    assert check(broker.url_with_path(rest), queue=QUEUE) == NOT_FOUND
-
-
-# ---- write
 
 
 WRITE = ("write", "", True)
@@ -187,22 +150,6 @@ def test_a_missing_permission_is_named_with_the_command_that_grants_it(check: Ch
     broker.control("set_permissions", "-p", VHOST, READER, "^$", "^$", "^$")
 
 
-@pytest.mark.wide
-def test_a_broker_with_an_alarm_is_not_ready(check: CheckRunner, broker: Broker, certificate: Certificate) -> None:
-    with broker.disk_alarm():
-        assert assert_no_leaks(check, broker.url, broker.port, write=True) == DISK_ALARM
-        assert check(broker.tls_url, ca=str(certificate.certificate), write=QUEUE) == DISK_ALARM
-        assert check(broker.url) == READY  # the broker reports an alarm only to publishers
-        # The broker does not read from a blocked connection, and must notice nevertheless that it was closed.
-        assert becomes_true(lambda: not client_count(broker.port) + client_count(broker.tls_port), 3 * WAIT_TIMEOUT_S)
-    with broker.memory_alarm():
-        assert check(broker.url, write=True) == MEMORY_ALARM
-    assert check(broker.url, write=True) == READY
-
-
-# ---- amqps
-
-
 def test_a_broker_whose_certificate_is_trusted_is_ready(
     check: CheckRunner, broker: Broker, certificate: Certificate
 ) -> None:
@@ -213,9 +160,6 @@ def test_a_broker_whose_certificate_is_trusted_is_ready(
         ("log in", "", True),
         ("exchange", "", True),
     ]
-
-
-# ---- not a broker
 
 
 def frame(method: Frame, channel: int = 0) -> bytes:
@@ -353,34 +297,8 @@ def test_without_credentials_the_user_is_guest(check: CheckRunner) -> None:
     assert received[0].response == "\0guest\0guest"
 
 
-# ---- reuse
-
-
 def test_a_connection_can_be_reused(check: CheckRunner, broker: Broker) -> None:
     assert_reused(check, broker.url, broker.port, queue=QUEUE)
-
-
-@pytest.mark.wide
-def test_a_reused_connection_outlives_a_restart_of_the_broker(broker: Broker) -> None:
-    """On both event loops at once, because a restart takes seconds."""
-    restarted = threading.Barrier(len(LOOPS), action=broker.restart)
-
-    async def main() -> tuple[list[Verdict], list[Any]]:
-        errors: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        with reusing(broker.url) as probe:
-            verdicts = [(await check_with_steps(probe))[0]]
-            restarted.wait(12 * WAIT_TIMEOUT_S)
-            verdicts.append((await check_with_steps(probe))[0])
-        await becomes_true_async(lambda: not own_connection_count(broker.port))
-        return verdicts, errors
-
-    def run(name: str) -> tuple[list[Verdict], list[Any]]:
-        with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
-            return runner.run(main())
-
-    with ThreadPoolExecutor(len(LOOPS)) as pool:
-        assert list(pool.map(run, LOOPS)) == [([READY, READY], [])] * len(LOOPS)
 
 
 @pytest.mark.parametrize("end", [lambda peer: peer.send(FORCED), close, reset], ids=["forced", "closed", "reset"])
@@ -406,24 +324,3 @@ def test_a_reused_connection_that_the_broker_closed_is_replaced(
 
     with Backend(script) as backend:
         check.run(main(f"amqp://{backend.address}"))
-
-
-# ---- last, because a member of a cluster is killed
-
-
-@pytest.mark.wide
-def test_a_queue_without_its_quorum_is_failed_and_other_writes_succeed(broker: Broker, tmp_path: Path) -> None:
-    """The broker still responds, and reports that the queue exists. Once for both event loops, because it is slow."""
-    checks = [CheckRunner(loop_name) for loop_name in LOOPS]
-    if OWN_QUEUE in message_counts(broker):
-        broker.control("delete_queue", "-p", VHOST, OWN_QUEUE)
-    with RabbitServer(tmp_path, joins=broker) as member:
-        for check in checks:
-            assert check(member.url, write=True) == READY  # this member is the home of the queue
-            for each in (broker, member):
-                assert check(each.url, write=QUORUM_QUEUE) == READY
-    for check in checks:
-        assert check(broker.url, queue=QUORUM_QUEUE) == READY
-        assert_times_out(check, broker.url, broker.port, "write", write=QUORUM_QUEUE)
-        assert check(broker.url, write=True) == READY
-    assert becomes_true(lambda: not client_count(broker.port))

@@ -280,9 +280,6 @@ def test_a_socket_that_is_connected_to_itself_is_refused(check: CheckRunner) -> 
     check.run(main(port))
 
 
-# ---- which checks run in batches
-
-
 @pytest.mark.parametrize(
     "config",
     [

@@ -10,18 +10,9 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome
 from tests.support.backends import ReceivedRequest, http_response, server_tls
-from tests.support.probe_assertions import (
-    KeepAliveBackend,
-    assert_reused,
-)
+from tests.support.probe_assertions import KeepAliveBackend, assert_reused
 from tests.support.servers.beacon import BeaconServer
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    TLS_UNTRUSTED,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,9 +97,6 @@ def test_a_node_that_is_behind_is_not_ready(check: CheckRunner, server: BeaconSe
     assert check(server.url, max_slot_lag=2) == not_ready(ReasonCode.LAGGING)
     assert check(server.url, max_slot_lag=0) == not_ready(ReasonCode.LAGGING)
     assert check(server.url) == READY
-
-
-# ---- reuse
 
 
 @pytest.mark.parametrize("options", [{}, {"max_slot_lag": 3}])

@@ -24,9 +24,6 @@ HOST_NOT_FOUND = failed(ReasonCode.HOST_NOT_FOUND)
 RESOLVER_FAILED = unknown(ReasonCode.RESOLVER_FAILED)
 
 
-# ---- names
-
-
 def test_a_name_is_resolved_by_the_real_resolver(check: CheckRunner) -> None:
     with HttpBackend(http_response(200)) as backend:
         assert check(f"http://localhost:{backend.port}") == READY
@@ -49,9 +46,6 @@ def test_a_name_is_resolved_by_the_real_resolver(check: CheckRunner) -> None:
 )
 def test_an_ip_address_is_recognised(host: str, expected: bool) -> None:
     assert is_ip_address(host) is expected
-
-
-# ---- a name with several addresses
 
 
 def test_a_host_is_ready_if_one_of_its_addresses_accepts(
@@ -77,9 +71,6 @@ def test_a_duplicate_address_is_tried_once(check: CheckRunner, resolver: FakeRes
         ]
 
 
-# ---- a resolver that fails
-
-
 def test_the_step_of_a_resolver_that_hangs_is_marked(check: CheckRunner, resolver: FakeResolver) -> None:
     assert check.steps_until_timeout("tcp://slow.example:80") == [("resolve", "slow.example", False)]
     assert resolver.queries == ["slow.example"]
@@ -91,9 +82,6 @@ def test_a_lookup_without_free_descriptors_is_not_an_unknown_host(check: CheckRu
             without, after = check.without_descriptors(f"{scheme}://localhost:{backend.port}")
             assert without == NO_DESCRIPTORS
             assert after == READY
-
-
-# ---- concurrent checks of one name
 
 
 def test_checks_of_one_name_share_one_lookup(check: CheckRunner, resolver: FakeResolver) -> None:

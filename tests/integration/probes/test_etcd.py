@@ -10,25 +10,12 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import ReceivedRequest, http_response
-from tests.support.probe_assertions import (
-    REUSED,
-    KeepAliveBackend,
-    assert_reused,
-    check_with_steps,
-    reusing,
-)
-from tests.support.servers.etcd import ROOT_PASSWORD, USER, EtcdCluster, EtcdServer
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    UNEXPECTED_RESPONSE,
-    failed,
-    not_ready,
-)
+from tests.support.probe_assertions import REUSED, KeepAliveBackend, assert_reused, check_with_steps, reusing
+from tests.support.servers.etcd import ROOT_PASSWORD, USER, EtcdServer
+from tests.support.verdicts import EXPIRES_SOON, READY, UNEXPECTED_RESPONSE, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.support.certificates import Certificate
     from tests.support.check_runner import CheckRunner
@@ -61,23 +48,8 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate
         yield server
 
 
-# ---- a member
-
-
 def test_a_member_with_a_leader_is_ready(check: CheckRunner, server: EtcdServer) -> None:
     assert check(server.url) == READY
-
-
-@pytest.mark.wide
-def test_a_member_whose_space_is_used_up_is_not_ready_until_the_alarm_ends(
-    check: CheckRunner, server: EtcdServer
-) -> None:
-    with server.storage_full():
-        verdict = check(server.url)
-        assert verdict == STORAGE_FULL
-        assert "NOSPACE" in verdict.reason
-        assert check(server.url, write=True) == STORAGE_FULL
-    assert check(server.url, write=True) == READY
 
 
 # ---- writes
@@ -139,34 +111,12 @@ def test_an_invalid_token_is_failed(check: CheckRunner, token: bytes) -> None:
         assert check(f"etcd://me:swordfish@{backend.address}", write=True) == UNEXPECTED_RESPONSE
 
 
-# ---- credentials
-
-
 def test_the_wrong_credentials_are_failed(check: CheckRunner, auth_server: EtcdServer) -> None:
     verdict = check(auth_server.bad_credentials_url)
     assert verdict == AUTH_FAILED
     assert verdict.reason.endswith(f"etcd://{USER}:***@127.0.0.1:{auth_server.port}")
     url = f"etcd://127.0.0.1:{auth_server.port}"
     assert check(url, username="someone-else", password="not-the-password") == AUTH_FAILED
-
-
-# ---- clusters
-
-
-@pytest.mark.wide
-def test_every_member_of_a_cluster_is_ready_except_learners_and_members_without_a_leader(
-    check: CheckRunner, tmp_path: Path
-) -> None:
-    with EtcdCluster(tmp_path / "cluster") as cluster:
-        assert [check(member.url) for member in cluster.members] == [READY] * 3
-        learner = cluster.add_learner()
-        assert check(learner.url) == not_ready(ReasonCode.SYNCING)
-        leader = cluster.leader()
-        for member in cluster.followers():
-            member.kill()
-        leader.wait_until_leaderless()
-        assert check(leader.url) == NO_LEADER
-        assert_still_reused(check, leader.url)
 
 
 def assert_still_reused(check: CheckRunner, url: str) -> None:
@@ -176,9 +126,6 @@ def assert_still_reused(check: CheckRunner, url: str) -> None:
             assert (await check_with_steps(probe))[1][0] == REUSED
 
     check.run(main())
-
-
-# ---- TLS
 
 
 def test_a_member_whose_certificate_is_trusted_is_ready(
@@ -193,9 +140,6 @@ def test_a_member_whose_certificate_is_trusted_is_ready(
         EXCHANGE,
         EXCHANGE,
     ]
-
-
-# ---- reuse
 
 
 def test_a_connection_can_be_reused(check: CheckRunner, server: EtcdServer) -> None:

@@ -12,10 +12,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.probes.base import MAX_CLOCK_SKEW_S
 from tests.support.backends import ReceivedRequest, http_response
-from tests.support.probe_assertions import (
-    KeepAliveBackend,
-    assert_reused,
-)
+from tests.support.probe_assertions import KeepAliveBackend, assert_reused
 from tests.support.servers.ganache import CHAIN_ID, GanacheServer
 from tests.support.verdicts import READY, failed, not_ready
 
@@ -32,9 +29,6 @@ WRONG_CHAIN = failed(ReasonCode.WRONG_CHAIN)
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GanacheServer]:
     with GanacheServer(tmp_path_factory.mktemp("ganache")) as server:
         yield server
-
-
-# ---- a node
 
 
 def test_a_client_in_sync_is_ready(check: CheckRunner, server: GanacheServer) -> None:
@@ -54,9 +48,6 @@ def test_an_old_newest_block_is_not_ready_until_there_is_a_newer_one(check: Chec
 def test_a_node_with_too_few_peers_is_not_ready(check: CheckRunner, server: GanacheServer) -> None:
     assert check(server.url, min_peers=0) == READY
     assert check(server.url, min_peers=1) == not_ready(ReasonCode.TOO_FEW_PEERS)
-
-
-# ---- reuse
 
 
 def test_a_connection_can_be_reused(check: CheckRunner, server: GanacheServer) -> None:

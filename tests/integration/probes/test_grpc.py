@@ -9,20 +9,9 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import Backend, Peer, server_tls
 from tests.support.http2_backend import Http2Backend
-from tests.support.probe_assertions import (
-    assert_no_leaks,
-    assert_reused,
-    assert_times_out,
-    check_with_steps,
-    reusing,
-)
+from tests.support.probe_assertions import assert_no_leaks, assert_reused, assert_times_out, check_with_steps, reusing
 from tests.support.servers.grpc_health import SERVICE, GrpcHealthServer
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import EXPIRES_SOON, READY, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,9 +90,6 @@ def test_a_server_without_the_health_service_is_failed(check: CheckRunner, tmp_p
         assert check(server.url) == failed(ReasonCode.NOT_SUPPORTED)
 
 
-# ---- grpcs
-
-
 def test_a_server_whose_certificate_is_trusted_is_ready(
     check: CheckRunner, encrypted: GrpcHealthServer, certificate: Certificate
 ) -> None:
@@ -129,9 +115,6 @@ def test_h2_is_offered_in_the_handshake(check: CheckRunner, certificate: Certifi
     with Backend(script, tls=tls) as backend:
         assert_times_out(check, f"grpcs://{backend.address}", backend.port, "exchange", ca=str(certificate.certificate))
     assert selected[-1] == "h2"
-
-
-# ---- invalid responses
 
 
 def begin(http2: h2.connection.H2Connection, stream: int, *more: tuple[bytes, bytes], status: bytes = b"200") -> None:
@@ -202,9 +185,6 @@ def test_the_request_has_the_headers_of_grpc(check: CheckRunner) -> None:
     assert headers[b":path"] == b"/grpc.health.v1.Health/Check"
     assert headers[b":authority"] == backend.address.encode()
     assert (headers[b"content-type"], headers[b"te"]) == (b"application/grpc", b"trailers")
-
-
-# ---- reuse
 
 
 def test_a_connection_can_be_reused(check: CheckRunner, server: GrpcHealthServer) -> None:

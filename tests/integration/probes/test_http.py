@@ -149,9 +149,6 @@ def test_a_body_that_does_not_match_starting_json_is_ready(check: CheckRunner) -
         assert check(f"http://{backend.address}/", starting_json={"/status": "syncing"}) == READY
 
 
-# ---- body
-
-
 def test_the_body_must_match_the_pattern(check: CheckRunner) -> None:
     with HttpBackend(http_response(200, "lag: 17 blocks")) as backend:
         assert check(f"http://{backend.address}/", matches=r"lag: \d{1,2} ") == READY
@@ -476,9 +473,6 @@ def test_another_origin_gets_neither_the_client_certificate_nor_the_server_name(
     assert names == ["localhost", None]  # SNI has no addresses
 
 
-# ---- TLS
-
-
 def test_https_with_a_trusted_certificate_is_ready(check: CheckRunner, certificate: Certificate) -> None:
     with HttpBackend(http_response(200, "hello"), tls=server_tls(certificate)) as backend:
         url, ca = f"https://{backend.address}/", str(certificate.certificate)
@@ -491,9 +485,6 @@ def test_a_certificate_that_expires_soon_is_not_ready(check: CheckRunner, certif
         url, ca = f"https://{backend.address}", str(certificate.certificate)
         assert check(f"{url}/200", ca=ca, min_cert_days=1) == EXPIRES_SOON
         assert check(f"{url}/500", ca=ca, min_cert_days=1) == SERVER_ERROR
-
-
-# ---- configuration errors
 
 
 @pytest.mark.parametrize("status", [99, 600, True, "6xx", "2x", "20", "200-", "204-200", "abc", 200.0, {}, [200, "x"]])
@@ -523,9 +514,6 @@ def test_an_invalid_option_is_named(options: dict[str, Any]) -> None:
     assert caught.value.option == next(iter(options))
 
 
-# ---- slow patterns
-
-
 def test_a_slow_pattern_times_out_and_does_not_block_the_loop(check: CheckRunner) -> None:
     async def scenario(url: str) -> tuple[Verdict, int]:
         iterations = 0
@@ -551,9 +539,6 @@ def test_a_slow_pattern_times_out_and_does_not_block_the_loop(check: CheckRunner
 SLOW_PATTERN = "(a|a)*b|(a|a)*c"
 
 
-# ---- caches
-
-
 OUTDATED = failed(ReasonCode.OUTDATED_RESPONSE)
 
 
@@ -572,15 +557,6 @@ def respond_once(peer: Peer) -> None:
     ReceivedRequest.read(peer)
     peer.send(http_response(200, "ok"))
     peer.shutdown_write()
-
-
-@pytest.mark.wide
-def test_a_dead_server_behind_a_cache_is_ready_unless_the_check_asks_past_it(
-    check: CheckRunner, tmp_path: Path
-) -> None:
-    with dead_origin_behind_a_cache(tmp_path) as url:
-        assert check(url) == READY
-        assert check(url, fresh=True) == SERVER_ERROR
 
 
 def test_a_server_with_http2_only_is_failed_with_the_option_for_it(check: CheckRunner) -> None:

@@ -136,9 +136,6 @@ def test_a_connection_is_reused(check: CheckRunner, nginx: dict[str, str], optio
     assert check.run(scenario()) == [["connect", "exchange"], ["reuse", "exchange"], ["reuse", "exchange"]]
 
 
-# ---- requests
-
-
 def ok(http2: h2.connection.H2Connection, stream: int) -> None:
     http2.send_headers(stream, [(b":status", b"200"), (b"x-api", b"v1")])
     http2.send_data(stream, b"ok", end_stream=True)
@@ -212,9 +209,6 @@ def test_large_headers_are_failed(check: CheckRunner) -> None:
 def test_another_protocol_is_failed(check: CheckRunner, response: bytes) -> None:
     with Backend(sending(response)) as backend:
         assert check(f"http://{backend.address}", http2=True) == PROTOCOL_ERROR
-
-
-# ---- options
 
 
 def test_a_proxy_is_rejected_for_http(certificate: Certificate) -> None:

@@ -9,17 +9,9 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import ReceivedRequest, http_response
-from tests.support.probe_assertions import (
-    KeepAliveBackend,
-    assert_reused,
-)
+from tests.support.probe_assertions import KeepAliveBackend, assert_reused
 from tests.support.servers.ipfs import IpfsServer
-from tests.support.verdicts import (
-    READY,
-    UNEXPECTED_RESPONSE,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import READY, UNEXPECTED_RESPONSE, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,14 +67,8 @@ def test_a_daemon_may_require_a_token(check: CheckRunner, server: IpfsServer) ->
     assert check(server.url, bearer="tunafish") == failed(ReasonCode.PERMISSION_DENIED)
 
 
-# ---- reuse
-
-
 def test_a_connection_can_be_reused(check: CheckRunner, server: IpfsServer) -> None:
     assert_reused(check, server.url, server.port, min_peers=1)
-
-
-# ---- invalid responses
 
 
 def daemon(peers: bytes) -> Callable[[ReceivedRequest], bytes]:

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.backends import (
-    HttpBackend,
-    http_response,
-    server_tls,
-)
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    TLS_UNTRUSTED,
-    UNEXPECTED_RESPONSE,
-)
+from tests.support.backends import HttpBackend, http_response, server_tls
+from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, UNEXPECTED_RESPONSE
 
 if TYPE_CHECKING:
     from tests.support.certificates import Certificate
@@ -28,9 +19,6 @@ def result(value: object, *, id_: object = 1, status: int = 200) -> bytes:
     return http_response(
         status, json.dumps({"jsonrpc": "2.0", "id": id_, "result": value}), Content_Type="application/json"
     )
-
-
-# ---- requests
 
 
 def test_a_method_is_called_with_a_json_rpc_request(check: CheckRunner) -> None:
@@ -49,9 +37,6 @@ def test_parameters_are_a_list_or_a_table(check: CheckRunner, params: Any) -> No
         assert json.loads(backend.last_request.body)["params"] == params
 
 
-# ---- responses
-
-
 def test_the_result_must_be_the_expected_one(check: CheckRunner) -> None:
     with HttpBackend(result("ok")) as backend:
         url = f"jsonrpc+http://{backend.address}"
@@ -59,9 +44,6 @@ def test_the_result_must_be_the_expected_one(check: CheckRunner) -> None:
         verdict = check(url, method="getHealth", result={"": "fine"})
     assert verdict == UNEXPECTED_RESPONSE
     assert all(part in verdict.reason for part in ("getHealth", '"ok"', '"fine"'))
-
-
-# ---- TLS
 
 
 def test_a_method_is_called_with_tls(check: CheckRunner, certificate: Certificate) -> None:

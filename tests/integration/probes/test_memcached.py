@@ -8,20 +8,9 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import Backend, Peer, sending
-from tests.support.http_server import becomes_true
-from tests.support.probe_assertions import (
-    assert_reused,
-    check_with_steps,
-    reusing,
-)
+from tests.support.probe_assertions import assert_reused, check_with_steps, reusing
 from tests.support.servers.memcached import MemcachedServer
-from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    PROTOCOL_ERROR,
-    READY,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import PROTOCOL_ERROR, READY, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,14 +33,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemcachedServer
 def test_a_server_that_returns_its_version_is_ready(check: CheckRunner, server: MemcachedServer) -> None:
     assert check(server.url) == READY
     assert check.steps(server.url) == [("connect", "127.0.0.1", True), ("exchange", "", True)]
-
-
-@pytest.mark.wide
-def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: MemcachedServer) -> None:
-    with server.exhaust():
-        verdict = check(server.url)
-    assert becomes_true(lambda: check(server.url) == READY)
-    assert verdict in (TOO_MANY_CONNECTIONS, CONNECTION_CLOSED)  # closed if the reset overtakes the message
 
 
 # ---- memory and writes
@@ -129,9 +110,6 @@ def test_statistics_that_cannot_be_read_are_failed(check: CheckRunner, answers: 
     assert verdict in (PROTOCOL_ERROR, failed(ReasonCode.UNEXPECTED_RESPONSE))
 
 
-# ---- not a memcached
-
-
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
@@ -158,9 +136,6 @@ def test_a_line_before_the_request_is_not_its_response(check: CheckRunner) -> No
     with Backend(sending(b"ERROR Too many open connections\r\n")) as full, Backend(sending(b"220 mail\r\n")) as mail:
         assert check(f"memcached://{full.address}") == TOO_MANY_CONNECTIONS
         assert check(f"memcached://{mail.address}") == PROTOCOL_ERROR
-
-
-# ---- reuse
 
 
 def test_a_connection_can_be_reused(check: CheckRunner, server: MemcachedServer) -> None:

@@ -16,20 +16,8 @@ from svcnode.probes import make_probe
 from tests.support.backends import Backend, Peer, sending, server_tls
 from tests.support.http_server import becomes_true
 from tests.support.servers.base import wait_until
-from tests.support.servers.mariadb import (
-    PASSWORD,
-    USER,
-    GaleraMember,
-    MariaDbReplica,
-    MariaDbServer,
-)
-from tests.support.verdicts import (
-    READY,
-    UNEXPECTED_RESPONSE,
-    ExpectedVerdict,
-    failed,
-    not_ready,
-)
+from tests.support.servers.mariadb import PASSWORD, USER, GaleraMember, MariaDbReplica, MariaDbServer
+from tests.support.verdicts import READY, UNEXPECTED_RESPONSE, ExpectedVerdict, failed, not_ready
 
 if TYPE_CHECKING:
     import ssl
@@ -83,28 +71,10 @@ def aborted(server: MariaDbServer) -> str:
     return server.sql("SHOW GLOBAL STATUS LIKE 'Aborted%'")
 
 
-# ---- ready
-
-
 def test_a_server_that_answers_is_ready(check: CheckRunner, server: MariaDbServer) -> None:
     assert check(server.url) == READY
     assert check(server.url.replace("mysql:", "mariadb:")) == READY
     assert check(f"mysql://127.0.0.1:{server.port}", username=USER, password=PASSWORD) == READY
-
-
-@pytest.mark.wide
-def test_a_check_is_not_counted_as_aborted_by_the_server(
-    check: CheckRunner, server: MariaDbServer, encrypted: MariaDbServer, certificate: Certificate
-) -> None:
-    for target, tls in ((server, {}), (encrypted, {"tls": True, "ca": str(certificate.certificate)})):
-        before = aborted(target)
-        for _ in range(3):
-            assert check(target.url, **tls) == READY
-            assert check(target.url, role="replica", **tls).outcome is Outcome.NOT_READY
-        assert aborted(target) == before
-
-
-# ---- errors
 
 
 def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, server: MariaDbServer) -> None:
@@ -118,20 +88,6 @@ def test_a_missing_password_is_failed(check: CheckRunner, server: MariaDbServer)
 
 
 # ---- roles
-
-
-@pytest.mark.wide
-def test_the_expected_role_is_ready(check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica) -> None:
-    assert check(server.url, role="primary") == READY
-    assert check(server.url, max_lag="1s") == READY  # max_lag is for replicas only
-    assert check(replica.url, role="replica", max_lag="5s") == READY
-    assert check(replica.url, max_lag="5s") == READY
-
-
-@pytest.mark.wide
-def test_another_role_is_not_ready(check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica) -> None:
-    assert check(server.url, role="replica") == WRONG_ROLE
-    assert check(replica.url, role="primary") == READ_ONLY
 
 
 def test_a_read_only_primary_is_not_ready(check: CheckRunner, server: MariaDbServer) -> None:
@@ -178,20 +134,6 @@ def test_a_server_without_these_variables_is_ready(check: CheckRunner) -> None:
         assert check(f"mysql://me@{backend.address}") == READY
 
 
-@pytest.mark.wide
-def test_a_replica_that_is_too_far_behind_is_not_ready(
-    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
-) -> None:
-    server.sql("CREATE TABLE IF NOT EXISTS ledger.late (x INT)")
-    catch_up(replica)
-    with replica.session("LOCK TABLES ledger.late WRITE"):
-        server.sql("INSERT INTO ledger.late VALUES (1)")
-        wait_until(lambda: check(replica.url, max_lag="500ms") == not_ready(ReasonCode.LAGGING), "behind")
-        assert check(replica.url, role="replica", max_lag="1h") == READY
-    catch_up(replica)
-    assert check(replica.url, max_lag="500ms") == READY
-
-
 def catch_up(replica: MariaDbReplica) -> None:
     written = replica.primary.sql("SELECT @@gtid_binlog_pos")
     assert replica.sql(f"SELECT MASTER_GTID_WAIT('{written}', 30)") == "0"
@@ -205,65 +147,11 @@ SET SESSION binlog_format = ROW, timestamp = UNIX_TIMESTAMP() - 600;
 INSERT INTO ledger.slow VALUES (1)"""
 
 
-@pytest.mark.wide
-def test_a_transaction_that_was_open_for_a_long_time_is_not_a_lag(
-    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
-) -> None:
-    """The replica reports the age of the row that it applies, which was written long before the COMMIT."""
-    server.sql("CREATE TABLE IF NOT EXISTS ledger.slow (x INT)")
-    catch_up(replica)
-    probe = make_probe({"url": replica.url, "max_lag": "10s"})
-
-    async def main() -> None:
-        assert await probe.check() == READY
-        with replica.session("LOCK TABLES ledger.slow WRITE"):  # applying takes long
-            server.sql(OLD_ROW)
-            wait_until(lambda: replica.lag_s() >= 600, "the lag that it reports")
-            assert await probe.check() == READY
-            # Without an earlier check that found it up to date, the age of the row is the only measure.
-            other = make_probe({"url": replica.url, "max_lag": "10s"})
-            assert [await other.check() for _ in range(3)] == [LAGGING] * 3
-        catch_up(replica)
-        assert await probe.check() == READY
-
-    check.run(main())
-
-
 @pytest.fixture(scope="module")
 def second_replica(replica: MariaDbReplica, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbReplica]:
     """A replica of the replica."""
     with replica.replica(tmp_path_factory.mktemp("mariadb-second-replica")) as second:
         yield second
-
-
-@pytest.mark.wide
-def test_a_replica_is_compared_with_the_primary(
-    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica, second_replica: MariaDbReplica
-) -> None:
-    options = {"max_lag": "1s", "primary": server.url}
-    wait_until(lambda: check(second_replica.url, **options) == READY, "up to date")
-    assert check.steps(second_replica.url, **options)[-2:] == [
-        ("primary", f"127.0.0.1:{server.port}", True),
-        ("exchange", "", True),
-    ]
-    replica.sql("STOP SLAVE")
-    try:
-        server.sql("CREATE OR REPLACE TABLE ledger.newer (x INT)")
-        assert check(second_replica.url, max_lag="1s") == READY  # it has applied all that it received
-        assert check(second_replica.url, **options) == LAGGING
-    finally:
-        replica.sql("START SLAVE")
-        wait_until(replica.is_following, "following again")
-    wait_until(lambda: check(second_replica.url, **options) == READY, "up to date again")
-
-
-@pytest.mark.wide
-def test_a_primary_that_rejects_the_login_is_not_called_offline(
-    check: CheckRunner, server: MariaDbServer, second_replica: MariaDbReplica
-) -> None:
-    verdict = check(second_replica.url, max_lag="1h", primary=server.bad_credentials_url)
-    assert verdict == not_ready(ReasonCode.AUTH_FAILED)
-    assert "offline" not in verdict.reason
 
 
 def test_a_replica_whose_primary_is_offline_is_not_ready(
@@ -353,9 +241,6 @@ def test_a_replica_gets_a_moment_to_apply_what_the_primary_has_just_written(chec
         assert check(f"mysql://me@{backend.address}", **options) == READY
 
 
-# ---- a replica with two sources
-
-
 def test_a_missing_privilege_is_failed_and_the_reason_names_it(check: CheckRunner, server: MariaDbServer) -> None:
     server.sql("CREATE OR REPLACE USER poor IDENTIFIED BY 'poor-password'")
     url = f"mysql://poor:poor-password@127.0.0.1:{server.port}"
@@ -423,27 +308,6 @@ def test_a_missing_table_is_failed_and_the_reason_creates_it(check: CheckRunner,
     assert check(server.url, write="ledger.fresh") == READY
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize(
-    "lock",
-    [
-        "FLUSH TABLES WITH READ LOCK",
-        "LOCK TABLES ledger.svcnode_write READ",
-        "BACKUP STAGE START; BACKUP STAGE FLUSH; BACKUP STAGE BLOCK_DDL; BACKUP STAGE BLOCK_COMMIT",
-        "BEGIN; REPLACE INTO ledger.svcnode_write SELECT seq, NOW(6) FROM ledger.seq_0_to_255",
-    ],
-    ids=["global", "table", "commit", "rows"],
-)
-def test_a_write_that_hangs_is_failed_and_leaves_no_session(
-    check: CheckRunner, server: MariaDbServer, lock: str
-) -> None:
-    with server.session(lock):
-        assert check(server.url) == READY
-        assert check.times_out(server.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
-        assert becomes_true(lambda: not clients(server))
-    assert check(server.url, write=True) == READY
-
-
 def test_while_a_write_does_not_end_no_other_is_started(check: CheckRunner, server: MariaDbServer) -> None:
     """As on a frozen disk. Without a deadline the server does not end the write itself."""
     probe = make_probe({"url": server.url, "write": True})
@@ -478,16 +342,6 @@ def test_with_a_write_it_does_not_matter_whether_a_read_only_server_is_a_replica
         server.sql("DROP USER poor")
     assert verdict == READ_ONLY
     assert "SLAVE MONITOR" not in verdict.reason
-
-
-@pytest.mark.wide
-def test_a_write_to_a_read_only_server_is_not_ready(check: CheckRunner, server: MariaDbServer) -> None:
-    server.sql("SET GLOBAL tx_read_only = 1")
-    try:
-        assert check(server.url) == READY
-        assert check(server.url, write=True) == READ_ONLY
-    finally:
-        server.sql("SET GLOBAL tx_read_only = 0")
 
 
 @pytest.mark.parametrize(
@@ -525,27 +379,10 @@ def test_a_write_that_conflicts_with_another_writer_is_repeated(check: CheckRunn
     assert server.received.count(b"INSERT INTO `svcnode_write`") == 3
 
 
-# ---- Galera
-
-
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GaleraMember]:
     with GaleraMember(tmp_path_factory.mktemp("galera")) as member:
         yield member
-
-
-@pytest.mark.wide
-def test_a_synced_galera_member_is_ready(check: CheckRunner, member: GaleraMember) -> None:
-    assert check(member.url) == check(member.url, role="primary", write=True) == READY
-
-
-@pytest.mark.wide
-def test_a_galera_member_without_a_quorum_is_not_ready(check: CheckRunner, member: GaleraMember) -> None:
-    with member.quorum_lost():
-        assert member.sql("SELECT 1") == "1"
-        for options in ({}, {"role": "primary"}, {"write": True}, {"query": "SELECT TRUE"}):
-            assert check(member.url, **options) == NO_QUORUM
-    wait_until(lambda: check(member.url, write=True) == READY, "ready again")
 
 
 @pytest.mark.parametrize(
@@ -570,9 +407,6 @@ def test_the_states_of_a_galera_member(
         assert check(f"mysql://me@{backend.address}") == expected
 
 
-# ---- TLS
-
-
 def test_a_server_whose_certificate_is_trusted_is_ready(
     check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate
 ) -> None:
@@ -588,9 +422,6 @@ def test_a_server_whose_certificate_is_trusted_is_ready(
 
 def test_a_server_without_tls_is_failed_if_tls_is_required(check: CheckRunner, server: MariaDbServer) -> None:
     assert check.leaks_nothing(server.url, tls=True) == failed(ReasonCode.TLS_NOT_OFFERED)
-
-
-# ---- reuse
 
 
 def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import nkeys  # type: ignore[import-untyped]
@@ -21,21 +21,10 @@ from svcnode.probes import make_probe
 from svcnode.probes.nats import _server_error
 from tests.support.backends import Backend, Peer, close, sending, unresponsive
 from tests.support.check_runner import CheckRunner
-from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
-from tests.support.probe_assertions import (
-    assert_no_leaks,
-    assert_reused,
-)
-from tests.support.servers.nats import OTHER_STREAM, PASSWORD, STREAM, USER, JetStream, NatsServer, running_cluster
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    PROTOCOL_ERROR,
-    READY,
-    UNEXPECTED_RESPONSE,
-    failed,
-    not_ready,
-    unknown,
-)
+from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
+from tests.support.probe_assertions import assert_no_leaks, assert_reused
+from tests.support.servers.nats import OTHER_STREAM, PASSWORD, STREAM, USER, JetStream, NatsServer
+from tests.support.verdicts import EXPIRES_SOON, PROTOCOL_ERROR, READY, UNEXPECTED_RESPONSE, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,9 +120,6 @@ def test_a_token_can_be_set_in_the_url_or_as_an_option(check: CheckRunner, by_to
     assert check(f"nats://127.0.0.1:{by_token.port}", token=TOKEN) == READY
 
 
-# ---- keys
-
-
 def signed(claims: dict[str, Any], issuer: nkeys.KeyPair) -> str:
     """A JWT with the algorithm of NATS."""
     whole = {"jti": "none", "iat": int(time.time()), "iss": issuer.public_key.decode(), **claims}
@@ -190,27 +176,6 @@ def test_a_credentials_file_is_used_for_the_login(
     url = f"nats://127.0.0.1:{server.port}"
     assert check(url, credentials_file=creds(tmp_path, jwt, seed, end)) == READY
     assert check(url) == AUTH_REQUIRED
-
-
-@pytest.mark.wide
-def test_a_changed_credentials_file_is_used_from_the_next_check_on(
-    check: CheckRunner, by_key: tuple[NatsServer, str, str], tmp_path: Path
-) -> None:
-    server, jwt, seed = by_key
-    url = f"nats://127.0.0.1:{server.port}"
-
-    async def main() -> None:
-        file = creds(tmp_path, jwt, key_pair(nkeys.PREFIX_BYTE_USER).seed.decode())
-        probe = make_probe({"url": url, "credentials_file": file})
-        assert await probe.check() == AUTH_FAILED
-        creds(tmp_path, jwt, seed)
-        assert await probe.check() == READY
-        (tmp_path / "me.creds").write_text("gone")
-        assert await probe.check() == unknown(ReasonCode.FILE_NOT_READABLE)
-        (tmp_path / "me.creds").unlink()
-        assert await probe.check() == unknown(ReasonCode.FILE_NOT_FOUND)
-
-    check.run(main())
 
 
 @pytest.mark.parametrize(
@@ -284,9 +249,6 @@ def test_a_server_that_requires_tls_is_failed_without_it(check: CheckRunner, enc
     assert check(encrypted.url) == failed(ReasonCode.TLS_REQUIRED)
 
 
-# ---- JetStream
-
-
 def test_a_server_without_jetstream_is_not_ready_if_it_is_required(
     check: CheckRunner, server: NatsServer, jetstream: NatsServer
 ) -> None:
@@ -294,9 +256,6 @@ def test_a_server_without_jetstream_is_not_ready_if_it_is_required(
     assert assert_no_leaks(check, jetstream.url, jetstream.port, jetstream=True) == READY
     verdict = assert_no_leaks(check, server.url, server.port, jetstream=True)
     assert verdict == not_ready(ReasonCode.NOT_SUPPORTED)
-
-
-# ---- limits of an account
 
 
 class LimitedServer(NatsServer):
@@ -340,18 +299,6 @@ class LimitedServer(NatsServer):
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedServer]:
     with LimitedServer(tmp_path_factory.mktemp("limited"), jetstream=JetStream.ON) as server:
         yield server
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize(("kind", "code"), [("file", STORAGE_FULL), ("memory", ReasonCode.OUT_OF_MEMORY)])
-def test_an_account_at_its_limit_is_not_ready(
-    check: CheckRunner, limited: LimitedServer, kind: str, code: ReasonCode
-) -> None:
-    assert check(limited.url, jetstream=True) == READY
-    with limited.filled(kind):
-        assert assert_no_leaks(check, limited.url, limited.port, jetstream=True) == not_ready(code)
-        assert check(limited.url) == READY
-    assert check(limited.url, jetstream=True) == READY
 
 
 def test_the_limits_of_a_tier_are_checked(check: CheckRunner) -> None:
@@ -442,45 +389,6 @@ def test_a_missing_permission_is_failed_before_the_deadline(check: CheckRunner, 
     assert ", ".join(limited.needed) in verdict.reason
 
 
-@pytest.mark.wide
-def test_a_missing_permission_is_named_as_the_server_spells_the_subject(
-    check: CheckRunner, limited: LimitedServer
-) -> None:
-    url = f"nats://127.0.0.1:{limited.port}"
-    denied = check(url, username="nobody", password=PASSWORD, jetstream=True)
-    assert denied == failed(ReasonCode.PERMISSION_DENIED)
-    assert '"$JS.API.INFO"' in denied.reason
-    assert '"Orders.New"' in check(url, username="reader", password=PASSWORD, write="Orders.New").reason
-
-
-@pytest.mark.wide
-def test_a_stream_whose_server_is_gone_is_not_ready(tmp_path: Path) -> None:
-    """Once for both event loops, because a cluster starts slowly."""
-    with running_cluster(tmp_path) as members:
-        created: dict[str, Any] = {}
-
-        def is_created() -> bool:
-            nonlocal created
-            with suppress(TimeoutError):  # the cluster has no leader yet
-                created = members[0].add_stream(STREAM, max_msgs=1)
-            return "cluster" in created
-
-        assert becomes_true(is_created, 6 * WAIT_TIMEOUT_S)
-        leader = next(each for each in members if each.name == created["cluster"]["leader"])
-        other = next(each for each in members if each is not leader)
-        checks = [CheckRunner(loop_name) for loop_name in LOOPS]
-        for check in checks:
-            assert check(other.url, write=True) == READY
-        leader.kill()
-        expected = [not_ready(ReasonCode.NO_QUORUM)] * len(checks)  # first, another leader of the cluster is elected
-        assert becomes_true(
-            lambda: [check.with_timeout(1.0, other.url, write=True) for check in checks] == expected, 6 * WAIT_TIMEOUT_S
-        )
-
-
-# ---- not a server
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -535,19 +443,5 @@ def test_an_error_after_the_login_is_failed_before_the_deadline(
         assert assert_no_leaks(check, f"nats://{backend.address}", backend.port) == failed(code)
 
 
-# ---- reuse
-
-
 def test_a_connection_can_be_reused(check: CheckRunner, server: NatsServer) -> None:
     assert_reused(check, server.url, server.port)
-
-
-# ---- last, because the server reports it after seconds
-
-
-@pytest.mark.wide
-def test_jetstream_without_a_leader_is_not_ready(check: CheckRunner, no_quorum_server: NatsServer) -> None:
-    server = no_quorum_server
-    assert check(server.url) == READY
-    expected = not_ready(ReasonCode.NO_LEADER)
-    assert becomes_true(lambda: check.with_timeout(1.0, server.url, jetstream=True) == expected, 6 * WAIT_TIMEOUT_S)

@@ -7,7 +7,6 @@ import math
 import re
 import ssl
 import struct
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,26 +22,10 @@ from svcnode.probes.postgresql import PostgresqlProbe
 from tests.support.backends import Backend, Peer, sending
 from tests.support.disks import LoopDisk
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
-from tests.support.probe_assertions import (
-    TIMEOUTS_S,
-)
+from tests.support.probe_assertions import TIMEOUTS_S
 from tests.support.servers.base import wait_until
-from tests.support.servers.postgresql import (
-    DATABASE,
-    PASSWORD,
-    USER,
-    WRITE_TABLE,
-    PostgresServer,
-    PostgresStandby,
-)
-from tests.support.verdicts import (
-    READY,
-    UNEXPECTED_RESPONSE,
-    ExpectedVerdict,
-    failed,
-    not_ready,
-    unknown,
-)
+from tests.support.servers.postgresql import DATABASE, PASSWORD, USER, WRITE_TABLE, PostgresServer, PostgresStandby
+from tests.support.verdicts import READY, UNEXPECTED_RESPONSE, ExpectedVerdict, failed, not_ready, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,9 +89,6 @@ def clients(server: PostgresServer) -> list[str]:
     return server.psql(f"SELECT pid FROM pg_stat_activity WHERE usename = '{USER}'").splitlines()
 
 
-# ---- ready
-
-
 def test_a_server_that_answers_is_ready(check: CheckRunner, server: PostgresServer) -> None:
     assert check(server.url) == READY
     assert check(server.url.replace("postgresql:", "postgres:")) == READY
@@ -119,22 +99,6 @@ def test_a_unix_socket_is_named_in_the_query(check: CheckRunner, server: Postgre
     url = f"postgresql://{USER}:{PASSWORD}@:{server.port}/{DATABASE}?host={server.folder}"
     assert check(url) == READY
     assert check(url.replace(str(server.port), "1")) == failed(ReasonCode.FILE_NOT_FOUND)
-
-
-@pytest.mark.wide
-def test_a_check_logs_nothing_on_the_server(
-    check: CheckRunner, server: PostgresServer, encrypted: PostgresServer, certificate: Certificate
-) -> None:
-    for target, tls in ((server, {}), (encrypted, {"ca": str(certificate.certificate)})):
-        assert becomes_true(lambda target=target: not clients(target))  # type: ignore[misc]
-        before = target.log_file.read_text()
-        for options in ({}, {"query": "SELECT true"}, {"role": "primary"}, {"role": "replica"}, {"write": True}):
-            check(target.url, **tls, **options)
-        assert becomes_true(lambda target=target: not clients(target))  # type: ignore[misc]
-        assert target.log_file.read_text() == before
-
-
-# ---- rejected connections
 
 
 def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, server: PostgresServer) -> None:
@@ -155,23 +119,6 @@ def test_an_unknown_database_is_failed(check: CheckRunner, server: PostgresServe
     assert check(server.url.replace(f"/{DATABASE}", "/gone")) == failed(ReasonCode.NOT_FOUND)
 
 
-@pytest.mark.wide
-def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: PostgresServer) -> None:
-    with server.exhaust():
-        assert check(server.url) == failed(ReasonCode.TOO_MANY_CONNECTIONS)
-
-
-@pytest.mark.wide
-def test_a_server_that_is_starting_up_is_not_ready(check: CheckRunner, starting: PostgresServer) -> None:
-    assert check(starting.url) == STARTING
-
-
-@pytest.mark.wide
-def test_a_query_that_does_not_end_is_failed_at_the_deadline(check: CheckRunner, server: PostgresServer) -> None:
-    assert check.times_out(server.url, "exchange", query="SELECT pg_sleep(600) IS NOT NULL") == TIMEOUT
-    assert becomes_true(lambda: not clients(server), 3 * WAIT_TIMEOUT_S)
-
-
 # ---- roles
 
 
@@ -184,40 +131,6 @@ def test_the_expected_role_is_ready(check: CheckRunner, server: PostgresServer, 
 def test_another_role_is_not_ready(check: CheckRunner, server: PostgresServer, replica: PostgresStandby) -> None:
     assert check(server.url, role="replica") == not_ready(ReasonCode.WRONG_ROLE)
     assert check(replica.url, role="primary") == not_ready(ReasonCode.WRONG_ROLE)
-
-
-@pytest.mark.wide
-def test_a_replica_that_does_not_replay_is_not_ready_when_it_is_too_far_behind(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    write(server, replica)
-    replica.psql("SELECT pg_wal_replay_pause()")
-    try:
-        wait_until(lambda: replica.psql("SELECT pg_get_wal_replay_pause_state()") == "paused", "paused")
-        server.psql("INSERT INTO written VALUES (2)")
-        wait_until(lambda: replica.psql(RECEIVED_MORE) == "t", "it has received more than it has replayed")
-        assert check(replica.url, max_lag="1h") == READY
-        assert is_behind(check, replica)
-    finally:
-        replica.psql("SELECT pg_wal_replay_resume()")
-    wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "without lag again")
-
-
-@pytest.mark.wide
-def test_a_replica_disconnected_from_its_primary_is_not_ready_when_it_is_too_far_behind(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    write(server, replica)
-    server.kill()
-    try:
-        assert check(replica.url, max_lag="1h") == READY
-        assert check(replica.url, role="replica") == READY
-        assert is_behind(check, replica)
-    finally:
-        server.start()
-        server.wait_until_ready()
-        wait_until(replica.is_following, "following again")
-    wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "without lag again")
 
 
 def test_a_disconnected_replica_whose_clock_is_behind_is_not_ready(
@@ -238,45 +151,6 @@ def test_a_disconnected_replica_whose_clock_is_behind_is_not_ready(
     assert verdict == not_ready(ReasonCode.CLOCK_SKEW)
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("loop_name", ["uvloop"])  # it takes seconds
-def test_a_replica_that_is_behind_by_less_than_max_lag_is_ready_during_a_long_transaction(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    """By the positions of earlier checks. A new probe knows only the age of the last commit."""
-    write(server, replica)
-    with server.long_transaction():
-        wait_until(lambda: float(replica.psql(COMMIT_AGE)) > 3, "the last commit is older than max_lag")
-
-        def pause() -> None:
-            replica.psql("SELECT pg_wal_replay_pause()")
-            wait_until(lambda: replica.psql("SELECT pg_get_wal_replay_pause_state()") == "paused", "paused")
-            wait_until(lambda: replica.psql(RECEIVED_MORE) == "t", "it has received more than it has replayed")
-
-        try:
-            (_, _), (paused, _), (later, _) = check.sequence(replica.url, pause, lambda: time.sleep(3.2), max_lag="3s")
-            assert check(replica.url, max_lag="3s") == not_ready(ReasonCode.LAGGING)
-        finally:
-            replica.psql("SELECT pg_wal_replay_resume()")
-    assert paused == READY
-    assert later == not_ready(ReasonCode.LAGGING)
-    wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "without lag again")
-
-
-@pytest.mark.wide
-def test_a_replica_that_has_not_received_all_is_not_ready_if_the_user_may_see_it(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The primary has sent a larger position than it has sent data, as over a slow network."""
-    larger_end = postgresql._REPLAY_QUERY.replace("latest_end_lsn", "latest_end_lsn + 1000")
-    monkeypatch.setattr(postgresql, "_REPLAY_QUERY", larger_end)
-    write(server, replica)
-    assert check(replica.url, max_lag="0s") == READY
-    with server.granted("pg_read_all_stats"):
-        assert becomes_true(lambda: check(replica.url, max_lag="0s") == not_ready(ReasonCode.LAGGING))
-        assert check(replica.url, max_lag="1h") == READY
-
-
 @pytest.mark.parametrize(
     ("position", "is_paused", "is_reached"),
     [(16384, False, True), (16383, False, False), (32767, True, False), (32768, True, True)],
@@ -288,46 +162,6 @@ def test_the_end_of_a_page_is_reached_two_pages_before_it_unless_the_replay_is_p
     assert replay.has_reached(32768) is is_reached
     assert not replay.has_reached(32769)
     assert replay.reported_lag_s == math.inf
-
-
-# ---- the primary of a replica
-
-
-@pytest.mark.wide
-def test_a_replica_is_compared_with_its_primary(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby, cascade: PostgresStandby
-) -> None:
-    write(server, cascade)
-    for each in (replica, cascade):
-        assert check(each.url, role="replica", max_lag="200ms", primary=server.url) == READY
-    without_login = f"postgresql://127.0.0.1:{server.port}/{DATABASE}"
-    assert check(cascade.url, max_lag="200ms", primary=without_login) == READY
-    assert check(server.url, max_lag="200ms", primary=replica.url) == READY  # a primary has no lag
-
-
-@pytest.mark.wide
-def test_a_replica_of_a_replica_is_not_ready_when_the_primary_is_offline_or_hangs(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby, cascade: PostgresStandby
-) -> None:
-    write(server, cascade)
-    expected = not_ready(ReasonCode.UPSTREAM_OFFLINE)
-    server.freeze()
-    try:
-        assert check.with_timeout(2.0, cascade.url, max_lag="1h", primary=server.url) == expected
-        assert check(cascade.url, max_lag="200ms") == READY  # without `primary` nothing is noticed
-    finally:
-        server.thaw()
-    server.kill()
-    try:
-        verdict = check.leaks_nothing(cascade.url, max_lag="1h", primary=server.url)
-    finally:
-        server.start()
-        server.wait_until_ready()
-        wait_until(replica.is_following, "following again")
-    assert verdict == expected
-    assert PASSWORD not in verdict.reason
-    write(server, cascade)
-    assert check(cascade.url, max_lag="200ms", primary=server.url) == READY
 
 
 def test_a_replica_that_receives_less_than_its_primary_has_is_not_ready(
@@ -415,19 +249,6 @@ def test_read_only_transactions_of_the_user_of_the_probe_only_say_nothing_about_
         server.psql(f"BEGIN READ WRITE; ALTER {owner} RESET default_transaction_read_only; COMMIT")
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("names", ["gone", "FIRST 1 (gone)", "ANY 1 (gone, lost)"])
-def test_a_primary_without_its_synchronous_standbys_is_not_ready(
-    check: CheckRunner, encrypted: PostgresServer, names: str
-) -> None:
-    url = f"{encrypted.url}?sslmode=require"
-    with encrypted.synchronous(names):
-        assert check(url) == not_ready(ReasonCode.TOO_FEW_REPLICAS)
-        assert check(url, write=True) == not_ready(ReasonCode.TOO_FEW_REPLICAS)
-        assert check(f"{url}&options=-c%20synchronous_commit%3Dlocal", write=True) == READY
-    assert check(url, write=True) == READY
-
-
 def test_a_standby_that_is_not_synchronous_does_not_count_if_the_user_may_see_it(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
 ) -> None:
@@ -508,16 +329,6 @@ def test_a_refused_write_has_the_code_of_its_sqlstate(
     assert check(server.url, write=True) == READY
 
 
-@pytest.mark.wide
-def test_a_write_on_a_full_disk_is_not_ready(check: CheckRunner, on_disk: PostgresServer) -> None:
-    assert on_disk.disk is not None
-    assert check(on_disk.url, write=True) == READY
-    with on_disk.disk.full():
-        assert check(on_disk.url, write=True) == not_ready(ReasonCode.STORAGE_FULL)
-        assert check(on_disk.url) == READY
-    assert check(on_disk.url, write=True) == READY
-
-
 def test_a_write_on_a_frozen_disk_times_out_and_no_second_one_is_started(
     check: CheckRunner, on_disk: PostgresServer
 ) -> None:
@@ -547,23 +358,6 @@ def test_a_write_that_waits_for_a_lock_times_out_and_leaves_nothing(
     with server.write_lock():
         assert check.times_out(server.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
         assert becomes_true(lambda: not clients(server))
-    assert check(server.url, write=True) == READY
-
-
-@pytest.mark.wide
-def test_a_commit_that_waits_for_a_standby_times_out_and_leaves_nothing(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    """The standby hangs and is still connected. The waiting process does not notice that its client is gone."""
-    with server.synchronous("*"):
-        wait_until(lambda: server.psql("SELECT sync_state FROM pg_stat_replication") == "sync", "synchronous")
-        replica.freeze()
-        try:
-            assert check.times_out(server.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
-            assert becomes_true(lambda: not clients(server))
-            assert check(server.url) == READY
-        finally:
-            replica.thaw()
     assert check(server.url, write=True) == READY
 
 
@@ -634,9 +428,6 @@ def test_a_query_that_the_server_rejects_is_failed(
     assert check(server.url, query=query) == failed(code)
 
 
-# ---- TLS
-
-
 def test_a_server_whose_certificate_is_trusted_is_ready(
     check: CheckRunner, encrypted: PostgresServer, certificate: Certificate
 ) -> None:
@@ -658,9 +449,6 @@ def test_without_a_ca_the_authorities_of_this_machine_are_trusted(
     assert check(encrypted.url, sslmode="verify-full") == READY
 
 
-# ---- reuse
-
-
 def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
     check: CheckRunner, server: PostgresServer
 ) -> None:
@@ -672,9 +460,6 @@ def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
     assert len(seen[0]) == 1
     assert seen == [seen[0]] * 3
     assert becomes_true(lambda: not clients(server))
-
-
-# ---- not a PostgreSQL
 
 
 @dataclass
@@ -808,9 +593,6 @@ def test_a_server_without_resources_is_failed(check: CheckRunner, text: str) -> 
         verdict = check(f"postgresql://me@{backend.address}/ledger", sslmode="disable")
     assert verdict == failed(ReasonCode.SERVER_ERROR)
     assert text in verdict.reason
-
-
-# ---- rejected options
 
 
 @pytest.mark.parametrize(

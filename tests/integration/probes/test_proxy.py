@@ -50,9 +50,6 @@ def basic(credentials: str) -> str:
     return f"Basic {base64.b64encode(credentials.encode()).decode()}"
 
 
-# ---- the environment
-
-
 def test_the_proxies_of_the_environment_are_not_used_by_default(
     check: CheckRunner, environ: Callable[..., None], certificate: Certificate
 ) -> None:
@@ -206,16 +203,10 @@ def test_a_proxy_that_refuses_connections_is_unknown(check: CheckRunner) -> None
             assert f"127.0.0.1:{port}" in verdict.reason
 
 
-# ---- steps and leaks
-
-
 def test_a_check_that_times_out_while_opening_the_tunnel_leaves_nothing_open(check: CheckRunner) -> None:
     with Backend(unresponsive) as proxy:
         verdict = check.times_out("https://nothing.invalid/", "tunnel", proxy=proxy.address)
     assert verdict == failed(ReasonCode.CONNECT_TIMEOUT)
-
-
-# ---- configuration errors
 
 
 @pytest.mark.parametrize("proxy", ["https://127.0.0.1:3128", "socks5://127.0.0.1:1080", "http://", "127.0.0.1:http"])

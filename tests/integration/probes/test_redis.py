@@ -11,12 +11,7 @@ from tests.support.backends import Backend, Peer, reset_on_data, sending
 from tests.support.http_server import becomes_true
 from tests.support.servers.base import wait_until
 from tests.support.servers.redis import RedisCluster, RedisMember, RedisReplica, RedisServer
-from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    READY,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import READY, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,17 +70,11 @@ def clients(server: RedisServer) -> list[str]:
     return [line.split()[0] for line in listed if " addr=127.0.0.1:" in line]
 
 
-# ---- ready
-
-
 def test_a_server_that_answers_is_ready(check: CheckRunner, server: RedisServer) -> None:
     assert check(server.url) == READY
     assert check(server.url.replace("redis:", "valkey:")) == READY
     assert check(f"redis://127.0.0.1:{server.port}", password=PASSWORD) == READY
     assert check(f"redis://127.0.0.1:{server.port}", username="default", password=PASSWORD, db=3) == READY
-
-
-# ---- errors
 
 
 def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, server: RedisServer) -> None:
@@ -105,35 +94,6 @@ def test_a_user_without_info_is_failed_and_the_reason_names_the_permission(
     verdict = check(f"redis://poor:poor-password@127.0.0.1:{server.port}")
     assert verdict == PERMISSION_DENIED
     assert "+info" in verdict.reason
-
-
-@pytest.mark.wide
-def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: RedisServer) -> None:
-    with server.exhaust():
-        verdict = check(server.url)
-    # Closed if the reset overtakes the message.
-    assert verdict in (failed(ReasonCode.TOO_MANY_CONNECTIONS), CONNECTION_CLOSED)
-
-
-@pytest.mark.wide
-def test_a_server_that_loads_its_data_is_not_ready(check: CheckRunner, loading: RedisServer) -> None:
-    assert check(loading.url) == not_ready(ReasonCode.STARTING)
-
-
-# ---- roles
-
-
-@pytest.mark.wide
-def test_the_expected_role_is_ready(check: CheckRunner, server: RedisServer, replica: RedisReplica) -> None:
-    assert check(server.url, role="primary") == READY
-    assert check(replica.url, role="replica") == READY
-    assert check(replica.url) == READY
-
-
-@pytest.mark.wide
-def test_another_role_is_not_ready(check: CheckRunner, server: RedisServer, replica: RedisReplica) -> None:
-    assert check(server.url, role="replica") == WRONG_ROLE
-    assert check(replica.url, role="primary") == WRONG_ROLE
 
 
 def test_a_replica_without_its_primary_is_not_ready(
@@ -226,21 +186,6 @@ def test_a_server_whose_disk_is_full_is_not_ready(check: CheckRunner, tmp_path: 
         assert check(server.url, write=True) == not_ready(ReasonCode.STORAGE_FULL)
 
 
-@pytest.mark.wide
-def test_a_server_that_cannot_save_its_data_is_not_ready(check: CheckRunner, server: RedisServer) -> None:
-    server.cli("CONFIG", "SET", "save", "3600 1", "dbfilename", "missing")
-    folder = server.folder / "missing"
-    folder.mkdir()
-    try:
-        server.cli("BGSAVE")
-        wait_until(lambda: server.cli("PING").startswith("MISCONF"), "not saved")
-        assert check(server.url) == not_ready(ReasonCode.WRITE_FAILED)
-    finally:
-        server.cli("CONFIG", "SET", "save", "", "dbfilename", "dump.rdb")
-        folder.rmdir()
-    assert check(server.url) == READY
-
-
 # ---- writes
 
 
@@ -250,18 +195,6 @@ def test_a_write_stores_a_key_that_expires(check: CheckRunner, server: RedisServ
         assert 0 < int(server.cli("PTTL", key)) <= 60_000
     assert check(server.url, write=False) == READY
     assert check.steps(server.url, write=True)[-2:] == [("write", "", True), ("exchange", "", True)]
-
-
-@pytest.mark.wide
-def test_a_write_that_hangs_is_failed_at_the_deadline_and_does_not_happen(
-    check: CheckRunner, server: RedisServer
-) -> None:
-    server.cli("DEL", "svcnode_write")
-    with server.writes_paused():
-        assert check(server.url) == READY
-        assert check.times_out(server.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
-        assert becomes_true(lambda: not clients(server))
-    assert server.cli("EXISTS", "svcnode_write") == "0"
 
 
 def test_a_read_only_replica_is_ready_unless_a_write_is_required(check: CheckRunner, replica: RedisReplica) -> None:
@@ -363,9 +296,6 @@ def test_a_member_of_a_cluster_that_is_down_is_not_ready(check: CheckRunner, clu
         wait_until(lambda: member.state() == "ok", "up again")
 
 
-# ---- TLS
-
-
 def test_a_server_whose_certificate_is_trusted_is_ready(
     check: CheckRunner, encrypted: RedisServer, certificate: Certificate
 ) -> None:
@@ -380,9 +310,6 @@ def test_a_server_whose_certificate_is_trusted_is_ready(
     ]
 
 
-# ---- reuse
-
-
 def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
     check: CheckRunner, server: RedisServer
 ) -> None:
@@ -393,9 +320,6 @@ def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
     assert len(seen[0]) == 1
     assert seen == [seen[0]] * 3
     assert becomes_true(lambda: not clients(server))
-
-
-# ---- not a Redis
 
 
 @pytest.mark.parametrize(

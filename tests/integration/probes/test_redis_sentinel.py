@@ -8,12 +8,9 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import Backend, sending
-from tests.support.http_server import becomes_true
-from tests.support.servers.base import wait_until
 from tests.support.servers.redis import MASTER_NAME, RedisSentinel, RedisServer
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
     PROTOCOL_ERROR,
     READY,
     UNEXPECTED_RESPONSE,
@@ -146,23 +143,6 @@ def test_tls_is_used_for_both_servers(check: CheckRunner, certificate: Certifica
         handshakes = [step for step in check.steps(sentinel.url, **tls) if step[0] == "handshake"]
         assert len(handshakes) == 2
         assert check(sentinel.url, tls=True) == failed(ReasonCode.TLS_UNTRUSTED)
-
-
-@pytest.mark.wide
-def test_a_check_follows_a_failover_to_the_new_master(check: CheckRunner, tmp_path: Path) -> None:
-    with (
-        RedisServer(tmp_path / "first") as first,
-        first.replica(tmp_path / "second") as second,
-        RedisSentinel(tmp_path / "sentinel", first) as sentinel,
-    ):
-        wait_until(sentinel.knows_replicas, "the replica is known")
-        assert check(sentinel.url, write="first") == READY
-        assert first.cli("EXISTS", "first") == "1"
-        first.kill()
-        assert check(sentinel.url) == CONNECTION_REFUSED
-        wait_until(lambda: sentinel.master_port() == second.port, "failed over")
-        assert becomes_true(lambda: check(sentinel.url, write="second") == READY)
-        assert second.cli("EXISTS", "second") == "1"
 
 
 def test_a_replica_that_the_sentinel_names_is_not_ready(

@@ -22,12 +22,7 @@ from tests.support.probe_assertions import (
     own_connection_count,
     reusing,
 )
-from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    READY,
-    UNEXPECTED_RESPONSE,
-    failed,
-)
+from tests.support.verdicts import CONNECTION_CLOSED, READY, UNEXPECTED_RESPONSE, failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,9 +56,6 @@ async def run_checks(url: str, count: int, **options: Any) -> list[tuple[Verdict
             verdict, steps = await check_with_steps(probe)
             found.append((verdict, [name for name, _, _ in steps]))
     return found
-
-
-# ---- one connection
 
 
 @every_kind
@@ -174,9 +166,6 @@ def test_an_incomplete_response_on_a_reused_connection_is_failed(check: CheckRun
     ]
 
 
-# ---- deadlines
-
-
 @some_kinds
 def test_a_check_that_times_out_on_a_reused_connection_aborts_it(
     check: CheckRunner, url: str, options: dict[str, Any]
@@ -202,9 +191,6 @@ def test_a_check_that_times_out_on_a_reused_connection_aborts_it(
 
     with Backend(respond_late) as backend:
         check.run(scenario(backend))
-
-
-# ---- responses without a request
 
 
 @pytest.mark.parametrize(
@@ -247,9 +233,6 @@ def test_a_connection_with_extra_data_is_not_reused(
     with Backend(send_more) as backend:
         check.run(scenario(url.format(address=backend.address)))
     assert backend.connection_count == 2
-
-
-# ---- bodies
 
 
 def chunked(*parts: bytes) -> bytes:
@@ -313,9 +296,6 @@ def test_each_response_is_checked_by_itself(check: CheckRunner) -> None:
             SERVER_ERROR,
         ]
     assert backend.requests_per_connection == [5]
-
-
-# ---- configuration and concurrency
 
 
 def test_head_cannot_be_combined_with_reuse() -> None:

@@ -15,13 +15,7 @@ from svcnode.server.sockets import tls_context
 from tests.support.backends import HttpBackend, http_response
 from tests.support.http_server import RunningServer, becomes_true, running_server
 from tests.support.node_cases import NODE_CASES, ODD_SERVICE_IDS, report, worked_example
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    TLS_UNTRUSTED,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, not_ready
 
 if TYPE_CHECKING:
     from svcnode.core.model import Verdict
@@ -37,9 +31,6 @@ OUTCOMES = {Status.UP: Outcome.READY, Status.INITIALIZING: Outcome.NOT_READY, St
 def address(server: RunningServer) -> str:
     host, port = server.address
     return f"{host}:{port}"
-
-
-# ---- the node as a whole
 
 
 @pytest.mark.parametrize(
@@ -94,9 +85,6 @@ def test_the_prefix_is_an_option_or_the_path_of_the_url(
         assert backend.last_request.target == target
 
 
-# ---- one of its services
-
-
 def test_the_status_of_a_service_becomes_the_verdict(check: CheckRunner) -> None:
     with running_server(worked_example(), check.loop_name) as server:
         url = f"svc+http://{address(server)}"
@@ -119,9 +107,6 @@ def test_a_service_may_have_any_id(check: CheckRunner) -> None:
     assert outcomes == {id_: OUTCOMES[status] for id_, status in ODD_SERVICE_IDS.items()}
 
 
-# ---- TLS
-
-
 def test_a_node_is_checked_with_tls(check: CheckRunner, certificate: Certificate) -> None:
     node, ca = worked_example(), str(certificate.certificate)
     tls = tls_context(certificate.certificate, certificate.key)
@@ -131,9 +116,6 @@ def test_a_node_is_checked_with_tls(check: CheckRunner, certificate: Certificate
         assert check(url, service="db") == TLS_UNTRUSTED
         assert check(url, ca=ca, service="db", min_cert_days=1) == EXPIRES_SOON
         assert check(url, ca=ca, service="indexer", min_cert_days=1) == UNHEALTHY
-
-
-# ---- a fleet
 
 
 def test_a_node_whose_services_are_nodes_follows_their_health(check: CheckRunner) -> None:

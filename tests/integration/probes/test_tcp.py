@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import random
 import socket
 import ssl
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,22 +16,10 @@ from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
 from svcnode.net.connect import reject_self_connect
 from svcnode.probes import make_probe
-from svcnode.probes.run import run_check
 from svcnode.probes.tcp import MAX_RECEIVED_BYTES
-from tests.support.backends import (
-    Backend,
-    Peer,
-    close,
-    closed_port,
-    reissued,
-    reset,
-    sending,
-    server_tls,
-    unresponsive,
-)
+from tests.support.backends import Backend, Peer, close, closed_port, reissued, sending, server_tls, unresponsive
 from tests.support.certificates import Certificate, make_certificate, make_chain
-from tests.support.http_server import WAIT_TIMEOUT_S
-from tests.support.probe_assertions import TIMEOUTS_S, becomes_true
+from tests.support.probe_assertions import TIMEOUTS_S
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
     EXPIRES_SOON,
@@ -220,9 +206,6 @@ def test_a_key_without_a_certificate_is_rejected() -> None:
     assert caught.value.option == "client_certificate"
 
 
-# ---- configuration errors
-
-
 @pytest.mark.parametrize("option", ["ca", "client_certificate"])
 def test_a_file_that_is_not_pem_is_rejected(tmp_path: Path, option: str) -> None:
     text_file = tmp_path / "file.txt"
@@ -241,9 +224,6 @@ def test_a_key_with_a_passphrase_is_rejected_without_a_prompt(tmp_path: Path) ->
         )
 
 
-# ---- faults of this machine
-
-
 def test_trusted_certificates_are_kept_after_a_check_without_free_descriptors(
     check: CheckRunner, certificate: Certificate
 ) -> None:
@@ -251,9 +231,6 @@ def test_trusted_certificates_are_kept_after_a_check_without_free_descriptors(
     with Backend(unresponsive, tls=server_tls(certificate)) as backend:
         url, trusted = f"tls://{backend.address}", str(certificate.certificate)
         assert check.without_descriptors(url, SSL_CERT_FILE=trusted) == (NO_DESCRIPTORS, READY)
-
-
-# ---- steps
 
 
 def test_the_failed_step_is_marked(check: CheckRunner, certificate: Certificate) -> None:
@@ -265,25 +242,6 @@ def test_the_failed_step_is_marked(check: CheckRunner, certificate: Certificate)
     with Backend(unresponsive) as backend:
         unanswered = check.steps_until_timeout(f"tcp://{backend.address}", expect="hello")
         assert unanswered == [("connect", "127.0.0.1", True), ("exchange", "", False)]
-
-
-# ---- leaks
-
-
-@pytest.mark.wide
-def test_a_reset_during_the_handshake_does_not_close_other_sockets(
-    check: CheckRunner,
-) -> None:
-    async def scenario(url: str) -> set[str]:
-        probe = make_probe(url)
-        return {(await probe.check()).code for _ in range(200)}
-
-    with Backend(reset) as backend:
-        # A socket that is closed twice would close an unrelated one that has its number since.
-        assert check.run(scenario(f"tls://{backend.address}")) == {ReasonCode.CONNECTION_CLOSED}
-
-
-# ---- a socket that is connected to itself
 
 
 async def _connected_to_itself() -> asyncio.Transport:
@@ -307,45 +265,12 @@ def test_a_socket_that_is_connected_to_itself_is_refused(check: CheckRunner) -> 
         service.bind(address)  # possible at once, without SO_REUSEADDR
 
 
-@pytest.mark.wide
-def test_a_closed_port_is_failed_in_every_one_of_many_checks(check: CheckRunner) -> None:
-    """An even ephemeral port: the kernel chooses it as a local port within some ten thousand connections."""
-    probe = make_probe(f"tcp://127.0.0.1:{_even_ephemeral_port()}")
-
-    async def scenario() -> set[Outcome]:
-        return {(await probe.check()).outcome for _ in range(30_000)}
-
-    assert check.run(scenario(), 12 * WAIT_TIMEOUT_S) == {Outcome.FAILED}
-
-
 def _even_ephemeral_port() -> int:
     while True:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = int(server.getsockname()[1]) & ~1
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
-
-
-# ---- cancelled handshakes
-
-
-@pytest.mark.wide
-def test_a_handshake_that_times_out_leaves_no_tls_objects(check: CheckRunner) -> None:
-    """Data that arrives close to the deadline is the hard case: the check is over, but the connection is not closed."""
-
-    def send_close_to_the_deadline(peer: Peer) -> None:
-        time.sleep(random.uniform(0.024, 0.036))
-        peer.send(b"not TLS")
-
-    async def scenario() -> None:
-        with Backend(send_close_to_the_deadline) as backend:
-            probe = make_probe(f"tls://{backend.address}")
-            before = _tls_objects_alive()
-            for _ in range(60):
-                await asyncio.gather(*(run_check(probe, 0.03) for _ in range(10)))
-            assert await becomes_true(lambda: _tls_objects_alive() <= before)
-
-    check.run(scenario())
 
 
 def _tls_objects_alive() -> int:

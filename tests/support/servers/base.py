@@ -13,14 +13,16 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, ClassVar, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
+
+import pytest
 
 from tests.support.ports import free_port, is_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0  # a busy machine is many times slower
 STARTS = 3  # on other ports each time
 # In the words of every server: of most of them, Node.js, gunicorn, gRPC and RabbitMQ.
 _PORT_TAKEN = re.compile(
@@ -318,3 +320,19 @@ class PasswordServer(RealServer):
 
     @abstractmethod
     def url_with(self, password: str) -> str: ...
+
+
+def module_server(make: Callable[..., RealServer], *, of: str = "", tls: bool = False, **options: Any) -> Any:
+    """A fixture of a test module: a running server.
+
+    With `of` it is a replica (or the like) of the server of that fixture, with `tls` it has the certificate of the tests.
+    """
+
+    @pytest.fixture(scope="module")
+    def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[RealServer]:
+        others = [request.getfixturevalue(of)] if of else []
+        certificate = {"certificate": request.getfixturevalue("certificate")} if tls else {}
+        with make(tmp_path_factory.mktemp(make.__name__), *others, **certificate, **options) as started:
+            yield started
+
+    return server
