@@ -93,15 +93,6 @@ def test_a_write_creates_syncs_and_removes_a_file(mount_point: Path) -> None:
         assert list(mount_point.iterdir()) == []
 
 
-def test_a_write_beside_a_file_does_not_change_the_file(mount_point: Path) -> None:
-    with MemoryDisk(mount_point):
-        ledger = mount_point / "ledger.db"
-        ledger.write_text("entries")
-        assert check(ledger, write="probe") == READY
-        assert ledger.read_text() == "entries"
-        assert list(mount_point.iterdir()) == [ledger]
-
-
 def test_a_write_to_a_full_file_system_is_failed_and_leaves_no_file(mount_point: Path) -> None:
     with LoopDisk(mount_point, size_bytes=1024**2) as disk:
         probe = probe_of(mount_point, min_free="0B", write=True)

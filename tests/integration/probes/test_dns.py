@@ -24,12 +24,6 @@ HOST_NOT_FOUND = failed(ReasonCode.HOST_NOT_FOUND)
 RESOLVER_FAILED = unknown(ReasonCode.RESOLVER_FAILED)
 
 
-def test_a_name_is_resolved_by_the_real_resolver(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        assert check(f"http://localhost:{backend.port}") == READY
-        assert check(f"tcp://localhost:{backend.port}") == READY
-
-
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
@@ -71,17 +65,9 @@ def test_a_duplicate_address_is_tried_once(check: CheckRunner, resolver: FakeRes
         ]
 
 
-def test_the_step_of_a_resolver_that_hangs_is_marked(check: CheckRunner, resolver: FakeResolver) -> None:
-    assert check.steps_until_timeout("tcp://slow.example:80") == [("resolve", "slow.example", False)]
-    assert resolver.queries == ["slow.example"]
-
-
 def test_a_lookup_without_free_descriptors_is_not_an_unknown_host(check: CheckRunner) -> None:
     with HttpBackend(http_response(200)) as backend:
-        for scheme in ("tcp", "http"):
-            without, after = check.without_descriptors(f"{scheme}://localhost:{backend.port}")
-            assert without == NO_DESCRIPTORS
-            assert after == READY
+        assert check.without_descriptors(f"http://localhost:{backend.port}") == (NO_DESCRIPTORS, READY)
 
 
 def test_checks_of_one_name_share_one_lookup(check: CheckRunner, resolver: FakeResolver) -> None:
@@ -98,17 +84,6 @@ def test_checks_of_one_name_share_one_lookup(check: CheckRunner, resolver: FakeR
         urls = (f"http://slow.example:{one.port}", f"tcp://slow.example:{other.port}")
         assert all(verdict == READY for verdict in check.run(scenario(*urls)))
     assert resolver.queries == ["slow.example"]
-
-
-def test_checks_of_one_name_share_its_failure(check: CheckRunner, resolver: FakeResolver) -> None:
-    async def scenario() -> list[Verdict]:
-        checks = [asyncio.create_task(make_probe("tcp://slow.invalid:80").check()) for _ in range(5)]
-        assert await asyncio.to_thread(becomes_true, lambda: bool(resolver.queries))
-        resolver.may_answer.set()
-        return await asyncio.gather(*checks)
-
-    assert check.run(scenario()) == [HOST_NOT_FOUND] * 5
-    assert resolver.queries == ["slow.invalid"]
 
 
 def test_a_check_that_times_out_does_not_cancel_the_lookup_of_others(

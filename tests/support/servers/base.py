@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
@@ -322,14 +322,16 @@ class PasswordServer(RealServer):
     def url_with(self, password: str) -> str: ...
 
 
-def module_server(make: Callable[..., RealServer], *, of: str = "", tls: bool = False, **options: Any) -> Any:
+def module_server(
+    make: Callable[..., AbstractContextManager[Any]], *, of: str = "", tls: bool = False, **options: Any
+) -> Any:
     """A fixture of a test module: a running server.
 
     With `of` it is a replica (or the like) of the server of that fixture, with `tls` it has the certificate of the tests.
     """
 
     @pytest.fixture(scope="module")
-    def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[RealServer]:
+    def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Any]:
         others = [request.getfixturevalue(of)] if of else []
         certificate = {"certificate": request.getfixturevalue("certificate")} if tls else {}
         with make(tmp_path_factory.mktemp(make.__name__), *others, **certificate, **options) as started:
