@@ -48,7 +48,7 @@ OPENED, REUSED = ["connect", "exchange"], ["reuse", "exchange"]
 async def run_checks(url: str, count: int, **options: Any) -> list[tuple[Verdict, list[str]]]:
     """The verdicts of one probe, with the names of their steps."""
     found = []
-    with reusing(url) as probe:
+    with reusing(url, **options) as probe:
         for _ in range(count):
             verdict, steps = await check_with_steps(probe)
             found.append((verdict, [name for name, _, _ in steps]))

@@ -327,7 +327,7 @@ def module_server(
 ) -> Any:
     """A fixture of a test module: a running server.
 
-    With `of` it is a replica (or the like) of the server of that fixture, with `tls` it has the certificate of the tests.
+    With `of` it is a replica (or the like) of the server of that fixture; with `tls` it has the tests' certificate.
     """
 
     @pytest.fixture(scope="module")
