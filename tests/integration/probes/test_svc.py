@@ -13,7 +13,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Outcome
 from svcnode.server.sockets import tls_context
 from tests.support.backends import HttpBackend, http_response
-from tests.support.http_server import RunningServer, becomes_true, running_server
+from tests.support.http_server import WAIT_TIMEOUT_S, RunningServer, becomes_true, running_server
 from tests.support.node_cases import NODE_CASES, ODD_SERVICE_IDS, report, worked_example
 from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, not_ready
 
@@ -104,7 +104,7 @@ def test_a_node_whose_services_are_nodes_follows_their_health(check: CheckRunner
         def is_reached() -> bool:
             return fleet.health is health and {service.id: state.status for service, state in fleet} == statuses
 
-        assert await asyncio.to_thread(becomes_true, is_reached)
+        assert await asyncio.to_thread(becomes_true, is_reached, 4 * WAIT_TIMEOUT_S)
 
     async def scenario() -> None:
         async with fleet.probing():

@@ -139,14 +139,6 @@ class RabbitServer(PasswordServer):
         finally:
             self.control("set_disk_free_limit", DISK_FREE_LIMIT)
 
-    @contextmanager
-    def memory_alarm(self) -> Iterator[None]:
-        self.control("set_vm_memory_high_watermark", "0")
-        try:
-            yield
-        finally:
-            self.control("set_vm_memory_high_watermark", "0.9")
-
     def exhaust(self) -> AbstractContextManager[None]:
         """Hold all connections of the vhost. The next one gets an error after the login."""
         return all_connections_held(self._client)
