@@ -11,7 +11,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.net.dns import is_ip_address
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
-from tests.support.backends import Backend, HttpBackend, closed_port, http_response, server_tls, unresponsive
+from tests.support.backends import Backend, HttpBackend, http_response, server_tls, unresponsive
 from tests.support.http_server import becomes_true
 from tests.support.verdicts import NO_DESCRIPTORS, READY, failed, unknown
 
@@ -53,15 +53,6 @@ def test_a_host_is_ready_if_one_of_its_addresses_accepts(
             ("resolve", "localhost", True),
             ("connect", "127.0.0.3", False),
             ("connect", "127.0.0.2", True),
-        ]
-
-
-def test_a_duplicate_address_is_tried_once(check: CheckRunner, resolver: FakeResolver) -> None:
-    resolver.addresses["db.example"] = ["127.0.0.1", "127.0.0.1"]
-    with closed_port() as port:
-        assert check.steps(f"tcp://db.example:{port}") == [
-            ("resolve", "db.example", True),
-            ("connect", "127.0.0.1", False),
         ]
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode import Node, Status
+from svcnode import Status
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Outcome
+from svcnode.core.model import Outcome
 from svcnode.server.sockets import tls_context
 from tests.support.backends import HttpBackend, http_response
-from tests.support.http_server import WAIT_TIMEOUT_S, RunningServer, becomes_true, running_server
-from tests.support.node_cases import NODE_CASES, ODD_SERVICE_IDS, report, worked_example
+from tests.support.http_server import RunningServer, running_server
+from tests.support.node_cases import NODE_CASES, ODD_SERVICE_IDS, worked_example
 from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, not_ready
 
 if TYPE_CHECKING:
@@ -93,37 +91,3 @@ def test_a_node_is_checked_with_tls(check: CheckRunner, certificate: Certificate
         assert check(url, service="db") == TLS_UNTRUSTED
         assert check(url, ca=ca, service="db", min_cert_days=1) == EXPIRES_SOON
         assert check(url, ca=ca, service="indexer", min_cert_days=1) == UNHEALTHY
-
-
-def test_a_node_whose_services_are_nodes_follows_their_health(check: CheckRunner) -> None:
-    nodes = {name: Node(name, version="v1.4.2") for name in ("north", "south", "west")}
-    handles = {name: node.register("db") for name, node in nodes.items()}
-    fleet = Node("fleet", version="v1.4.2")
-
-    async def reaches(health: Health, **statuses: Status) -> None:
-        def is_reached() -> bool:
-            return fleet.health is health and {service.id: state.status for service, state in fleet} == statuses
-
-        assert await asyncio.to_thread(becomes_true, is_reached, 4 * WAIT_TIMEOUT_S)
-
-    async def scenario() -> None:
-        async with fleet.probing():
-            for handle in handles.values():
-                report(handle, Status.UP)
-            await reaches(Health.HEALTHY, north=Status.UP, south=Status.UP, west=Status.UP)
-            handles["north"].initializing("loading")
-            handles["south"].down("broken")
-            await reaches(Health.PARTIAL, north=Status.INITIALIZING, south=Status.DOWN, west=Status.UP)
-            servers["west"].close()
-            await reaches(Health.PARTIAL, north=Status.INITIALIZING, south=Status.DOWN, west=Status.DOWN)
-            handles["north"].down("broken")
-            await reaches(Health.UNHEALTHY, north=Status.DOWN, south=Status.DOWN, west=Status.DOWN)
-            handles["south"].up()
-            await reaches(Health.PARTIAL, north=Status.DOWN, south=Status.UP, west=Status.DOWN)
-
-    with ExitStack() as stack:
-        servers = {name: stack.enter_context(running_server(node, check.loop_name)) for name, node in nodes.items()}
-        for name, server in servers.items():
-            probe = f"svc+http://{address(server)}"
-            fleet.register(name, probe=probe, interval="50ms", fall=1, rise=1, start_period="0s", stale_after="1m")
-        check.run(scenario())

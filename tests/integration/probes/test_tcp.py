@@ -16,15 +16,7 @@ from svcnode.probes import make_probe
 from svcnode.probes.tcp import MAX_RECEIVED_BYTES
 from tests.support.backends import Backend, Peer, reissued, sending, server_tls, unresponsive
 from tests.support.certificates import Certificate, make_certificate, make_chain
-from tests.support.probe_assertions import TIMEOUTS_S
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    NO_DESCRIPTORS,
-    READY,
-    UNEXPECTED_RESPONSE,
-    ExpectedVerdict,
-    failed,
-)
+from tests.support.verdicts import EXPIRES_SOON, NO_DESCRIPTORS, READY, UNEXPECTED_RESPONSE, ExpectedVerdict, failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,21 +76,6 @@ def test_other_bytes_than_expected_are_failed(
         found = check(f"tcp://{backend.address}", expect="hello")
     assert found == verdict
     assert shown in found.reason
-
-
-def test_the_reason_of_a_timeout_has_the_received_bytes(check: CheckRunner) -> None:
-    def send_error(peer: Peer) -> None:
-        peer.send(b"-ERR starting up\r\n")
-        peer.read_to_end()
-
-    with Backend(send_error) as backend:
-        for timeout_s in TIMEOUTS_S:
-            verdict = check.with_timeout(timeout_s, f"tcp://{backend.address}", expect="+OK")
-            assert verdict == TIMEOUT
-            if "-ERR starting up" in verdict.reason:
-                break
-    assert "-ERR starting up" in verdict.reason
-    assert "+OK" in verdict.reason
 
 
 def test_the_expected_bytes_must_be_within_the_limit(check: CheckRunner) -> None:
