@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
-import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import nkeys  # type: ignore[import-untyped]
@@ -24,13 +23,14 @@ from tests.support.servers.nats import OTHER_STREAM, PASSWORD, STREAM, USER, Jet
 from tests.support.verdicts import EXPIRES_SOON, READY, UNEXPECTED_RESPONSE, failed, not_ready, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.certificates import Certificate
     from tests.support.check_runner import CheckRunner
 
 TOKEN = "let-me/in"
+NONCE = b"once-only"
 STORAGE_FULL = ReasonCode.STORAGE_FULL
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 AUTH_REQUIRED = failed(ReasonCode.AUTH_REQUIRED)
@@ -39,22 +39,29 @@ TOO_MANY_CONNECTIONS = failed(ReasonCode.TOO_MANY_CONNECTIONS)
 
 
 server = module_server(NatsServer)
-jetstream = module_server(NatsServer, jetstream=JetStream.ON)
 encrypted = module_server(NatsServer, tls=True)
 
 
-class CustomAuthServer(NatsServer):
-    """Authentication by a token or by keys."""
+class JetStreamServer(NatsServer):
+    """Two of its users have the permissions that a write needs, and less."""
 
-    auth_config: dict[str, Any]
+    needed = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", STREAM)
 
     def prepare(self) -> None:
-        config = {"listen": f"{self.host}:{self.port}", **self.auth_config}
-        (self.folder / "nats.conf").write_text(json.dumps(config))
+        super().prepare()
+        file = self.folder / "nats.conf"
+        config = json.loads(file.read_text())
+        del config["authorization"]
+        users = [
+            {"user": name, "password": PASSWORD, "permissions": {"publish": list(allowed)}}
+            for name, allowed in {"writer": self.needed, "reader": self.needed[:1]}.items()
+        ]
+        users.append({"user": USER, "password": PASSWORD})
+        config["accounts"] = {"ledger": {"jetstream": "enabled", "users": users}}
+        file.write_text(json.dumps(config))
 
-    def is_ready(self) -> bool:
-        with socket.create_connection((self.host, self.port), timeout=1) as sock:
-            return sock.recv(5) == b"INFO "
+
+jetstream = module_server(JetStreamServer, jetstream=JetStream.ON)
 
 
 def test_a_server_that_accepts_the_login_is_ready_and_its_connection_can_be_reused(
@@ -72,45 +79,31 @@ def test_wrong_or_missing_credentials_are_failed(check: CheckRunner, server: Nat
     assert check(f"nats://127.0.0.1:{server.port}") == AUTH_REQUIRED
 
 
-def test_a_token_can_be_set_in_the_url_or_as_an_option(check: CheckRunner, tmp_path: Path) -> None:
-    server = CustomAuthServer(tmp_path)
-    server.auth_config = {"authorization": {"token": TOKEN}}
-    with server:
-        assert check(f"nats://let-me%2Fin@127.0.0.1:{server.port}") == READY
-        assert check(f"nats://127.0.0.1:{server.port}", token=TOKEN) == READY
+def requiring(is_accepted: Callable[[dict[str, Any]], bool]) -> Callable[[Peer], None]:
+    """A server that decides by the options of CONNECT."""
+
+    def script(peer: Peer) -> None:
+        peer.send(b'INFO {"auth_required": true, "nonce": "%b"}\r\n' % NONCE)
+        peer.read_until(b"CONNECT ")
+        if not is_accepted(json.loads(peer.read_until(b"\r\n"))):
+            peer.send(b"-ERR 'Authorization Violation'\r\n")
+            peer.shutdown_write()
+            return
+        while peer.read_until(b"PING\r\n"):
+            peer.send(b"PONG\r\n")
+
+    return script
 
 
-def signed(claims: dict[str, Any], issuer: nkeys.KeyPair) -> str:
-    """A JWT with the algorithm of NATS."""
-    whole = {"jti": "none", "iat": int(time.time()), "iss": issuer.public_key.decode(), **claims}
-    parts = [_base64(json.dumps(part).encode()) for part in ({"typ": "JWT", "alg": "ed25519-nkey"}, whole)]
-    return ".".join([*parts, _base64(issuer.sign(".".join(parts).encode()))])
-
-
-def _base64(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+def test_a_token_can_be_set_in_the_url_or_as_an_option(check: CheckRunner) -> None:
+    with Backend(requiring(lambda options: options.get("auth_token") == TOKEN)) as backend:
+        assert check(f"nats://let-me%2Fin@{backend.address}") == READY
+        assert check(f"nats://{backend.address}", token=TOKEN) == READY
+        assert check(f"nats://{backend.address}", token="other") == AUTH_FAILED
 
 
 def key_pair(kind: int) -> nkeys.KeyPair:
     return nkeys.from_seed(nkeys.encode_seed(os.urandom(32), kind))
-
-
-@pytest.fixture(scope="module")
-def by_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServer, str, str]]:
-    """A server with an operator that signs an account that signs a user; the user's JWT and seed."""
-    operator, account, user = map(
-        key_pair, (nkeys.PREFIX_BYTE_OPERATOR, nkeys.PREFIX_BYTE_ACCOUNT, nkeys.PREFIX_BYTE_USER)
-    )
-    name = account.public_key.decode()
-    limits = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1)
-    for_operator = signed({"sub": operator.public_key.decode(), "nats": {"type": "operator", "version": 2}}, operator)
-    for_account = signed({"sub": name, "nats": {"type": "account", "version": 2, "limits": limits}}, operator)
-    claims = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1}
-    for_user = signed({"sub": user.public_key.decode(), "name": "svcnode", "nats": claims}, account)
-    server = CustomAuthServer(tmp_path_factory.mktemp("keys"))
-    server.auth_config = {"operator": for_operator, "resolver": "MEMORY", "resolver_preload": {name: for_account}}
-    with server:
-        yield server, for_user, user.seed.decode()
 
 
 def creds(folder: Path, jwt: str, seed: str, end: str = "\n") -> str:
@@ -128,26 +121,28 @@ def creds(folder: Path, jwt: str, seed: str, end: str = "\n") -> str:
     return str(file)
 
 
-def test_a_credentials_file_is_used_for_the_login_as_it_is_at_each_check(
-    check: CheckRunner, by_key: tuple[NatsServer, str, str], tmp_path: Path
-) -> None:
-    server, jwt, seed = by_key
-    url = f"nats://127.0.0.1:{server.port}"
-    assert check(url) == AUTH_REQUIRED
-    file = creds(tmp_path, jwt, key_pair(nkeys.PREFIX_BYTE_USER).seed.decode())
+def test_a_credentials_file_is_used_for_the_login_as_it_is_at_each_check(check: CheckRunner, tmp_path: Path) -> None:
+    user, other = (key_pair(nkeys.PREFIX_BYTE_USER) for _ in range(2))
 
-    async def main() -> None:
-        probe = make_probe({"url": url, "credentials_file": file})
+    def is_signed(options: dict[str, Any]) -> bool:
+        signature = base64.b64decode(options["sig"].translate(str.maketrans("-_", "+/")) + "==")
+        with suppress(nkeys.ErrInvalidSignature):
+            return options["jwt"] == "my-jwt" and bool(user.verify(NONCE, signature))
+        return False
+
+    async def main(url: str) -> None:
+        probe = make_probe({"url": url, "credentials_file": creds(tmp_path, "my-jwt", other.seed.decode())})
         assert await probe.check() == AUTH_FAILED
         for end in ("\n", "\r\n"):
-            creds(tmp_path, jwt, seed, end)
+            creds(tmp_path, "my-jwt", user.seed.decode(), end)
             assert await probe.check() == READY
         (tmp_path / "me.creds").write_text("gone")
         assert await probe.check() == unknown(ReasonCode.FILE_NOT_READABLE)
         (tmp_path / "me.creds").unlink()
         assert await probe.check() == unknown(ReasonCode.FILE_NOT_FOUND)
 
-    check.run(main())
+    with Backend(requiring(is_signed)) as backend:
+        check.run(main(f"nats://{backend.address}"))
 
 
 @pytest.mark.parametrize(
@@ -202,28 +197,6 @@ def test_a_server_without_jetstream_is_not_ready_if_it_is_required(
     assert verdict == not_ready(ReasonCode.NOT_SUPPORTED)
 
 
-class LimitedServer(NatsServer):
-    """Its users have the permissions that a write needs, and less."""
-
-    needed = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", STREAM)
-
-    def prepare(self) -> None:
-        super().prepare()
-        file = self.folder / "nats.conf"
-        config = json.loads(file.read_text())
-        del config["authorization"]
-        users = [
-            {"user": name, "password": PASSWORD, "permissions": {"publish": list(allowed)}}
-            for name, allowed in {"writer": self.needed, "reader": self.needed[:1]}.items()
-        ]
-        users.append({"user": USER, "password": PASSWORD})
-        config["accounts"] = {"ledger": {"jetstream": "enabled", "users": users}}
-        file.write_text(json.dumps(config))
-
-
-limited = module_server(LimitedServer, jetstream=JetStream.ON)
-
-
 def account(memory: int, storage: int, max_memory: int, max_storage: int) -> dict[str, Any]:
     limits = {"max_memory": max_memory, "max_storage": max_storage}
     return {"memory": memory, "storage": storage, "limits": limits}
@@ -264,65 +237,39 @@ def jetstream_account(answer: str) -> Callable[[Peer], None]:
     return script
 
 
-# ---- write
-
-
-WRITE = ("write", "", True)
-USED_BYTES = 0  # replaced by the bytes that the stream uses
-
-
-def stored_messages(server: NatsServer) -> int:
-    return int(server.request(f"$JS.API.STREAM.INFO.{STREAM}")["state"]["messages"])
-
-
-def test_a_stream_that_stores_a_message_is_ready(check: CheckRunner, jetstream: NatsServer) -> None:
-    for _ in range(3):
+def test_a_stream_that_stores_a_message_is_ready(check: CheckRunner, jetstream: NatsServer, server: NatsServer) -> None:
+    for _ in range(2):
         assert assert_no_leaks(check, jetstream.url, jetstream.port, write=True) == READY
-    assert check(jetstream.url, write=STREAM, jetstream=True) == READY
-    assert check.steps(jetstream.url, write=True)[2:] == [WRITE, ("exchange", "", True)]
-    assert stored_messages(jetstream) == 1
-
-
-def test_a_subject_without_a_stream_is_failed(check: CheckRunner, jetstream: NatsServer, server: NatsServer) -> None:
+    assert check.steps(jetstream.url, write=STREAM)[2:] == [("write", "", True), ("exchange", "", True)]
+    assert jetstream.request(f"$JS.API.STREAM.INFO.{STREAM}")["state"]["messages"] == 1
     verdict = check(jetstream.url, write="transfers.small")
     assert verdict == failed(ReasonCode.NOT_FOUND)
     assert "nats stream add transfers_small --subjects transfers.small " in verdict.reason
     assert check(server.url, write=True) == not_ready(ReasonCode.NOT_SUPPORTED)
 
 
-@pytest.mark.parametrize(
-    ("config", "code"),
-    [
-        ({"max_msgs": 1, "discard": "new"}, STORAGE_FULL),
-        ({"max_bytes": USED_BYTES, "discard": "new"}, STORAGE_FULL),
-        ({"sealed": True}, ReasonCode.READ_ONLY),
-    ],
-    ids=["messages", "bytes", "sealed"],
-)
-def test_a_stream_that_is_full_or_sealed_is_not_ready(
-    check: CheckRunner, jetstream: NatsServer, config: dict[str, Any], code: ReasonCode
-) -> None:
-    jetstream.add_stream("small")
-    assert check(jetstream.url, write="small") == READY
-    used_bytes = jetstream.request("$JS.API.STREAM.INFO.small")["state"]["bytes"]
-    update = {"name": "small", "subjects": ["small"], **config} | (
-        {"max_bytes": used_bytes} if "max_bytes" in config else {}
-    )
-    jetstream.request("$JS.API.STREAM.UPDATE.small", json.dumps(update).encode())
-    assert check(jetstream.url, write="small") == not_ready(code)
-    jetstream.request("$JS.API.STREAM.DELETE.small")
+def test_a_stream_that_is_full_or_sealed_is_not_ready(check: CheckRunner, jetstream: NatsServer) -> None:
+    for setting, code in (("max_msgs", STORAGE_FULL), ("max_bytes", STORAGE_FULL), ("sealed", ReasonCode.READ_ONLY)):
+        jetstream.add_stream("small")
+        assert check(jetstream.url, write="small") == READY
+        used = jetstream.request("$JS.API.STREAM.INFO.small")["state"]
+        limits = {"max_msgs": 1, "max_bytes": used["bytes"], "sealed": True}
+        update = {"name": "small", "subjects": ["small"], "discard": "new", setting: limits[setting]}
+        jetstream.request("$JS.API.STREAM.UPDATE.small", json.dumps(update).encode())
+        assert check(jetstream.url, write="small") == not_ready(code)
+        jetstream.request("$JS.API.STREAM.DELETE.small")
 
 
-def test_a_missing_permission_is_failed_before_the_deadline(check: CheckRunner, limited: LimitedServer) -> None:
+def test_a_missing_permission_is_failed_before_the_deadline(check: CheckRunner, jetstream: JetStreamServer) -> None:
     """The server sends no response to the request, only an error."""
-    url = f"nats://127.0.0.1:{limited.port}"
+    url = f"nats://127.0.0.1:{jetstream.port}"
     assert check(url, username="writer", password=PASSWORD, write=True) == READY
     assert check(url, username="reader", password=PASSWORD, jetstream=True) == READY
     denied = failed(ReasonCode.PERMISSION_DENIED)
     assert check(url, username="writer", password=PASSWORD, write=OTHER_STREAM) == denied
     verdict = check(url, username="reader", password=PASSWORD, write=True)
     assert verdict == denied
-    assert ", ".join(limited.needed) in verdict.reason
+    assert ", ".join(jetstream.needed) in verdict.reason
 
 
 def accepting(then: bytes, end: Callable[[Peer], object]) -> Callable[[Peer], None]:

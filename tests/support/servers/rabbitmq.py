@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+from pamqp import commands
+from pamqp.frame import marshal, unmarshal
 
 from tests.support.servers.base import OwnPort, PasswordServer
 from tests.support.servers.connection_limit import all_connections_held
@@ -39,8 +41,6 @@ until epmd -port "$ERL_EPMD_PORT" -names >/dev/null 2>&1; do
 done
 exec "$0"
 """
-
-_OPEN_OK = (10, 41)
 
 
 class RabbitServer(PasswordServer):
@@ -169,38 +169,19 @@ _DEFINITIONS = {
 }
 
 
-# ---- a minimal AMQP 0-9-1 client
-
-
 def _open_connection(sock: socket.socket) -> bool:
     sock.sendall(b"AMQP\x00\x00\x09\x01")
     _read_method(sock)  # start
-    response = f"\0{USER}\0{PASSWORD}".encode()
-    _send_method(
-        sock,
-        11,
-        struct.pack(">I", 0)
-        + _short_string("PLAIN")
-        + struct.pack(">I", len(response))
-        + response
-        + _short_string("en_US"),
-    )
+    login = commands.Connection.StartOk(mechanism="PLAIN", response=f"\0{USER}\0{PASSWORD}")
+    sock.sendall(marshal(login, 0))
     _read_method(sock)  # tune
-    _send_method(sock, 31, struct.pack(">HIH", 1, 131_072, 0))
-    _send_method(sock, 40, _short_string(VHOST) + _short_string("") + b"\0")
-    return _read_method(sock) == _OPEN_OK
+    sock.sendall(marshal(commands.Connection.TuneOk(1, 131_072, 0), 0) + marshal(commands.Connection.Open(VHOST), 0))
+    return isinstance(_read_method(sock), commands.Connection.OpenOk)
 
 
-def _send_method(sock: socket.socket, method: int, arguments: bytes) -> None:
-    payload = struct.pack(">HH", 10, method) + arguments
-    sock.sendall(struct.pack(">BHI", 1, 0, len(payload)) + payload + b"\xce")
-
-
-def _read_method(sock: socket.socket) -> tuple[int, int]:
-    """The class and number of the next method."""
-    size: int = struct.unpack(">BHI", _read_exactly(sock, 7))[2]
-    class_, number = struct.unpack(">HH", _read_exactly(sock, size + 1)[:4])
-    return class_, number
+def _read_method(sock: socket.socket) -> object:
+    head = _read_exactly(sock, 7)
+    return unmarshal(head + _read_exactly(sock, int.from_bytes(head[3:]) + 1))[2]
 
 
 def _read_exactly(sock: socket.socket, count: int) -> bytes:
@@ -211,7 +192,3 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
             raise ConnectionError("closed by the broker")
         read += more
     return read
-
-
-def _short_string(text: str) -> bytes:
-    return bytes([len(text)]) + text.encode()
