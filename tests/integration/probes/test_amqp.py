@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from tests.support.verdicts import ExpectedVerdict
 
 FULL_QUEUE = "full"  # rejects every message
-READER = "reader"  # a user without permissions
+WRITER, READER = "writer", "reader"  # users with the permissions that a write needs, and with none
+NEEDED = {"configure": "^svcnode_write$", "write": r"^amq\.default$", "read": "^$"}
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 NOT_FOUND = failed(ReasonCode.NOT_FOUND)
 SHUTTING_DOWN = failed(ReasonCode.SHUTTING_DOWN)
+PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
 DISK_ALARM = not_ready(ReasonCode.STORAGE_FULL)
 MEMORY_ALARM = not_ready(ReasonCode.OUT_OF_MEMORY)
 
@@ -47,16 +49,18 @@ class Broker(RabbitServer):
         file = self.folder / "definitions.json"
         made = json.loads(file.read_text())
         permissions, user = made["permissions"][0], made["users"][0]
-        nothing = dict.fromkeys(("configure", "write", "read"), "^$")
         made["vhosts"].append({"name": "/"})
-        made["users"].append({**user, "name": READER})
-        made["permissions"] += [{**permissions, "vhost": "/"}, {**permissions, **nothing, "user": READER}]
+        made["users"] += [{**user, "name": name} for name in (WRITER, READER)]
+        made["permissions"].append({**permissions, "vhost": "/"})
+        made["permissions"].append({**permissions, **NEEDED, "user": WRITER})
+        made["permissions"].append({**permissions, **dict.fromkeys(NEEDED, "^$"), "user": READER})
         made["queues"].append({**queue_definition("svcnode_write", {}), "vhost": "/"})
         made["queues"].append(queue_definition(FULL_QUEUE, {"x-max-length": 0, "x-overflow": "reject-publish"}))
         file.write_text(json.dumps(made))
 
 
 broker = module_server(Broker)
+pytestmark = pytest.mark.timeout(400)  # on a busy machine it takes minutes to start
 
 
 def test_a_broker_that_opens_a_channel_is_ready_and_its_connection_can_be_reused(
@@ -87,13 +91,13 @@ def test_a_write_is_ready_if_the_queue_confirms_the_message(check: CheckRunner, 
 
 
 def test_a_missing_permission_is_named_with_the_command_that_grants_it(check: CheckRunner, broker: Broker) -> None:
-    url, login = f"amqp://127.0.0.1:{broker.port}/{VHOST}", {"username": READER, "password": PASSWORD}
-    assert check(url, write=QUEUE, **login) == failed(ReasonCode.PERMISSION_DENIED)
-    reason = check(url, write=True, **login).reason
-    found = re.search(r"rabbitmqctl (set_permissions .*) \(", reason)
-    assert found, reason
-    broker.control(*shlex.split(found[1]))
-    assert check(url, write=True, **login) == READY
+    url = f"amqp://127.0.0.1:{broker.port}/{VHOST}"
+    assert check(url, username=WRITER, password=PASSWORD, write=True) == READY
+    denied = check(url, username=READER, password=PASSWORD, write=True)
+    assert denied == check(url, username=READER, password=PASSWORD, write=QUEUE) == PERMISSION_DENIED
+    found = re.search(r"rabbitmqctl (set_permissions .*) \(", denied.reason)
+    assert found, denied.reason
+    assert shlex.split(found[1]) == ["set_permissions", "-p", VHOST, READER, *NEEDED.values()]
 
 
 def frame(method: Frame, channel: int = 0) -> bytes:

@@ -241,7 +241,7 @@ def test_a_member_of_a_cluster_that_is_down_is_not_ready(check: CheckRunner, clu
     ("response", "code"),
     [
         (b":1\r\n", ReasonCode.PROTOCOL_ERROR),
-        (sending(b"+PONG\r\n" * 5), ReasonCode.UNEXPECTED_RESPONSE),
+        (b"+PONG\r\n" * 5, ReasonCode.UNEXPECTED_RESPONSE),
         (b"-ERR \x1b[31mred\x1b[0m\r\n", ReasonCode.SERVER_ERROR),
         (b"-BUSY Redis is busy running a script\r\n", ReasonCode.UNHEALTHY),
         (b"-ERR unknown command 'PING'\r\n", ReasonCode.NOT_SUPPORTED),

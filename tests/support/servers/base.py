@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.support.certificates import Certificate
 
-READY_TIMEOUT_S = 180.0  # a busy machine is many times slower
+READY_TIMEOUT_S = 300.0  # a busy machine is many times slower
 STARTS = 3  # on other ports each time
 # In the words of every server: of most of them, Node.js, gunicorn, gRPC and RabbitMQ.
 _PORT_TAKEN = re.compile(

@@ -43,6 +43,10 @@ exec "$0"
 """
 
 
+# Its schedulers do not wait actively, which would take time from other programs.
+_ERLANG_FLAGS = "+sbwt none +sbwtdcpu none +sbwtdio none -start_epmd false -kernel inet_dist_use_interface {127,0,0,1}"
+
+
 class RabbitServer(PasswordServer):
     """With a certificate it accepts only TLS. With `joins` it joins the cluster of a running broker."""
 
@@ -79,7 +83,7 @@ class RabbitServer(PasswordServer):
             "ERL_EPMD_PORT": str(self.epmd_port),
             "RABBITMQ_NODENAME": self.node_name,
             "RABBITMQ_DIST_PORT": str(self.node_port),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG_FLAGS,
             "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none"),
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "none.config"),
