@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FULL_QUEUE = "full"  # rejects every message
 WRITER, READER = "writer", "reader"  # users with the permissions that a write needs, and with none
-NEEDED = {"configure": "^svcnode_write$", "write": r"^amq\.default$", "read": "^$"}
+NEEDED = {"configure": "^svcnode_write", "write": r"^amq\.default$", "read": "^$"}
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 NOT_FOUND = failed(ReasonCode.NOT_FOUND)
 SHUTTING_DOWN = failed(ReasonCode.SHUTTING_DOWN)
