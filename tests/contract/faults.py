@@ -166,8 +166,8 @@ def nest(server: FaultyServer, peer: Peer) -> None:
 
 @cache
 def bomb(times: int) -> bytes:
-    """100 MiB of zeros, in 100 KiB. A probe accepts 1 MiB."""
-    data = bytes(100 * 1024**2)
+    """A probe accepts 1 MiB."""
+    data = bytes(16 * 1024**2)
     for _ in range(times):
         data = gzip.compress(data)
     return data
@@ -192,6 +192,10 @@ def reads_body(kind: Kind) -> bool:
     return kind.is_http and kind.row.reads_body
 
 
+def is_http_client(kind: Kind) -> bool:
+    return kind.is_http and kind.has_own_client
+
+
 IN_TIME = frozenset({Code.TIMEOUT, Code.TLS_TIMEOUT})
 CLOSED = frozenset({Code.CONNECTION_CLOSED})
 WRONG = frozenset({Code.PROTOCOL_ERROR, Code.UNEXPECTED_RESPONSE})
@@ -209,7 +213,7 @@ FAULTS = {
     "reset after the first byte": Fault(script=reset_after_first_byte, codes=CLOSED),
     "reset in the response": Fault(script=reset_in_response, codes=CLOSED | WRONG),
     "echo": Fault(script=echo, codes=WRONG | CLOSED | {Code.AUTH_FAILED}),
-    "endless zeros": Fault(script=endlessly(b"", bytes(65536)), codes=WRONG),
+    "endless zeros": Fault(script=endlessly(b"", bytes(65536)), codes=WRONG, concerns=lambda kind: kind.has_own_client),
     "endless text": Fault(script=endlessly(b"", b"x" * 65536), codes=WRONG),
     # The first line may be read as the response to a login.
     "endless lines": Fault(script=send_endless_lines, codes=WRONG | {Code.AUTH_FAILED}),
@@ -219,7 +223,7 @@ FAULTS = {
     "endless interim responses": Fault(
         script=endlessly(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n" * 1000),
         codes=WRONG,
-        concerns=lambda kind: kind.is_http,
+        concerns=is_http_client,
     ),
     "slow": Fault(script=drip, codes=IN_TIME | WRONG, hangs=True),
     "a length that is a lie, endless": Fault(
@@ -229,7 +233,7 @@ FAULTS = {
         script=send_less_than_said, codes=WRONG | CLOSED, concerns=lambda kind: kind.row.reads_body
     ),
     "a compressed bomb": Fault(script=send_bomb(1), codes=WRONG, concerns=reads_body),
-    "a bomb in a bomb": Fault(script=send_bomb(2), codes=WRONG, concerns=reads_body),
+    "a bomb in a bomb": Fault(script=send_bomb(2), codes=WRONG, concerns=is_http_client),
     "deep nesting": Fault(script=nest, codes=WRONG | CLOSED, concerns=lambda kind: kind.row.reads_body),
     "SMTP": Fault(script=lambda server, peer: server.send(peer, [b"220 mail\r\n"]), codes=WRONG | IN_TIME, hangs=True),
     "SSH": Fault(script=after_client(b"SSH-2.0-OpenSSH_9.2\r\n", ends=True), codes=WRONG | CLOSED),
@@ -244,7 +248,7 @@ FAULTS = {
         script=redirect(b"/again"), codes=frozenset({Code.REDIRECTED}), concerns=lambda kind: kind.is_http
     ),
     "redirects to a file": Fault(
-        script=redirect(b"file:///etc/passwd"), codes=frozenset({Code.REDIRECTED}), concerns=lambda kind: kind.is_http
+        script=redirect(b"file:///etc/passwd"), codes=frozenset({Code.REDIRECTED}), concerns=is_http_client
     ),
 }
 # Of a server without TLS, for a kind without it.

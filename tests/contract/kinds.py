@@ -167,6 +167,11 @@ class Kind:
     def is_http(self) -> bool:
         return issubclass(self.probe_class, Http1Client)
 
+    @property
+    def has_own_client(self) -> bool:
+        """The HTTP kinds share a client, so some faults are tried with one of them only."""
+        return not self.is_http or self.scheme in {"http", "https"}
+
     @cached_property
     def uses_tls(self) -> bool:
         """A kind without TLS rejects its options."""

@@ -14,7 +14,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
 from tests.contract.checks import judge
-from tests.contract.kinds import ALLOWED, LOCAL_SCHEMES, PLAIN_KINDS, ROWS, TLS_KINDS, Kind
+from tests.contract.kinds import ALLOWED, LOCAL_SCHEMES, PLAIN_KINDS, ROWS, Kind
 from tests.support.backends import closed_port
 from tests.support.http_server import WAIT_TIMEOUT_S
 from tests.support.probe_assertions import CHECK_TIMEOUT_S, no_free_descriptors
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
     from tests.support.check_runner import CheckRunner, FakeResolver
 
-every_kind = pytest.mark.parametrize("kind", [*PLAIN_KINDS, *TLS_KINDS], ids=str)
 every_plain_kind = pytest.mark.parametrize("kind", PLAIN_KINDS, ids=str)
 every_local_kind = pytest.mark.parametrize("scheme", LOCAL_SCHEMES)
 RESOLVER_FAILED = unknown(Code.RESOLVER_FAILED)
 
 
-@every_kind
+@every_plain_kind
 def test_a_check_without_free_descriptors_is_unknown(check: CheckRunner, kind: Kind) -> None:
     async def main(port: int) -> list[Verdict]:
         probe = make_probe(kind.config(f"127.0.0.1:{port}"))

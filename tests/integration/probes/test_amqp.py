@@ -2,220 +2,103 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import pytest
 from pamqp import commands
 from pamqp.frame import marshal, unmarshal
 
 from svcnode.core.codes import ReasonCode
-from tests.support.backends import Backend, Peer, close, reset, sending, unresponsive
-from tests.support.check_runner import CheckRunner
-from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
-from tests.support.probe_assertions import (
-    assert_no_leaks,
-    assert_reused,
-    assert_times_out,
-    check_with_steps,
-    client_count,
-    own_connection_count,
-    reusing,
-)
+from tests.support.backends import Backend, Peer, close, reset, server_tls, unresponsive
+from tests.support.http_server import WAIT_TIMEOUT_S
+from tests.support.probe_assertions import assert_no_leaks, assert_reused, check_with_steps, reusing
 from tests.support.probe_assertions import becomes_true as becomes_true_async
-from tests.support.servers.base import OwnPort
-from tests.support.servers.rabbitmq import PASSWORD, QUEUE, QUORUM_QUEUE, USER, VHOST, RabbitServer, queue_definition
-from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    READY,
-    failed,
-    not_ready,
-)
+from tests.support.servers.base import module_server, wait_until
+from tests.support.servers.rabbitmq import PASSWORD, QUEUE, USER, VHOST, RabbitServer, queue_definition
+from tests.support.verdicts import CONNECTION_CLOSED, READY, failed, not_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from pamqp.base import Frame
 
-    from svcnode.core.model import Verdict
     from tests.support.certificates import Certificate
+    from tests.support.check_runner import CheckRunner
     from tests.support.verdicts import ExpectedVerdict
 
-OWN_QUEUE = "svcnode_write"
 FULL_QUEUE = "full"  # rejects every message
 WRITER, READER = "writer", "reader"  # users with the permissions that a write needs, and with none
-LOST = "client unexpectedly closed TCP connection"  # logged for a client that did not close its session
+NEEDED = {"configure": "^svcnode_write", "write": r"^amq\.default$", "read": "^$"}
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 NOT_FOUND = failed(ReasonCode.NOT_FOUND)
 SHUTTING_DOWN = failed(ReasonCode.SHUTTING_DOWN)
+PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
+DISK_ALARM = not_ready(ReasonCode.STORAGE_FULL)
+MEMORY_ALARM = not_ready(ReasonCode.OUT_OF_MEMORY)
 
 
 class Broker(RabbitServer):
-    """With TLS on a second port, because a second broker would take seconds to start, and with the vhost / too."""
-
-    tls_port = OwnPort()
-
-    def __init__(self, folder: Path, certificate: Certificate) -> None:
-        super().__init__(folder)
-        self._tls = certificate
+    """With the vhost / too, where the queue of the checks was declared with other arguments."""
 
     def prepare(self) -> None:
         super().prepare()
         file = self.folder / "definitions.json"
         made = json.loads(file.read_text())
-        made["vhosts"].append({"name": "/"})
-        made["vhosts"].append({"name": "forbidden"})
         permissions, user = made["permissions"][0], made["users"][0]
-        made["permissions"].append({**permissions, "vhost": "/"})
+        made["vhosts"].append({"name": "/"})
         made["users"] += [{**user, "name": name} for name in (WRITER, READER)]
-        least = {**permissions, "configure": "^svcnode_write", "write": r"^amq\.default$", "read": "^$"}
-        made["permissions"].append({**least, "user": WRITER})
-        made["permissions"].append({**least, "user": READER, "configure": "^$", "write": "^$"})
-        made["queues"].append({**queue_definition(OWN_QUEUE, {}), "vhost": "/"})
+        made["permissions"].append({**permissions, "vhost": "/"})
+        made["permissions"].append({**permissions, **NEEDED, "user": WRITER})
+        made["permissions"].append({**permissions, **dict.fromkeys(NEEDED, "^$"), "user": READER})
+        made["queues"].append({**queue_definition("svcnode_write", {}), "vhost": "/"})
         made["queues"].append(queue_definition(FULL_QUEUE, {"x-max-length": 0, "x-overflow": "reject-publish"}))
         file.write_text(json.dumps(made))
-        with (self.folder / "rabbitmq.conf").open("a") as config:
-            config.write(f"listeners.ssl.1 = {self.host}:{self.tls_port}\n")
-            config.write(f"ssl_options.certfile = {self._tls.certificate}\nssl_options.keyfile = {self._tls.key}\n")
-
-    @property
-    def tls_url(self) -> str:
-        return f"amqps://{USER}:{quote(PASSWORD, safe='')}@{self.host}:{self.tls_port}/{VHOST}"
-
-    def display_url(self, rest: str = f"/{VHOST}") -> str:
-        """The URL without its password."""
-        return f"amqp://{USER}:***@{self.host}:{self.port}{rest}"
-
-    def url_with_path(self, rest: str) -> str:
-        return self.url.removesuffix(f"/{VHOST}") + rest
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("rabbitmq"), certificate) as broker:
-        yield broker
+broker = module_server(Broker)
+pytestmark = pytest.mark.timeout(400)  # on a busy machine it takes minutes to start
 
 
-# ---- a broker
-
-
-def test_a_broker_that_opens_a_channel_is_ready(check: CheckRunner, broker: Broker) -> None:
-    assert check(broker.url) == READY
+def test_a_broker_that_opens_a_channel_is_ready_and_its_connection_can_be_reused(
+    check: CheckRunner, broker: Broker
+) -> None:
     assert check.steps(broker.url) == [("connect", "127.0.0.1", True), ("log in", "", True), ("exchange", "", True)]
+    assert check(broker.url.removesuffix(VHOST)) == READY
+    assert_reused(check, broker.url, broker.port, queue=QUEUE)
 
 
-@pytest.mark.wide
-def test_a_check_closes_its_session_so_that_the_broker_logs_nothing(check: CheckRunner, broker: Broker) -> None:
-    assert becomes_true(lambda: LOST in broker.log_file.read_text())  # from the clients that waited for its start
-    logged = len(broker.log_file.read_text())
-    for options in ({}, {"queue": QUEUE}):
-        assert assert_no_leaks(check, broker.url, broker.port, **options) == READY
-        tls = {"ca": str(broker._tls.certificate), **options}
-        assert assert_no_leaks(check, broker.tls_url, broker.tls_port, **tls) == READY
-    # The broker logs a lost client when it closes the connection.
-    becomes_true(lambda: not client_count(broker.port) + client_count(broker.tls_port), 3 * WAIT_TIMEOUT_S)
-    assert broker.log_file.read_text()[logged:] == ""
-
-
-def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, broker: Broker) -> None:
+def test_wrong_credentials_or_names_are_failed(check: CheckRunner, broker: Broker) -> None:
     verdict = check(broker.bad_credentials_url)
     assert verdict == AUTH_FAILED
-    assert verdict.reason.endswith(broker.display_url())
-    url = f"amqp://127.0.0.1:{broker.port}"
-    assert check(url, username=USER, password="not-the-password") == AUTH_FAILED
+    assert verdict.reason.endswith(f"amqp://{USER}:***@127.0.0.1:{broker.port}/{VHOST}")
+    assert check(broker.url.removesuffix(VHOST) + "nowhere") == NOT_FOUND
+    assert check(broker.url.removesuffix(VHOST), queue=QUEUE) == NOT_FOUND
 
 
-def test_an_unknown_vhost_is_failed(check: CheckRunner, broker: Broker) -> None:
-    assert check(broker.url_with_path("/nowhere")) == NOT_FOUND
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("rest", ["", "/", "/%2F", "/%2f"])
-def test_the_vhost_is_a_slash_when_none_is_named(check: CheckRunner, broker: Broker, rest: str) -> None:
-    assert check(broker.url_with_path(rest)) == READY
-    assert check(broker.url_with_path(rest), queue=QUEUE) == NOT_FOUND
-
-
-# ---- write
-
-
-WRITE = ("write", "", True)
-DISK_ALARM = not_ready(ReasonCode.STORAGE_FULL)
-MEMORY_ALARM = not_ready(ReasonCode.OUT_OF_MEMORY)
-PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
-
-
-def message_counts(broker: RabbitServer) -> dict[str, int]:
-    lines = broker.control("list_queues", "--no-table-headers", "-p", VHOST, "name", "messages").splitlines()
-    return {name: int(count) for name, count in (line.split() for line in lines)}
-
-
-def test_a_broker_that_confirms_a_message_is_ready(
-    check: CheckRunner, broker: Broker, certificate: Certificate
-) -> None:
-    assert assert_no_leaks(check, broker.url, broker.port, write=True) == READY
-    assert check.steps(broker.url, write=True)[2:] == [WRITE, ("exchange", "", True)]
-    assert check(broker.tls_url, ca=str(certificate.certificate), write=True) == READY
-    assert check(broker.url, write=QUEUE) == READY
-    assert becomes_true(lambda: message_counts(broker) == {QUEUE: 0, FULL_QUEUE: 0, OWN_QUEUE: 0})
-
-
-def test_a_queue_that_is_written_to_must_exist_and_accept_the_message(check: CheckRunner, broker: Broker) -> None:
+def test_a_write_is_ready_if_the_queue_confirms_the_message(check: CheckRunner, broker: Broker) -> None:
+    for write in (True, QUEUE):
+        assert assert_no_leaks(check, broker.url, broker.port, write=write) == READY
+    assert check.steps(broker.url, write=True)[2:] == [("write", "", True), ("exchange", "", True)]
+    list_queues = ("list_queues", "--no-table-headers", "-p", VHOST, "messages")
+    wait_until(lambda: {*broker.control(*list_queues).split()} == {"0"}, "the messages have expired")
     assert check(broker.url, write="invoices") == NOT_FOUND
     assert check(broker.url, write=FULL_QUEUE) == failed(ReasonCode.WRITE_FAILED)
-    assert check(broker.url_with_path("/"), write=QUEUE) == NOT_FOUND
-    # There, the queue of the checks was declared with other arguments.
-    assert check(broker.url_with_path("/"), write=True) == failed(ReasonCode.WRITE_FAILED)
+    assert check(broker.url.removesuffix(VHOST), write=True) == failed(ReasonCode.WRITE_FAILED)
 
 
 def test_a_missing_permission_is_named_with_the_command_that_grants_it(check: CheckRunner, broker: Broker) -> None:
     url = f"amqp://127.0.0.1:{broker.port}/{VHOST}"
-    for target in (True, QUEUE):
-        assert broker.control("set_permissions", "-p", VHOST, READER, "^$", "^$", "^$") == ""
-        reason = check(url, username=READER, password=PASSWORD, write=target).reason
-        found = re.search(r"rabbitmqctl (set_permissions .*) \(", reason)
-        assert found, reason
-        broker.control(*shlex.split(found[1]))
-        assert check(url, username=READER, password=PASSWORD, write=target) == READY
-    broker.control("set_permissions", "-p", VHOST, READER, "^$", "^$", "^$")
-
-
-@pytest.mark.wide
-def test_a_broker_with_an_alarm_is_not_ready(check: CheckRunner, broker: Broker, certificate: Certificate) -> None:
-    with broker.disk_alarm():
-        assert assert_no_leaks(check, broker.url, broker.port, write=True) == DISK_ALARM
-        assert check(broker.tls_url, ca=str(certificate.certificate), write=QUEUE) == DISK_ALARM
-        assert check(broker.url) == READY  # the broker reports an alarm only to publishers
-        # The broker does not read from a blocked connection, and must notice nevertheless that it was closed.
-        assert becomes_true(lambda: not client_count(broker.port) + client_count(broker.tls_port), 3 * WAIT_TIMEOUT_S)
-    with broker.memory_alarm():
-        assert check(broker.url, write=True) == MEMORY_ALARM
-    assert check(broker.url, write=True) == READY
-
-
-# ---- amqps
-
-
-def test_a_broker_whose_certificate_is_trusted_is_ready(
-    check: CheckRunner, broker: Broker, certificate: Certificate
-) -> None:
-    assert check(broker.tls_url, ca=str(certificate.certificate)) == READY
-    assert check.steps(broker.tls_url, ca=str(certificate.certificate)) == [
-        ("connect", "127.0.0.1", True),
-        ("handshake", "127.0.0.1", True),
-        ("log in", "", True),
-        ("exchange", "", True),
-    ]
-
-
-# ---- not a broker
+    assert check(url, username=WRITER, password=PASSWORD, write=True) == READY
+    denied = check(url, username=READER, password=PASSWORD, write=True)
+    assert denied == PERMISSION_DENIED
+    assert check(url, username=READER, password=PASSWORD, write=QUEUE) == PERMISSION_DENIED
+    found = re.search(r"rabbitmqctl (set_permissions .*) \(", denied.reason)
+    assert found, denied.reason
+    assert shlex.split(found[1]) == ["set_permissions", "-p", VHOST, READER, *NEEDED.values()]
 
 
 def frame(method: Frame, channel: int = 0) -> bytes:
@@ -227,9 +110,6 @@ START = frame(commands.Connection.Start(server_properties=CAPABLE, mechanisms="A
 TUNE = frame(commands.Connection.Tune(2047, 131_072, 0))
 OPENED = frame(commands.Connection.OpenOk())
 CHANNEL = frame(commands.Channel.OpenOk(), 1)
-
-
-# ---- brokers that close the connection
 
 
 def scripted_broker(*answers: tuple[int, bytes], then: Callable[[Peer], object]) -> Callable[[Peer], None]:
@@ -256,16 +136,44 @@ SHUTDOWN = "CONNECTION_FORCED - broker forced connection closure with reason 'sh
 FORCED = frame(commands.Connection.Close(320, SHUTDOWN, 0, 0))
 
 
-@pytest.mark.parametrize("length", [1, 2, 3])
+def broker_of(properties: Any, mechanisms: str = "PLAIN") -> Callable[[Peer], None]:
+    """Closes the channel and the connection in order."""
+    start = frame(commands.Connection.Start(server_properties=properties, mechanisms=mechanisms))
+    closed, close_ok = frame(commands.Channel.CloseOk(), 1), frame(commands.Connection.CloseOk())
+    answers = ((0, start), *WELCOME[1:], (1, CHANNEL), (1, closed), (1, close_ok))
+    return scripted_broker(*answers, then=unresponsive)
+
+
+def test_a_broker_needs_a_login_by_password_and_confirms_only_for_a_write(
+    check: CheckRunner, certificate: Certificate
+) -> None:
+    with Backend(broker_of(CAPABLE), tls=server_tls(certificate)) as backend:
+        steps = check.steps(f"amqps://{backend.address}", ca=str(certificate.certificate))
+        assert [name for name, _, is_done in steps if is_done] == ["connect", "handshake", "log in", "exchange"]
+    with Backend(broker_of({"product": "another"})) as backend:
+        assert check(f"amqp://{backend.address}") == READY
+        assert check(f"amqp://{backend.address}", write=True) == failed(ReasonCode.NOT_SUPPORTED)
+    with Backend(broker_of(CAPABLE, "EXTERNAL")) as backend:
+        assert check(f"amqp://{backend.address}") == AUTH_FAILED
+
+
+def test_without_credentials_the_user_is_guest(check: CheckRunner) -> None:
+    received: list[Any] = []
+    with Backend(scripted_broker((0, START), then=lambda peer: received.append(_received(peer)))) as backend:
+        check.times_out(f"amqp://{backend.address}")
+    assert (received[0].mechanism, received[0].response) == ("PLAIN", "\0guest\0guest")
+
+
 @pytest.mark.parametrize(
-    ("then", "expected"),
+    ("length", "then", "expected"),
     [
-        (lambda peer: peer.send(FORCED), SHUTTING_DOWN),
-        (lambda peer: (peer.send(FORCED), peer.shutdown_write()), SHUTTING_DOWN),
-        (lambda peer: (_received(peer), peer.reset()), CONNECTION_CLOSED),
-        (lambda peer: (_received(peer), peer.shutdown_write()), CONNECTION_CLOSED),
+        (1, lambda peer: peer.send(FORCED), SHUTTING_DOWN),
+        (2, lambda peer: (peer.send(FORCED), peer.shutdown_write()), SHUTTING_DOWN),
+        (3, lambda peer: peer.send(FORCED), SHUTTING_DOWN),
+        (2, lambda peer: (_received(peer), peer.reset()), CONNECTION_CLOSED),
+        (3, lambda peer: (_received(peer), peer.shutdown_write()), CONNECTION_CLOSED),
     ],
-    ids=["forced", "forced and closed", "reset", "closed"],
+    ids=["forced in the login", "forced and closed", "forced", "reset", "closed"],
 )
 def test_a_broker_that_closes_the_connection_is_failed_with_its_reason(
     check: CheckRunner, length: int, then: Callable[[Peer], object], expected: ExpectedVerdict
@@ -276,23 +184,15 @@ def test_a_broker_that_closes_the_connection_is_failed_with_its_reason(
     assert (SHUTDOWN in verdict.reason) is (expected == SHUTTING_DOWN)
 
 
-def test_a_broker_without_password_login_is_failed(check: CheckRunner) -> None:
-    start = frame(commands.Connection.Start(server_properties=CAPABLE, mechanisms="EXTERNAL"))
-    with Backend(sending(start)) as backend:
-        assert check(f"amqp://{backend.address}") == AUTH_FAILED
-
-
 @pytest.mark.parametrize(
     ("reply_code", "code"),
     [
-        (320, ReasonCode.SHUTTING_DOWN),
         (402, ReasonCode.NOT_FOUND),
         (403, ReasonCode.PERMISSION_DENIED),
         (405, ReasonCode.LOCKED),
         (506, ReasonCode.SERVER_ERROR),
         (530, ReasonCode.PERMISSION_DENIED),
         (540, ReasonCode.NOT_SUPPORTED),
-        (541, ReasonCode.SERVER_ERROR),
     ],
 )
 def test_an_error_after_the_login_has_the_code_of_its_reply_code(
@@ -301,21 +201,6 @@ def test_an_error_after_the_login_has_the_code_of_its_reply_code(
     closed = frame(commands.Connection.Close(reply_code, "the text of the broker", 0, 0))
     with Backend(scripted_broker(*WELCOME, (1, closed), then=unresponsive)) as backend:
         assert check(f"amqp://{backend.address}") == failed(code)
-
-
-def test_a_broker_need_not_support_publisher_confirms(check: CheckRunner) -> None:
-    start = frame(commands.Connection.Start(server_properties={"product": "another"}, mechanisms="PLAIN"))
-    closed = frame(commands.Channel.CloseOk(), 1)
-    close_ok = frame(commands.Connection.CloseOk())
-    answers = ((0, start), *WELCOME[1:], (1, CHANNEL), (1, closed), (1, close_ok))
-    with Backend(scripted_broker(*answers, then=unresponsive)) as backend:
-        assert check(f"amqp://{backend.address}") == READY
-
-
-def test_a_write_needs_publisher_confirms(check: CheckRunner) -> None:
-    start = frame(commands.Connection.Start(server_properties={"product": "another"}, mechanisms="PLAIN"))
-    with Backend(scripted_broker((0, start), *WELCOME[1:], then=unresponsive)) as backend:
-        assert check(f"amqp://{backend.address}", write=True) == failed(ReasonCode.NOT_SUPPORTED)
 
 
 @pytest.mark.parametrize(
@@ -336,51 +221,6 @@ def test_a_broker_that_blocks_the_connection_is_not_ready(
         verdict = assert_no_leaks(check, f"amqp://{backend.address}", backend.port)
     assert verdict == expected
     assert reason in verdict.reason
-
-
-def test_without_credentials_the_user_is_guest(check: CheckRunner) -> None:
-    received: list[Any] = []
-
-    def script(peer: Peer) -> None:
-        peer.read_exactly(8)
-        peer.send(START)
-        received.append(_received(peer))
-        peer.shutdown_write()
-
-    with Backend(script) as backend:
-        check(f"amqp://{backend.address}")
-    assert received[0].mechanism == "PLAIN"
-    assert received[0].response == "\0guest\0guest"
-
-
-# ---- reuse
-
-
-def test_a_connection_can_be_reused(check: CheckRunner, broker: Broker) -> None:
-    assert_reused(check, broker.url, broker.port, queue=QUEUE)
-
-
-@pytest.mark.wide
-def test_a_reused_connection_outlives_a_restart_of_the_broker(broker: Broker) -> None:
-    """On both event loops at once, because a restart takes seconds."""
-    restarted = threading.Barrier(len(LOOPS), action=broker.restart)
-
-    async def main() -> tuple[list[Verdict], list[Any]]:
-        errors: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        with reusing(broker.url) as probe:
-            verdicts = [(await check_with_steps(probe))[0]]
-            restarted.wait(12 * WAIT_TIMEOUT_S)
-            verdicts.append((await check_with_steps(probe))[0])
-        await becomes_true_async(lambda: not own_connection_count(broker.port))
-        return verdicts, errors
-
-    def run(name: str) -> tuple[list[Verdict], list[Any]]:
-        with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
-            return runner.run(main())
-
-    with ThreadPoolExecutor(len(LOOPS)) as pool:
-        assert list(pool.map(run, LOOPS)) == [([READY, READY], [])] * len(LOOPS)
 
 
 @pytest.mark.parametrize("end", [lambda peer: peer.send(FORCED), close, reset], ids=["forced", "closed", "reset"])
@@ -406,24 +246,3 @@ def test_a_reused_connection_that_the_broker_closed_is_replaced(
 
     with Backend(script) as backend:
         check.run(main(f"amqp://{backend.address}"))
-
-
-# ---- last, because a member of a cluster is killed
-
-
-@pytest.mark.wide
-def test_a_queue_without_its_quorum_is_failed_and_other_writes_succeed(broker: Broker, tmp_path: Path) -> None:
-    """The broker still responds, and reports that the queue exists. Once for both event loops, because it is slow."""
-    checks = [CheckRunner(loop_name) for loop_name in LOOPS]
-    if OWN_QUEUE in message_counts(broker):
-        broker.control("delete_queue", "-p", VHOST, OWN_QUEUE)
-    with RabbitServer(tmp_path, joins=broker) as member:
-        for check in checks:
-            assert check(member.url, write=True) == READY  # this member is the home of the queue
-            for each in (broker, member):
-                assert check(each.url, write=QUORUM_QUEUE) == READY
-    for check in checks:
-        assert check(broker.url, queue=QUORUM_QUEUE) == READY
-        assert_times_out(check, broker.url, broker.port, "write", write=QUORUM_QUEUE)
-        assert check(broker.url, write=True) == READY
-    assert becomes_true(lambda: not client_count(broker.port))

@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome
-from tests.support.backends import ReceivedRequest, http_response, server_tls
-from tests.support.probe_assertions import (
-    KeepAliveBackend,
-    assert_reused,
-)
+from tests.support.backends import ReceivedRequest, http_response
+from tests.support.probe_assertions import KeepAliveBackend, assert_reused
+from tests.support.servers.base import module_server
 from tests.support.servers.beacon import BeaconServer
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    TLS_UNTRUSTED,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import READY, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.certificates import Certificate
     from tests.support.check_runner import CheckRunner
 
-EXCHANGE = ("exchange", "", True)
+LAGGING = not_ready(ReasonCode.LAGGING)
 SYNCING = not_ready(ReasonCode.SYNCING)
 EXECUTION_OFFLINE = not_ready(ReasonCode.UPSTREAM_OFFLINE)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BeaconServer]:
-    with BeaconServer(tmp_path_factory.mktemp("beacon")) as server:
-        yield server
+running = module_server(BeaconServer)
 
 
 @pytest.fixture
@@ -46,77 +34,32 @@ def server(running: BeaconServer) -> Iterator[BeaconServer]:
     running.reset()
 
 
-# ---- a node
-
-
-def test_a_node_in_sync_is_ready(check: CheckRunner, server: BeaconServer) -> None:
-    assert check(server.url) == READY
-
-
-def test_a_node_that_is_syncing_is_not_ready(check: CheckRunner, server: BeaconServer) -> None:
-    server.set(is_syncing=True, sync_distance=300)
-    for options in ({}, {"max_slot_lag": 1000}):
-        assert check(server.url, **options) == SYNCING
-
-
-@pytest.mark.parametrize("options", [{}, {"max_slot_lag": 1000}])
-def test_a_healthy_node_without_its_execution_client_is_not_ready(
-    check: CheckRunner, server: BeaconServer, options: dict[str, int]
-) -> None:
-    server.set(el_offline=True)
-    assert check(server.url, **options) == EXECUTION_OFFLINE
-    server.set(is_optimistic=True)
-    assert check(server.url, **options) == EXECUTION_OFFLINE
-
-
-@pytest.mark.parametrize("options", [{}, {"max_slot_lag": 1000}])
-def test_a_healthy_node_with_an_optimistic_head_is_not_ready(
-    check: CheckRunner, server: BeaconServer, options: dict[str, int]
-) -> None:
-    server.set(is_optimistic=True)
-    assert check(server.url, **options) == SYNCING
-
-
-def test_the_health_of_a_node_has_precedence(check: CheckRunner, server: BeaconServer) -> None:
-    server.set(el_offline=True, health=503)
-    assert check(server.url) == failed(ReasonCode.UNHEALTHY)
-    assert check.steps(server.url) == [("connect", "127.0.0.1", True), EXCHANGE]
+def test_a_node_in_sync_is_ready_and_its_connection_can_be_reused(check: CheckRunner, server: BeaconServer) -> None:
+    for options in ({}, {"max_slot_lag": 3}):
+        assert_reused(check, server.url, server.port, **options)
 
 
 @pytest.mark.parametrize(
-    ("status", "code"),
+    ("state", "options", "expected"),
     [
-        (204, ReasonCode.UNEXPECTED_RESPONSE),
-        (301, ReasonCode.REDIRECTED),
-        (400, ReasonCode.BAD_REQUEST),
-        (401, ReasonCode.AUTH_REQUIRED),
-        (404, ReasonCode.NOT_FOUND),
-        (429, ReasonCode.RATE_LIMITED),
-        (500, ReasonCode.SERVER_ERROR),
+        ({"is_syncing": True, "sync_distance": 300}, {"max_slot_lag": 1000}, SYNCING),
+        ({"el_offline": True}, {}, EXECUTION_OFFLINE),
+        ({"el_offline": True, "is_optimistic": True}, {"max_slot_lag": 1000}, EXECUTION_OFFLINE),
+        ({"is_optimistic": True}, {}, SYNCING),
+        ({"el_offline": True, "health": 503}, {}, failed(ReasonCode.UNHEALTHY)),
+        ({"health": 204}, {}, failed(ReasonCode.UNEXPECTED_RESPONSE)),
+        ({"health": 301}, {}, failed(ReasonCode.REDIRECTED)),
+        ({"sync_distance": 3}, {}, READY),
+        ({"sync_distance": 3}, {"max_slot_lag": 3}, READY),
+        ({"sync_distance": 3}, {"max_slot_lag": 2}, LAGGING),
+        ({"sync_distance": 3}, {"max_slot_lag": 0}, LAGGING),
     ],
 )
-def test_any_other_status_is_failed(check: CheckRunner, server: BeaconServer, status: int, code: ReasonCode) -> None:
-    server.set(health=status)
-    assert check(server.url) == failed(code)
-
-
-def test_a_node_that_is_behind_is_not_ready(check: CheckRunner, server: BeaconServer) -> None:
-    server.set(sync_distance=3)
-    assert check(server.url, max_slot_lag=3) == READY
-    assert check(server.url, max_slot_lag=2) == not_ready(ReasonCode.LAGGING)
-    assert check(server.url, max_slot_lag=0) == not_ready(ReasonCode.LAGGING)
-    assert check(server.url) == READY
-
-
-# ---- reuse
-
-
-@pytest.mark.parametrize("options", [{}, {"max_slot_lag": 3}])
-def test_a_connection_can_be_reused(check: CheckRunner, server: BeaconServer, options: dict[str, int]) -> None:
-    assert_reused(check, server.url, server.port, **options)
-
-
-# ---- invalid responses
+def test_the_health_of_a_node_counts_before_its_sync_status(
+    check: CheckRunner, server: BeaconServer, state: dict[str, Any], options: dict[str, int], expected: object
+) -> None:
+    server.set(**state)
+    assert check(server.url, **options) == expected
 
 
 def node(syncing: bytes) -> Callable[[ReceivedRequest], bytes]:
@@ -127,12 +70,10 @@ def node(syncing: bytes) -> Callable[[ReceivedRequest], bytes]:
     "answer",
     [
         http_response(200, '{"data": {}}'),
-        http_response(200, '{"data": {"sync_distance": null}}'),
         http_response(200, '{"data": {"sync_distance": "many"}}'),
         http_response(200, '{"data": {"sync_distance": "-1"}}'),
         http_response(200, '{"data": {"sync_distance": "' + "9" * 5000 + '"}}'),
         http_response(404, '{"code": 404}'),
-        http_response(403, "only /eth/v1/node/health is open"),
     ],
 )
 def test_a_node_without_a_sync_status_is_failed_only_if_its_lag_is_needed(check: CheckRunner, answer: bytes) -> None:
@@ -173,13 +114,3 @@ def test_the_path_of_the_url_and_the_bearer_token_are_sent(check: CheckRunner) -
         ]
         assert {one.headers["authorization"] for one in backend.requests} == {"Bearer swordfish"}
     assert backend.requests_per_connection == [2]
-
-
-def test_a_certificate_that_expires_soon_is_not_ready(check: CheckRunner, certificate: Certificate) -> None:
-    lag = http_response(200, json.dumps({"data": {"sync_distance": "0"}}))
-    with KeepAliveBackend(node(lag), tls=server_tls(certificate)) as backend:
-        url, ca = f"beacon+https://{backend.address}", str(certificate.certificate)
-        for options in ({}, {"max_slot_lag": 3}):
-            assert check(url, ca=ca, **options) == READY
-            assert check(url, ca=ca, min_cert_days=1, **options) == EXPIRES_SOON
-            assert check(url, **options) == TLS_UNTRUSTED

@@ -16,7 +16,7 @@ from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
 from tests.support.disks import LoopDisk, MemoryDisk
 from tests.support.servers.base import wait_until
-from tests.support.verdicts import READY, failed, not_ready
+from tests.support.verdicts import READY, failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,15 +93,6 @@ def test_a_write_creates_syncs_and_removes_a_file(mount_point: Path) -> None:
         assert list(mount_point.iterdir()) == []
 
 
-def test_a_write_beside_a_file_does_not_change_the_file(mount_point: Path) -> None:
-    with MemoryDisk(mount_point):
-        ledger = mount_point / "ledger.db"
-        ledger.write_text("entries")
-        assert check(ledger, write="probe") == READY
-        assert ledger.read_text() == "entries"
-        assert list(mount_point.iterdir()) == [ledger]
-
-
 def test_a_write_to_a_full_file_system_is_failed_and_leaves_no_file(mount_point: Path) -> None:
     with LoopDisk(mount_point, size_bytes=1024**2) as disk:
         probe = probe_of(mount_point, min_free="0B", write=True)
@@ -111,17 +102,6 @@ def test_a_write_to_a_full_file_system_is_failed_and_leaves_no_file(mount_point:
             assert run(probe) == failed(ReasonCode.STORAGE_FULL)
         assert set(mount_point.iterdir()) == files
         assert run(probe) == READY
-
-
-def test_a_write_has_priority_over_a_warning(mount_point: Path) -> None:
-    with MemoryDisk(mount_point) as disk:
-        full = disk.path / "full"
-        full.write_bytes(bytes(1024**2))
-        options = {"min_free": "0B", "warn_free": "1GiB"}
-        assert check(mount_point, **options) == not_ready(ReasonCode.DISK_LOW)
-        assert check(mount_point, **options, write=True) == failed(ReasonCode.STORAGE_FULL)
-        full.unlink()
-        assert check(mount_point, **options, write=True) == not_ready(ReasonCode.DISK_LOW)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")

@@ -11,7 +11,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.net.dns import is_ip_address
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
-from tests.support.backends import Backend, HttpBackend, closed_port, http_response, server_tls, unresponsive
+from tests.support.backends import Backend, HttpBackend, http_response, server_tls, unresponsive
 from tests.support.http_server import becomes_true
 from tests.support.verdicts import NO_DESCRIPTORS, READY, failed, unknown
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 
 HOST_NOT_FOUND = failed(ReasonCode.HOST_NOT_FOUND)
 RESOLVER_FAILED = unknown(ReasonCode.RESOLVER_FAILED)
-
-
-# ---- names
-
-
-def test_a_name_is_resolved_by_the_real_resolver(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        assert check(f"http://localhost:{backend.port}") == READY
-        assert check(f"tcp://localhost:{backend.port}") == READY
 
 
 @pytest.mark.parametrize(
@@ -51,9 +42,6 @@ def test_an_ip_address_is_recognised(host: str, expected: bool) -> None:
     assert is_ip_address(host) is expected
 
 
-# ---- a name with several addresses
-
-
 def test_a_host_is_ready_if_one_of_its_addresses_accepts(
     check: CheckRunner, resolver: FakeResolver, certificate: Certificate
 ) -> None:
@@ -68,32 +56,9 @@ def test_a_host_is_ready_if_one_of_its_addresses_accepts(
         ]
 
 
-def test_a_duplicate_address_is_tried_once(check: CheckRunner, resolver: FakeResolver) -> None:
-    resolver.addresses["db.example"] = ["127.0.0.1", "127.0.0.1"]
-    with closed_port() as port:
-        assert check.steps(f"tcp://db.example:{port}") == [
-            ("resolve", "db.example", True),
-            ("connect", "127.0.0.1", False),
-        ]
-
-
-# ---- a resolver that fails
-
-
-def test_the_step_of_a_resolver_that_hangs_is_marked(check: CheckRunner, resolver: FakeResolver) -> None:
-    assert check.steps_until_timeout("tcp://slow.example:80") == [("resolve", "slow.example", False)]
-    assert resolver.queries == ["slow.example"]
-
-
 def test_a_lookup_without_free_descriptors_is_not_an_unknown_host(check: CheckRunner) -> None:
     with HttpBackend(http_response(200)) as backend:
-        for scheme in ("tcp", "http"):
-            without, after = check.without_descriptors(f"{scheme}://localhost:{backend.port}")
-            assert without == NO_DESCRIPTORS
-            assert after == READY
-
-
-# ---- concurrent checks of one name
+        assert check.without_descriptors(f"http://localhost:{backend.port}") == (NO_DESCRIPTORS, READY)
 
 
 def test_checks_of_one_name_share_one_lookup(check: CheckRunner, resolver: FakeResolver) -> None:
@@ -110,17 +75,6 @@ def test_checks_of_one_name_share_one_lookup(check: CheckRunner, resolver: FakeR
         urls = (f"http://slow.example:{one.port}", f"tcp://slow.example:{other.port}")
         assert all(verdict == READY for verdict in check.run(scenario(*urls)))
     assert resolver.queries == ["slow.example"]
-
-
-def test_checks_of_one_name_share_its_failure(check: CheckRunner, resolver: FakeResolver) -> None:
-    async def scenario() -> list[Verdict]:
-        checks = [asyncio.create_task(make_probe("tcp://slow.invalid:80").check()) for _ in range(5)]
-        assert await asyncio.to_thread(becomes_true, lambda: bool(resolver.queries))
-        resolver.may_answer.set()
-        return await asyncio.gather(*checks)
-
-    assert check.run(scenario()) == [HOST_NOT_FOUND] * 5
-    assert resolver.queries == ["slow.invalid"]
 
 
 def test_a_check_that_times_out_does_not_cancel_the_lookup_of_others(

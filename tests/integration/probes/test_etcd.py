@@ -10,25 +10,13 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import ReceivedRequest, http_response
-from tests.support.probe_assertions import (
-    REUSED,
-    KeepAliveBackend,
-    assert_reused,
-    check_with_steps,
-    reusing,
-)
-from tests.support.servers.etcd import ROOT_PASSWORD, USER, EtcdCluster, EtcdServer
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    UNEXPECTED_RESPONSE,
-    failed,
-    not_ready,
-)
+from tests.support.probe_assertions import KeepAliveBackend, assert_reused
+from tests.support.servers.base import module_server
+from tests.support.servers.etcd import ROOT_PASSWORD, USER, EtcdServer
+from tests.support.verdicts import EXPIRES_SOON, READY, UNEXPECTED_RESPONSE, failed, not_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from tests.support.certificates import Certificate
     from tests.support.check_runner import CheckRunner
@@ -43,44 +31,19 @@ CORRUPT = failed(ReasonCode.CORRUPT)
 UNHEALTHY = failed(ReasonCode.UNHEALTHY)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
-        yield server
+# ---- writes
 
 
-@pytest.fixture(scope="module")
-def auth_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    with EtcdServer(tmp_path_factory.mktemp("auth_server"), requires_auth=True) as server:
-        yield server
+server = module_server(EtcdServer)
+auth_server = module_server(EtcdServer, requires_auth=True)
+encrypted = module_server(EtcdServer, tls=True)
 
 
-@pytest.fixture(scope="module")
-def encrypted(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -> Iterator[EtcdServer]:
-    with EtcdServer(tmp_path_factory.mktemp("encrypted"), certificate=certificate) as server:
-        yield server
-
-
-# ---- a member
-
-
-def test_a_member_with_a_leader_is_ready(check: CheckRunner, server: EtcdServer) -> None:
-    assert check(server.url) == READY
-
-
-@pytest.mark.wide
-def test_a_member_whose_space_is_used_up_is_not_ready_until_the_alarm_ends(
+def test_a_member_with_a_leader_is_ready_and_its_connection_can_be_reused(
     check: CheckRunner, server: EtcdServer
 ) -> None:
-    with server.storage_full():
-        verdict = check(server.url)
-        assert verdict == STORAGE_FULL
-        assert "NOSPACE" in verdict.reason
-        assert check(server.url, write=True) == STORAGE_FULL
-    assert check(server.url, write=True) == READY
-
-
-# ---- writes
+    assert check(server.url) == READY
+    assert_reused(check, server.url, server.port)
 
 
 def revision(server: EtcdServer) -> int:
@@ -111,13 +74,11 @@ def test_a_user_needs_the_permission_to_read_and_write_the_key(check: CheckRunne
 @pytest.mark.parametrize(
     ("response", "verdict"),
     [
-        (http_response(429, '{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}'), STORAGE_FULL),
         (http_response(429, '{"code": 8, "message": "etcdserver: too many requests"}'), WRITE_FAILED),
         (http_response(500, '{"code": 15, "message": "etcdserver: corrupt cluster"}'), CORRUPT),
         (http_response(503, '{"code": 14, "message": "etcdserver: request timed out"}'), WRITE_FAILED),
         (http_response(404, "404 page not found"), WRITE_FAILED),
         (http_response(200, "{}"), UNEXPECTED_RESPONSE),
-        (http_response(200, "<html>"), UNEXPECTED_RESPONSE),
     ],
 )
 def test_a_refused_write_has_the_code_of_its_reason(check: CheckRunner, response: bytes, verdict: object) -> None:
@@ -139,46 +100,12 @@ def test_an_invalid_token_is_failed(check: CheckRunner, token: bytes) -> None:
         assert check(f"etcd://me:swordfish@{backend.address}", write=True) == UNEXPECTED_RESPONSE
 
 
-# ---- credentials
-
-
 def test_the_wrong_credentials_are_failed(check: CheckRunner, auth_server: EtcdServer) -> None:
     verdict = check(auth_server.bad_credentials_url)
     assert verdict == AUTH_FAILED
     assert verdict.reason.endswith(f"etcd://{USER}:***@127.0.0.1:{auth_server.port}")
     url = f"etcd://127.0.0.1:{auth_server.port}"
     assert check(url, username="someone-else", password="not-the-password") == AUTH_FAILED
-
-
-# ---- clusters
-
-
-@pytest.mark.wide
-def test_every_member_of_a_cluster_is_ready_except_learners_and_members_without_a_leader(
-    check: CheckRunner, tmp_path: Path
-) -> None:
-    with EtcdCluster(tmp_path / "cluster") as cluster:
-        assert [check(member.url) for member in cluster.members] == [READY] * 3
-        learner = cluster.add_learner()
-        assert check(learner.url) == not_ready(ReasonCode.SYNCING)
-        leader = cluster.leader()
-        for member in cluster.followers():
-            member.kill()
-        leader.wait_until_leaderless()
-        assert check(leader.url) == NO_LEADER
-        assert_still_reused(check, leader.url)
-
-
-def assert_still_reused(check: CheckRunner, url: str) -> None:
-    async def main() -> None:
-        with reusing(url) as probe:
-            await check_with_steps(probe)
-            assert (await check_with_steps(probe))[1][0] == REUSED
-
-    check.run(main())
-
-
-# ---- TLS
 
 
 def test_a_member_whose_certificate_is_trusted_is_ready(
@@ -193,13 +120,6 @@ def test_a_member_whose_certificate_is_trusted_is_ready(
         EXCHANGE,
         EXCHANGE,
     ]
-
-
-# ---- reuse
-
-
-def test_a_connection_can_be_reused(check: CheckRunner, server: EtcdServer) -> None:
-    assert_reused(check, server.url, server.port)
 
 
 # ---- invalid responses
@@ -241,7 +161,6 @@ def test_the_credentials_are_sent_in_the_body_of_one_request_only(check: CheckRu
 @pytest.mark.parametrize(
     ("response", "code"),
     [
-        (http_response(404, "404 page not found"), ReasonCode.NOT_FOUND),
         (http_response(503, '{"error": "busy\\u001b[2J"}'), ReasonCode.SERVER_ERROR),
         (http_response(503, '{"error": {"grpc_code": 14, "message": "no leader"}}'), ReasonCode.UNHEALTHY),
         (http_response(503, '{"code": 14, "message": "etcdserver: no leader"}'), ReasonCode.UNHEALTHY),
@@ -264,11 +183,9 @@ def test_an_error_has_the_code_of_its_grpc_or_http_status(
     ("health", "errors", "detail", "expected"),
     [
         (http_response(200, '{"health": "false"}'), [], "", UNHEALTHY),
-        ({"health": "false", "reason": {"message": "ALARM NOSPACE", "code": 8}}, [], "ALARM NOSPACE", STORAGE_FULL),
         ({"health": "false"}, [{"message": "CORRUPT"}, 5, "NOSPACE"], "CORRUPT, NOSPACE", CORRUPT),
         (http_response(503, '{"health": "false", "reason": "ALARM NOSPACE"}'), [], "ALARM NOSPACE", STORAGE_FULL),
         ({"health": "false"}, ["memberID:1 alarm:CORRUPT"], "memberID:1 alarm:CORRUPT", CORRUPT),
-        ({"health": "false", "reason": "RAFT NO LEADER"}, [], "RAFT NO LEADER", UNHEALTHY),
         ({"health": "false"}, 5, "", UNHEALTHY),
         (http_response(200, "true"), [], "", UNHEALTHY),
         ({"health": True}, [], "", UNHEALTHY),
@@ -284,23 +201,22 @@ def test_a_member_that_is_not_healthy_has_the_code_of_its_alarm(
     assert detail in verdict.reason
 
 
-@pytest.mark.parametrize("leader", [{}, {"leader": "0"}, {"leader": 0}])
-def test_a_member_that_names_no_leader_is_not_ready(check: CheckRunner, leader: dict[str, Any]) -> None:
-    with KeepAliveBackend(member({"header": {}, **leader})) as backend:
-        assert check(f"etcd://{backend.address}") == NO_LEADER
-
-
-def test_a_learner_is_not_ready(check: CheckRunner) -> None:
-    with KeepAliveBackend(member({**STATUS, "isLearner": True})) as backend:
-        assert check(f"etcd://{backend.address}") == not_ready(ReasonCode.SYNCING)
-
-
-TWO_LEADERS = b'{"header": {}, "leader": "0", "leader": "1"}'
-
-
 @pytest.mark.parametrize(
-    "status", [b"{}", b"null", b"[1]", b'{"leader": "1"}', b"<html>", b"[" * 100_000, b"\xff", TWO_LEADERS]
+    ("status", "expected"),
+    [
+        (http_response(200, '{"header": {}}'), NO_LEADER),
+        (http_response(200, '{"header": {}, "leader": "0"}'), NO_LEADER),
+        (http_response(200, '{"header": {}, "leader": 0}'), NO_LEADER),
+        ({**STATUS, "isLearner": True}, not_ready(ReasonCode.SYNCING)),
+        (http_response(200, "{}"), UNEXPECTED_RESPONSE),
+        (http_response(200, '{"leader": "1"}'), UNEXPECTED_RESPONSE),
+        (http_response(200, "[1]"), UNEXPECTED_RESPONSE),
+        (http_response(200, "<html>"), UNEXPECTED_RESPONSE),
+        (http_response(200, '{"header": {}, "leader": "0", "leader": "1"}'), UNEXPECTED_RESPONSE),
+    ],
 )
-def test_a_response_that_is_not_the_status_of_a_member_is_failed(check: CheckRunner, status: bytes) -> None:
-    with KeepAliveBackend(member(http_response(200, status))) as backend:
-        assert check(f"etcd://{backend.address}") == UNEXPECTED_RESPONSE
+def test_the_status_of_a_member_that_follows_no_leader_is_not_ready(
+    check: CheckRunner, status: Any, expected: object
+) -> None:
+    with KeepAliveBackend(member(status)) as backend:
+        assert check(f"etcd://{backend.address}") == expected

@@ -7,26 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from tests.support.backends import Backend, Peer, server_tls
 from tests.support.http2_backend import Http2Backend
-from tests.support.probe_assertions import (
-    assert_no_leaks,
-    assert_reused,
-    assert_times_out,
-    check_with_steps,
-    reusing,
-)
+from tests.support.probe_assertions import assert_no_leaks, assert_reused, check_with_steps, reusing
+from tests.support.servers.base import module_server
 from tests.support.servers.grpc_health import SERVICE, GrpcHealthServer
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import EXPIRES_SOON, READY, failed, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import h2.connection
 
@@ -42,10 +30,8 @@ STATUS_CODES = {
 NOT_SERVING = failed(ReasonCode.UNHEALTHY)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcHealthServer]:
-    with GrpcHealthServer(tmp_path_factory.mktemp("grpc")) as server:
-        yield server
+running = module_server(GrpcHealthServer)
+encrypted = module_server(GrpcHealthServer, tls=True)
 
 
 @pytest.fixture
@@ -55,83 +41,31 @@ def server(running: GrpcHealthServer) -> Iterator[GrpcHealthServer]:
     running.set("", "SERVING")
 
 
-@pytest.fixture(scope="module")
-def encrypted(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -> Iterator[GrpcHealthServer]:
-    with GrpcHealthServer(tmp_path_factory.mktemp("grpcs"), certificate=certificate) as server:
-        yield server
-
-
-def address(server: GrpcHealthServer) -> str:
-    return f"grpc://127.0.0.1:{server.port}"
-
-
-# ---- statuses
-
-
-def test_a_serving_service_is_ready(check: CheckRunner, server: GrpcHealthServer) -> None:
-    assert check(server.url) == READY
+def test_a_serving_service_is_ready_and_its_connection_can_be_reused(
+    check: CheckRunner, server: GrpcHealthServer, encrypted: GrpcHealthServer, certificate: Certificate
+) -> None:
+    """The server of the gRPC library rejects clients that do not offer h2 in the handshake."""
     assert check.steps(server.url) == [("connect", "127.0.0.1", True), ("exchange", "", True)]
-
-
-def test_without_a_service_name_the_status_of_the_server_counts(check: CheckRunner, server: GrpcHealthServer) -> None:
-    server.set(SERVICE, "NOT_SERVING")
-    assert check(address(server)) == READY
-    assert check(f"{address(server)}/") == READY
-    server.set("", "NOT_SERVING")
-    assert check(address(server)) == NOT_SERVING
+    assert_reused(check, server.url, server.port)
+    ca = str(certificate.certificate)
+    assert check(encrypted.url, ca=ca) == READY
+    assert check(encrypted.url, ca=ca, min_cert_days=1) == EXPIRES_SOON
 
 
 @pytest.mark.parametrize("status", STATUS_CODES)
 def test_any_other_status_is_failed_unless_it_means_starting(
     check: CheckRunner, server: GrpcHealthServer, status: str
 ) -> None:
+    """Without the name of a service, the status of the server counts."""
+    whole = f"grpc://127.0.0.1:{server.port}"
     server.set(SERVICE, status)
     expected = failed(STATUS_CODES[status])
     assert check(server.url) == expected
     assert check(server.url, starting_status=status) == not_ready(ReasonCode.STARTING)
     assert check(server.url, starting_status=[one for one in STATUS_CODES if one != status]) == expected
-
-
-def test_an_unknown_service_is_failed(check: CheckRunner, server: GrpcHealthServer) -> None:
-    assert check(f"{address(server)}/ledger.v2.Ledger") == failed(ReasonCode.NOT_FOUND)
-
-
-def test_a_server_without_the_health_service_is_failed(check: CheckRunner, tmp_path: Path) -> None:
-    with GrpcHealthServer(tmp_path / "bare", has_health=False) as server:
-        assert check(server.url) == failed(ReasonCode.NOT_SUPPORTED)
-
-
-# ---- grpcs
-
-
-def test_a_server_whose_certificate_is_trusted_is_ready(
-    check: CheckRunner, encrypted: GrpcHealthServer, certificate: Certificate
-) -> None:
-    """The server of the gRPC library rejects clients that do not offer h2 in the handshake."""
-    ca = str(certificate.certificate)
-    assert check(encrypted.url, ca=ca) == READY
-    assert check.steps(encrypted.url, ca=ca) == [
-        ("connect", "127.0.0.1", True),
-        ("handshake", "127.0.0.1", True),
-        ("exchange", "", True),
-    ]
-    assert check(encrypted.url, ca=ca, min_cert_days=1) == EXPIRES_SOON
-
-
-def test_h2_is_offered_in_the_handshake(check: CheckRunner, certificate: Certificate) -> None:
-    selected: list[str | None] = []
-    tls = server_tls(certificate)
-    tls.set_alpn_protocols(["http/1.1", "h2"])
-
-    def script(peer: Peer) -> None:
-        selected.append(peer.sock.selected_alpn_protocol())  # type: ignore[attr-defined]
-
-    with Backend(script, tls=tls) as backend:
-        assert_times_out(check, f"grpcs://{backend.address}", backend.port, "exchange", ca=str(certificate.certificate))
-    assert selected[-1] == "h2"
-
-
-# ---- invalid responses
+    assert check(whole) == check(f"{whole}/") == READY
+    server.set("", status)
+    assert check(whole) == expected
 
 
 def begin(http2: h2.connection.H2Connection, stream: int, *more: tuple[bytes, bytes], status: bytes = b"200") -> None:
@@ -171,7 +105,8 @@ def send_goaway(http2: h2.connection.H2Connection, stream: int) -> None:
     [
         (reset_stream, ReasonCode.CONNECTION_CLOSED),
         (send_goaway, ReasonCode.CONNECTION_CLOSED),
-        (headers_only(status=b"404"), ReasonCode.NOT_FOUND),
+        (headers_only((b"grpc-status", b"5")), ReasonCode.NOT_FOUND),
+        (headers_only((b"grpc-status", b"12")), ReasonCode.NOT_SUPPORTED),
         (headers_only(status=b"503"), ReasonCode.SERVER_ERROR),
         (headers_only(), ReasonCode.PROTOCOL_ERROR),
         (headers_only((b"grpc-status", b"7")), ReasonCode.PERMISSION_DENIED),
@@ -202,13 +137,6 @@ def test_the_request_has_the_headers_of_grpc(check: CheckRunner) -> None:
     assert headers[b":path"] == b"/grpc.health.v1.Health/Check"
     assert headers[b":authority"] == backend.address.encode()
     assert (headers[b"content-type"], headers[b"te"]) == (b"application/grpc", b"trailers")
-
-
-# ---- reuse
-
-
-def test_a_connection_can_be_reused(check: CheckRunner, server: GrpcHealthServer) -> None:
-    assert_reused(check, server.url, server.port)
 
 
 def test_a_server_that_sends_goaway_after_each_call_is_ready(check: CheckRunner) -> None:

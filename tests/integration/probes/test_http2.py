@@ -11,9 +11,9 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
-from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from svcnode.net.http_response import MAX_BODY_BYTES
 from svcnode.probes import make_probe
-from tests.support.backends import Backend, HttpBackend, http_response, sending, server_tls
+from tests.support.backends import HttpBackend, http_response
 from tests.support.http2_backend import Http2Backend
 from tests.support.ports import free_port
 from tests.support.probe_assertions import check_with_steps, reusing
@@ -136,9 +136,6 @@ def test_a_connection_is_reused(check: CheckRunner, nginx: dict[str, str], optio
     assert check.run(scenario()) == [["connect", "exchange"], ["reuse", "exchange"], ["reuse", "exchange"]]
 
 
-# ---- requests
-
-
 def ok(http2: h2.connection.H2Connection, stream: int) -> None:
     http2.send_headers(stream, [(b":status", b"200"), (b"x-api", b"v1")])
     http2.send_data(stream, b"ok", end_stream=True)
@@ -160,9 +157,6 @@ def test_the_request_has_the_options_of_the_probe(check: CheckRunner) -> None:
     assert received[b"content-length"] == b"200000"
     assert not received.keys() & {b"host", b"connection"}
     assert backend.bodies == [body.encode()]
-
-
-# ---- invalid responses
 
 
 def with_headers(*headers: tuple[bytes, bytes], body: bytes = b"") -> Respond:
@@ -201,39 +195,8 @@ def test_a_compressed_body_is_decoded(check: CheckRunner) -> None:
         assert check(f"http://{backend.address}", http2=True, contains="hello") == UNEXPECTED_RESPONSE
 
 
-def test_large_headers_are_failed(check: CheckRunner) -> None:
-    with Http2Backend(
-        with_headers(*[(b"x-%d" % n, b"y" * 1000) for n in range(2 * MAX_HEAD_BYTES // 1000)])
-    ) as backend:
-        assert check(f"http://{backend.address}", http2=True).outcome == UNEXPECTED_RESPONSE.outcome
-
-
-@pytest.mark.parametrize("response", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100])
-def test_another_protocol_is_failed(check: CheckRunner, response: bytes) -> None:
-    with Backend(sending(response)) as backend:
-        assert check(f"http://{backend.address}", http2=True) == PROTOCOL_ERROR
-
-
-# ---- options
-
-
-def test_a_proxy_is_rejected_for_http(certificate: Certificate) -> None:
-    with pytest.raises(OptionError):
-        make_probe({"url": "http://127.0.0.1", "http2": True, "proxy": "http://proxy:3128"})
-    options = {"http2": True, "proxy": "http://proxy:3128", "ca": str(certificate.certificate)}
-    make_probe({"url": "https://127.0.0.1", **options})
-
-
 def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "svcnode.net.http2", None)
     monkeypatch.delattr("svcnode.net.http2", raising=False)
     with pytest.raises(OptionError, match='pip install "h2'):
         make_probe({"url": "http://127.0.0.1", "http2": True})
-
-
-def test_the_tls_handshake_offers_http2_first(check: CheckRunner, certificate: Certificate) -> None:
-    tls = server_tls(certificate)
-    tls.set_alpn_protocols(["h2"])
-    with Http2Backend(ok, tls=tls) as backend:
-        assert check(f"https://{backend.address}", http2=True, ca=str(certificate.certificate)) == READY
-    assert backend.headers[0][b":scheme"] == b"https"

@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.backends import (
-    HttpBackend,
-    http_response,
-    server_tls,
-)
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    TLS_UNTRUSTED,
-    UNEXPECTED_RESPONSE,
-)
+from svcnode.core.codes import ReasonCode
+from tests.support.backends import HttpBackend, http_response, server_tls
+from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, UNEXPECTED_RESPONSE, failed
 
 if TYPE_CHECKING:
     from tests.support.certificates import Certificate
@@ -30,26 +22,22 @@ def result(value: object, *, id_: object = 1, status: int = 200) -> bytes:
     )
 
 
-# ---- requests
-
-
-def test_a_method_is_called_with_a_json_rpc_request(check: CheckRunner) -> None:
+@pytest.mark.parametrize("params", [None, ["latest", {"deep": [1, None]}], {"commitment": "finalized"}])
+def test_a_method_is_called_with_its_parameters(check: CheckRunner, params: Any) -> None:
+    options = {} if params is None else {"params": params}
     with HttpBackend(result("ok")) as backend:
-        assert check(f"jsonrpc+http://{backend.address}/v1?net=main", method="getHealth") == READY
+        assert check(f"jsonrpc+http://{backend.address}/v1?net=main", method="getHealth", **options) == READY
         request = backend.last_request
         assert (request.method, request.target) == ("POST", "/v1?net=main")
         assert request.headers["content-type"] == "application/json"
-        assert json.loads(request.body) == {"jsonrpc": "2.0", "id": 1, "method": "getHealth", "params": []}
+        assert json.loads(request.body) == {"jsonrpc": "2.0", "id": 1, "method": "getHealth", "params": params or []}
 
 
-@pytest.mark.parametrize("params", [["latest", False, {"deep": [1, None]}], {"commitment": "finalized"}])
-def test_parameters_are_a_list_or_a_table(check: CheckRunner, params: Any) -> None:
-    with HttpBackend(result("ok")) as backend:
-        assert check(f"jsonrpc+http://{backend.address}", method="getBlock", params=params) == READY
-        assert json.loads(backend.last_request.body)["params"] == params
-
-
-# ---- responses
+@pytest.mark.parametrize("number", [-32700, -32600, -32602])
+def test_an_error_of_the_request_has_its_own_code(check: CheckRunner, number: int) -> None:
+    error = {"jsonrpc": "2.0", "id": 1, "error": {"code": number, "message": "no"}}
+    with HttpBackend(http_response(200, json.dumps(error))) as backend:
+        assert check(f"jsonrpc+http://{backend.address}", method="getHealth") == failed(ReasonCode.BAD_REQUEST)
 
 
 def test_the_result_must_be_the_expected_one(check: CheckRunner) -> None:
@@ -57,11 +45,8 @@ def test_the_result_must_be_the_expected_one(check: CheckRunner) -> None:
         url = f"jsonrpc+http://{backend.address}"
         assert check(url, method="getHealth", result={"": "ok"}) == READY
         verdict = check(url, method="getHealth", result={"": "fine"})
-    assert verdict == UNEXPECTED_RESPONSE
+    assert verdict == UNEXPECTED_RESPONSE, failed
     assert all(part in verdict.reason for part in ("getHealth", '"ok"', '"fine"'))
-
-
-# ---- TLS
 
 
 def test_a_method_is_called_with_tls(check: CheckRunner, certificate: Certificate) -> None:
@@ -70,4 +55,4 @@ def test_a_method_is_called_with_tls(check: CheckRunner, certificate: Certificat
         assert check(url, method="getHealth", ca=ca, result={"": "ok"}) == READY
         assert check(url, method="getHealth") == TLS_UNTRUSTED
         assert check(url, method="getHealth", ca=ca, min_cert_days=1) == EXPIRES_SOON
-        assert check(url, method="getHealth", ca=ca, min_cert_days=1, result={"": 1}) == UNEXPECTED_RESPONSE
+        assert check(url, method="getHealth", ca=ca, min_cert_days=1, result={"": 1}) == UNEXPECTED_RESPONSE, failed

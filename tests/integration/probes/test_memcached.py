@@ -8,23 +8,13 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import Backend, Peer, sending
-from tests.support.http_server import becomes_true
-from tests.support.probe_assertions import (
-    assert_reused,
-    check_with_steps,
-    reusing,
-)
+from tests.support.probe_assertions import assert_reused, check_with_steps, reusing
+from tests.support.servers.base import module_server
 from tests.support.servers.memcached import MemcachedServer
-from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    PROTOCOL_ERROR,
-    READY,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import PROTOCOL_ERROR, READY, failed, not_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.check_runner import CheckRunner
@@ -35,35 +25,23 @@ OUT_OF_MEMORY = not_ready(ReasonCode.OUT_OF_MEMORY)
 SETTINGS = b"STAT maxbytes 2000\r\nSTAT evictions off\r\nEND\r\n"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemcachedServer]:
-    with MemcachedServer(tmp_path_factory.mktemp("memcached")) as server:
-        yield server
-
-
-def test_a_server_that_returns_its_version_is_ready(check: CheckRunner, server: MemcachedServer) -> None:
-    assert check(server.url) == READY
-    assert check.steps(server.url) == [("connect", "127.0.0.1", True), ("exchange", "", True)]
-
-
-@pytest.mark.wide
-def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: MemcachedServer) -> None:
-    with server.exhaust():
-        verdict = check(server.url)
-    assert becomes_true(lambda: check(server.url) == READY)
-    assert verdict in (TOO_MANY_CONNECTIONS, CONNECTION_CLOSED)  # closed if the reset overtakes the message
-
-
 # ---- memory and writes
 
 
-@pytest.mark.parametrize("item_bytes", [10, 1000, 10_000])
-def test_a_server_that_evicts_nothing_is_not_ready_while_its_memory_is_full(
-    check: CheckRunner, tmp_path: Path, item_bytes: int
+server = module_server(MemcachedServer)
+
+
+def test_a_server_that_returns_its_version_is_ready_and_its_connection_can_be_reused(
+    check: CheckRunner, server: MemcachedServer
 ) -> None:
+    assert check.steps(server.url) == [("connect", "127.0.0.1", True), ("exchange", "", True)]
+    assert_reused(check, server.url, server.port)
+
+
+def test_a_server_that_evicts_nothing_is_not_ready_while_its_memory_is_full(check: CheckRunner, tmp_path: Path) -> None:
     with MemcachedServer(tmp_path, evicts=False) as server:
         assert check(server.url, write=True) == READY
-        with server.out_of_memory(item_bytes=item_bytes):
+        with server.out_of_memory():
             assert check(server.url) == OUT_OF_MEMORY
             assert check(server.url, write=True) == OUT_OF_MEMORY
             assert server.request(b"get filler-0\r\n").startswith(b"VALUE ")
@@ -94,9 +72,7 @@ def answering(*answers: bytes) -> Callable[[Peer], None]:
     ("answer", "verdict"),
     [
         (b"STORED\r\n", READY),
-        (b"SERVER_ERROR out of memory storing object\r\n", OUT_OF_MEMORY),
         (b"SERVER_ERROR object too large for cache\r\n", failed(ReasonCode.SERVER_ERROR)),
-        (b"NOT_STORED\r\n", failed(ReasonCode.WRITE_FAILED)),
     ],
 )
 def test_a_refused_write_has_the_code_of_its_reason(check: CheckRunner, answer: bytes, verdict: object) -> None:
@@ -129,14 +105,10 @@ def test_statistics_that_cannot_be_read_are_failed(check: CheckRunner, answers: 
     assert verdict in (PROTOCOL_ERROR, failed(ReasonCode.UNEXPECTED_RESPONSE))
 
 
-# ---- not a memcached
-
-
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
         (b"-ERR unknown command\r\n", ReasonCode.PROTOCOL_ERROR),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ReasonCode.PROTOCOL_ERROR),
         (b"VERSION", ReasonCode.CONNECTION_CLOSED),
         (b"SERVER_ERROR out of order\x1b[2J\r\n", ReasonCode.SERVER_ERROR),
         (b"CLIENT_ERROR unauthenticated\r\n", ReasonCode.AUTH_REQUIRED),
@@ -158,13 +130,6 @@ def test_a_line_before_the_request_is_not_its_response(check: CheckRunner) -> No
     with Backend(sending(b"ERROR Too many open connections\r\n")) as full, Backend(sending(b"220 mail\r\n")) as mail:
         assert check(f"memcached://{full.address}") == TOO_MANY_CONNECTIONS
         assert check(f"memcached://{mail.address}") == PROTOCOL_ERROR
-
-
-# ---- reuse
-
-
-def test_a_connection_can_be_reused(check: CheckRunner, server: MemcachedServer) -> None:
-    assert_reused(check, server.url, server.port)
 
 
 def test_a_late_line_is_not_the_response_of_the_next_check(check: CheckRunner) -> None:

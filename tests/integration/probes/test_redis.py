@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from tests.support.backends import Backend, Peer, reset_on_data, sending
+from tests.support.backends import Backend, sending
 from tests.support.http_server import becomes_true
-from tests.support.servers.base import wait_until
-from tests.support.servers.redis import RedisCluster, RedisMember, RedisReplica, RedisServer
-from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    READY,
-    failed,
-    not_ready,
-)
+from tests.support.servers.base import module_server, wait_until
+from tests.support.servers.redis import RedisCluster, RedisReplica, RedisServer
+from tests.support.verdicts import READY, failed, not_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.support.certificates import Certificate
@@ -34,39 +28,10 @@ TOO_FEW_REPLICAS = not_ready(ReasonCode.TOO_FEW_REPLICAS)
 CLUSTER_DOWN = not_ready(ReasonCode.CLUSTER_DOWN)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis"), password=PASSWORD) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def replica(server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisReplica]:
-    with server.replica(tmp_path_factory.mktemp("redis-replica")) as replica:
-        yield replica
-
-
-@pytest.fixture(scope="module")
-def loading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis-loading"), password=PASSWORD) as server:
-        server.start_stalled_loading()
-        yield server
-
-
-@pytest.fixture(scope="module")
-def encrypted(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis-tls"), password=PASSWORD, certificate=certificate) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    with RedisCluster(tmp_path_factory.mktemp("redis-cluster")) as cluster:
-        yield cluster
-
-
-def shown(server: RedisServer) -> str:
-    return server.url.replace(PASSWORD, "***")
+server = module_server(RedisServer, password=PASSWORD)
+replica = module_server(RedisReplica, of="server")
+encrypted = module_server(RedisServer, tls=True, password=PASSWORD)
+cluster = module_server(RedisCluster)
 
 
 def clients(server: RedisServer) -> list[str]:
@@ -75,65 +40,48 @@ def clients(server: RedisServer) -> list[str]:
     return [line.split()[0] for line in listed if " addr=127.0.0.1:" in line]
 
 
-# ---- ready
-
-
-def test_a_server_that_answers_is_ready(check: CheckRunner, server: RedisServer) -> None:
-    assert check(server.url) == READY
+def test_a_server_that_answers_is_ready_and_its_connection_can_be_reused(
+    check: CheckRunner, server: RedisServer, encrypted: RedisServer, certificate: Certificate
+) -> None:
     assert check(server.url.replace("redis:", "valkey:")) == READY
-    assert check(f"redis://127.0.0.1:{server.port}", password=PASSWORD) == READY
     assert check(f"redis://127.0.0.1:{server.port}", username="default", password=PASSWORD, db=3) == READY
+    steps = check.steps(encrypted.url, ca=str(certificate.certificate))
+    assert [name for name, _, is_done in steps if is_done] == ["connect", "handshake", "log in", "exchange"]
+    assert becomes_true(lambda: not clients(server))
+    seen: list[list[str]] = []
+    results = check.sequence(server.url, *[lambda: seen.append(clients(server))] * 2, reuse=True)
+    assert results == [(READY, ["connect", "log in", "exchange"]), *[(READY, ["reuse", "exchange"])] * 2]
+    assert len(seen[0]) == 1
+    assert seen == [seen[0]] * 2
+    assert becomes_true(lambda: not clients(server))
 
 
-# ---- errors
-
-
-def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, server: RedisServer) -> None:
+def test_a_refused_login_or_command_is_failed(check: CheckRunner, server: RedisServer) -> None:
     verdict = check(server.bad_credentials_url)
     assert verdict == AUTH_FAILED
-    assert verdict.reason.endswith(shown(server))
-
-
-def test_an_unknown_database_is_failed(check: CheckRunner, server: RedisServer) -> None:
+    assert verdict.reason.endswith(server.url.replace(PASSWORD, "***"))
     assert check(f"redis://:{PASSWORD}@127.0.0.1:{server.port}/99") == failed(ReasonCode.NOT_FOUND)
-
-
-def test_a_user_without_info_is_failed_and_the_reason_names_the_permission(
-    check: CheckRunner, server: RedisServer
-) -> None:
     server.cli("ACL", "SETUSER", "poor", "reset", "on", ">poor-password", "+ping")
     verdict = check(f"redis://poor:poor-password@127.0.0.1:{server.port}")
     assert verdict == PERMISSION_DENIED
     assert "+info" in verdict.reason
+    server.cli("ACL", "SETUSER", "poor", "+info", "+set", "~other")
+    verdict = check(f"redis://poor:poor-password@127.0.0.1:{server.port}", write="mine")
+    assert verdict == PERMISSION_DENIED
+    assert "+set" in verdict.reason
+    assert "~mine" in verdict.reason
 
 
-@pytest.mark.wide
-def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: RedisServer) -> None:
-    with server.exhaust():
-        verdict = check(server.url)
-    # Closed if the reset overtakes the message.
-    assert verdict in (failed(ReasonCode.TOO_MANY_CONNECTIONS), CONNECTION_CLOSED)
-
-
-@pytest.mark.wide
-def test_a_server_that_loads_its_data_is_not_ready(check: CheckRunner, loading: RedisServer) -> None:
-    assert check(loading.url) == not_ready(ReasonCode.STARTING)
-
-
-# ---- roles
-
-
-@pytest.mark.wide
-def test_the_expected_role_is_ready(check: CheckRunner, server: RedisServer, replica: RedisReplica) -> None:
+def test_the_role_is_compared_with_the_expected_one(
+    check: CheckRunner, server: RedisServer, replica: RedisReplica
+) -> None:
     assert check(server.url, role="primary") == READY
-    assert check(replica.url, role="replica") == READY
-    assert check(replica.url) == READY
-
-
-@pytest.mark.wide
-def test_another_role_is_not_ready(check: CheckRunner, server: RedisServer, replica: RedisReplica) -> None:
     assert check(server.url, role="replica") == WRONG_ROLE
+    assert check(replica.url) == check(replica.url, role="replica") == READY
     assert check(replica.url, role="primary") == WRONG_ROLE
+    assert check(replica.url, write=True) == not_ready(ReasonCode.READ_ONLY)
+    with replica.setting("replica-read-only", "no", "yes"):
+        assert check(replica.url, write=True) == READY
 
 
 def test_a_replica_without_its_primary_is_not_ready(
@@ -172,13 +120,16 @@ def bulk(text: str) -> bytes:
 @pytest.mark.parametrize(
     ("policy", "databases", "verdict"),
     [
+        # Buffers of replicas do not count.
+        ("noeviction\r\nmem_not_counted_for_evict:100", "", READY),
+        ("noeviction\r\nmem_not_counted_for_evict:99", "", OUT_OF_MEMORY),
         ("allkeys-lru", "db0:keys=1,expires=0,avg_ttl=0\r\n", READY),
         ("allkeys-lru", "", OUT_OF_MEMORY),
         ("volatile-ttl", "db0:keys=1,expires=0,avg_ttl=0\r\ndb3:keys=2,expires=1,avg_ttl=0\r\n", READY),
         ("volatile-ttl", "db0:keys=1,expires=0,avg_ttl=0\r\n", OUT_OF_MEMORY),
     ],
 )
-def test_a_server_that_can_evict_keys_is_ready_at_its_memory_limit(
+def test_a_server_that_can_evict_keys_or_is_within_its_memory_limit_is_ready(
     check: CheckRunner, policy: str, databases: str, verdict: object
 ) -> None:
     info = f"role:master\r\nused_memory:300\r\nmaxmemory:200\r\nmaxmemory_policy:{policy}\r\n"
@@ -186,29 +137,15 @@ def test_a_server_that_can_evict_keys_is_ready_at_its_memory_limit(
         assert check(f"redis://{backend.address}") == verdict
 
 
-def test_buffers_of_replicas_do_not_count_for_the_memory_limit(check: CheckRunner) -> None:
-    info = "role:master\r\nused_memory:300\r\nmem_not_counted_for_evict:100\r\nmaxmemory:200\r\n"
-    with Backend(sending(b"+PONG\r\n" + bulk(info) * 4)) as backend:
-        assert check(f"redis://{backend.address}") == READY
-
-
 def test_a_server_with_too_few_replicas_is_not_ready(
-    check: CheckRunner, server: RedisServer, replica: RedisReplica
-) -> None:
-    with server.setting("min-replicas-to-write", "1", "0"):
-        assert check(server.url, write=True) == READY
-    with server.setting("min-replicas-to-write", "2", "0"):
-        assert server.cli("SET", "new", "1").startswith("NOREPLICAS")
-        assert check(server.url) == TOO_FEW_REPLICAS
-        assert check(server.url, write=True) == TOO_FEW_REPLICAS
-
-
-def test_too_few_replicas_are_noticed_without_a_permission_if_there_are_none_or_with_a_write(
     check: CheckRunner, server: RedisServer, replica: RedisReplica
 ) -> None:
     server.cli("ACL", "SETUSER", "writer", "reset", "on", ">writer-pw", "+ping", "+info", "+set", "~svcnode_write")
     url = f"redis://writer:writer-pw@127.0.0.1:{server.port}"
+    with server.setting("min-replicas-to-write", "1", "0"):
+        assert check(server.url, write=True) == READY
     with server.setting("min-replicas-to-write", "2", "0"):
+        assert check(server.url) == check(server.url, write=True) == TOO_FEW_REPLICAS
         assert check(url) == READY  # CONFIG GET is refused
         assert check(url, write=True) == TOO_FEW_REPLICAS
         with server.setting("min-replicas-max-lag", "1", "10"):
@@ -226,24 +163,6 @@ def test_a_server_whose_disk_is_full_is_not_ready(check: CheckRunner, tmp_path: 
         assert check(server.url, write=True) == not_ready(ReasonCode.STORAGE_FULL)
 
 
-@pytest.mark.wide
-def test_a_server_that_cannot_save_its_data_is_not_ready(check: CheckRunner, server: RedisServer) -> None:
-    server.cli("CONFIG", "SET", "save", "3600 1", "dbfilename", "missing")
-    folder = server.folder / "missing"
-    folder.mkdir()
-    try:
-        server.cli("BGSAVE")
-        wait_until(lambda: server.cli("PING").startswith("MISCONF"), "not saved")
-        assert check(server.url) == not_ready(ReasonCode.WRITE_FAILED)
-    finally:
-        server.cli("CONFIG", "SET", "save", "", "dbfilename", "dump.rdb")
-        folder.rmdir()
-    assert check(server.url) == READY
-
-
-# ---- writes
-
-
 def test_a_write_stores_a_key_that_expires(check: CheckRunner, server: RedisServer) -> None:
     for write, key in ((True, "svcnode_write"), ("a key", "a key")):
         assert check(server.url, write=write) == READY
@@ -252,46 +171,13 @@ def test_a_write_stores_a_key_that_expires(check: CheckRunner, server: RedisServ
     assert check.steps(server.url, write=True)[-2:] == [("write", "", True), ("exchange", "", True)]
 
 
-@pytest.mark.wide
-def test_a_write_that_hangs_is_failed_at_the_deadline_and_does_not_happen(
-    check: CheckRunner, server: RedisServer
-) -> None:
-    server.cli("DEL", "svcnode_write")
-    with server.writes_paused():
-        assert check(server.url) == READY
-        assert check.times_out(server.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
-        assert becomes_true(lambda: not clients(server))
-    assert server.cli("EXISTS", "svcnode_write") == "0"
-
-
-def test_a_read_only_replica_is_ready_unless_a_write_is_required(check: CheckRunner, replica: RedisReplica) -> None:
-    assert check(replica.url) == READY
-    assert check(replica.url, write=True) == not_ready(ReasonCode.READ_ONLY)
-    with replica.setting("replica-read-only", "no", "yes"):
-        assert check(replica.url, write=True) == READY
-
-
-def test_a_user_without_the_permission_to_write_is_failed_and_the_reason_names_it(
-    check: CheckRunner, server: RedisServer
-) -> None:
-    for permissions in (["~*"], ["+set", "~other"]):
-        server.cli("ACL", "SETUSER", "reader", "reset", "on", ">reader-password", "+ping", "+info", *permissions)
-        verdict = check(f"redis://reader:reader-password@127.0.0.1:{server.port}", write="mine")
-        assert verdict == PERMISSION_DENIED
-        assert "+set" in verdict.reason
-        assert "~mine" in verdict.reason
-
-
 @pytest.mark.parametrize(
     ("response", "verdict"),
     [
-        (b"-OOM command not allowed\r\n", OUT_OF_MEMORY),
         (b"-NOREPLICAS Not enough good replicas to write.\r\n", TOO_FEW_REPLICAS),
         (b"-READONLY You can't write against a read only replica.\r\n", not_ready(ReasonCode.READ_ONLY)),
         (b"-CLUSTERDOWN The cluster is down\r\n", CLUSTER_DOWN),
         (b"-MISCONF Errors writing to the AOF file: Input/output error\r\n", not_ready(ReasonCode.WRITE_FAILED)),
-        (b"-NEW reason of a later version\r\n", failed(ReasonCode.WRITE_FAILED)),
-        (b"+QUEUED\r\n", failed(ReasonCode.UNEXPECTED_RESPONSE)),
     ],
 )
 def test_a_refused_write_has_the_code_of_its_reason(check: CheckRunner, response: bytes, verdict: object) -> None:
@@ -333,18 +219,6 @@ def test_a_slot_that_moved_to_another_member_is_replaced(check: CheckRunner, clu
     assert first.cli("KEYS", "*").startswith("svcnode_write{")
 
 
-def test_a_member_without_slots_takes_no_writes(check: CheckRunner, cluster: RedisCluster, tmp_path: Path) -> None:
-    with RedisMember(tmp_path) as member:
-        assert check(member.url) == CLUSTER_DOWN  # it has not joined
-        cluster.members[0].cli("CLUSTER", "MEET", member.host, str(member.port), str(member.bus_port))
-        wait_until(lambda: member.state() == "ok", "joined")
-        assert check(member.url) == READY
-        assert check(member.url, write=True) == not_ready(ReasonCode.WRITE_FAILED)
-        forget = member.cli("CLUSTER", "MYID")
-    for other in cluster.members:
-        other.cli("CLUSTER", "FORGET", forget)
-
-
 def test_a_member_of_a_cluster_that_is_down_is_not_ready(check: CheckRunner, cluster: RedisCluster) -> None:
     member, *_, killed = cluster.members
     killed.kill()
@@ -363,62 +237,19 @@ def test_a_member_of_a_cluster_that_is_down_is_not_ready(check: CheckRunner, clu
         wait_until(lambda: member.state() == "ok", "up again")
 
 
-# ---- TLS
-
-
-def test_a_server_whose_certificate_is_trusted_is_ready(
-    check: CheckRunner, encrypted: RedisServer, certificate: Certificate
-) -> None:
-    ca = str(certificate.certificate)
-    assert check(encrypted.url, ca=ca) == READY
-    assert check(encrypted.url.replace("rediss:", "valkeys:"), ca=ca, server_name="localhost") == READY
-    assert check.steps(encrypted.url, ca=ca, server_name="localhost") == [
-        ("connect", "127.0.0.1", True),
-        ("handshake", "localhost", True),
-        ("log in", "", True),
-        ("exchange", "", True),
-    ]
-
-
-# ---- reuse
-
-
-def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
-    check: CheckRunner, server: RedisServer
-) -> None:
-    assert becomes_true(lambda: not clients(server))
-    seen: list[list[str]] = []
-    results = check.sequence(server.url, *[lambda: seen.append(clients(server))] * 3, reuse=True)
-    assert results == [(READY, ["connect", "log in", "exchange"]), *[(READY, ["reuse", "exchange"])] * 3]
-    assert len(seen[0]) == 1
-    assert seen == [seen[0]] * 3
-    assert becomes_true(lambda: not clients(server))
-
-
-# ---- not a Redis
-
-
 @pytest.mark.parametrize(
-    ("script", "code"),
+    ("response", "code"),
     [
-        (reset_on_data, ReasonCode.CONNECTION_CLOSED),
-        (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), ReasonCode.PROTOCOL_ERROR),
-        (sending(b":1\r\n"), ReasonCode.PROTOCOL_ERROR),
-        (sending(b"+HELLO\r\n"), ReasonCode.UNEXPECTED_RESPONSE),
-        (sending(b"+PONG\r\n" * 5), ReasonCode.UNEXPECTED_RESPONSE),
-        (sending(b"-ERR \x1b[31mred\x1b[0m\r\n"), ReasonCode.SERVER_ERROR),
-        (sending(b"-DENIED Redis is running in protected mode\r\n"), ReasonCode.CLIENT_NOT_ALLOWED),
-        (sending(b"-BUSY Redis is busy running a script\r\n"), ReasonCode.UNHEALTHY),
-        (sending(b"-ERR max number of clients reached\r\n"), ReasonCode.TOO_MANY_CONNECTIONS),
-        (sending(b"-ERR unknown command 'PING'\r\n"), ReasonCode.NOT_SUPPORTED),
-        (sending(b"-ERR invalid password\r\n"), ReasonCode.AUTH_FAILED),
+        (b":1\r\n", ReasonCode.PROTOCOL_ERROR),
+        (b"+PONG\r\n" * 5, ReasonCode.UNEXPECTED_RESPONSE),
+        (b"-ERR \x1b[31mred\x1b[0m\r\n", ReasonCode.SERVER_ERROR),
+        (b"-BUSY Redis is busy running a script\r\n", ReasonCode.UNHEALTHY),
+        (b"-ERR unknown command 'PING'\r\n", ReasonCode.NOT_SUPPORTED),
+        (b"-ERR invalid password\r\n", ReasonCode.AUTH_FAILED),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_error_or_another_protocol_is_failed(
-    check: CheckRunner, script: Callable[[Peer], None], code: ReasonCode
-) -> None:
-    with Backend(script) as backend:
+def test_an_error_or_another_protocol_is_failed(check: CheckRunner, response: bytes, code: ReasonCode) -> None:
+    with Backend(sending(response)) as backend:
         verdict = check.leaks_nothing(f"redis://{backend.address}")
     assert verdict == failed(code)
     assert verdict.reason.isprintable()

@@ -8,21 +8,11 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import Backend, sending
-from tests.support.http_server import becomes_true
-from tests.support.servers.base import wait_until
+from tests.support.servers.base import module_server
 from tests.support.servers.redis import MASTER_NAME, RedisSentinel, RedisServer
-from tests.support.verdicts import (
-    CONNECTION_CLOSED,
-    CONNECTION_REFUSED,
-    PROTOCOL_ERROR,
-    READY,
-    UNEXPECTED_RESPONSE,
-    failed,
-    not_ready,
-)
+from tests.support.verdicts import CONNECTION_CLOSED, PROTOCOL_ERROR, READY, UNEXPECTED_RESPONSE, failed, not_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.certificates import Certificate
@@ -33,36 +23,21 @@ AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 TIMEOUT = failed(ReasonCode.TIMEOUT)
 
 
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("master"), password=PASSWORD) as server:
-        yield server
+master = module_server(RedisServer, password=PASSWORD)
+sentinel = module_server(RedisSentinel, of="master")
 
 
-@pytest.fixture(scope="module")
-def sentinel(master: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSentinel]:
-    with RedisSentinel(tmp_path_factory.mktemp("sentinel"), master) as sentinel:
-        yield sentinel
-
-
-def test_the_master_that_a_sentinel_names_is_checked(
+def test_the_master_that_a_sentinel_names_is_checked_and_the_connection_to_it_can_be_reused(
     check: CheckRunner, sentinel: RedisSentinel, master: RedisServer
 ) -> None:
     assert check(sentinel.url) == READY
     assert check(f"{sentinel.url}/3", write="in three") == READY
     assert master.cli("-n", "3", "EXISTS", "in three") == "1"
     assert check(f"redis+sentinel://127.0.0.1:{sentinel.port}/{MASTER_NAME}", password=PASSWORD, db=1) == READY
-    assert [name for name, *_ in check.steps(sentinel.url)] == [
-        *("connect", "log in"),
-        *("connect", "log in", "exchange"),
-        "exchange",
-    ]
-
-
-def test_the_connection_to_the_sentinel_can_be_reused(check: CheckRunner, sentinel: RedisSentinel) -> None:
-    opening, rest = ["connect", "log in"], ["connect", "log in", "exchange", "exchange"]
+    rest = ["connect", "log in", "exchange", "exchange"]
     results = check.sequence(sentinel.url, lambda: None, reuse=True)
-    assert results == [(READY, [*opening, *rest]), (READY, ["reuse", *rest])]
+    assert results == [(READY, ["connect", "log in", *rest]), (READY, ["reuse", *rest])]
+    assert check(f"redis+sentinel://127.0.0.1:{sentinel.port}/other") == failed(ReasonCode.NOT_FOUND)
 
 
 def test_the_reasons_of_the_master_have_its_address(
@@ -84,10 +59,6 @@ def test_the_reasons_of_the_master_have_its_address(
         assert check.times_out(sentinel.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
 
 
-def test_an_unknown_master_is_failed(check: CheckRunner, sentinel: RedisSentinel) -> None:
-    assert check(f"redis+sentinel://127.0.0.1:{sentinel.port}/other") == failed(ReasonCode.NOT_FOUND)
-
-
 def test_a_sentinel_is_not_a_server_and_the_reason_names_the_scheme(
     check: CheckRunner, sentinel: RedisSentinel, master: RedisServer
 ) -> None:
@@ -102,7 +73,6 @@ def test_a_sentinel_is_not_a_server_and_the_reason_names_the_scheme(
 @pytest.mark.parametrize(
     ("response", "verdict"),
     [
-        (b"*1\r\n$1\r\na\r\n", UNEXPECTED_RESPONSE),
         (b"*2\r\n$1\r\na\r\n$1\r\n0\r\n", UNEXPECTED_RESPONSE),
         (b"*2\r\n$3\r\na b\r\n$4\r\n6379\r\n", UNEXPECTED_RESPONSE),
         (b"*2\r\n$1\r\na\r\n$1\r\nx\r\n", PROTOCOL_ERROR),
@@ -117,52 +87,30 @@ def test_a_response_that_is_not_an_address_is_failed(check: CheckRunner, respons
 
 
 def test_a_sentinel_may_have_its_own_password_and_users(
-    check: CheckRunner, master: RedisServer, tmp_path: Path
+    check: CheckRunner, certificate: Certificate, tmp_path: Path
 ) -> None:
-    with RedisSentinel(tmp_path, master, password="sentinel-password") as sentinel:
-        assert check(sentinel.url, sentinel_password="sentinel-password") == READY
-        verdict = check(sentinel.url)
+    """Both servers have TLS too."""
+    tls = {"tls": True, "ca": str(certificate.certificate)}
+    with (
+        RedisServer(tmp_path / "master", certificate=certificate) as master,
+        RedisSentinel(tmp_path / "sentinel", master, password="sentinel-password", certificate=certificate) as sentinel,
+    ):
+        steps = check.steps(sentinel.url, sentinel_password="sentinel-password", **tls)
+        assert [name for name, _, is_done in steps if is_done].count("handshake") == 2
+        assert check(sentinel.url, tls=True) == failed(ReasonCode.TLS_UNTRUSTED)
+        verdict = check(sentinel.url, **tls)
         assert verdict == failed(ReasonCode.AUTH_REQUIRED)
         assert "sentinel_password" in verdict.reason
-        verdict = check(sentinel.url, sentinel_password="not-the-sentinel-password")
+        verdict = check(sentinel.url, sentinel_password="not-the-sentinel-password", **tls)
         assert verdict == AUTH_FAILED
         assert "not-the-sentinel-password" not in verdict.reason
         sentinel.cli("ACL", "SETUSER", "monitor", "reset", "on", ">monitor-password", "+ping")
-        login = {"sentinel_username": "monitor", "sentinel_password": "monitor-password"}
+        login = {"sentinel_username": "monitor", "sentinel_password": "monitor-password", **tls}
         verdict = check(sentinel.url, **login)
         assert verdict == failed(ReasonCode.PERMISSION_DENIED)
         assert "+sentinel|get-master-addr-by-name" in verdict.reason
         sentinel.cli("ACL", "SETUSER", "monitor", "+sentinel|get-master-addr-by-name")
         assert check(sentinel.url, **login) == READY
-
-
-def test_tls_is_used_for_both_servers(check: CheckRunner, certificate: Certificate, tmp_path: Path) -> None:
-    tls = {"tls": True, "ca": str(certificate.certificate)}
-    with (
-        RedisServer(tmp_path / "master", certificate=certificate) as master,
-        RedisSentinel(tmp_path / "sentinel", master, certificate=certificate) as sentinel,
-    ):
-        assert check(sentinel.url, **tls) == READY
-        handshakes = [step for step in check.steps(sentinel.url, **tls) if step[0] == "handshake"]
-        assert len(handshakes) == 2
-        assert check(sentinel.url, tls=True) == failed(ReasonCode.TLS_UNTRUSTED)
-
-
-@pytest.mark.wide
-def test_a_check_follows_a_failover_to_the_new_master(check: CheckRunner, tmp_path: Path) -> None:
-    with (
-        RedisServer(tmp_path / "first") as first,
-        first.replica(tmp_path / "second") as second,
-        RedisSentinel(tmp_path / "sentinel", first) as sentinel,
-    ):
-        wait_until(sentinel.knows_replicas, "the replica is known")
-        assert check(sentinel.url, write="first") == READY
-        assert first.cli("EXISTS", "first") == "1"
-        first.kill()
-        assert check(sentinel.url) == CONNECTION_REFUSED
-        wait_until(lambda: sentinel.master_port() == second.port, "failed over")
-        assert becomes_true(lambda: check(sentinel.url, write="second") == READY)
-        assert second.cli("EXISTS", "second") == "1"
 
 
 def test_a_replica_that_the_sentinel_names_is_not_ready(

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode import Node, Status
+from svcnode import Status
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Outcome
+from svcnode.core.model import Outcome
 from svcnode.server.sockets import tls_context
 from tests.support.backends import HttpBackend, http_response
-from tests.support.http_server import RunningServer, becomes_true, running_server
-from tests.support.node_cases import NODE_CASES, ODD_SERVICE_IDS, report, worked_example
-from tests.support.verdicts import (
-    EXPIRES_SOON,
-    READY,
-    TLS_UNTRUSTED,
-    failed,
-    not_ready,
-)
+from tests.support.http_server import RunningServer, running_server
+from tests.support.node_cases import NODE_CASES, ODD_SERVICE_IDS, worked_example
+from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, not_ready
 
 if TYPE_CHECKING:
     from svcnode.core.model import Verdict
@@ -37,9 +29,6 @@ OUTCOMES = {Status.UP: Outcome.READY, Status.INITIALIZING: Outcome.NOT_READY, St
 def address(server: RunningServer) -> str:
     host, port = server.address
     return f"{host}:{port}"
-
-
-# ---- the node as a whole
 
 
 @pytest.mark.parametrize(
@@ -59,29 +48,17 @@ def test_the_health_of_a_node_becomes_the_verdict(check: CheckRunner, case: str,
         assert check(f"svc+http://{address(server)}") == verdict
 
 
-def test_the_health_of_the_node_is_requested(check: CheckRunner) -> None:
-    with HttpBackend(http_response(200)) as backend:
-        assert check(f"svc+http://{backend.address}", headers={"X-Api-Key": "k1"}, bearer="swordfish") == READY
-        assert (backend.last_request.method, backend.last_request.target) == ("GET", "/svc/node/health")
-        assert backend.last_request.headers["x-api-key"] == "k1"
-        assert backend.last_request.headers["authorization"] == "Bearer swordfish"
-
-
 @pytest.mark.parametrize(
     ("path", "prefix", "target"),
     [
         ("", "", "/svc/node/health"),
-        ("/", "", "/svc/node/health"),
-        ("/eigen", "", "/eigen/node/health"),
         ("/eigen/", "", "/eigen/node/health"),
         ("/api/v1/svc", "", "/api/v1/svc/node/health"),
         ("/svc/node", "", "/svc/node/health"),
-        ("/svc/node/", "", "/svc/node/health"),
         ("/svc/node/health", "", "/svc/node/health"),
         ("/node", "", "/node/health"),
         ("/my/nodes", "", "/my/nodes/node/health"),
         ("", "/my/node", "/my/node/node/health"),
-        ("", "/eigen", "/eigen/node/health"),
         ("/", "/eigen/", "/eigen/node/health"),
         ("", "/", "/node/health"),
     ],
@@ -89,37 +66,20 @@ def test_the_health_of_the_node_is_requested(check: CheckRunner) -> None:
 def test_the_prefix_is_an_option_or_the_path_of_the_url(
     check: CheckRunner, path: str, prefix: str, target: str
 ) -> None:
+    options = {"headers": {"X-Api-Key": "k1"}, "bearer": "swordfish"} | ({"prefix": prefix} if prefix else {})
     with HttpBackend(http_response(200)) as backend:
-        assert check(f"svc+http://{backend.address}{path}", **({"prefix": prefix} if prefix else {})) == READY
-        assert backend.last_request.target == target
-
-
-# ---- one of its services
-
-
-def test_the_status_of_a_service_becomes_the_verdict(check: CheckRunner) -> None:
-    with running_server(worked_example(), check.loop_name) as server:
-        url = f"svc+http://{address(server)}"
-        assert check(url, service="db") == READY
-        assert check(url, service="storage") == not_ready(ReasonCode.STARTING)
-        assert check(url, service="indexer") == UNHEALTHY
-
-
-def test_an_unknown_service_is_failed(check: CheckRunner) -> None:
-    with running_server(worked_example(), check.loop_name) as server:
-        verdict = check(f"svc+http://{address(server)}", service="cache")
-    assert verdict == NOT_FOUND
-    assert "cache" in verdict.reason
+        assert check(f"svc+http://{backend.address}{path}", **options) == READY
+        assert (backend.last_request.method, backend.last_request.target) == ("GET", target)
+        assert backend.last_request.headers["x-api-key"] == "k1"
+        assert backend.last_request.headers["authorization"] == "Bearer swordfish"
 
 
 def test_a_service_may_have_any_id(check: CheckRunner) -> None:
     case = NODE_CASES["odd ids"]()
     with running_server(case.node, check.loop_name) as server:
         outcomes = {id_: check(f"svc+http://{address(server)}", service=id_).outcome for id_ in ODD_SERVICE_IDS}
+        assert check(f"svc+http://{address(server)}", service="cache") == NOT_FOUND
     assert outcomes == {id_: OUTCOMES[status] for id_, status in ODD_SERVICE_IDS.items()}
-
-
-# ---- TLS
 
 
 def test_a_node_is_checked_with_tls(check: CheckRunner, certificate: Certificate) -> None:
@@ -131,40 +91,3 @@ def test_a_node_is_checked_with_tls(check: CheckRunner, certificate: Certificate
         assert check(url, service="db") == TLS_UNTRUSTED
         assert check(url, ca=ca, service="db", min_cert_days=1) == EXPIRES_SOON
         assert check(url, ca=ca, service="indexer", min_cert_days=1) == UNHEALTHY
-
-
-# ---- a fleet
-
-
-def test_a_node_whose_services_are_nodes_follows_their_health(check: CheckRunner) -> None:
-    nodes = {name: Node(name, version="v1.4.2") for name in ("north", "south", "west")}
-    handles = {name: node.register("db") for name, node in nodes.items()}
-    fleet = Node("fleet", version="v1.4.2")
-
-    async def reaches(health: Health, **statuses: Status) -> None:
-        def is_reached() -> bool:
-            return fleet.health is health and {service.id: state.status for service, state in fleet} == statuses
-
-        assert await asyncio.to_thread(becomes_true, is_reached)
-
-    async def scenario() -> None:
-        async with fleet.probing():
-            for handle in handles.values():
-                report(handle, Status.UP)
-            await reaches(Health.HEALTHY, north=Status.UP, south=Status.UP, west=Status.UP)
-            handles["north"].initializing("loading")
-            handles["south"].down("broken")
-            await reaches(Health.PARTIAL, north=Status.INITIALIZING, south=Status.DOWN, west=Status.UP)
-            servers["west"].close()
-            await reaches(Health.PARTIAL, north=Status.INITIALIZING, south=Status.DOWN, west=Status.DOWN)
-            handles["north"].down("broken")
-            await reaches(Health.UNHEALTHY, north=Status.DOWN, south=Status.DOWN, west=Status.DOWN)
-            handles["south"].up()
-            await reaches(Health.PARTIAL, north=Status.DOWN, south=Status.UP, west=Status.DOWN)
-
-    with ExitStack() as stack:
-        servers = {name: stack.enter_context(running_server(node, check.loop_name)) for name, node in nodes.items()}
-        for name, server in servers.items():
-            probe = f"svc+http://{address(server)}"
-            fleet.register(name, probe=probe, interval="50ms", fall=1, rise=1, start_period="0s", stale_after="1m")
-        check.run(scenario())

@@ -23,10 +23,6 @@ class AlertmanagerServer(RealServer):
         super().__init__(folder)
         self._receiver = receiver
 
-    @property
-    def url(self) -> str:
-        return f"http://{self.host}:{self.port}"
-
     def command(self) -> Sequence[str]:
         return [
             program("prometheus-alertmanager", "prometheus-alertmanager"),

@@ -8,19 +8,24 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, ClassVar, Self
+from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import pytest
 
 from tests.support.ports import free_port, is_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-READY_TIMEOUT_S = 60.0
+    from tests.support.certificates import Certificate
+
+READY_TIMEOUT_S = 300.0  # a busy machine is many times slower
 STARTS = 3  # on other ports each time
 # In the words of every server: of most of them, Node.js, gunicorn, gRPC and RabbitMQ.
 _PORT_TAKEN = re.compile(
@@ -135,6 +140,7 @@ class RealServer(ABC):
 
     host = "127.0.0.1"
     port = OwnPort()
+    scheme = "http"
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -144,9 +150,9 @@ class RealServer(ABC):
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
-    @abstractmethod
     def url(self) -> str:
         """A probe URL with valid credentials."""
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     @abstractmethod
     def command(self) -> Sequence[str]:
@@ -285,6 +291,15 @@ class RealServer(ABC):
             raise ToolError(f"{command[0]}: {(errors or output).decode(errors='replace').strip()}")
         return output.decode().strip()
 
+    def copy_certificate(self, certificate: Certificate, folder: Path) -> tuple[Path, Path]:
+        """The paths of copies of the certificate and its key that only the user of the server can read."""
+        copies = folder / "server.pem", folder / "server.key"
+        for source, copy in zip((certificate.certificate, certificate.key), copies, strict=True):
+            shutil.copyfile(source, copy)
+            copy.chmod(0o600)
+            self.chown(copy)
+        return copies
+
     def chown(self, *paths: Path) -> None:
         """Give files to the user of the server."""
         user = self.user()
@@ -303,10 +318,56 @@ def _make_traversable(path: Path) -> None:
             parent.chmod(parent.stat().st_mode | 0o011)
 
 
+Server = TypeVar("Server", bound=RealServer)
+
+
+def as_flags(options: Mapping[str, object]) -> list[str]:
+    """Of a command line."""
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+class PythonServer(RealServer):
+    """Runs the module of its class as a program."""
+
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-m", type(self).__module__, *self.arguments()]
+
+    @abstractmethod
+    def arguments(self) -> Sequence[str]: ...
+
+    def environ(self) -> Mapping[str, str]:
+        return {"PYTHONPATH": str(Path(__file__).parents[3])}
+
+
+class Cluster(Generic[Server]):
+    """Tests may kill its `members`; the end of the block kills all that run."""
+
+    def __init__(self, members: Sequence[Server]) -> None:
+        self.members = members
+
+    def __enter__(self) -> Self:
+        start_on_free_ports(self.members, self.start)
+        return self
+
+    def start(self) -> None:
+        """Also again after `kill`, with the same data."""
+        for member in self.members:
+            member.start()
+        for member in self.members:
+            member.wait_until_ready()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        for member in self.members:
+            member.kill()
+
+
 class PasswordServer(RealServer):
     """A server that requires a password."""
 
-    password: ClassVar[str]
+    password: str
 
     @property
     def url(self) -> str:
@@ -318,3 +379,21 @@ class PasswordServer(RealServer):
 
     @abstractmethod
     def url_with(self, password: str) -> str: ...
+
+
+def module_server(
+    make: Callable[..., AbstractContextManager[Any]], *, of: str = "", tls: bool = False, **options: Any
+) -> Any:
+    """A fixture of a test module: a running server.
+
+    With `of` it is a replica (or the like) of the server of that fixture; with `tls` it has the tests' certificate.
+    """
+
+    @pytest.fixture(scope="module")
+    def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Any]:
+        others = [request.getfixturevalue(of)] if of else []
+        certificate = {"certificate": request.getfixturevalue("certificate")} if tls else {}
+        with make(tmp_path_factory.mktemp(make.__name__), *others, **certificate, **options) as started:
+            yield started
+
+    return server

@@ -17,10 +17,6 @@ MODULES = DEPLOY / "prometheus" / "blackbox.yml"
 
 
 class BlackboxExporter(RealServer):
-    @property
-    def url(self) -> str:
-        return f"http://{self.host}:{self.port}"
-
     def command(self) -> Sequence[str]:
         return [
             program("prometheus-blackbox-exporter", "prometheus-blackbox-exporter"),

@@ -1,14 +1,14 @@
-"""etcd: one member, a cluster, learners; with users or TLS."""
+"""etcd: one member, or a cluster; with users or TLS."""
 
 from __future__ import annotations
 
 import base64
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tests.support.servers.base import OwnPort, RealServer, start_on_free_ports, wait_until
+from tests.support.servers.base import Cluster, OwnPort, RealServer, as_flags, wait_until
 from tests.support.servers.http_request import http_request
 from tests.support.servers.provision import program
 
@@ -54,7 +54,6 @@ class EtcdServer(RealServer):
         self.requires_auth = requires_auth
         self.certificate = certificate
         self.cluster_members: Sequence[EtcdServer] = [self]
-        self.is_joining = False
 
     @property
     def peer_url(self) -> str:
@@ -85,10 +84,8 @@ class EtcdServer(RealServer):
             "listen-peer-urls": self.peer_url,
             "initial-advertise-peer-urls": self.peer_url,
             "initial-cluster": self.cluster,
-            "initial-cluster-state": "existing" if self.is_joining else "new",
             "heartbeat-interval": 50,
             "election-timeout": 500,
-            "strict-reconfig-check": "false",  # otherwise no member can join in the first five seconds
             "quota-backend-bytes": QUOTA_BYTES,
             "logger": "zap",
             "log-level": "warn",
@@ -98,7 +95,7 @@ class EtcdServer(RealServer):
         if self.client is not None:
             options |= {"client-cert-auth": "true", "trusted-ca-file": self.client.certificate}
         options |= self.flags
-        return [program("etcd", "etcd-server"), *(f"--{name}={value}" for name, value in options.items())]
+        return [program("etcd", "etcd-server"), *as_flags(options)]
 
     def is_ready(self) -> bool:
         return self.has_leader()
@@ -197,8 +194,7 @@ class EtcdServer(RealServer):
             "initial-cluster": self.cluster,
             "initial-advertise-peer-urls": self.peer_url,
         }
-        flags = (f"--{name}={value}" for name, value in options.items())
-        self.run(_etcdctl(), "snapshot", "restore", str(file), *flags)
+        self.run(_etcdctl(), "snapshot", "restore", str(file), *as_flags(options))
 
     # ---- faults
 
@@ -224,33 +220,11 @@ class EtcdServer(RealServer):
             assert code == 200, f"{path}: {answer}"
 
 
-class EtcdCluster:
-    """Tests may kill its `members`; the end of the block kills all members and learners."""
-
+class EtcdCluster(Cluster[EtcdServer]):
     def __init__(self, folder: Path, *, members: int = 3) -> None:
-        self.folder = folder
-        self.members = [EtcdServer(folder / f"m{number}", member=f"m{number}") for number in range(1, members + 1)]
-        self.learners: list[EtcdServer] = []
+        super().__init__([EtcdServer(folder / f"m{number}", member=f"m{number}") for number in range(1, members + 1)])
         for member in self.members:
             member.cluster_members = self.members
-
-    def __enter__(self) -> Self:
-        start_on_free_ports(self.members, self.start)
-        return self
-
-    def start(self) -> None:
-        """Also again after `kill`, with the same data."""
-        for member in self.members:
-            member.start()
-        for member in self.members:
-            member.wait_until_ready()
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        for member in (*self.members, *self.learners):
-            member.kill()
 
     def restore_snapshot(self, file: Path) -> None:
         """Kill all members, and start them again with the data of the snapshot."""
@@ -265,19 +239,6 @@ class EtcdCluster:
     def followers(self) -> list[EtcdServer]:
         leader = self.leader()
         return [member for member in self.members if member is not leader]
-
-    def add_learner(self) -> EtcdServer:
-        """A member that replicates and does not vote; it is not promoted."""
-        name = f"learner{len(self.learners) + 1}"
-        learner = EtcdServer(self.folder / name, member=name)
-        learner.cluster_members = [*self.members, learner]
-        learner.is_joining = True
-        self.learners.append(learner)
-        code, answer = self.leader().call("/v3/cluster/member/add", {"peerURLs": [learner.peer_url], "isLearner": True})
-        assert code == 200, answer
-        learner.start()
-        learner.wait_until_ready()
-        return learner
 
 
 def _etcdctl() -> str:

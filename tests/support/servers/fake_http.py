@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.support.servers.base import RealServer
+from tests.support.servers.base import PythonServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_ROOT = Path(__file__).parents[3]
 
-
-class FakeHttpServer(RealServer):
+class FakeHttpServer(PythonServer):
     """Runs the module of the subclass, which calls `serve` with its handler."""
 
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -45,11 +43,8 @@ class FakeHttpServer(RealServer):
         draft.write_text(json.dumps(self.state))
         draft.replace(self.state_file)
 
-    def command(self) -> Sequence[str]:
-        return [sys.executable, "-m", type(self).__module__, str(self.port), str(self.state_file)]
-
-    def environ(self) -> Mapping[str, str]:
-        return {"PYTHONPATH": str(_ROOT)}
+    def arguments(self) -> Sequence[str]:
+        return [str(self.port), str(self.state_file)]
 
 
 @dataclass(frozen=True, slots=True)

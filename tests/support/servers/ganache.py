@@ -20,13 +20,11 @@ CHAIN_ID = 1337
 class GanacheServer(RealServer):
     """Creates a block every `block_time_s`, or when `mine` is called."""
 
+    scheme = "ethereum+http"
+
     def __init__(self, folder: Path, *, block_time_s: int = 0) -> None:
         super().__init__(folder)
         self.block_time_s = block_time_s
-
-    @property
-    def url(self) -> str:
-        return f"ethereum+http://{self.host}:{self.port}"
 
     def command(self) -> Sequence[str]:
         options = {

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.servers.base import OwnPort, RealServer
+from tests.support.servers.base import OwnPort, PythonServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,37 +18,31 @@ if TYPE_CHECKING:
 
 SERVICE = "ledger"
 TIMEOUT_S = 5.0
-_ROOT = Path(__file__).parents[3]
 
 
-class GrpcHealthServer(RealServer):
-    """Serves `SERVICE` and "", which is the server. Without `has_health` it has no health service."""
+class GrpcHealthServer(PythonServer):
+    """Serves `SERVICE` and "", which is the server."""
 
     control_port = OwnPort()
 
-    def __init__(self, folder: Path, *, certificate: Certificate | None = None, has_health: bool = True) -> None:
+    def __init__(self, folder: Path, *, certificate: Certificate | None = None) -> None:
         super().__init__(folder)
         self.certificate = certificate
-        self.has_health = has_health
         self.statuses = {"": "SERVING", SERVICE: "SERVING"}
 
     @property
     def url(self) -> str:
         return f"{'grpc' if self.certificate is None else 'grpcs'}://{self.host}:{self.port}/{SERVICE}"
 
-    def command(self) -> Sequence[str]:
+    def arguments(self) -> Sequence[str]:
         made = self.certificate
         settings = {
             "port": self.port,
             "control_port": self.control_port,
             "statuses": self.statuses,
-            "has_health": self.has_health,
             "tls": None if made is None else [str(made.key), str(made.certificate)],
         }
-        return [sys.executable, "-m", __name__, json.dumps(settings)]
-
-    def environ(self) -> Mapping[str, str]:
-        return {"PYTHONPATH": str(_ROOT)}
+        return [json.dumps(settings)]
 
     def is_ready(self) -> bool:
         return self._send_statuses({})
@@ -78,8 +72,7 @@ def _serve() -> None:
 
     put(settings["statuses"])
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-    if settings["has_health"]:
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     address = f"127.0.0.1:{settings['port']}"
     if settings["tls"] is None:
         server.add_insecure_port(address)

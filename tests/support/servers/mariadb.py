@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from tests.support.servers.base import OwnPort, PasswordServer, RealServer, ToolError, wait_until
+from tests.support.servers.base import OwnPort, PasswordServer, RealServer, ToolError, as_flags, wait_until
 from tests.support.servers.connection_limit import connections_held
 from tests.support.servers.provision import program
 
@@ -75,7 +74,7 @@ class MariaDbServer(PasswordServer):
         if self.certificate is not None:
             options |= {"ssl-cert": self.folder / "server.pem", "ssl-key": self.folder / "server.key"}
             options |= {"require-secure-transport": "ON"}
-        return [program("mariadbd", PACKAGE), "--no-defaults", *(f"--{name}={v}" for name, v in options.items())]
+        return [program("mariadbd", PACKAGE), "--no-defaults", *as_flags(options)]
 
     def is_ready(self) -> bool:
         return self.sql("SELECT 1") == "1"
@@ -86,7 +85,7 @@ class MariaDbServer(PasswordServer):
         install = program("mariadb-install-db", PACKAGE)  # creates the user mysql too
         self.chown(self.folder)
         if self.certificate is not None:
-            self._copy_certificate(self.certificate)
+            self.copy_certificate(self.certificate, self.folder)
         if self.disk is not None:
             self.chown(self.disk.path)
         if not self.data.exists():
@@ -98,12 +97,6 @@ class MariaDbServer(PasswordServer):
                 "--innodb-log-file-size=8M",
             ]
             self.run(install, "--no-defaults", "--innodb-use-native-aio=OFF", *options)
-
-    def _copy_certificate(self, made: Certificate) -> None:
-        for source, name in ((made.certificate, "server.pem"), (made.key, "server.key")):
-            shutil.copyfile(source, self.folder / name)
-            (self.folder / name).chmod(0o600)
-            self.chown(self.folder / name)
 
     def set_up(self) -> None:
         self.sql(
@@ -129,9 +122,6 @@ class MariaDbServer(PasswordServer):
 
     def status(self, name: str) -> str:
         return self.sql(f"SHOW STATUS LIKE '{name}'").partition("\t")[2]
-
-    def set_read_only(self, is_read_only: bool) -> None:
-        self.sql(f"SET GLOBAL read_only = {int(is_read_only)}")
 
     @contextmanager
     def session(self, text: str) -> Iterator[None]:
@@ -171,9 +161,11 @@ class MariaDbServer(PasswordServer):
 
     @contextmanager
     def read_only(self) -> Iterator[None]:
-        self.set_read_only(True)
-        yield
-        self.set_read_only(False)
+        self.sql("SET GLOBAL read_only = 1")
+        try:
+            yield
+        finally:
+            self.sql("SET GLOBAL read_only = 0")
 
     def write_lock(self) -> AbstractContextManager[None]:
         """Another client holds the lock of a backup."""
@@ -275,7 +267,7 @@ class GaleraMember(MariaDbServer):
             "wsrep-provider-options": _provider_options(self.cluster_port, "gcache.size=1M"),
             "binlog-format": "ROW",
         }
-        return [*super().command(), *(f"--{name}={value}" for name, value in options.items())]
+        return [*super().command(), *as_flags(options)]
 
     @contextmanager
     def quorum_lost(self) -> Iterator[None]:
@@ -300,18 +292,11 @@ class GaleraArbitrator(RealServer):
         super().__init__(folder)
         self.member = member
 
-    @property
-    def url(self) -> str:
-        return f"tcp://{self.host}:{self.port}"
-
     def command(self) -> Sequence[str]:
         address = f"gcomm://{self.host}:{self.member.cluster_port}"
-        options = [f"--group={self.cluster}", f"--address={address}", f"--name={self.folder.name}"]
-        return [
-            program("garbd", "galera-arbitrator-4"),
-            *options,
-            f"--options={_provider_options(self.port)}",
-        ]
+        options = {"group": self.cluster, "address": address, "name": self.folder.name}
+        options["options"] = _provider_options(self.port)
+        return [program("garbd", "galera-arbitrator-4"), *as_flags(options)]
 
     def is_ready(self) -> bool:
         return True

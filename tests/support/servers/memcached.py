@@ -25,13 +25,11 @@ MAX_CONNECTIONS = 40  # memcached uses some of them for its threads
 class MemcachedServer(RealServer):
     """With `evicts=False`, it refuses new items when its memory is full."""
 
+    scheme = "memcached"
+
     def __init__(self, folder: Path, *, evicts: bool = True) -> None:
         super().__init__(folder)
         self.evicts = evicts
-
-    @property
-    def url(self) -> str:
-        return f"memcached://{self.host}:{self.port}"
 
     def command(self) -> Sequence[str]:
         limits = [f"--memory-limit={MEMORY_MB}", f"--conn-limit={MAX_CONNECTIONS}", "--threads=2"]
@@ -50,9 +48,9 @@ class MemcachedServer(RealServer):
         return all_connections_held(self._client)
 
     @contextmanager
-    def out_of_memory(self, *, item_bytes: int = ITEM_BYTES) -> Iterator[None]:
+    def out_of_memory(self) -> Iterator[None]:
         assert not self.evicts
-        items = (b"set filler-%d 0 0 %d\r\n%b\r\n" % (number, item_bytes, bytes(item_bytes)) for number in count())
+        items = (b"set filler-%d 0 0 %d\r\n%b\r\n" % (number, ITEM_BYTES, bytes(ITEM_BYTES)) for number in count())
         with socket.create_connection((self.host, self.port), timeout=TIMEOUT_S) as sock:
             for item in items:
                 sock.sendall(item)

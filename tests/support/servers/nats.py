@@ -1,4 +1,4 @@
-"""NATS with a user and a password; with JetStream and its streams, alone, in a cluster, or without quorum."""
+"""NATS with a user and a password; with JetStream and its streams."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tests.support.ports import free_port
-from tests.support.servers.base import OwnPort, PasswordServer, start_on_free_ports, wait_until
+from tests.support.servers.base import PasswordServer, wait_until
 from tests.support.servers.http_request import tls_context
 from tests.support.servers.provision import program
 
@@ -34,12 +33,10 @@ _PONG = b"PONG\r\n"
 class JetStream(Enum):
     OFF = "off"
     ON = "on"
-    NO_QUORUM = "no quorum"  # one of three members; the others do not run, so there is no leader
 
 
 class NatsServer(PasswordServer):
     password = PASSWORD
-    cluster_port = OwnPort()
 
     def __init__(
         self, folder: Path, *, jetstream: JetStream = JetStream.OFF, certificate: Certificate | None = None
@@ -47,17 +44,6 @@ class NatsServer(PasswordServer):
         super().__init__(folder)
         self.jetstream = jetstream
         self.certificate = certificate
-        self.members: Sequence[NatsServer] = []  # of its cluster
-
-    @property
-    def name(self) -> str:
-        return f"n-{self.port}"
-
-    @property
-    def route_ports(self) -> list[int]:
-        if self.jetstream is JetStream.NO_QUORUM:
-            return [free_port(), free_port()]
-        return [each.cluster_port for each in self.members]
 
     def url_with(self, password: str) -> str:
         return f"nats://{USER}:{quote(password, safe='')}@{self.host}:{self.port}"
@@ -68,7 +54,6 @@ class NatsServer(PasswordServer):
     def prepare(self) -> None:
         """NATS accepts JSON as configuration."""
         config: dict[str, Any] = {
-            "server_name": self.name,
             "listen": f"{self.host}:{self.port}",
             "max_connections": MAX_CONNECTIONS,
             "authorization": {"user": USER, "password": PASSWORD},
@@ -76,8 +61,6 @@ class NatsServer(PasswordServer):
         if self.jetstream is not JetStream.OFF:
             limits = {"max_mem": MAX_STORAGE_BYTES, "max_file": MAX_STORAGE_BYTES}
             config["jetstream"] = {"store_dir": str(self.folder), **limits}
-        if routes := [f"nats-route://{self.host}:{port}" for port in self.route_ports]:
-            config["cluster"] = {"name": "ledger", "listen": f"{self.host}:{self.cluster_port}", "routes": routes}
         if self.certificate is not None:
             config["tls"] = {"cert_file": str(self.certificate.certificate), "key_file": str(self.certificate.key)}
         (self.folder / "nats.conf").write_text(json.dumps(config))
@@ -87,7 +70,7 @@ class NatsServer(PasswordServer):
             return response == _PONG
 
     def set_up(self) -> None:
-        if self.jetstream is JetStream.ON and not self.members:
+        if self.jetstream is JetStream.ON:
             self.add_stream(STREAM, max_msgs=1)
             self.add_stream(OTHER_STREAM)
 
@@ -146,27 +129,6 @@ class NatsServer(PasswordServer):
             login = {"user": USER, "pass": PASSWORD, "verbose": False, "pedantic": False}
             sock.sendall(b"CONNECT " + json.dumps(login).encode() + b"\r\nPING\r\n")
             yield sock, _read_line(sock)
-
-
-@contextmanager
-def running_cluster(folder: Path) -> Iterator[list[NatsServer]]:
-    """Three members."""
-    members = [NatsServer(folder / str(number), jetstream=JetStream.ON) for number in range(3)]
-
-    def start() -> None:
-        for member in members:
-            member.members = members
-            member.prepare()
-            member.start()
-        for member in members:
-            member.wait_until_ready()
-
-    start_on_free_ports(members, start)
-    try:
-        yield members
-    finally:
-        for member in members:
-            member.kill()
 
 
 def _read_bytes(sock: socket.socket, count: int) -> Iterator[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -15,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from tests.support.servers.base import PasswordServer, ToolError, descendants, wait_until
+from tests.support.servers.base import PasswordServer, ToolError, as_flags, descendants, wait_until
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.support.certificates import Certificate
     from tests.support.disks import LoopDisk
@@ -92,7 +91,7 @@ class PostgresServer(PasswordServer):
         }
         if self.certificate is not None:
             settings |= {"ssl": "on"} | {"ssl_cert_file": "server.pem", "ssl_key_file": "server.key"}
-            self._copy_certificate(self.certificate)
+            self.copy_certificate(self.certificate, self.data)
         lines = [f"{name} = '{value}'\n" for name, value in settings.items()]
         with (self.data / "postgresql.conf").open("a") as file:
             file.writelines(lines)
@@ -100,12 +99,6 @@ class PostgresServer(PasswordServer):
         rules = [f"local all {SUPERUSER} trust", "local all all scram-sha-256"]
         rules += [f"{host} {what} all {self.host}/32 scram-sha-256" for what in ("all", "replication")]
         (self.data / "pg_hba.conf").write_text("\n".join([*rules, ""]))
-
-    def _copy_certificate(self, made: Certificate) -> None:
-        for source, name in ((made.certificate, "server.pem"), (made.key, "server.key")):
-            shutil.copyfile(source, self.data / name)
-            (self.data / name).chmod(0o600)
-            self.chown(self.data / name)
 
     def set_up(self) -> None:
         self.psql(f"ALTER USER {SUPERUSER} PASSWORD '{SUPERUSER_PASSWORD}'")
@@ -127,16 +120,7 @@ class PostgresServer(PasswordServer):
 
     def psql(self, sql: str, *, database: str = "postgres") -> str:
         """The result for the superuser: a line for each row, `|` between columns."""
-        connection = [
-            "--host",
-            str(self.folder),
-            "--port",
-            str(self.port),
-            "--username",
-            SUPERUSER,
-            "--dbname",
-            database,
-        ]
+        connection = as_flags({"host": self.folder, "port": self.port, "username": SUPERUSER, "dbname": database})
         options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set", "ON_ERROR_STOP=1"]
         return self.run(self.tool("psql"), *connection, *options, "--command", sql)
 
@@ -286,21 +270,6 @@ class PostgresServer(PasswordServer):
         """Another client holds a lock on the table that checks write to."""
         with self._connect(DATABASE) as connection:
             connection.execute(f"LOCK TABLE {WRITE_TABLE} IN EXCLUSIVE MODE")
-            yield
-            connection.rollback()
-
-    @contextmanager
-    def open_transaction(self, is_enough: Callable[[], bool]) -> Iterator[None]:
-        """A transaction that has written so much that the condition stays true, and that is idle."""
-        self.psql("CREATE TABLE IF NOT EXISTS bulk (n bigint, text text)")
-
-        def write_and_wait() -> bool:
-            connection.execute("INSERT INTO bulk SELECT n, repeat('x', 100) FROM generate_series(1, 100) AS n")
-            time.sleep(0.5)  # longer than wal_writer_delay
-            return is_enough()
-
-        with self._connect() as connection:
-            wait_until(write_and_wait, "enough is written")
             yield
             connection.rollback()
 

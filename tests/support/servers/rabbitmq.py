@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+from pamqp import commands
+from pamqp.frame import marshal, unmarshal
 
 from tests.support.servers.base import OwnPort, PasswordServer
 from tests.support.servers.connection_limit import all_connections_held
@@ -40,7 +42,9 @@ done
 exec "$0"
 """
 
-_OPEN_OK = (10, 41)
+
+# Its schedulers do not wait actively, which would take time from other programs.
+_ERLANG_FLAGS = "+sbwt none +sbwtdcpu none +sbwtdio none -start_epmd false -kernel inet_dist_use_interface {127,0,0,1}"
 
 
 class RabbitServer(PasswordServer):
@@ -79,7 +83,7 @@ class RabbitServer(PasswordServer):
             "ERL_EPMD_PORT": str(self.epmd_port),
             "RABBITMQ_NODENAME": self.node_name,
             "RABBITMQ_DIST_PORT": str(self.node_port),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG_FLAGS,
             "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none"),
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "none.config"),
@@ -139,14 +143,6 @@ class RabbitServer(PasswordServer):
         finally:
             self.control("set_disk_free_limit", DISK_FREE_LIMIT)
 
-    @contextmanager
-    def memory_alarm(self) -> Iterator[None]:
-        self.control("set_vm_memory_high_watermark", "0")
-        try:
-            yield
-        finally:
-            self.control("set_vm_memory_high_watermark", "0.9")
-
     def exhaust(self) -> AbstractContextManager[None]:
         """Hold all connections of the vhost. The next one gets an error after the login."""
         return all_connections_held(self._client)
@@ -177,38 +173,19 @@ _DEFINITIONS = {
 }
 
 
-# ---- a minimal AMQP 0-9-1 client
-
-
 def _open_connection(sock: socket.socket) -> bool:
     sock.sendall(b"AMQP\x00\x00\x09\x01")
     _read_method(sock)  # start
-    response = f"\0{USER}\0{PASSWORD}".encode()
-    _send_method(
-        sock,
-        11,
-        struct.pack(">I", 0)
-        + _short_string("PLAIN")
-        + struct.pack(">I", len(response))
-        + response
-        + _short_string("en_US"),
-    )
+    login = commands.Connection.StartOk(mechanism="PLAIN", response=f"\0{USER}\0{PASSWORD}")
+    sock.sendall(marshal(login, 0))
     _read_method(sock)  # tune
-    _send_method(sock, 31, struct.pack(">HIH", 1, 131_072, 0))
-    _send_method(sock, 40, _short_string(VHOST) + _short_string("") + b"\0")
-    return _read_method(sock) == _OPEN_OK
+    sock.sendall(marshal(commands.Connection.TuneOk(1, 131_072, 0), 0) + marshal(commands.Connection.Open(VHOST), 0))
+    return isinstance(_read_method(sock), commands.Connection.OpenOk)
 
 
-def _send_method(sock: socket.socket, method: int, arguments: bytes) -> None:
-    payload = struct.pack(">HH", 10, method) + arguments
-    sock.sendall(struct.pack(">BHI", 1, 0, len(payload)) + payload + b"\xce")
-
-
-def _read_method(sock: socket.socket) -> tuple[int, int]:
-    """The class and number of the next method."""
-    size: int = struct.unpack(">BHI", _read_exactly(sock, 7))[2]
-    class_, number = struct.unpack(">HH", _read_exactly(sock, size + 1)[:4])
-    return class_, number
+def _read_method(sock: socket.socket) -> object:
+    head = _read_exactly(sock, 7)
+    return unmarshal(head + _read_exactly(sock, int.from_bytes(head[3:]) + 1))[2]
 
 
 def _read_exactly(sock: socket.socket, count: int) -> bytes:
@@ -219,7 +196,3 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
             raise ConnectionError("closed by the broker")
         read += more
     return read
-
-
-def _short_string(text: str) -> bytes:
-    return bytes([len(text)]) + text.encode()

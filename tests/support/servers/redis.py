@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.servers.base import OwnPort, RealServer, ToolError, start_on_free_ports, wait_until
+from tests.support.servers.base import Cluster, OwnPort, PasswordServer, ToolError, wait_until
 from tests.support.servers.connection_limit import connections_held
 from tests.support.servers.provision import program
 
@@ -31,7 +31,7 @@ MASTER_NAME = "mymaster"
 CLUSTER_SLOTS = 16_384
 
 
-class RedisServer(RealServer):
+class RedisServer(PasswordServer):
     """Loses its data when it is killed. With a certificate it requires TLS over TCP."""
 
     def __init__(
@@ -45,16 +45,7 @@ class RedisServer(RealServer):
         self.socket_file = folder / "redis.sock"
         self._load_delay_us = 0
 
-    @property
-    def url(self) -> str:
-        return self._url(self.password)
-
-    @property
-    def bad_credentials_url(self) -> str:
-        assert self.password, "the server has no password"
-        return self._url("not-the-password")
-
-    def _url(self, password: str) -> str:
+    def url_with(self, password: str) -> str:
         scheme = "redis" if self.certificate is None else "rediss"
         return f"{scheme}://{f':{password}@' if password else ''}{self.host}:{self.port}/0"
 
@@ -242,31 +233,18 @@ def form_cluster(members: Sequence[RedisMember]) -> None:
         member.wait_until_ready()
 
 
-class RedisCluster:
+class RedisCluster(Cluster[RedisMember]):
     """Three primaries without replicas. If one is killed, the cluster is down, since its slots are missing."""
 
     def __init__(self, folder: Path) -> None:
-        self.members = [RedisMember(folder / f"m{number}") for number in range(3)]
+        super().__init__([RedisMember(folder / f"m{number}") for number in range(3)])
 
-    def __enter__(self) -> Self:
-        start_on_free_ports(self.members, self._start)
-        return self
-
-    def _start(self) -> None:
-        for member in self.members:
-            member.start()
-            member.wait_until_ready()
+    def start(self) -> None:
+        super().start()
         form_cluster(self.members)
 
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
-    def kill(self) -> None:
-        for member in self.members:
-            member.kill()
-
-
-class RedisSentinel(RealServer):
+class RedisSentinel(PasswordServer):
     """A Sentinel that watches one master under `MASTER_NAME`, and fails over alone."""
 
     def __init__(
@@ -279,13 +257,9 @@ class RedisSentinel(RealServer):
 
     @property
     def url(self) -> str:
-        return self._url(self.master.password)
+        return self.url_with(self.master.password)
 
-    @property
-    def bad_credentials_url(self) -> str:
-        return self._url("not-the-password")
-
-    def _url(self, password: str) -> str:
+    def url_with(self, password: str) -> str:
         return f"redis+sentinel://{f':{password}@' if password else ''}{self.host}:{self.port}/{MASTER_NAME}"
 
     def command(self) -> Sequence[str]:
@@ -321,9 +295,6 @@ class RedisSentinel(RealServer):
 
     def is_ready(self) -> bool:
         return self.cli("PING") == "PONG"
-
-    def master_port(self) -> int:
-        return int(self.cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME).split()[1])
 
     def set_failure_timeout(self, timeout_s: float) -> None:
         """It fails over when the master has not answered for that long."""
