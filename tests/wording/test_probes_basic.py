@@ -56,7 +56,7 @@ def line(label: str, verdict: Verdict, *hidden: tuple[str, str]) -> str:
 
 def check(url: str, **options: Any) -> Verdict:
     probe = make_probe({"url": url, **options}, allowed={"allow_exec"})
-    return asyncio.run(run_check(probe, 30.0))[0]
+    return asyncio.run(run_check(probe, 60.0))[0]
 
 
 def test_reasons_of_system_errors(snapshot: Snapshot) -> None:
@@ -282,11 +282,11 @@ async def _still_running() -> Verdict:
 
     def hang() -> None:
         started.set()
-        may_end.wait(30.0)
+        may_end.wait(60.0)
 
     probe = FunctionProbe(hang)
     first = asyncio.create_task(probe.check())
-    await asyncio.to_thread(started.wait, 30.0)
+    await asyncio.to_thread(started.wait, 60.0)
     verdict = await probe.check()
     may_end.set()
     await first

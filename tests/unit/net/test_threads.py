@@ -27,7 +27,7 @@ from svcnode.net.threads import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WAIT_TIMEOUT_S = 30.0
+WAIT_TIMEOUT_S = 60.0
 START_FUNCTION = "_start_joinable_thread" if sys.version_info >= (3, 13) else "_start_new_thread"
 
 

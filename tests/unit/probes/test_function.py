@@ -22,7 +22,7 @@ from tests.support.verdicts import READY, failed, unknown
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
-WAIT_TIMEOUT_S = 30.0
+WAIT_TIMEOUT_S = 60.0
 FAILED = failed(ReasonCode.CHECK_FAILED)
 BAD_RETURN = unknown(ReasonCode.BAD_RETURN)
 STILL_RUNNING = failed(ReasonCode.STILL_RUNNING)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNPRIVILEGED_UID = 65534
-WAIT_TIMEOUT_S = 30.0
+WAIT_TIMEOUT_S = 60.0
 CORRUPT = failed(ReasonCode.CORRUPT)
 MISSING = failed(ReasonCode.FILE_NOT_FOUND)
 
