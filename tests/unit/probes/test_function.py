@@ -199,6 +199,10 @@ def test_a_returned_generator_that_was_started_is_closed() -> None:
     assert ended == ["closed"]
 
 
+def test_a_coroutine_that_is_returned_by_a_coroutine_is_not_a_result() -> None:
+    assert verdict_of(as_coroutine(as_coroutine(lambda: 1 / 0))) == BAD_RETURN
+
+
 @pytest.mark.parametrize(
     "result",
     [

@@ -443,3 +443,25 @@ def test_a_write_without_permission_is_failed(file_mode: int, folder_mode: int, 
             os.seteuid(0)
     assert verdict == failed(ReasonCode.PERMISSION_DENIED)
     assert named in verdict.reason
+
+
+def test_a_second_check_does_not_start_while_the_first_runs(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, may_return = threading.Event(), threading.Event()
+
+    def hangs(*args: object, **kwargs: object) -> None:
+        started.set()
+        assert may_return.wait(WAIT_TIMEOUT_S)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async def scenario() -> None:
+        probe = SqliteProbe.for_path(ledger)
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite3, "connect", hangs)
+            first = asyncio.create_task(probe.check())
+            assert await asyncio.to_thread(started.wait, WAIT_TIMEOUT_S)
+            assert await probe.check() == failed(ReasonCode.STILL_RUNNING)
+            may_return.set()
+            assert await first == failed(ReasonCode.OTHER)
+        assert await probe.check() == READY
+
+    asyncio.run(scenario())
