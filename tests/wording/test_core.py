@@ -50,7 +50,7 @@ def error(call: Callable[[], object]) -> str:
 
 
 def test_invalid_values(snapshot: Snapshot) -> None:
-    """Those that no configuration file can have; tests/bad_configs has the others."""
+    """A few that tests/bad_configs does not have; most others are there."""
     calls: dict[str, Callable[[], object]] = {
         "stale_after and ttl": lambda: Policy(stale_after_s=1.0, ttl_s=1.0),
         "interval = 25h": lambda: Schedule(interval_s=90_000.0),
