@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode.core import model, state_machine
-from svcnode.core.address import parse_address
 from svcnode.core.errors import DuplicateServiceError, SvcnodeError, UnknownServiceError
 from svcnode.core.model import Condition, Evidence, Impact, Policy, Schedule, Service, Status, Verdict
 from svcnode.core.strict_json import parse_strict_json
-from svcnode.core.text import error_text, join_first, suggestion, type_name
 from svcnode.core.units import parse_duration_s, parse_size_bytes
 from svcnode.definition import define
 from svcnode.logs import JsonFormatter, TextFormatter, _lost_lines_record
@@ -51,47 +49,15 @@ def error(call: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_addresses(snapshot: Snapshot) -> None:
-    texts = (
-        "8420",
-        "::1:8420",
-        "localhost",
-        "127.0.0.1:65536",
-        "[127.0.0.1]:80",
-        "https://127.0.0.1:1",
-        "unix:",
-        "unix:/a\0",
-    )
-    snapshot("addresses", table((repr(text), error(partial(parse_address, text, has_tls=False))) for text in texts))
-
-
 def test_invalid_values(snapshot: Snapshot) -> None:
+    """A few that tests/bad_configs does not have; most others are there."""
     calls: dict[str, Callable[[], object]] = {
-        'id = ""': lambda: model.validate_service_id(""),
-        "id of 257 characters": lambda: model.validate_service_id("x" * 257),
-        'id = ".."': lambda: model.validate_service_id(".."),
-        'id = "a\\n"': lambda: model.validate_service_id("a\n"),
-        "name with a line break": lambda: Service(id="db", name="a\nb", description=""),
-        "description with an escape": lambda: Service(id="db", name="", description="\x1b"),
-        'node version = "1.4.2"': lambda: model.validate_version("node version", "1.4.2"),
-        'node version = "latest"': lambda: model.validate_version("node version", "latest"),
-        "rise = 0": lambda: Policy(rise=0),
         "stale_after and ttl": lambda: Policy(stale_after_s=1.0, ttl_s=1.0),
-        "ttl = 0": lambda: Policy(ttl_s=0.0),
-        "stale_after = 8d": lambda: Policy(stale_after_s=8 * 86_400.0),
-        "timeout = interval": lambda: Schedule(interval_s=5.0, timeout_s=5.0),
         "interval = 25h": lambda: Schedule(interval_s=90_000.0),
-        "transition_interval > interval": lambda: Schedule(transition_interval_s=11.0),
-        'duration "30"': lambda: parse_duration_s("30"),
-        'duration "soon"': lambda: parse_duration_s("soon"),
         "duration -1": lambda: parse_duration_s(-1),
-        'size "5"': lambda: parse_size_bytes("5"),
         "size of 400 digits": lambda: parse_size_bytes("9" * 400 + "B"),
-        'impact = "high"': lambda: define("db", impact="high"),
         "probe and ttl": lambda: define("db", probe="tcp://127.0.0.1:1", ttl="5s"),
         "probe = 5": lambda: define("db", probe=cast("Any", 5)),
-        "max_latency = timeout": lambda: define("db", probe="tcp://127.0.0.1:1", max_latency="3s"),
-        "stale_after < interval": lambda: define("db", probe="tcp://127.0.0.1:1", stale_after="1s"),
     }
     snapshot("invalid_values", table((name, error(call)) for name, call in calls.items()))
 
@@ -117,17 +83,6 @@ def test_errors_of_the_node(snapshot: Snapshot, tmp_path: Path) -> None:
 def test_json_errors(snapshot: Snapshot) -> None:
     bodies = (b'{"a": 1, "a": 2}', b"[NaN]", b"[" + b"9" * 4001 + b"]", b'"\xff"', b"[" * 100_000)
     snapshot("json_errors", table((body[:20], error(partial(parse_strict_json, body))) for body in bodies))
-
-
-def test_helpers(snapshot: Snapshot) -> None:
-    rows = [
-        ("suggestion, close", suggestion("htpp", ["tcp", "http"])),
-        ("suggestion, none", suggestion("xyz", ["tcp", "http"])),
-        ("type names", ", ".join(type_name(value) for value in ("", 1, 1.5, True, [], {}, object()))),
-        ("join_first", join_first(["a", "b", "c"], 2)),
-        ("error_text", error_text(ValueError("bad"))),
-    ]
-    snapshot("helpers", table(rows))
 
 
 def test_reasons_of_states(snapshot: Snapshot) -> None:

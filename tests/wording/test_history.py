@@ -164,6 +164,6 @@ def log_text(caplog: pytest.LogCaptureFixture) -> str:
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  the condition sets no event
             await asyncio.sleep(0.005)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import pytest
+from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import SvcnodeError
 from svcnode.node import Node
 from svcnode.notify import NotifyStatus, dispatcher
 from svcnode.notify.alert import AlertPolicy
@@ -24,10 +21,10 @@ from tests.unit.notify.test_message import MESSAGES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
     from svcnode.notify.message import Message
     from svcnode.notify.targets import NotificationTarget
-
-HOOK = "https://hooks.example.com/a"
 
 
 class Target:
@@ -53,28 +50,6 @@ def test_messages(snapshot: Callable[[str, str], None]) -> None:
     ]
     texts += [f"## lost: {lost}\n{MESSAGES['node recovered'][0].document(lost)['text']}" for lost in (1, 3)]
     snapshot("messages", "\n\n".join(texts))
-
-
-def test_errors_of_targets(snapshot: Callable[[str, str], None]) -> None:
-    webhooks: list[Any] = [
-        "ftp://hooks.example.com",
-        "hooks.example.com",
-        "https:///a",
-        {"headers": {}},
-        {"url": 7},
-        {"url": HOOK, "reuse": True},
-        {"url": HOOK, "bearer": "${NOT_SET}"},
-    ]
-    apprise: list[Any] = ["slak://a/b/c", "no scheme", 7]
-    texts = [f"webhook {given!r}: {error_text(webhook_from, given)}" for given in webhooks]
-    texts += [f"apprise {given!r}: {error_text(apprise_from, given)}" for given in apprise]
-    snapshot("target-errors", "\n".join(texts))
-
-
-def error_text(build: Callable[..., object], given: object) -> str:
-    with pytest.raises(SvcnodeError) as caught:
-        build(given, {})
-    return str(caught.value)
 
 
 def test_errors_of_deliveries(snapshot: Callable[[str, str], None]) -> None:

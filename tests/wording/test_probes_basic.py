@@ -56,20 +56,7 @@ def line(label: str, verdict: Verdict, *hidden: tuple[str, str]) -> str:
 
 def check(url: str, **options: Any) -> Verdict:
     probe = make_probe({"url": url, **options}, allowed={"allow_exec"})
-    return asyncio.run(run_check(probe, 30.0))[0]
-
-
-def error_lines(configs: Iterable[dict[str, Any] | str], *hidden: tuple[str, str]) -> str:
-    lines = []
-    for config in configs:
-        with pytest.raises(SvcnodeError) as caught:
-            make_probe(config, environ={}, allowed={"allow_exec"})
-        shown = config if isinstance(config, str) else ", ".join(f"{name}={value!r}" for name, value in config.items())
-        text = f"{shown!r}\n    {caught.value}" if isinstance(config, str) else f"{shown}\n    {caught.value}"
-        for found, placeholder in hidden:
-            text = text.replace(found, placeholder)
-        lines.append(text)
-    return "\n".join(lines)
+    return asyncio.run(run_check(probe, 60.0))[0]
 
 
 def test_reasons_of_system_errors(snapshot: Snapshot) -> None:
@@ -295,98 +282,15 @@ async def _still_running() -> Verdict:
 
     def hang() -> None:
         started.set()
-        may_end.wait(30.0)
+        may_end.wait(60.0)
 
     probe = FunctionProbe(hang)
     first = asyncio.create_task(probe.check())
-    await asyncio.to_thread(started.wait, 30.0)
+    await asyncio.to_thread(started.wait, 60.0)
     verdict = await probe.check()
     may_end.set()
     await first
     return verdict
-
-
-def test_errors_of_urls(snapshot: Snapshot) -> None:
-    urls = [
-        "",
-        "db:5432",
-        "tcp://db\n:1",
-        "tcp://[::1",
-        "tcp://[::g]:1",
-        "tcp://db:http",
-        "tcp:5432",
-        "tcp://db",
-        "tcp://a..b:1",
-        "tcp://bücher.example:1",
-        "tcp://db:1/path",
-        "tcp://me@db:1",
-        "file://run/app.pid",
-        "file:/run/%00",
-        "file:",
-        "disk:",
-        "sqlite:",
-        "sqlite:/x?mode=ro",
-        "exec:",
-        "exec:/bin/echo 'a",
-        "heartbeat:",
-        "heartbeat:0s",
-        "svc+http://db?x=y",
-        "svc+http://db/svc/node/services/x",
-        "htpp://db",
-    ]
-    text = error_lines(urls).replace(", ".join(sorted(KINDS)), "KINDS")
-    snapshot("url_errors", text)
-
-
-def test_errors_of_options(snapshot: Snapshot, tmp_path: Path) -> None:
-    http = {"url": "http://db/"}
-    configs: list[dict[str, Any]] = [
-        {},
-        {"url": 5},
-        {"url": "tcp://db:1", "sedn": "x"},
-        {"url": "tcp://db:1", "send": 5},
-        {"url": "tcp://db:1", "send": {"hex": "0"}},
-        {"url": "tcp://db:1", "ca": "ca.pem"},
-        {"url": "tls://db:1", "min_cert_days": -1},
-        {"url": "tls://db:1", "ca": f"{tmp_path}/missing.pem"},
-        {"url": "tls://db:1", "client_key": "c.key"},
-        {"url": "tls://db:1", "server_name": "a..b"},
-        {"url": "tls://db:1", "send": "${NAME}"},
-        {"url": "tls://db:1", "send": "${NAME:-x}"},
-        {"url": "tls://db:1", "send": "${NAME"},
-        {"url": "tls://db:1", "send": {"file": f"{tmp_path}/missing"}},
-        {"url": "tls://db:1", "send": {"file": str(tmp_path)}},
-        {**http, "method": "get"},
-        {**http, "method": "HEAD", "contains": "x"},
-        {**http, "method": "HEAD", "reuse": True},
-        {**http, "status": "6xx"},
-        {**http, "status": []},
-        {**http, "starting_status": 200},
-        {**http, "headers": {"a b": "x"}},
-        {**http, "headers": {"A": "x\ny"}},
-        {**http, "bearer": "x\ny"},
-        {"url": "http://me@db/", "bearer": "x"},
-        {**http, "bearer": "x", "headers": {"Authorization": "y"}},
-        {**http, "matches": "("},
-        {**http, "json": {"status": "ok"}},
-        {**http, "json": {"/x": float("nan")}},
-        {**http, "proxy": "socks5://127.0.0.1"},
-        {"url": "svc+http://db/svc", "prefix": "/eigen"},
-        {"url": "svc+http://db", "prefix": "eigen"},
-        {"url": "svc+http://db", "service": ".."},
-        {"url": "jsonrpc+http://db"},
-        {"url": "jsonrpc+http://db", "method": "x", "params": 1},
-        {"url": "file:/x", "max_age": 60},
-        {"url": "file:/x", "max_age": "soon"},
-        {"url": "disk:/", "min_free": 5},
-        {"url": "disk:/", "min_free": "5GiB", "warn_free": "1GiB"},
-        {"url": "exec:/bin/true", "argv": ["/bin/true"]},
-        {"url": "exec:", "argv": [""]},
-    ]
-    text = error_lines(configs, (str(tmp_path), "DIR"))
-    with pytest.raises(SvcnodeError) as caught:
-        make_probe("exec:/bin/true")
-    snapshot("option_errors", f"{text}\nexec:/bin/true, not allowed\n    {caught.value}")
 
 
 def test_errors_of_entry_points(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,10 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from asyncmy.errors import MySQLError
 from pamqp import commands
 from pamqp.frame import marshal
 
-from svcnode.core.errors import ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.url import Url
 from svcnode.probes import libpq, make_probe, mysql
@@ -32,6 +30,8 @@ from tests.support.probe_assertions import KeepAliveBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    import pytest
 
     Snapshot = Callable[[str, str], None]
 
@@ -430,51 +430,3 @@ def test_amqp(snapshot: Snapshot) -> None:
     blocked = marshal(commands.Connection.Blocked("low on memory"), 0)
     scripts += [sending(start + login + blocked)]
     snapshot("amqp", reasons("amqp", scripts))
-
-
-# ---- options
-
-REJECTED: list[dict[str, Any]] = [
-    {"url": "amqp://broker/a/b"},
-    {"url": "amqp://broker/ledger", "vhost": "ledger"},
-    {"url": "amqp://broker", "queue": "q" * 256},
-    {"url": "etcd://member", "password": "pw"},
-    {"url": "etcd://member", "bearer": "token"},
-    {"url": "grpc://server:1/a/b"},
-    {"url": "grpc://server:1", "starting_status": "NOT_SERVNG"},
-    {"url": "grpc://server:1", "starting_status": 2},
-    {"url": "mysql://server"},
-    {"url": "mysql://me@server?tls=true"},
-    {"url": "mysql://me@server", "write": True},
-    {"url": "mysql://me@server", "write": "a.b.c"},
-    {"url": "mysql://me@server/ledger", "write": True, "role": "replica"},
-    {"url": "mysql://me@server", "max_lag": "5s", "primary": "postgresql://other"},
-    {"url": "mysql://me@server", "primary": "mysql://other"},
-    {"url": "nats://server", "password": "pw"},
-    {"url": "nats://me:pw@server", "token": "token"},
-    {"url": "nats://server", "credentials_file": "/does/not/exist.creds"},
-    {"url": "postgresql://server/ledger?hots=/run"},
-    {"url": "postgresql:///ledger?host=server"},
-    {"url": "postgresql://server?sslmode=require", "sslmode": "require"},
-    {"url": "postgresql://server?sslmode=requre"},
-    {"url": "postgresql://server", "min_cert_days": 3},
-    {"url": "postgresql://server", "sslmode": "verify-ca"},
-    {"url": "postgresql://server", "write": "Table"},
-    {"url": "postgresql://server", "write": True, "role": "replica"},
-    {"url": "postgresql://server", "max_lag": "5s", "primary": "mysql://other"},
-    {"url": "postgresql://server", "primary": "postgresql://other"},
-    {"url": "postgresql://server", "max_lag": "5s", "role": "primary", "primary": "postgresql://other"},
-    {"url": "postgresql://server", "sslmode": "require", "ca": "/ca.pem"},
-    {"url": "redis://server/ledger"},
-    {"url": "redis://server/1", "db": 1},
-]
-
-
-def test_rejected_options(snapshot: Snapshot) -> None:
-    lines = []
-    for options in REJECTED:
-        with pytest.raises(ProbeError) as caught:
-            make_probe(options)
-        shown = json.dumps(options) if len(json.dumps(options)) < 120 else f"{json.dumps(options)[:60]}…"
-        lines += [shown, f"    {caught.value}"]
-    snapshot("rejected_options", "\n".join(lines))

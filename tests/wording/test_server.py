@@ -12,7 +12,7 @@ import pytest
 
 from svcnode.api import app, routing, spec
 from svcnode.core.address import Address
-from svcnode.core.errors import ConfigError, InvalidValueError, ListenError
+from svcnode.core.errors import ConfigError, ListenError
 from svcnode.server import connection, parser
 from svcnode.server.sockets import bind, tls_context
 from tests.support.certificates import make_certificate
@@ -20,7 +20,7 @@ from tests.support.http_server import request, running_server
 from tests.support.node_cases import worked_example
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     Snapshot = Callable[[str, str], None]
@@ -35,16 +35,6 @@ def test_error_bodies(snapshot: Snapshot) -> None:
     ]
     lines = {f"{one.code} {json.loads(one.body)['message']}" for one in responses}
     snapshot("error_bodies", "\n".join(sorted(lines)))
-
-
-def test_prefix_errors(snapshot: Snapshot) -> None:
-    lines = []
-    prefixes: tuple[str | Sequence[str], ...] = ("svc", "/a b", "/svc/../x", ())
-    for prefix in prefixes:
-        with pytest.raises(InvalidValueError) as raised:
-            spec.parse_prefixes(prefix)
-        lines.append(f"{prefix!r}: {raised.value}")
-    snapshot("prefix_errors", "\n".join(lines))
 
 
 BIND_ERRORS = (

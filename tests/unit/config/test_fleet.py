@@ -49,8 +49,3 @@ def test_a_fleet_replaces_the_service_of_the_store(tmp_path: Path) -> None:
     settings = load_text('[fleet]\nfile = "nodes.txt"', tmp_path)
     assert not settings.uses_store
     assert settings.services == ()
-
-
-def test_equal_tables_give_equal_settings(tmp_path: Path) -> None:
-    text = '[fleet]\nregistry = "etcd://10.0.0.1"\ntls = true\n[fleet.probe]\nheaders = { A = "b" }\n'
-    assert load_text(text, tmp_path).fleet == load_text(text, tmp_path).fleet

@@ -40,10 +40,6 @@ def options_of(file: Path, service: str) -> object:
     return load(file, {"HOME": "/nowhere"}).services[0].definition.options
 
 
-def test_a_node_is_not_shared_by_default() -> None:
-    assert load(None, {"HOME": "/nowhere"}).sharing is None
-
-
 def test_only_the_registry_and_the_name_of_the_node_are_required(file: Path) -> None:
     sharing = sharing_of(file, MINIMAL)
     assert (sharing.registry, sharing.tls, sharing.replica) == (HOST, None, socket.gethostname())
@@ -55,11 +51,6 @@ def test_every_key_has_an_effect(file: Path) -> None:
     sharing = sharing_of(file, text)
     assert (sharing.replica, sharing.observers, sharing.lease_s) == ("host-a", 3, 60.0)
     assert sharing.url == "https://host-a:8420"
-
-
-def test_a_replica_can_be_set_by_the_environment(file: Path) -> None:
-    sharing = sharing_of(file, MINIMAL, SVCNODE_SHARING_REPLICA="host-b", SVCNODE_SHARING_OBSERVERS="2")
-    assert (sharing.replica, sharing.observers) == ("host-b", 2)
 
 
 # ---- the registry
@@ -115,10 +106,6 @@ def test_the_tls_files_are_those_of_the_table(file: Path, tmp_path: Path) -> Non
 )
 def test_by_default_the_url_is_an_address_that_others_can_reach(listen: str, url: str, file: Path) -> None:
     assert sharing_of(file, MINIMAL, SVCNODE_SERVER_LISTEN=listen).url == url
-
-
-def test_the_url_may_be_empty(file: Path) -> None:
-    assert sharing_of(file, f'{MINIMAL}url = ""\n', SVCNODE_SERVER_LISTEN="10.0.0.5:8420").url == ""
 
 
 # ---- services

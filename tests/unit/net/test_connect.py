@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import socket
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from svcnode.net.connect import (
     ATTEMPT_DELAY_S,
     RESOLVE_INTERVAL_S,
     ConnectionCache,
-    peer_address,
     race_addresses,
     raise_if_own_network,
 )
@@ -74,16 +72,6 @@ async def test_an_address_that_refuses_delays_the_next_by_nothing() -> None:
     attempts = Attempts(a=(0, REFUSED), b=(0, None), c=(0, None))
     assert await attempts.race() == "connection to b"
     assert attempts.events == [("a", "started", 0), ("b", "started", 0)]
-
-
-@in_virtual_time
-async def test_a_slow_first_address_still_wins_if_the_others_are_slower() -> None:
-    attempts = Attempts(a=(0.6, None), b=(60, None), c=(60, None))
-    assert await attempts.race() == "connection to a"
-    assert {event for event in attempts.events if event[1] == "cancelled"} == {
-        ("b", "cancelled", 0.6),
-        ("c", "cancelled", 0.6),
-    }
 
 
 @in_virtual_time
@@ -145,18 +133,6 @@ async def test_a_race_that_is_cancelled_when_it_is_won_discards_the_connection()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ("b", "discarded") in [(address, event) for address, event, _ in attempts.events]
-
-
-@in_virtual_time
-async def test_a_single_address_takes_no_task() -> None:
-    tasks: list[set[asyncio.Task[Any]]] = []
-
-    async def attempt(_: str) -> str:
-        tasks.append(asyncio.all_tasks())
-        return "connection"
-
-    assert await race_addresses(["a"], attempt, str.upper) == "connection"
-    assert tasks == [{asyncio.current_task()}]
 
 
 @pytest.mark.parametrize(
@@ -256,38 +232,6 @@ async def test_an_address_is_not_resolved(lookups: list[str]) -> None:
     assert lookups == []
 
 
-def test_a_lookup_of_another_loop_is_ignored(lookups: list[str]) -> None:
-    cache: ConnectionCache[str] = ConnectionCache()
-
-    @in_virtual_time
-    async def first_loop() -> None:
-        cache.has_moved("moves", "10.0.0.1")
-        await asyncio.sleep(RESOLVE_INTERVAL_S)
-        cache.has_moved("moves", "10.0.0.1")
-        # the loop ends before the lookup does
-
-    @in_virtual_time
-    async def second_loop() -> None:
-        await asyncio.sleep(RESOLVE_INTERVAL_S)
-        cache.has_moved("moves", "10.0.0.1")
-        await asyncio.sleep(RESOLVE_INTERVAL_S)
-        cache.has_moved("moves", "10.0.0.1")
-        await asyncio.sleep(RESOLVE_INTERVAL_S)
-        assert cache.has_moved("moves", "10.0.0.1")
-
-    first_loop()
-    second_loop()
-    assert lookups
-
-
-def test_a_lost_connection_has_no_address() -> None:
-    class Lost(asyncio.Transport):
-        def get_extra_info(self, name: str, default: object = None) -> Any:
-            return default
-
-    assert peer_address(Lost()) == ""
-
-
 # ---- a connection that is kept
 
 
@@ -305,25 +249,6 @@ async def close(slot: ConnectionCache[str]) -> list[str]:
     return aborted
 
 
-def test_a_connection_is_taken_once() -> None:
-    slot: ConnectionCache[str] = ConnectionCache()
-    with asyncio.Runner() as runner:
-        assert runner.run(take(slot)) is None
-        runner.run(put(slot, "a"))
-        assert runner.run(take(slot)) == "a"
-        assert runner.run(take(slot)) is None
-
-
-def test_a_connection_is_closed_once() -> None:
-    slot: ConnectionCache[str] = ConnectionCache()
-    with asyncio.Runner() as runner:
-        assert runner.run(close(slot)) == []
-        runner.run(put(slot, "a"))
-        assert runner.run(close(slot)) == ["a"]
-        assert runner.run(close(slot)) == []
-        assert runner.run(take(slot)) is None
-
-
 def test_a_connection_of_another_loop_is_neither_taken_nor_aborted() -> None:
     slot: ConnectionCache[str] = ConnectionCache()
     asyncio.run(put(slot, "a"))
@@ -333,10 +258,3 @@ def test_a_connection_of_another_loop_is_neither_taken_nor_aborted() -> None:
     with asyncio.Runner() as runner:  # the slot is usable again
         runner.run(put(slot, "c"))
         assert runner.run(take(slot)) == "c"
-
-
-def test_a_connection_is_put_only_inside_a_loop() -> None:
-    slot: ConnectionCache[str] = ConnectionCache()
-    with pytest.raises(RuntimeError):
-        slot.put("a")
-    assert asyncio.run(take(slot)) is None

@@ -64,12 +64,6 @@ def test_a_file_without_data_for_now_is_not_waited_for(tmp_path: Path) -> None:
     assert caught.value.code is ReasonCode.FILE_NOT_READABLE
 
 
-def test_the_start_of_a_file_is_read(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x" * LIMIT)
-    with open_regular_file(tmp_path / "file") as file:
-        assert read_at_most(file, 70_000) == b"x" * 70_000
-
-
 def test_a_replaced_file_has_another_version(tmp_path: Path) -> None:
     path, other = tmp_path / "file", tmp_path / "other"
     assert file_version(path) == file_version("a\0b") == ()

@@ -15,7 +15,6 @@ from svcnode.net.os_errors import (
     CodedOSError,
     InconclusiveError,
     ThreadStartError,
-    code_for_os_error,
     verdict_for_file_error,
     verdict_for_os_error,
 )
@@ -23,124 +22,80 @@ from svcnode.net.os_errors import (
 TARGET = "db:5432"
 
 
-def outcome_and_code(exc: OSError) -> tuple[Outcome, str]:
-    verdict = verdict_for_os_error(exc, TARGET)
-    return verdict.outcome, verdict.code
-
-
 def system_error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
+def certificate_error(verify_code: int) -> ssl.SSLError:
+    error = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+    error.verify_code, error.verify_message = verify_code, "message of OpenSSL"
+    return error
+
+
+def tls_error(reason: str | None) -> ssl.SSLError:
+    error = ssl.SSLError(1, "[SSL] (_ssl.c:1006)")
+    error.reason = reason  # type: ignore[assignment]  # None for some errors
+    return error
+
+
+UNKNOWN: list[tuple[OSError, ReasonCode]] = [
+    *(
+        (system_error(number), ReasonCode.RESOURCE_EXHAUSTED)
+        for number in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN)
+    ),
+    (ThreadStartError(), ReasonCode.RESOURCE_EXHAUSTED),
+    *(
+        (socket.gaierror(number, ""), ReasonCode.RESOLVER_FAILED)
+        for number in (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY, socket.EAI_SYSTEM)
+    ),
+    (InconclusiveError("proxy", ReasonCode.PROXY_FAILED), ReasonCode.PROXY_FAILED),
+]
+FAILED: list[tuple[OSError, ReasonCode]] = [
+    (system_error(errno.ECONNREFUSED), ReasonCode.CONNECTION_REFUSED),
+    (system_error(errno.ECONNRESET), ReasonCode.CONNECTION_CLOSED),
+    (system_error(errno.EPIPE), ReasonCode.CONNECTION_CLOSED),
+    (system_error(errno.ECONNABORTED), ReasonCode.CONNECTION_CLOSED),
+    (system_error(errno.EHOSTUNREACH), ReasonCode.NETWORK_UNREACHABLE),
+    (system_error(errno.ENETUNREACH), ReasonCode.NETWORK_UNREACHABLE),
+    (system_error(errno.ETIMEDOUT), ReasonCode.CONNECT_TIMEOUT),
+    (system_error(errno.EACCES), ReasonCode.PERMISSION_DENIED),
+    (system_error(errno.ENOENT), ReasonCode.FILE_NOT_FOUND),
+    (system_error(errno.ENOTDIR), ReasonCode.FILE_NOT_FOUND),
+    (system_error(errno.EISDIR), ReasonCode.NOT_A_FILE),
+    (system_error(errno.ELOOP), ReasonCode.FILE_NOT_READABLE),
+    (system_error(errno.EXDEV), ReasonCode.OTHER),
+    (socket.gaierror(socket.EAI_NONAME, ""), ReasonCode.HOST_NOT_FOUND),
+    (socket.gaierror(socket.EAI_NODATA, ""), ReasonCode.HOST_NOT_FOUND),
+    (socket.gaierror(socket.EAI_FAMILY, ""), ReasonCode.HOST_NOT_FOUND),
+    (certificate_error(10), ReasonCode.TLS_EXPIRED),
+    (certificate_error(62), ReasonCode.TLS_NAME_MISMATCH),
+    (certificate_error(64), ReasonCode.TLS_NAME_MISMATCH),
+    (certificate_error(18), ReasonCode.TLS_UNTRUSTED),
+    (tls_error("WRONG_VERSION_NUMBER"), ReasonCode.TLS_NOT_OFFERED),
+    (tls_error("TLSV13_ALERT_CERTIFICATE_REQUIRED"), ReasonCode.AUTH_REQUIRED),
+    (tls_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), ReasonCode.TLS_FAILED),
+    (tls_error(None), ReasonCode.TLS_FAILED),
+    (CodedOSError("too large", ReasonCode.UNEXPECTED_RESPONSE), ReasonCode.UNEXPECTED_RESPONSE),
+    (ConnectionAbortedError(), ReasonCode.CONNECTION_CLOSED),
+    (TimeoutError(), ReasonCode.TIMEOUT),
+    (OSError("anything"), ReasonCode.OTHER),
+]
+
+
 @pytest.mark.parametrize(
-    "number",
-    [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN],
-    ids=errno.errorcode.get,
-)
-def test_exhausted_resources_of_this_machine_are_unknown(number: int) -> None:
-    assert outcome_and_code(system_error(number)) == (Outcome.UNKNOWN, ReasonCode.RESOURCE_EXHAUSTED)
-
-
-def test_a_thread_that_cannot_be_started_is_unknown() -> None:
-    assert outcome_and_code(ThreadStartError()) == (Outcome.UNKNOWN, ReasonCode.RESOURCE_EXHAUSTED)
-
-
-@pytest.mark.parametrize(
-    ("number", "code"),
+    ("exc", "outcome", "code"),
     [
-        (errno.ECONNREFUSED, ReasonCode.CONNECTION_REFUSED),
-        (errno.ECONNRESET, ReasonCode.CONNECTION_CLOSED),
-        (errno.EPIPE, ReasonCode.CONNECTION_CLOSED),
-        (errno.ECONNABORTED, ReasonCode.CONNECTION_CLOSED),
-        (errno.EHOSTUNREACH, ReasonCode.NETWORK_UNREACHABLE),
-        (errno.ENETUNREACH, ReasonCode.NETWORK_UNREACHABLE),
-        (errno.ETIMEDOUT, ReasonCode.CONNECT_TIMEOUT),
-        (errno.EACCES, ReasonCode.PERMISSION_DENIED),
-        (errno.ENOENT, ReasonCode.FILE_NOT_FOUND),
-        (errno.ENOTDIR, ReasonCode.FILE_NOT_FOUND),
-        (errno.EISDIR, ReasonCode.NOT_A_FILE),
-        (errno.ELOOP, ReasonCode.FILE_NOT_READABLE),
-        (errno.EXDEV, ReasonCode.OTHER),
+        *((exc, Outcome.UNKNOWN, code) for exc, code in UNKNOWN),
+        *((exc, Outcome.FAILED, code) for exc, code in FAILED),
     ],
+    ids=repr,
 )
-def test_other_errors_of_the_system_are_failures(number: int, code: ReasonCode) -> None:
-    assert outcome_and_code(system_error(number)) == (Outcome.FAILED, code)
+def test_only_an_error_of_this_machine_is_unknown(exc: OSError, outcome: Outcome, code: ReasonCode) -> None:
+    verdict = verdict_for_os_error(exc, TARGET)
+    assert (verdict.outcome, verdict.code) == (outcome, code)
 
 
 def test_a_file_that_may_not_be_read_is_not_readable() -> None:
     verdict = verdict_for_file_error(system_error(errno.EACCES), "/run/x")
     assert (verdict.outcome, verdict.code) == (Outcome.FAILED, ReasonCode.FILE_NOT_READABLE)
     assert verdict_for_file_error(system_error(errno.ENOENT), "/run/x").code is ReasonCode.FILE_NOT_FOUND
-
-
-def test_the_reason_has_the_message_of_the_system_and_the_target() -> None:
-    refused = OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 5432)")
-    reason = verdict_for_os_error(refused, TARGET).reason
-    assert os.strerror(errno.ECONNREFUSED).lower() in reason
-    assert TARGET in reason
-
-
-@pytest.mark.parametrize("number", [socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_FAMILY])
-def test_an_unknown_host_is_a_failure(number: int) -> None:
-    assert outcome_and_code(socket.gaierror(number, "")) == (Outcome.FAILED, ReasonCode.HOST_NOT_FOUND)
-
-
-@pytest.mark.parametrize("number", [socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY, socket.EAI_SYSTEM])
-def test_a_resolver_that_fails_is_unknown(number: int) -> None:
-    assert outcome_and_code(socket.gaierror(number, "")) == (Outcome.UNKNOWN, ReasonCode.RESOLVER_FAILED)
-
-
-@pytest.mark.parametrize(
-    ("verify_code", "code"),
-    [
-        (10, ReasonCode.TLS_EXPIRED),
-        (62, ReasonCode.TLS_NAME_MISMATCH),
-        (64, ReasonCode.TLS_NAME_MISMATCH),
-        (18, ReasonCode.TLS_UNTRUSTED),
-        (20, ReasonCode.TLS_UNTRUSTED),
-    ],
-)
-def test_a_certificate_error_has_a_code(verify_code: int, code: ReasonCode) -> None:
-    exc = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
-    exc.verify_code, exc.verify_message = verify_code, "message of OpenSSL"
-    assert outcome_and_code(exc) == (Outcome.FAILED, code)
-    assert exc.verify_message in verdict_for_os_error(exc, TARGET).reason
-
-
-@pytest.mark.parametrize(
-    ("reason", "code"),
-    [
-        ("WRONG_VERSION_NUMBER", ReasonCode.TLS_NOT_OFFERED),
-        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", ReasonCode.AUTH_REQUIRED),
-        ("SSLV3_ALERT_HANDSHAKE_FAILURE", ReasonCode.TLS_FAILED),
-        (None, ReasonCode.TLS_FAILED),
-    ],
-)
-def test_other_tls_errors_have_a_code(reason: str | None, code: ReasonCode) -> None:
-    exc = ssl.SSLError(1, "[SSL] (_ssl.c:1006)")
-    exc.reason = reason  # type: ignore[assignment]  # None for some errors
-    assert outcome_and_code(exc) == (Outcome.FAILED, code)
-
-
-def test_an_error_with_a_code_keeps_it() -> None:
-    assert outcome_and_code(CodedOSError("too large", ReasonCode.UNEXPECTED_RESPONSE)) == (
-        Outcome.FAILED,
-        ReasonCode.UNEXPECTED_RESPONSE,
-    )
-    assert outcome_and_code(InconclusiveError("proxy", ReasonCode.PROXY_FAILED)) == (
-        Outcome.UNKNOWN,
-        ReasonCode.PROXY_FAILED,
-    )
-
-
-@pytest.mark.parametrize(
-    ("exc", "code"),
-    [
-        (ConnectionAbortedError(), ReasonCode.CONNECTION_CLOSED),
-        (TimeoutError(), ReasonCode.TIMEOUT),
-        (OSError("anything"), ReasonCode.OTHER),
-    ],
-)
-def test_an_error_without_a_number_has_a_code_by_its_type(exc: OSError, code: ReasonCode) -> None:
-    assert code_for_os_error(exc) is code
-    assert verdict_for_os_error(exc, TARGET).reason.endswith(TARGET)

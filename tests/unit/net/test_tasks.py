@@ -103,22 +103,6 @@ async def test_only_blocking_time_is_counted_not_waiting_time() -> None:
 
 
 @in_virtual_time
-async def test_timeouts_inside_the_coroutine_work() -> None:
-    async def tries_thrice() -> int:
-        failures = 0
-        for _ in range(3):
-            try:
-                async with asyncio.timeout(1.0):
-                    await asyncio.sleep(HUNG_S)
-            except TimeoutError:
-                failures += 1
-        return failures
-
-    assert await GuardedTask().call(tries_thrice) == 3
-    assert now_s() == 3.0
-
-
-@in_virtual_time
 async def test_a_cancelled_coroutine_cleans_up_and_its_step_is_known() -> None:
     cleaned_up_at_s: list[float] = []
 
@@ -240,12 +224,3 @@ async def test_a_coroutine_that_is_cancelled_before_its_first_step_causes_no_war
     await asyncio.wait({task})
     del task
     gc.collect()  # Python would warn here about a coroutine that was never awaited
-
-
-@in_virtual_time
-async def test_aborting_without_an_abandoned_coroutine_does_nothing() -> None:
-    guarded = GuardedTask()
-    guarded.abort()
-    await guarded.call(lambda: asyncio.sleep(1.0))
-    guarded.abort()
-    assert not guarded.is_busy

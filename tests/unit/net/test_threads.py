@@ -15,7 +15,6 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import SvcnodeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.net import threads
-from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import (
     DaemonCall,
     LoopStoppedError,
@@ -28,7 +27,7 @@ from svcnode.net.threads import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WAIT_TIMEOUT_S = 30.0
+WAIT_TIMEOUT_S = 60.0
 START_FUNCTION = "_start_joinable_thread" if sys.version_info >= (3, 13) else "_start_new_thread"
 
 
@@ -63,44 +62,10 @@ def fails() -> None:
     raise ValueError("not today")
 
 
-def test_the_caller_gets_the_result() -> None:
-    assert asyncio.run(DaemonCall("question").call(lambda: 42)) == 42
-
-
-def test_the_caller_gets_the_error() -> None:
-    with pytest.raises(ValueError):
-        asyncio.run(DaemonCall("failure").call(fails))
-
-
 def test_a_call_runs_in_a_daemon_thread_with_its_name() -> None:
     thread = asyncio.run(DaemonCall("sqlite").call(threading.current_thread))
     assert thread is not threading.current_thread()
     assert (thread.name, thread.daemon) == ("svcnode sqlite", True)
-
-
-def test_calls_that_never_return_delay_no_other_call() -> None:
-    async def scenario() -> None:
-        stuck = [Blocking() for _ in range(50)]
-        waiting = [await call.start(DaemonCall("stuck")) for call in stuck]
-        assert await DaemonCall("quick").call(lambda: "quick") == "quick"
-        for call in stuck:
-            call.may_end.set()
-        assert await asyncio.gather(*waiting) == ["done"] * 50
-
-    asyncio.run(scenario())
-
-
-def test_it_is_busy_while_a_call_runs() -> None:
-    async def scenario() -> None:
-        daemon_call, call = DaemonCall("check"), Blocking()
-        before = daemon_call.is_busy
-        waiting = await call.start(daemon_call)
-        during = daemon_call.is_busy
-        call.may_end.set()
-        await waiting
-        assert (before, during, daemon_call.is_busy) == (False, True, False)
-
-    asyncio.run(scenario())
 
 
 # sys.exit ends a thread silently in Python; pytest warns about it.
@@ -116,23 +81,6 @@ def test_it_stays_busy_after_a_cancellation_until_the_call_ends(end: Callable[[]
         assert daemon_call.is_busy
         await asyncio.to_thread(call.finish)
         assert not daemon_call.is_busy
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("end", [lambda: None, fails], ids=["returns", "raises"])
-def test_a_late_result_is_dropped_without_an_error(end: Callable[[], object]) -> None:
-    async def scenario() -> None:
-        errors: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        call = Blocking(end)
-        waiting = await call.start(DaemonCall("check"))
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await asyncio.to_thread(call.finish)
-        await asyncio.sleep(0)  # the callback of the thread has run by now
-        assert errors == []
 
     asyncio.run(scenario())
 
@@ -155,16 +103,6 @@ def test_a_call_that_ends_after_its_loop_causes_no_error(
 
 def refuses(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
-
-
-def test_it_is_not_busy_if_the_thread_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    daemon_call = DaemonCall("check")
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuses)
-        with pytest.raises(ThreadStartError):
-            asyncio.run(daemon_call.call(lambda: None))
-    assert not daemon_call.is_busy
-    assert asyncio.run(daemon_call.call(lambda: 42)) == 42
 
 
 def test_a_check_without_a_thread_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,8 +132,8 @@ def test_it_is_not_busy_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_thread_that_dies_before_its_first_step_does_not_block_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "START_TIMEOUT_S", 0.01)
     with monkeypatch.context() as patched:
+        patched.setattr(threads, "START_TIMEOUT_S", 0.01)
         patched.setattr(threading, START_FUNCTION, lambda *_, **__: None)
         with pytest.raises(MemoryError):
             start_thread(threading.Thread(daemon=True))
@@ -248,10 +186,6 @@ def test_calls_in_turn_wait_for_the_thread_of_an_earlier_call() -> None:
 
 
 # ---- calls on another event loop
-
-
-def test_the_result_of_a_thread_is_awaited() -> None:
-    assert asyncio.run(result_of(threads.call_in_thread(lambda: 42, "question"))) == 42
 
 
 def test_a_call_whose_loop_stops_is_not_the_cancellation_of_its_caller() -> None:

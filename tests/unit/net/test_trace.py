@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-import pytest
-
 from svcnode.net.trace import Step, interrupted_step, record_steps, step
 from tests.support.virtual_time import in_virtual_time
 
@@ -34,31 +32,6 @@ def test_a_failed_step_is_recorded_as_not_done() -> None:
     with record_steps() as steps, suppress(OSError):
         fail("connect")
     assert as_tuples(steps) == [("connect", "", False)]
-
-
-def test_a_step_does_not_hide_an_error() -> None:
-    with pytest.raises(OSError):
-        fail("connect")
-
-
-def test_steps_outside_of_the_block_are_not_recorded() -> None:
-    with step("before"):
-        pass
-    with record_steps() as steps:
-        pass
-    with step("after"):
-        pass
-    assert steps == []
-
-
-def test_an_inner_block_records_into_its_own_list() -> None:
-    with record_steps() as outer:
-        with record_steps() as inner, step("one"):
-            pass
-        with step("two"):
-            pass
-    assert [recorded.name for recorded in inner] == ["one"]
-    assert [recorded.name for recorded in outer] == ["two"]
 
 
 @in_virtual_time
@@ -93,9 +66,3 @@ async def test_the_innermost_step_at_the_deadline_is_known_without_recording() -
     assert await cancelled_step(0.5) == "connect"
     assert await cancelled_step(1.5) == "exchange"
     assert await cancelled_step(2.5) is None
-
-
-def test_an_error_outside_of_a_step_has_no_interrupted_step() -> None:
-    assert interrupted_step(None) is None
-    assert interrupted_step(OSError()) is None
-    assert interrupted_step(asyncio.CancelledError()) is None

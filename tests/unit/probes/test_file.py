@@ -8,16 +8,14 @@ import os
 import socket
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.url import UrlError
 from svcnode.probes import make_probe
 from svcnode.probes.base import MAX_CLOCK_SKEW_S
-from svcnode.probes.file import MAX_READ_BYTES, FileProbe
+from svcnode.probes.file import MAX_READ_BYTES
 from tests.support.verdicts import READY, UNEXPECTED_RESPONSE, failed
 
 if TYPE_CHECKING:
@@ -25,11 +23,8 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Verdict
 
-UNPRIVILEGED_UID = 65534
-MISSING = failed(ReasonCode.FILE_NOT_FOUND)
 NOT_READABLE = failed(ReasonCode.FILE_NOT_READABLE)
 NOT_A_FILE = failed(ReasonCode.NOT_A_FILE)
-OUTDATED = failed(ReasonCode.FILE_OUTDATED)
 
 
 def check(path: Path, **options: object) -> Verdict:
@@ -50,22 +45,7 @@ def heartbeat(tmp_path: Path) -> Path:
     return path
 
 
-# ---- existence
-
-
-def test_a_missing_file_is_failed_and_not_created(tmp_path: Path) -> None:
-    path = tmp_path / "gone"
-    assert check(path, max_age="60s", contains="ok") == MISSING
-    assert not path.exists()
-
-
 # ---- age
-
-
-def test_a_file_that_is_older_than_max_age_is_failed(heartbeat: Path) -> None:
-    verdict = check(with_age(heartbeat, 3600), max_age="60s")
-    assert verdict == OUTDATED
-    assert "3600 s" in verdict.reason
 
 
 def test_a_file_dated_in_the_future_is_failed(heartbeat: Path) -> None:
@@ -79,10 +59,6 @@ def test_a_small_clock_skew_is_allowed(heartbeat: Path) -> None:
 
 
 # ---- content
-
-
-def test_a_file_without_the_text_is_failed(heartbeat: Path) -> None:
-    assert check(heartbeat, contains="state=bad") == UNEXPECTED_RESPONSE
 
 
 def test_the_text_is_searched_as_utf_8_in_any_bytes(heartbeat: Path) -> None:
@@ -131,54 +107,9 @@ def test_a_file_of_another_type_is_failed_without_blocking(tmp_path: Path, file_
     assert check(path, **options) == NOT_A_FILE
 
 
-@pytest.mark.parametrize("file_type", ["pipe", "device"])
-def test_a_file_that_is_replaced_by_another_type_before_it_is_opened_does_not_block(
-    heartbeat: Path, monkeypatch: pytest.MonkeyPatch, file_type: str
-) -> None:
-    before = heartbeat.stat()
-    heartbeat.unlink()
-    FILE_TYPES[file_type](heartbeat)
-    monkeypatch.setattr(Path, "stat", lambda _: before)
-    assert check(heartbeat, contains="\0") == NOT_A_FILE
-
-
 def test_a_file_that_cannot_be_opened_is_failed(heartbeat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def deny(*_: object) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")  # root never gets this error
 
     monkeypatch.setattr(os, "open", deny)
     assert check(heartbeat) == NOT_READABLE
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
-def test_a_file_without_read_permission_is_failed() -> None:
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "heartbeat").touch(mode=0o000)
-        (folder / "hidden").mkdir(mode=0o700)
-        folder.chmod(0o755)
-        for path in (folder / "heartbeat", folder / "hidden/heartbeat"):
-            probe = make_probe(f"file:{path}")
-            assert isinstance(probe, FileProbe)
-            os.seteuid(UNPRIVILEGED_UID)
-            try:
-                verdict = probe._check_now()
-            finally:
-                os.seteuid(0)
-            assert verdict == NOT_READABLE
-
-
-# ---- configuration
-
-
-def test_a_null_character_is_rejected() -> None:
-    with pytest.raises(UrlError) as caught:
-        make_probe("file:/run/app%00")
-    assert caught.value.part == "path"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may open it")
-def test_a_file_of_the_kernel_without_an_end_has_a_verdict() -> None:
-    """It is a regular file, and reading it waits for the next message of the kernel."""
-    verdict = check(Path("/proc/kmsg"), contains="no message of the kernel has this text")
-    assert verdict in (NOT_READABLE, UNEXPECTED_RESPONSE)  # the second one in a container without messages

@@ -8,7 +8,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError
@@ -60,10 +60,6 @@ def test_the_examples_of_the_rfc_resolve(pointer: str, value: object) -> None:
     assert find_mismatch(DOCUMENT, {pointer: value}) is None
 
 
-def test_an_escaped_tilde_is_not_the_beginning_of_another_escape() -> None:
-    assert resolve_pointer({"~1": "right", "/": "wrong"}, "/~01") == "right"
-
-
 @pytest.mark.parametrize(
     "pointer",
     ["/bar", "/foo/2", "/foo/-1", "/foo/-", "/foo/00", "/foo/01", "/foo/\u0660", "/foo/ 0", "/foo/0/0", "/foo/"],
@@ -72,6 +68,7 @@ def test_a_missing_value_is_a_mismatch(pointer: str) -> None:
     assert pointer in (find_mismatch(DOCUMENT, {pointer: "bar"}) or "")
 
 
+@settings(max_examples=30, deadline=None)
 @given(document=JSON, keys=st.lists(st.text(), max_size=4))
 def test_every_value_has_a_pointer(document: Any, keys: list[str]) -> None:
     value = document
@@ -81,29 +78,19 @@ def test_every_value_has_a_pointer(document: Any, keys: list[str]) -> None:
     assert find_mismatch(document, {pointer: value}) is None
 
 
-@given(document=JSON, pointer=st.text(st.sampled_from("/~01ab")).map("/".__add__))
-def test_any_pointer_finds_a_value_or_is_a_mismatch(document: Any, pointer: str) -> None:
-    mismatch = find_mismatch(document, {pointer: "expected"})
-    assert mismatch is None or mismatch.startswith(pointer)
-
-
 # ---- comparison
 
 
 @pytest.mark.parametrize(
     ("actual", "expected", "is_equal"),
     [
-        (1, 1, True),
         (1, 1.0, True),
         (1, True, False),
-        (True, True, True),
-        (False, 0, False),
         (None, False, False),
         ("1", 1, False),
         ([1, [True]], [1, [True]], True),
         ([1, [True]], [1, [1]], False),
         ([1], [1, 2], False),
-        ({"a": {"b": 0}}, {"a": {"b": 0}}, True),
         ({"a": {"b": 0}}, {"a": {"b": False}}, False),
         ({"a": 1}, {"b": 1}, False),
         ({"a": 1}, [1], False),
@@ -129,12 +116,12 @@ def test_the_value_in_a_mismatch_is_limited() -> None:
     assert mismatch.count("y") < 90
 
 
-@pytest.mark.parametrize("length", range(60, 90))
-def test_no_part_of_a_secret_is_shown_at_the_limit(length: int) -> None:
+def test_no_part_of_a_secret_is_shown_at_the_limit() -> None:
     register_secret("hunter2-and-more")
-    mismatch = find_mismatch({"x": "y" * length + "hunter2-and-more"}, {"/x": 1})
-    assert mismatch is not None
-    assert "hun" not in mismatch
+    for length in range(60, 90):
+        mismatch = find_mismatch({"x": "y" * length + "hunter2-and-more"}, {"/x": 1})
+        assert mismatch is not None
+        assert "hun" not in mismatch
 
 
 def test_a_secret_that_json_escapes_is_not_shown() -> None:
@@ -143,14 +130,6 @@ def test_a_secret_that_json_escapes_is_not_shown() -> None:
 
 
 # ---- options
-
-
-def test_expectations_are_a_table_of_pointers() -> None:
-    assert expectations({"": 1, "/a": 2}) == {"": 1, "/a": 2}
-    with pytest.raises(InvalidValueError, match='"/status"'):
-        expectations({"status": "ok"})
-    with pytest.raises(InvalidValueError):
-        expectations("ok")
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "2026-01-31", "12:30:00", "2026-01-31T12:30:00Z"])

@@ -103,14 +103,6 @@ def test_the_lag_of_a_replica_is_the_largest_lag_of_its_sources(
 
 
 @ANY_SERVER
-def test_the_default_source_has_no_name_in_the_reason(statements: dict[str, tuple[str, str]]) -> None:
-    lagging = verdict_on(statements, {"": 70}, max_lag="60s")
-    stopped = verdict_on(statements, {"": STOPPED}, role="replica")
-    assert (lagging, stopped) == (LAGGING, REPLICATION_STOPPED)
-    assert '"' not in lagging.reason + stopped.reason
-
-
-@ANY_SERVER
 def test_a_server_without_a_source_is_not_a_replica(statements: dict[str, tuple[str, str]]) -> None:
     assert verdict_on(statements, {}, role="replica") == not_ready(ReasonCode.WRONG_ROLE)
     assert verdict_on(statements, {}, max_lag="1s") == READY

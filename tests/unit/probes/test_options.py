@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
-import math
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path  # noqa: TC003  evaluated at run time
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
+from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
-from svcnode.core.option_types import find_option_type, one_of
+from svcnode.core.option_types import find_option_type
 from svcnode.core.url import Url
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import UrlProbe
@@ -31,15 +29,8 @@ from svcnode.probes.options import (
     _strip_optional,
     parse_options,
     public_options,
-    raw_bytes,
-    seconds,
-    size,
-    table,
 )
 from svcnode.probes.regex import Pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -66,12 +57,6 @@ def option(name: str, value: object) -> Any:
     return parse_options(FullProbe, {"required": "", name: value})[name]
 
 
-def error_of(convert: Callable[[object], object], value: object) -> str:
-    with pytest.raises(InvalidValueError) as caught:
-        convert(value)
-    return str(caught.value)
-
-
 # ---- fields
 
 
@@ -80,7 +65,6 @@ def error_of(convert: Callable[[object], object], value: object) -> str:
     [
         ("word", "x", "x"),
         ("number", -3, -3),
-        ("share", 0.5, 0.5),
         ("share", 2, 2.0),
         ("is_on", True, True),
         ("maybe", 4, 4),
@@ -103,15 +87,12 @@ def test_an_option_is_converted_to_the_type_of_its_field(name: str, value: objec
     ("name", "value"),
     [
         ("word", 1),
-        ("number", "1"),
         ("number", True),
-        ("number", 1.0),
-        ("share", "0.5"),
         ("share", True),
         ("is_on", 1),
         ("maybe", []),
-        ("word", datetime.date(2026, 1, 1)),
         ("wait", "soon"),
+        ("extra", []),
         ("times", -1),
     ],
 )
@@ -120,12 +101,6 @@ def test_an_invalid_option_is_named(name: str, value: object) -> None:
         option(name, value)
     assert caught.value.option == name
     assert str(caught.value) == f"{name}: {caught.value.text}"
-
-
-def test_the_error_of_an_unknown_option_suggests_the_closest_one() -> None:
-    with pytest.raises(OptionError, match='"word"') as caught:
-        option("wrod", "x")
-    assert caught.value.option == "wrod"
 
 
 @pytest.mark.parametrize("name", ["url", "derived", "_derived", "permission"])
@@ -139,43 +114,6 @@ def test_an_option_without_a_default_is_required() -> None:
     with pytest.raises(OptionError) as caught:
         parse_options(FullProbe, {})
     assert caught.value.option == "required"
-
-
-# ---- functions that convert a value
-
-
-@pytest.mark.parametrize(("value", "hint"), [(5, '"5s"'), (0.5, '"0.5s"')])
-def test_the_error_of_a_number_suggests_a_unit(value: float, hint: str) -> None:
-    assert hint in error_of(seconds, value)
-
-
-@pytest.mark.parametrize("value", [-1, -0.5, math.inf, math.nan, True])
-def test_the_error_of_a_number_that_is_no_duration_suggests_no_unit(value: float) -> None:
-    assert f'"{value}s"' not in error_of(seconds, value)
-
-
-def test_the_error_of_a_size_without_a_unit_suggests_one() -> None:
-    assert '"512B"' in error_of(size, 512)
-    assert "B" not in error_of(size, True)
-    assert "B" not in error_of(size, 1.5)
-
-
-@pytest.mark.parametrize("value", [1, [], {}, {"hex": 1}, {"hex": "00", "more": 1}, {"text": "x"}])
-def test_bytes_are_text_or_hexadecimal_digits(value: object) -> None:
-    assert "hex" in error_of(raw_bytes, value)
-
-
-def test_a_table_must_be_a_table() -> None:
-    assert error_of(table, [])
-
-
-@pytest.mark.parametrize(
-    "value", ["master", "Primary", "", True, 1, ["primary"], {"primary": "replica"}, datetime.date(2026, 1, 1)]
-)
-def test_the_error_of_an_invalid_choice_lists_the_choices(value: object) -> None:
-    text = error_of(one_of("primary", "replica"), value)
-    assert '"primary"' in text
-    assert '"replica"' in text
 
 
 # ---- every kind with any option
@@ -216,7 +154,7 @@ VALUES = st.recursive(
 )
 URLS = ["{}:", "{}:/some/path", "{}:30s", "{}://127.0.0.1:1", "{}://me:pw@127.0.0.1:1/path?query"]
 
-generating = settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+generating = settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 
 
 def kind_of_scheme(scheme: str) -> type:
@@ -233,7 +171,7 @@ def options_of(kind: type) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")
-@pytest.mark.parametrize("scheme", KINDS)
+@pytest.mark.parametrize("scheme", {target: scheme for scheme, target in KINDS.items()}.values())
 def test_any_options_make_a_probe_or_a_probe_error(scheme: str) -> None:
     kind = kind_of_scheme(scheme)
     names = st.sampled_from([*options_of(kind), "unknown"])
@@ -366,11 +304,6 @@ def test_the_options_of_our_kinds_are_shown_as_in_toml(table: dict[str, Any]) ->
     shown = public_options(make_probe(table))
     assert shown == {name: value for name, value in table.items() if name != "url"}
     assert make_probe({"url": table["url"], **shown}) == make_probe(table)
-
-
-def test_a_url_is_shown_without_its_password() -> None:
-    probe = make_probe({"url": "http://h/x", "proxy": "http://me:hunter2@proxy:3128"})
-    assert public_options(probe) == {"proxy": "http://me:***@proxy:3128"}
 
 
 @pytest.mark.parametrize("scheme", sorted(KINDS))

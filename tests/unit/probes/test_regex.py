@@ -15,10 +15,8 @@ from svcnode.probes.regex import MAX_PATTERN_CHARS, pattern, pattern_matches
     [
         "((a{1000}){1000}){1000}",
         "a{1000000000}",
-        "a{99999999999999999999}",
         "(?:[a-z]{200,}){200}",
         "(" * 60 + "a" + "){2}" * 60,
-        "((a|b){1000}c){1000}",
         "a" * (MAX_PATTERN_CHARS + 1),
     ],
 )

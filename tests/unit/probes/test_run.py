@@ -16,7 +16,7 @@ from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.net.timers import RECANCEL_AFTER_S
 from svcnode.net.trace import step
 from svcnode.probes.base import Probe, time_left_s
-from svcnode.probes.run import close_probe, run_check, validate_verdict
+from svcnode.probes.run import run_check, validate_verdict
 from tests.support.scheduling import CancelSwallowingProbe
 from tests.support.virtual_time import in_virtual_time
 
@@ -53,12 +53,6 @@ class SlowProbe(Probe):
 
 def raise_value_error() -> Verdict:
     raise ValueError("no ledger")
-
-
-@in_virtual_time
-async def test_a_verdict_in_time_is_returned() -> None:
-    assert await run_check(SlowProbe(duration_s=1.0), 2.0) == (READY, None)
-    assert now_s() == 1.0
 
 
 class TimedProbe(Probe):
@@ -144,14 +138,6 @@ async def test_a_probe_that_swallows_its_cancellation_has_timed_out() -> None:
 
 
 @in_virtual_time
-async def test_a_check_that_ended_in_time_is_not_cancelled_later() -> None:
-    probe = SlowProbe(duration_s=1.0)
-    await run_check(probe, 2.0)
-    await asyncio.sleep(HUNG_S)
-    assert probe.cancelled_at_s == []
-
-
-@in_virtual_time
 async def test_the_caller_may_cancel_a_check() -> None:
     probe = SlowProbe(duration_s=HUNG_S)
     with pytest.raises(TimeoutError):
@@ -186,11 +172,6 @@ async def test_the_reason_of_a_verdict_may_be_any_object(reason: Any, text: str)
 )
 def test_a_code_that_is_neither_known_nor_custom_becomes_other(code: Any, expected: str) -> None:
     assert validate_verdict(Verdict.failed("no ledger", code=code)).code == expected
-
-
-def test_a_probe_without_a_close_method_can_be_closed(caplog: pytest.LogCaptureFixture) -> None:
-    close_probe(SlowProbe())
-    assert caplog.records == []
 
 
 @in_virtual_time

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -26,10 +26,10 @@ from tests.support.servers.base import wait_until
 from tests.support.verdicts import READY, UNEXPECTED_RESPONSE, failed, not_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 UNPRIVILEGED_UID = 65534
-WAIT_TIMEOUT_S = 30.0
+WAIT_TIMEOUT_S = 60.0
 CORRUPT = failed(ReasonCode.CORRUPT)
 MISSING = failed(ReasonCode.FILE_NOT_FOUND)
 
@@ -56,27 +56,12 @@ def ledger(tmp_path: Path) -> Path:
 # ---- verdicts
 
 
-def test_a_valid_database_is_ready(ledger: Path) -> None:
-    assert check(ledger) == READY
-
-
 def test_a_database_with_another_application_id_is_failed(ledger: Path) -> None:
     probe = SqliteProbe.for_path(ledger, application_id=STORE_APPLICATION_ID)
     assert asyncio.run(probe.check()) == UNEXPECTED_RESPONSE
     with closing(sqlite3.connect(ledger)) as database:
         database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
     assert asyncio.run(probe.check()) == READY
-
-
-def test_a_missing_database_is_failed_and_not_created(tmp_path: Path) -> None:
-    assert check(tmp_path / "gone.db") == MISSING
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_text_file_is_failed(tmp_path: Path) -> None:
-    path = tmp_path / "letter.txt"
-    path.write_text("lorem ipsum, " * 100)
-    assert check(path) == CORRUPT
 
 
 @pytest.mark.parametrize("left_over", [b"", b"x"])
@@ -98,18 +83,12 @@ def corrupt_page(path: Path, page: int) -> None:
         file.write(b"\xff" * 3996)
 
 
-def test_a_truncated_database_is_failed(ledger: Path) -> None:
-    ledger.write_bytes(ledger.read_bytes()[: 4096 * 5])
-    assert check(ledger) == CORRUPT
-
-
 def cut(path: Path, cut_bytes: int) -> None:
     os.truncate(path, path.stat().st_size - cut_bytes)
 
 
-@pytest.mark.parametrize("mode", ["delete", "truncate", "wal"])
-@pytest.mark.parametrize("page_bytes", [512, 4096, 65536])
-@pytest.mark.parametrize("cut_bytes", [1, 100, 511])
+@pytest.mark.parametrize(("mode", "page_bytes"), [("delete", 512), ("delete", 65536), ("wal", 4096)])
+@pytest.mark.parametrize("cut_bytes", [1, 511])
 def test_a_database_that_lacks_less_than_a_page_is_failed(
     tmp_path: Path, mode: str, page_bytes: int, cut_bytes: int
 ) -> None:
@@ -167,31 +146,6 @@ def test_a_database_that_is_replaced_during_the_check_is_not_compared_with_the_o
     assert check(ledger) == READY
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_database_that_grows_and_shrinks_during_checks_is_never_failed(tmp_path: Path, mode: str) -> None:
-    path, is_done = with_free_pages_at_the_end(tmp_path / "ledger.db", mode, 65536), threading.Event()
-
-    def write() -> None:
-        with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as database:
-            database.execute("PRAGMA synchronous = OFF")
-            database.execute("PRAGMA wal_autocheckpoint = 20")
-            while not is_done.is_set():
-                database.execute("INSERT INTO entries VALUES (zeroblob(3000000))")
-                database.execute("DELETE FROM entries")
-                database.execute("VACUUM")
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        verdicts = [check(path) for _ in range(100)]
-    finally:
-        is_done.set()
-        writer.join()
-    assert [verdict for verdict in verdicts if verdict.outcome is Outcome.FAILED] == []
-    assert READY in verdicts
-
-
 def test_a_check_keeps_the_locks_of_this_process(ledger: Path) -> None:
     """Closing any descriptor of a file releases all POSIX locks of the process on it."""
     script = f"import sqlite3; sqlite3.connect({str(ledger)!r}, timeout=0).execute('BEGIN IMMEDIATE')"
@@ -237,21 +191,6 @@ def execute(path: Path, *statements: str) -> None:
 # ---- locks
 
 
-@pytest.fixture(params=["this process", "another process"])
-def lock_holder(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, str], None]]:
-    """Begins a transaction that is open until the end of the test."""
-    with ExitStack() as stack:
-
-        def begin(path: Path, transaction: str) -> None:
-            if request.param == "this process":
-                database = stack.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
-                database.execute(transaction)
-            else:
-                stack.enter_context(OtherProcess(path, transaction))
-
-        yield begin
-
-
 class OtherProcess:
     """Executes statements and keeps its connection open; `with` waits until they are executed."""
 
@@ -272,21 +211,12 @@ class OtherProcess:
         self._process.communicate()
 
 
-@pytest.mark.parametrize("transaction", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
-@pytest.mark.parametrize("mode", ["delete", "truncate", "wal"])
-def test_a_held_write_lock_is_not_ready(
-    ledger: Path, lock_holder: Callable[[Path, str], None], mode: str, transaction: str
-) -> None:
+@pytest.mark.parametrize(("transaction", "mode"), [("BEGIN EXCLUSIVE", "delete"), ("BEGIN IMMEDIATE", "wal")])
+def test_a_held_write_lock_is_not_ready(ledger: Path, mode: str, transaction: str) -> None:
     execute(ledger, f"PRAGMA journal_mode = {mode}")
-    lock_holder(ledger, transaction)
-    assert check(ledger, lock_wait="0s") == not_ready(ReasonCode.LOCKED)
-
-
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_database_that_is_read_is_ready(ledger: Path, lock_holder: Callable[[Path, str], None], mode: str) -> None:
-    execute(ledger, f"PRAGMA journal_mode = {mode}")
-    lock_holder(ledger, "SELECT * FROM entries")
-    assert check(ledger, lock_wait="0s") == READY
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as writer:
+        writer.execute(transaction)
+        assert check(ledger, lock_wait="0s") == not_ready(ReasonCode.LOCKED)
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -317,11 +247,11 @@ def test_a_write_lock_that_is_held_until_the_deadline_is_not_ready(
     ledger: Path, mode: str, writes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execute(ledger, f"PRAGMA journal_mode = {mode}", CREATE_TABLE)
-    probe = probe_of(ledger, lock_wait="30s", write=writes)
     if writes:
         monkeypatch.setattr(SqliteProbe, "_check_now", lambda _: READY)  # the lock is taken after the read
     with OtherProcess(ledger, "BEGIN IMMEDIATE"):
         for timeout_s in TIMEOUTS_S:  # on a busy machine, the first ones are too short to find the lock
+            probe = probe_of(ledger, lock_wait="30s", write=writes)  # the thread of the last one may still run
             verdict, _ = asyncio.run(run_check(probe, timeout_s))
             if verdict.outcome is not Outcome.FAILED:
                 break
@@ -345,38 +275,6 @@ def test_a_writer_that_commits_again_and_again_is_ready(
         writer.execute("BEGIN IMMEDIATE")
         after_each_query(monkeypatch, commit)
         assert check(ledger, lock_wait="30s") == READY
-
-
-WRITER = """
-import sqlite3, sys
-database = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
-database.execute("PRAGMA synchronous = OFF")
-failures = 0
-for _ in range(int(sys.argv[2])):
-    try:
-        database.execute("UPDATE entries SET text = hex(randomblob(300)) WHERE id = abs(random()) % 500")
-    except sqlite3.OperationalError:
-        failures += 1
-print(failures)
-"""
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("options", [{}, {"thorough": "1ms"}])
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_writer_that_does_not_wait_for_locks_is_never_disturbed(
-    ledger: Path, mode: str, options: dict[str, str]
-) -> None:
-    execute(
-        ledger, f"PRAGMA journal_mode = {mode}", "INSERT INTO entries (text) VALUES (zeroblob(20000000))"
-    )  # reading it all takes longer than a write
-    probe, verdicts = probe_of(ledger, **options), []
-    with subprocess.Popen([sys.executable, "-c", WRITER, ledger, "2000"], stdout=subprocess.PIPE) as writer:
-        while writer.poll() is None:
-            verdicts.append(asyncio.run(probe.check()))
-        assert writer.stdout is not None
-        assert int(writer.stdout.read()) == 0
-    assert {verdict.outcome for verdict in verdicts} == {Outcome.READY}
 
 
 # ---- the thorough check
@@ -456,22 +354,12 @@ def replace_by_rename(path: Path) -> None:
     small_database(path.with_name("new.db")).replace(path)
 
 
-def replace_after_removal(path: Path) -> None:
-    path.unlink()
-    small_database(path, *["INSERT INTO other VALUES (1)"] * 20)  # its change counter is higher
-
-
 def replace_in_place(path: Path) -> None:
     content = small_database(path.with_name("new.db")).read_bytes()
     path.write_bytes(content)
 
 
-def replace_by_link(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(small_database(path.with_name("new.db")))
-
-
-@pytest.mark.parametrize("replace", [replace_by_rename, replace_after_removal, replace_in_place, replace_by_link])
+@pytest.mark.parametrize("replace", [replace_by_rename, replace_in_place])
 def test_a_replaced_database_is_not_ready_once(ledger: Path, replace: Callable[[Path], None]) -> None:
     execute(ledger, *["INSERT INTO entries (text) VALUES ('more')"] * 3)
     probe = probe_of(ledger)
@@ -479,15 +367,6 @@ def test_a_replaced_database_is_not_ready_once(ledger: Path, replace: Callable[[
     replace(ledger)
     assert asyncio.run(probe.check()) == not_ready(ReasonCode.REPLACED)
     assert asyncio.run(probe.check()) == READY
-
-
-def test_a_replaced_database_is_noticed_after_it_was_missing(ledger: Path) -> None:
-    probe = probe_of(ledger)
-    assert asyncio.run(probe.check()) == READY
-    ledger.rename(ledger.with_name("old.db"))
-    assert asyncio.run(probe.check()) == MISSING
-    small_database(ledger)
-    assert asyncio.run(probe.check()) == not_ready(ReasonCode.REPLACED)
 
 
 def test_a_database_that_comes_back_is_ready(ledger: Path) -> None:
@@ -499,15 +378,7 @@ def test_a_database_that_comes_back_is_ready(ledger: Path) -> None:
     assert asyncio.run(probe.check()) == READY
 
 
-def test_a_database_of_another_application_in_place_is_a_replacement(ledger: Path) -> None:
-    execute(ledger, "PRAGMA application_id = 7")
-    probe = probe_of(ledger)
-    assert asyncio.run(probe.check()) == READY
-    execute(ledger, "PRAGMA application_id = 8")
-    assert asyncio.run(probe.check()) == not_ready(ReasonCode.REPLACED)
-
-
-@pytest.mark.parametrize("mode", ["delete", "truncate", "persist", "wal"])
+@pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_the_work_of_an_application_is_not_a_replacement(ledger: Path, mode: str) -> None:
     probe = probe_of(ledger)
     with closing(sqlite3.connect(ledger, isolation_level=None)) as database:
@@ -524,21 +395,6 @@ def test_the_work_of_an_application_is_not_a_replacement(ledger: Path, mode: str
         ):
             database.execute(statement)
             assert asyncio.run(probe.check()) == READY, statement
-
-
-def test_a_rollback_after_a_crash_is_not_a_replacement(ledger: Path) -> None:
-    crashed = ledger.with_name("crashed.db")
-    with closing(sqlite3.connect(ledger, isolation_level=None)) as database:
-        database.execute("PRAGMA cache_size = 5")  # the transaction does not fit, so it is written before its commit
-        database.execute("BEGIN")
-        database.execute("UPDATE entries SET text = hex(randomblob(300))")
-        for suffix in ("", "-journal"):
-            ledger.with_name(f"crashed.db{suffix}").write_bytes(ledger.with_name(f"ledger.db{suffix}").read_bytes())
-    probe = probe_of(crashed)
-    assert asyncio.run(probe.check()) == READY
-    execute(crashed, "SELECT count(*) FROM entries")  # rolls it back
-    assert not crashed.with_name("crashed.db-journal").exists()
-    assert asyncio.run(probe.check()) == READY
 
 
 # ---- the write
@@ -568,19 +424,6 @@ def test_a_table_with_other_columns_is_failed(ledger: Path) -> None:
     verdict = check(ledger, write="entries")
     assert verdict == failed(ReasonCode.WRITE_FAILED)
     assert CREATE_TABLE.replace("svcnode_write", "entries") in verdict.reason
-
-
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_write_that_finds_a_lock_is_not_ready_and_leaves_nothing(
-    ledger: Path, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    execute(ledger, f"PRAGMA journal_mode = {mode}", CREATE_TABLE)
-    probe = probe_of(ledger, write=True, lock_wait="1ms")
-    monkeypatch.setattr(SqliteProbe, "_check_now", lambda _: READY)  # the lock is taken after the read
-    with OtherProcess(ledger, "BEGIN IMMEDIATE"):
-        assert asyncio.run(probe.check()) == not_ready(ReasonCode.LOCKED)
-    execute(ledger, "BEGIN EXCLUSIVE")
-    assert asyncio.run(probe.check()) == READY
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
