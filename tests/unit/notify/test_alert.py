@@ -235,15 +235,6 @@ def test_a_service_that_is_down_at_the_start_of_the_engine_is_notified() -> None
     assert change_types(notification) == {None: ChangeType.WORSE, "db": ChangeType.WORSE}
 
 
-def test_a_new_service_is_not_notified_before_it_is_down() -> None:
-    harness = Harness().add("db").add("new", up=False)
-    assert harness.node.health is Health.PARTIAL
-    harness.wait(60)
-    assert not harness.notifications
-    harness.down("new").wait(60)
-    assert change_types(harness.last) == {None: ChangeType.WORSE, "new": ChangeType.WORSE}
-
-
 def test_a_replaced_probe_is_not_notified() -> None:
     harness = Harness().add("db")
     node = harness.node

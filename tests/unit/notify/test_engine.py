@@ -353,9 +353,7 @@ def test_after_everything_has_settled_the_notified_state_is_the_true_state(steps
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_one_service_causes_at_most_three_notifications_within_the_resolve_delay(
-    steps: Steps,
-) -> None:
+def test_one_service_causes_at_most_three_notifications_within_the_resolve_delay(steps: Steps) -> None:
     """A transient problem, its return, and the delayed recovery."""
     only_db = [(wait_s, "a", action) for wait_s, _, action in steps if action in ("up", "down")]
     harness = run_steps(only_db, AlertPolicy(resolve_delay_s=RESOLVE_DELAY_S))

@@ -7,14 +7,7 @@ import pytest
 from svcnode.core.model import Health, Impact, Service
 from svcnode.notify import engine
 from svcnode.notify.alert import AlertPolicy, ChangeType
-from svcnode.notify.incidents import (
-    Incident,
-    LostMessages,
-    SavedState,
-    from_json,
-    open_incidents,
-    to_json,
-)
+from svcnode.notify.incidents import Incident, LostMessages, SavedState, from_json, open_incidents, to_json
 from tests.unit.notify.harness import GROUP_WAIT_S, Harness, change_of, change_types
 
 DB = Service(id="db", name="Ledger \N{BLACK STAR}", description="", impact=Impact.CRITICAL)
@@ -38,12 +31,6 @@ def restarted(*, is_confirmed: bool = True) -> Harness:
     before = [incident_before(harness, service_id, is_confirmed=is_confirmed) for service_id in (None, "db")]
     harness.engine.restore(before, harness.clock.now_s)
     return harness
-
-
-def test_an_unchanged_incident_is_not_notified_again_after_a_restart() -> None:
-    harness = restarted()
-    harness.wait(30).down("db").wait(3600)
-    assert not harness.notifications
 
 
 def test_a_recovery_during_a_restart_has_the_longest_possible_duration() -> None:

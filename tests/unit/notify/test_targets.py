@@ -38,12 +38,7 @@ def our_log() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        "https://hooks.example.com/a",
-        {"url": "https://hooks.example.com/a"},
-        "https://${HOST}/a",
-    ],
+    "given", ["https://hooks.example.com/a", {"url": "https://hooks.example.com/a"}, "https://${HOST}/a"]
 )
 def test_a_webhook_is_a_url_or_a_table_with_a_url(given: object) -> None:
     assert webhook_from(given, {"HOST": "hooks.example.com"}) == webhook_from("https://hooks.example.com/a", {})
