@@ -909,6 +909,7 @@ def test_maintenance_is_shown_with_its_end_who_and_why(changing_node: ChangingNo
 # ---- a node on several machines
 
 
+@pytest.mark.wide
 def test_replicas_and_the_loss_of_the_registry_are_shown(tmp_path: Path, open_page: OpenPage) -> None:
     with EtcdServer(tmp_path / "etcd") as etcd, ExitStack() as stack:
 
