@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import ViewportSize, expect, sync_playwright
 
 from tests.browser.page_object import NodePage
 from tests.support.servers.provision import program
@@ -13,8 +13,11 @@ from tests.support.servers.provision import program
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Browser
 
+TOKEN = "a-token-of-some-length"
+TIMEOUT_MS = 60_000
+VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
 CHROMIUM_ARGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
@@ -25,35 +28,65 @@ CHROMIUM_ARGS = [
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = program("chromium", "chromium")
-    expect.set_options(timeout=30_000)
+    expect.set_options(timeout=TIMEOUT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGS)
         yield browser
         browser.close()
 
 
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., NodePage]]:
-    """Opens the page of a node in a new browser context with the given options."""
-    contexts: list[BrowserContext] = []
-    node_pages: list[NodePage] = []
+# Motion takes much time.
+CONTEXT_OPTIONS: dict[str, Any] = {
+    "viewport": VIEWPORT,
+    "locale": "en-GB",
+    "reduced_motion": "reduce",
+    "has_touch": True,
+    "http_credentials": {"username": "operator", "password": TOKEN},
+}
 
-    def open_page(url: str, *, clock: bool = False, **options: Any) -> NodePage:
-        options = {"viewport": {"width": 1280, "height": 900}, "locale": "en-GB", **options}
-        context = browser.new_context(**options)
-        context.set_default_timeout(30_000)
-        contexts.append(context)
-        node_page = NodePage(context.new_page())
-        node_pages.append(node_page)
-        if clock:
-            node_page.page.clock.install()
-        node_page.page.goto(url)
-        if options.get("java_script_enabled", True):
-            node_page.page.wait_for_selector("main.enhanced")
+
+@pytest.fixture(scope="package")
+def shared_pages(browser: Browser) -> dict[bool, NodePage]:
+    """With JavaScript, and without. A new page takes twice the time of a visit, and a new context four times."""
+    return {
+        has_script: NodePage(browser.new_context(**CONTEXT_OPTIONS, java_script_enabled=has_script).new_page())
+        for has_script in (True, False)
+    }
+
+
+@pytest.fixture
+def open_page(browser: Browser, shared_pages: dict[bool, NodePage]) -> Iterator[Callable[..., NodePage]]:
+    """Opens the page of a node. `has_clock`: the test runs its clock; such pages are in a context of the test.
+
+    Otherwise a test can open one page with JavaScript and one without.
+    """
+    own: list[NodePage] = []
+    shared: list[NodePage] = []
+
+    def open_page(url: str, *, has_script: bool = True, has_clock: bool = False, width: int | None = None) -> NodePage:
+        if has_clock:
+            context = own[0].page.context if own else browser.new_context(**CONTEXT_OPTIONS)
+            if not own:
+                context.clock.install()
+            node_page = NodePage(context.new_page())
+            own.append(node_page)
+        else:
+            node_page = shared_pages[has_script]
+            assert node_page not in shared, "it is open already"
+            shared.append(node_page)
+        page = node_page.page
+        page.context.set_default_timeout(TIMEOUT_MS)
+        if width is not None:
+            page.set_viewport_size({"width": width, "height": 740})
+        page.goto(url)
+        if has_script:
+            page.wait_for_selector("main.enhanced")
         return node_page
 
     yield open_page
-    for context in contexts:
-        context.close()
-    for node_page in node_pages:
-        assert node_page.errors == []
+    for node_page in own[:1]:
+        node_page.page.context.close()
+    errors = [error for node_page in own for error in node_page.errors]
+    for node_page in shared:
+        errors += node_page.reset(VIEWPORT)
+    assert errors == []

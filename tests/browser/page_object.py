@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, ViewportSize
 
 HEALTHS = {
     "healthy": ("Healthy", "●"),
@@ -23,6 +23,10 @@ HEALTHS = {
 # Reports violations of the content security policy to the console.
 REPORT_CSP_VIOLATIONS = "addEventListener('securitypolicyviolation', (e) => console.error('policy: ' + e.blockedURI))"
 
+KEEP_STREAM = """window.EventSource = class extends EventSource {
+  constructor(url) { super(url); window.stream = this; }
+}"""
+
 
 class NodePage:
     def __init__(self, page: Page) -> None:
@@ -30,7 +34,7 @@ class NodePage:
         self.errors: list[str] = []
         self.requests: list[str] = []
         self._allows_disconnect = False
-        page.add_init_script(REPORT_CSP_VIOLATIONS)
+        page.add_init_script(f"{REPORT_CSP_VIOLATIONS};\n{KEEP_STREAM}")
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("dialog", lambda dialog: self.errors.append(dialog.message))
@@ -44,9 +48,26 @@ class NodePage:
         if not (self._allows_disconnect and is_about_connection):
             self.errors.append(message.text)
 
+    def reset(self, viewport: ViewportSize) -> list[str]:
+        """Make it as new for the next test; returns the errors of this one."""
+        self.page.unroute_all()
+        self.leave()
+        self.page.set_viewport_size(viewport)
+        self.page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        errors = self.errors
+        self.errors, self.requests, self._allows_disconnect = [], [], False
+        return errors
+
+    def leave(self) -> None:
+        """Before its node is stopped."""
+        self.page.goto("about:blank")
+
     def allow_disconnect(self) -> None:
         """Ignore connection errors from now on."""
         self._allows_disconnect = True
+
+    def break_stream(self) -> None:
+        self.page.evaluate("window.stream.dispatchEvent(new Event('error'))")
 
     def suspend_for_an_hour(self) -> None:
         """As a laptop does; afterwards the clock advances only when the test runs it."""

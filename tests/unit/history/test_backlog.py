@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.history import backlog as module
-from svcnode.history.backlog import MAX_BUCKETS, MAX_TRANSITIONS, TRANSITIONS_PER_BATCH, Backlog, Batch
+from svcnode.history.backlog import MAX_BUCKETS, TRANSITIONS_PER_BATCH, Backlog, Batch
 from svcnode.history.records import Bucket, Transition
+
+if TYPE_CHECKING:
+    import pytest
 
 BUCKET = Bucket(0, up_s=60.0)
 
@@ -35,10 +39,7 @@ def batch_of(backlog: Backlog) -> Batch:
     return batch
 
 
-def test_an_id_is_the_time_or_the_previous_id_plus_1() -> None:
-    assert ids(filled(100, 100, 50, 200).transitions()) == [100, 101, 102, 200]
-
-
+@settings(max_examples=50)
 @given(st.lists(st.one_of(st.integers(0, 2**52), st.tuples(st.integers(0, 2**52))), max_size=50))
 def test_ids_increase_if_the_clock_is_set_back_or_a_file_has_greater_ids(steps: list[int | tuple[int]]) -> None:
     made, added = Backlog(), []
@@ -52,20 +53,16 @@ def test_ids_increase_if_the_clock_is_set_back_or_a_file_has_greater_ids(steps: 
     assert all(before < after for before, after in pairwise(stored))
 
 
-def test_records_from_before_the_file_was_open_get_ids_above_those_of_the_file() -> None:
-    made = filled(100, 101)
+def test_an_id_is_the_time_or_the_previous_id_plus_1_and_above_those_of_the_file() -> None:
+    made = filled(100, 100, 50, 200)
     made.add_minute(60, {"db": BUCKET})
+    made.continue_after(99)
+    assert ids(made.transitions()) == [100, 101, 102, 200]
     made.continue_after(5000)
     made.add(draft(102))
-    assert ids(made.transitions()) == [5001, 5002, 5004]
-    assert [minute.sequence for minute in made.minutes()] == [5003]
-    assert ids(made.take_unpublished(9999, 10)) == [5001, 5002, 5004]
-
-
-def test_ids_above_those_of_the_file_do_not_change() -> None:
-    made = filled(100, 101)
-    made.continue_after(99)
-    assert ids(made.transitions()) == [100, 101]
+    assert ids(made.transitions()) == [5001, 5002, 5003, 5004, 5006]
+    assert [minute.sequence for minute in made.minutes()] == [5005]
+    assert ids(made.take_unpublished(9999, 10)) == [5001, 5002, 5003, 5004, 5006]
 
 
 def test_each_transition_is_published_once_in_order_up_to_the_given_id() -> None:
@@ -77,36 +74,19 @@ def test_each_transition_is_published_once_in_order_up_to_the_given_id() -> None
     assert made.is_unpublished(4)
 
 
-def test_a_published_transition_is_still_to_be_written() -> None:
-    made = filled(1, 2)
-    made.take_unpublished(2, 10)
-    assert ids(batch_of(made).transitions) == [1, 2]
-
-
 def test_records_stay_until_they_are_marked_as_written() -> None:
-    made = filled(1, 2)
-    made.add_minute(60, {"db": BUCKET})
+    made = filled(*range(1, TRANSITIONS_PER_BATCH + 3))
+    made.take_unpublished(2, 10)  # published, and still to be written
     assert batch_of(made) == batch_of(made)
+    first = batch_of(made)
+    assert ids(first.transitions) == [*range(1, TRANSITIONS_PER_BATCH + 1)]
+    made.add(draft(TRANSITIONS_PER_BATCH + 3))
+    made.add_minute(60, {"db": BUCKET})
+    made.mark_written(first)
+    assert len(made.transitions()) == 3
     made.mark_written(batch_of(made))
     assert made.next_batch() is None
     assert len(made) == 0
-
-
-def test_records_added_during_a_write_stay() -> None:
-    made = filled(1, 2)
-    batch = batch_of(made)
-    made.add(draft(3))
-    made.add_minute(60, {"db": BUCKET})
-    made.mark_written(batch)
-    assert ids(made.transitions()) == [3]
-    assert len(made.minutes()) == 1
-
-
-def test_many_transitions_are_written_in_several_batches() -> None:
-    made = filled(*range(TRANSITIONS_PER_BATCH + 1))
-    first = batch_of(made)
-    made.mark_written(first)
-    assert (len(first.transitions), len(batch_of(made).transitions)) == (TRANSITIONS_PER_BATCH, 1)
 
 
 def test_a_minute_of_many_services_is_written_in_parts() -> None:
@@ -122,11 +102,16 @@ def test_a_minute_of_many_services_is_written_in_parts() -> None:
     assert {part.begin_s for part in parts} == {60}
 
 
-def test_at_the_limit_the_oldest_transitions_are_dropped_and_pruned_to_increases() -> None:
-    made = filled(*range(1, MAX_TRANSITIONS + 11))
+def test_at_the_limit_the_oldest_transitions_are_dropped_and_pruned_to_increases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_TRANSITIONS", 100)
+    made = filled(*range(1, 101))
+    assert (ids(made.transitions())[0], made.pruned_to) == (1, 0)
+    for at_us in range(101, 111):
+        made.add(draft(at_us))
     assert ids(made.transitions())[0] == 11
-    assert made.pruned_to == 10
-    assert batch_of(made).pruned_to == 10
+    assert made.pruned_to == batch_of(made).pruned_to == 10
 
 
 def test_at_the_limit_the_oldest_minutes_are_dropped() -> None:
@@ -138,56 +123,41 @@ def test_at_the_limit_the_oldest_minutes_are_dropped() -> None:
     assert sum(len(minute.buckets) for minute in made.minutes()) == MAX_BUCKETS
 
 
-def test_records_dropped_during_a_write_do_not_affect_later_ones() -> None:
-    made = filled(*range(1, MAX_TRANSITIONS + 1))
+def test_records_dropped_during_a_write_do_not_affect_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TRANSITIONS", 100)
+    made = filled(*range(1, 101))
     made.add_minute(60, {"db": BUCKET})
     batch = batch_of(made)
-    for at_us in range(TRANSITIONS_PER_BATCH + 10):
+    for at_us in range(110):
         made.add(draft(at_us))
     made.mark_written(batch)
-    assert len(made.transitions()) == MAX_TRANSITIONS
+    assert len(made.transitions()) == 100
     assert made.minutes() == []
 
 
-def test_if_the_file_is_lost_the_history_starts_with_the_backlog() -> None:
+def test_if_the_file_is_lost_the_history_starts_with_the_backlog_or_now() -> None:
     made = filled(1, 2, 3)
     made.mark_written(Batch(made.transitions()[:2], [], 0))
     made.mark_file_lost(now_us=100)
     assert made.pruned_to == 2
-
-
-def test_if_the_file_is_lost_and_the_backlog_is_empty_the_history_starts_now() -> None:
-    made = filled(1)
     made.mark_written(batch_of(made))
     made.mark_file_lost(now_us=100)
     assert made.pruned_to == 100
     assert made.add(draft(50)).id == 101
 
 
-def test_only_the_newest_saved_state_is_written_and_only_once() -> None:
+def test_only_the_newest_saved_state_is_written_and_once_per_file() -> None:
     made = Backlog()
     assert made.next_batch() is None
     made.set_saved_state("first")
     made.set_saved_state("second")
     batch = batch_of(made)
     assert (batch.saved_state, len(made)) == ("second", 1)
+    made.set_saved_state("third")  # during the write
     made.mark_written(batch)
-    made.set_saved_state("second")
-    assert (made.next_batch(), len(made)) == (None, 0)
-
-
-def test_a_state_saved_during_a_write_is_written_next() -> None:
-    made = Backlog()
-    made.set_saved_state("first")
-    batch = batch_of(made)
-    made.set_saved_state("second")
-    made.mark_written(batch)
-    assert batch_of(made).saved_state == "second"
-
-
-def test_if_the_file_is_lost_the_saved_state_is_written_again() -> None:
-    made = Backlog()
-    made.set_saved_state("first")
+    assert batch_of(made).saved_state == "third"
     made.mark_written(batch_of(made))
+    made.set_saved_state("third")
+    assert (made.next_batch(), len(made)) == (None, 0)
     made.mark_file_lost(0)
-    assert batch_of(made).saved_state == "first"
+    assert batch_of(made).saved_state == "third"

@@ -15,6 +15,7 @@ from svcnode.history.errors import HistoryProblem
 from svcnode.history.follower import HistoryFollower
 from svcnode.history.records import HOURS
 from svcnode.node import Node
+from tests.support.real_time import in_real_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,78 +42,68 @@ async def until(is_true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_it_publishes_what_the_other_process_writes_each_once(node: Node, path: Path) -> None:
-    async def run() -> None:
-        async with History(node, path) as written:
-            node.report("db", Verdict.failed("before"))
-            await until(lambda: written.last_id > 0 and written.is_healthy)
-            async with HistoryFollower(node, path) as followed:
-                await until(lambda: followed.last_id == written.last_id)
-                received: list[Transition] = []
-                followed.subscribe(received.append)
-                node.report("db", Verdict.ready("again"))
-                node.report("db", Verdict.failed("after"))
-                await until(lambda: len(received) > 1)
-                assert [(one.after, one.reason) for one in received] == [("Up", "again"), ("Down", "after")]
-                assert await followed.latest("db") == await written.latest("db")
-                assert await followed.after(received[0].id) == received[1:]
-                assert followed.last_id == written.last_id
-                assert (followed.problem, followed.is_healthy, followed.pruned_to) == (None, True, written.pruned_to)
-
-    asyncio.run(run())
-
-
-def test_it_records_nothing_itself(node: Node, path: Path) -> None:
-    async def run() -> None:
-        async with History(node, path):
-            node.report("db", Verdict.failed("before"))
+@in_real_time
+async def test_it_publishes_what_the_other_process_writes_each_once(node: Node, path: Path) -> None:
+    async with History(node, path) as written:
+        node.report("db", Verdict.failed("before"))
+        await until(lambda: written.last_id > 0 and written.is_healthy)
         async with HistoryFollower(node, path) as followed:
-            last_id = followed.last_id
-            node.report("db", Verdict.ready())
-            followed.save_state("a state")
-        async with History(node, path) as written:
-            assert await written.load_state() is None
-        assert last_id > 0
+            await until(lambda: followed.last_id == written.last_id)
+            received: list[Transition] = []
+            followed.subscribe(received.append)
+            node.report("db", Verdict.ready("again"))
+            node.report("db", Verdict.failed("after"))
+            await until(lambda: len(received) > 1)
+            assert [(one.after, one.reason) for one in received] == [("Up", "again"), ("Down", "after")]
+            assert await followed.latest("db") == await written.latest("db")
+            assert await followed.after(received[0].id) == received[1:]
+            assert followed.last_id == written.last_id
+            assert (followed.problem, followed.is_healthy, followed.pruned_to) == (None, True, written.pruned_to)
 
-    asyncio.run(run())
+
+@in_real_time
+async def test_it_records_nothing_itself(node: Node, path: Path) -> None:
+    async with History(node, path):
+        node.report("db", Verdict.failed("before"))
+    async with HistoryFollower(node, path) as followed:
+        last_id = followed.last_id
+        node.report("db", Verdict.ready())
+        followed.save_state("a state")
+    async with History(node, path) as written:
+        assert await written.load_state() is None
+    assert last_id > 0
     with closing(sqlite3.connect(path)) as database:
         kinds = [kind for (kind,) in database.execute("SELECT kind FROM transitions ORDER BY id")]
     assert kinds == ["started", "status", "stopped", "started", "stopped"]
 
 
-def test_the_buckets_are_those_of_the_file(node: Node, path: Path) -> None:
-    async def run() -> None:
+@in_real_time
+async def test_the_buckets_are_those_of_the_file(node: Node, path: Path) -> None:
+    async with History(node, path):
+        await asyncio.sleep(0.05)
+    async with HistoryFollower(node, path) as followed:
+        buckets = await followed.buckets(["db"], HOURS)
+        assert buckets["db"][-1].up_s + buckets["db"][-2].up_s > 0
+        assert await followed.known_ids(["db", "other"]) == {"db"}
+
+
+@in_real_time
+async def test_a_file_that_is_missing_is_a_problem_until_it_is_there(node: Node, path: Path) -> None:
+    async with HistoryFollower(node, path) as followed:
+        assert (followed.problem_code, followed.is_healthy) == (HistoryProblem.UNUSABLE, False)
+        assert await followed.latest() == []
+        received: list[Transition] = []
+        followed.subscribe(received.append)
         async with History(node, path):
-            await asyncio.sleep(0.05)
-        async with HistoryFollower(node, path) as followed:
-            buckets = await followed.buckets(["db"], HOURS)
-            assert buckets["db"][-1].up_s + buckets["db"][-2].up_s > 0
-            assert await followed.known_ids(["db", "other"]) == {"db"}
-
-    asyncio.run(run())
+            await until(lambda: bool(received))
+        assert received[0].kind == "started"
+        assert followed.problem is None
 
 
-def test_a_file_that_is_missing_is_a_problem_until_it_is_there(node: Node, path: Path) -> None:
-    async def run() -> None:
-        async with HistoryFollower(node, path) as followed:
-            assert (followed.problem_code, followed.is_healthy) == (HistoryProblem.UNUSABLE, False)
-            assert await followed.latest() == []
-            received: list[Transition] = []
-            followed.subscribe(received.append)
-            async with History(node, path):
-                await until(lambda: bool(received))
-            assert received[0].kind == "started"
-            assert followed.problem is None
-
-    asyncio.run(run())
-
-
-def test_the_file_of_another_node_is_not_read(node: Node, path: Path) -> None:
-    async def run() -> None:
-        async with History(node, path):
-            node.report("db", Verdict.failed("secret of another node"))
-        async with HistoryFollower(Node("other", version="v1"), path) as followed:
-            assert not followed.is_healthy
-            assert await followed.latest() == []
-
-    asyncio.run(run())
+@in_real_time
+async def test_the_file_of_another_node_is_not_read(node: Node, path: Path) -> None:
+    async with History(node, path):
+        node.report("db", Verdict.failed("secret of another node"))
+    async with HistoryFollower(Node("other", version="v1"), path) as followed:
+        assert not followed.is_healthy
+        assert await followed.latest() == []

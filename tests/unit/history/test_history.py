@@ -22,6 +22,7 @@ from svcnode.history.files import FileLock, quarantine
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket
 from svcnode.node import Node
 from svcnode.probes.function import FunctionProbe
+from tests.support.real_time import in_real_time
 from tests.support.virtual_time import VirtualClock, in_virtual_time
 from tests.unit.history.test_database import OLD_SCHEMA
 
@@ -111,36 +112,32 @@ def fast_retry(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- publishing and writing
 
 
-def test_a_transition_is_in_the_file_when_it_is_published(harness: Harness) -> None:
-    async def scenario() -> None:
-        found: list[bool] = []
-        async with harness.history() as (history, follower):
-            history.subscribe(
-                lambda one: found.append(bool(harness.rows(f"SELECT 1 FROM transitions WHERE id = {one.id}")))
-            )
-            database = harness.node.register("db")
-            for _ in range(20):
-                database.up()
-                database.down("out of disk")
-            await follower.until_received(41)
-        assert found == [True] * len(found)
-        assert len(found) >= 41
-
-    asyncio.run(scenario())
-
-
-def test_every_change_is_published_once_in_order_with_its_code(harness: Harness) -> None:
-    async def scenario() -> list[Transition]:
-        async with harness.history() as (_, follower):
-            database = harness.node.register("db", impact="critical")
+@in_real_time
+async def test_a_transition_is_in_the_file_when_it_is_published(harness: Harness) -> None:
+    found: list[bool] = []
+    async with harness.history() as (history, follower):
+        history.subscribe(
+            lambda one: found.append(bool(harness.rows(f"SELECT 1 FROM transitions WHERE id = {one.id}")))
+        )
+        database = harness.node.register("db")
+        for _ in range(20):
             database.up()
             database.down("out of disk")
-            database.deregister()
-            harness.node.drain()
-            await follower.until(lambda: "node" in follower.kinds)
-        return follower.received
+        await follower.until_received(41)
+    assert found == [True] * len(found)
+    assert len(found) >= 41
 
-    received = asyncio.run(scenario())
+
+@in_real_time
+async def test_every_change_is_published_once_in_order_with_its_code(harness: Harness) -> None:
+    async with harness.history() as (_, follower):
+        database = harness.node.register("db", impact="critical")
+        database.up()
+        database.down("out of disk")
+        database.deregister()
+        harness.node.drain()
+        await follower.until(lambda: "node" in follower.kinds)
+    received = follower.received
     assert [(one.kind, one.service_id, one.before, one.after, one.code) for one in received] == [
         ("started", None, None, None, None),
         ("registered", "db", None, "Initializing", ReasonCode.NO_EVIDENCE),
@@ -155,86 +152,76 @@ def test_every_change_is_published_once_in_order_with_its_code(harness: Harness)
     assert [one.id for one in received] == sorted({one.id for one in received})
 
 
-def test_an_expired_ttl_is_dated_when_it_expired_not_when_it_was_noticed(harness: Harness) -> None:
-    async def scenario() -> tuple[Transition, Bucket]:
-        harness.node.register("db", ttl="30s")
-        async with harness.history() as (history, follower):
-            harness.node.beat("db")
-            harness.wait(45, history)
-            harness.node.expire_stale()
-            await follower.until(lambda: any(one.after == "Down" for one in follower.received))
-            buckets = await history.buckets(["db"], MINUTES)
-        return follower.received[-2], buckets["db"][-1]
-
-    transition, bucket = asyncio.run(scenario())
+@in_real_time
+async def test_an_expired_ttl_is_dated_when_it_expired_not_when_it_was_noticed(harness: Harness) -> None:
+    harness.node.register("db", ttl="30s")
+    async with harness.history() as (history, follower):
+        harness.node.beat("db")
+        harness.wait(45, history)
+        harness.node.expire_stale()
+        await follower.until(lambda: any(one.after == "Down" for one in follower.received))
+        buckets = await history.buckets(["db"], MINUTES)
+    transition, bucket = follower.received[-2], buckets["db"][-1]
     assert (transition.after, transition.at_s) == ("Down", NOON + 30)
     assert (bucket.up_s, bucket.down_s) == (30.0, 15.0)
 
 
-def test_a_service_whose_ttl_expires_at_the_start_of_history_causes_no_deadlock(
+@in_real_time
+async def test_a_service_whose_ttl_expires_at_the_start_of_history_causes_no_deadlock(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> list[Transition]:
-        harness.node.register("db", ttl="30s")
-        harness.node.beat("db")
-        harness.clock.advance(60)
-        monkeypatch.setattr(Node, "health", Health.HEALTHY)  # reading the real health would expire the service
-        async with harness.history() as (_, follower):
-            await follower.until_received(2)
-        return follower.received
-
-    received = asyncio.run(scenario())
+    harness.node.register("db", ttl="30s")
+    harness.node.beat("db")
+    harness.clock.advance(60)
+    monkeypatch.setattr(Node, "health", Health.HEALTHY)  # reading the real health would expire the service
+    async with harness.history() as (_, follower):
+        await follower.until_received(2)
+    received = follower.received
     assert [(one.kind, one.after) for one in received[:2]] == [("started", None), ("status", "Down")]
 
 
-@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, SystemExit])
-def test_a_listener_that_raises_does_not_affect_other_listeners(
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+@in_real_time
+async def test_a_listener_that_raises_does_not_affect_other_listeners(
     harness: Harness, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(transition: Transition) -> None:
         raise error(transition.kind)
 
-    async def scenario() -> int:
-        async with History(harness.node, harness.path) as history:
-            history.subscribe(fail)
-            follower = Follower(history)
-            harness.node.drain()
-            return len(await follower.until_received(1))
-
-    assert asyncio.run(scenario())
+    async with History(harness.node, harness.path) as history:
+        history.subscribe(fail)
+        follower = Follower(history)
+        harness.node.drain()
+        found = len(await follower.until_received(1))
+    assert found
     assert {record.exc_info[0] for record in caplog.records if record.exc_info} == {error}
 
 
-def test_new_limits_apply_while_running(harness: Harness) -> None:
-    async def scenario() -> None:
-        async with harness.history() as (history, follower):
-            harness.node.register("db").up()
-            await follower.until_received(2)
-            harness.clock.advance(86_400.0)
-            harness.wall.advance(86_400.0)
-            history.reconfigure(harness.path, max_age_s=3600.0)
-            await eventually(lambda: harness.rows("SELECT count(*) FROM transitions") == [(0,)])
-            assert history.problem is None
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_new_limits_apply_while_running(harness: Harness) -> None:
+    async with harness.history() as (history, follower):
+        harness.node.register("db").up()
+        await follower.until_received(2)
+        harness.clock.advance(86_400.0)
+        harness.wall.advance(86_400.0)
+        history.reconfigure(harness.path, max_age_s=3600.0)
+        await eventually(lambda: harness.rows("SELECT count(*) FROM transitions") == [(0,)])
+        assert history.problem is None
 
 
 @pytest.mark.parametrize("has_file", [True, False])
-def test_a_new_path_is_a_problem_until_it_is_reverted(
+@in_real_time
+async def test_a_new_path_is_a_problem_until_it_is_reverted(
     harness: Harness, caplog: pytest.LogCaptureFixture, has_file: bool
 ) -> None:
     current, configured = (harness.path, None) if has_file else (None, harness.path)
-
-    async def scenario() -> None:
-        async with harness.history(has_file=has_file) as (history, _):
-            limits = history._writer and history._writer.config.limits
-            history.reconfigure(configured, max_age_s=3600.0)
-            assert (history.problem_code, history.is_healthy) == (HistoryProblem.RESTART_REQUIRED, True)
-            assert (history._writer and history._writer.config.limits) == limits, "the new limits are for another file"
-            history.reconfigure(current)
-            assert history.problem is None
-
-    asyncio.run(scenario())
+    async with harness.history(has_file=has_file) as (history, _):
+        limits = history._writer and history._writer.config.limits
+        history.reconfigure(configured, max_age_s=3600.0)
+        assert (history.problem_code, history.is_healthy) == (HistoryProblem.RESTART_REQUIRED, True)
+        assert (history._writer and history._writer.config.limits) == limits, "the new limits are for another file"
+        history.reconfigure(current)
+        assert history.problem is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
@@ -264,212 +251,170 @@ async def record_one(harness: Harness) -> None:
 
 
 @pytest.mark.usefixtures("fast_retry")
-def test_the_file_of_another_node_is_not_used_until_it_is_given_up(harness: Harness) -> None:
+@in_real_time
+async def test_the_file_of_another_node_is_not_used_until_it_is_given_up(harness: Harness) -> None:
     other = other_node(harness)
-
-    async def scenario() -> None:
-        await record_one(harness)
-        before = harness.path.read_bytes()
-        async with other.history() as (history, follower):
-            assert (history.problem_code, history.is_healthy) == (HistoryProblem.OTHER_NODE, False)
-            other.node.register("cache").up()
-            await follower.until_received(2)
-            assert {one.service_id for one in await history.latest()} == {None, "cache"}
-            assert not await history.known_ids(["db"])
-            assert harness.path.read_bytes() == before
-            await eventually(lambda: is_unlocked(harness.path))
-            assert history._writer is not None
-            assert not history._writer.saved_state.done()
-            with closing(sqlite3.connect(harness.path)) as database, database:
-                database.execute(FORGET_NODE_NAME)
-            await eventually(lambda: history.problem is None)
-            assert await history.known_ids(["db", "cache"]) == {"db", "cache"}
-        async with harness.history() as (history, _):
-            assert history.problem_code == HistoryProblem.OTHER_NODE
-
-    asyncio.run(scenario())
-
-
-def test_a_file_of_another_node_that_replaces_the_file_is_not_written(harness: Harness, tmp_path: Path) -> None:
-    other = Harness(tmp_path / "other")
-    other.node = Node("validator-8", version="v1.4.2", clock=other.clock)
-
-    async def scenario() -> None:
-        await record_one(other)
-        before = other.path.read_bytes()
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            shutil.copy(other.path, tmp_path / "copy.db")
-            for suffix in ("-wal", "-shm"):
-                harness.path.with_name(harness.path.name + suffix).unlink()
-            (tmp_path / "copy.db").replace(harness.path)
-            harness.node.register("cache").up()
-            await eventually(lambda: history.problem_code == HistoryProblem.OTHER_NODE)
-            assert not await history.known_ids(["db"])
+    await record_one(harness)
+    before = harness.path.read_bytes()
+    async with other.history() as (history, follower):
+        assert (history.problem_code, history.is_healthy) == (HistoryProblem.OTHER_NODE, False)
+        other.node.register("cache").up()
+        await follower.until_received(2)
+        assert {one.service_id for one in await history.latest()} == {None, "cache"}
+        assert not await history.known_ids(["db"])
         assert harness.path.read_bytes() == before
-
-    asyncio.run(scenario())
-
-
-def test_a_file_without_a_node_name_is_continued(harness: Harness) -> None:
-    async def scenario() -> None:
-        await record_one(harness)
+        await eventually(lambda: is_unlocked(harness.path))
+        assert history._writer is not None
+        assert not history._writer.saved_state.done()
         with closing(sqlite3.connect(harness.path)) as database, database:
             database.execute(FORGET_NODE_NAME)
-        async with harness.history() as (history, _):
-            assert history.problem is None
-            assert await history.load_state() == "incidents of validator-7"
-            assert await history.known_ids(["db"]) == {"db"}
-        assert harness.rows("SELECT text FROM saved_state WHERE name = 'node'") == [("validator-7",)]
+        await eventually(lambda: history.problem is None)
+        assert await history.known_ids(["db", "cache"]) == {"db", "cache"}
+    async with harness.history() as (history, _):
+        assert history.problem_code == HistoryProblem.OTHER_NODE
 
-    asyncio.run(scenario())
+
+@in_real_time
+async def test_a_file_of_another_node_that_replaces_the_file_is_not_written(harness: Harness, tmp_path: Path) -> None:
+    other = Harness(tmp_path / "other")
+    other.node = Node("validator-8", version="v1.4.2", clock=other.clock)
+    await record_one(other)
+    before = other.path.read_bytes()
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        shutil.copy(other.path, tmp_path / "copy.db")
+        for suffix in ("-wal", "-shm"):
+            harness.path.with_name(harness.path.name + suffix).unlink()
+        (tmp_path / "copy.db").replace(harness.path)
+        harness.node.register("cache").up()
+        await eventually(lambda: history.problem_code == HistoryProblem.OTHER_NODE)
+        assert not await history.known_ids(["db"])
+    assert harness.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("is_default_path", [True, False])
-def test_the_file_of_a_renamed_node_keeps_its_records(harness: Harness, tmp_path: Path, is_default_path: bool) -> None:
+@in_real_time
+async def test_the_file_of_a_renamed_node_keeps_its_records(
+    harness: Harness, tmp_path: Path, is_default_path: bool
+) -> None:
     new_path = tmp_path / "validator-8" / "history.db" if is_default_path else harness.path
     old_path = harness.path
-
-    async def scenario() -> None:
-        async with harness.history() as (history, follower):
-            history.save_state("incidents")
-            harness.node.register("db").up()
-            await follower.until_received(2)
-            harness.node.set_identity(name="validator-8", version="v1.4.2")
-            history.reconfigure(new_path, moved_from=old_path if is_default_path else None)
-            harness.path = new_path
-            await eventually(new_path.exists)
-            harness.node.register("cache").up()
-            await follower.until(lambda: follower.kinds.count("registered") == 2)
-            assert await history.known_ids(["db", "cache"]) == {"db", "cache"}
-            assert history.problem is None
-        assert harness.rows("SELECT text FROM saved_state ORDER BY name") == [("validator-8",), ("incidents",)]
-        assert old_path.parent.exists() is not is_default_path
-        async with harness.history() as (history, _):
-            assert history.problem is None
-
-    asyncio.run(scenario())
+    async with harness.history() as (history, follower):
+        history.save_state("incidents")
+        harness.node.register("db").up()
+        await follower.until_received(2)
+        harness.node.set_identity(name="validator-8", version="v1.4.2")
+        history.reconfigure(new_path, moved_from=old_path if is_default_path else None)
+        harness.path = new_path
+        await eventually(new_path.exists)
+        harness.node.register("cache").up()
+        await follower.until(lambda: follower.kinds.count("registered") == 2)
+        assert await history.known_ids(["db", "cache"]) == {"db", "cache"}
+        assert history.problem is None
+    assert harness.rows("SELECT text FROM saved_state ORDER BY name") == [("validator-8",), ("incidents",)]
+    assert old_path.parent.exists() is not is_default_path
+    async with harness.history() as (history, _):
+        assert history.problem is None
 
 
 @pytest.mark.usefixtures("fast_retry")
-def test_the_file_of_a_renamed_node_does_not_replace_that_of_another(harness: Harness, tmp_path: Path) -> None:
+@in_real_time
+async def test_the_file_of_a_renamed_node_does_not_replace_that_of_another(harness: Harness, tmp_path: Path) -> None:
     other = Harness(tmp_path / "other")
     other.node = Node("validator-8", version="v1.4.2", clock=other.clock)
-
-    async def scenario() -> None:
-        await record_one(other)
-        before = other.path.read_bytes()
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            harness.node.set_identity(name="validator-8", version="v1.4.2")
-            history.reconfigure(other.path, moved_from=harness.path)
-            await eventually(lambda: history.problem_code == HistoryProblem.OTHER_NODE)
-            assert other.path.read_bytes() == before
-            other.path.rename(tmp_path / "away.db")
-            await eventually(lambda: history.problem is None)
-        assert not harness.path.exists()
-        assert other.rows("SELECT text FROM saved_state") == [("validator-8",)]
-
-    asyncio.run(scenario())
+    await record_one(other)
+    before = other.path.read_bytes()
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        harness.node.set_identity(name="validator-8", version="v1.4.2")
+        history.reconfigure(other.path, moved_from=harness.path)
+        await eventually(lambda: history.problem_code == HistoryProblem.OTHER_NODE)
+        assert other.path.read_bytes() == before
+        other.path.rename(tmp_path / "away.db")
+        await eventually(lambda: history.problem is None)
+    assert not harness.path.exists()
+    assert other.rows("SELECT text FROM saved_state") == [("validator-8",)]
 
 
 @pytest.mark.usefixtures("fast_retry")
-def test_a_renamed_node_does_not_move_a_file_that_is_not_its_own(harness: Harness, tmp_path: Path) -> None:
+@in_real_time
+async def test_a_renamed_node_does_not_move_a_file_that_is_not_its_own(harness: Harness, tmp_path: Path) -> None:
     other, new_path = other_node(harness), tmp_path / "validator-9" / "history.db"
-
-    async def scenario() -> None:
-        await record_one(harness)
-        before = harness.path.read_bytes()
-        async with other.history() as (history, _):
-            assert history.problem_code == HistoryProblem.OTHER_NODE
-            other.node.set_identity(name="validator-9", version="v1.4.2")
-            history.reconfigure(new_path, moved_from=harness.path)
-            await eventually(lambda: history.problem is None)
-            assert not await history.known_ids(["db"])
-        assert harness.path.read_bytes() == before
-        assert new_path.exists()
-
-    asyncio.run(scenario())
+    await record_one(harness)
+    before = harness.path.read_bytes()
+    async with other.history() as (history, _):
+        assert history.problem_code == HistoryProblem.OTHER_NODE
+        other.node.set_identity(name="validator-9", version="v1.4.2")
+        history.reconfigure(new_path, moved_from=harness.path)
+        await eventually(lambda: history.problem is None)
+        assert not await history.known_ids(["db"])
+    assert harness.path.read_bytes() == before
+    assert new_path.exists()
 
 
-def test_a_missing_folder_is_a_problem_until_the_history_is_disabled(
+@in_real_time
+async def test_a_missing_folder_is_a_problem_until_the_history_is_disabled(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        async with harness.history(has_file=False) as (history, _):
-            for _ in range(2):
-                history.set_has_folder(False)
-                assert history.problem_code == HistoryProblem.NO_FOLDER
-            history.set_has_folder(True)
-            assert history.problem is None
-
-    asyncio.run(scenario())
+    async with harness.history(has_file=False) as (history, _):
+        for _ in range(2):
+            history.set_has_folder(False)
+            assert history.problem_code == HistoryProblem.NO_FOLDER
+        history.set_has_folder(True)
+        assert history.problem is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_saved_state_is_loaded_by_the_next_process(harness: Harness) -> None:
-    async def scenario(text: str) -> str | None:
+@in_real_time
+async def test_saved_state_is_loaded_by_the_next_process(harness: Harness) -> None:
+    for text, before in (("first", None), ("second", "first")):
         async with harness.history() as (history, _):
-            found = await history.load_state()
+            assert await history.load_state() == before
             history.save_state(text)
-            assert await history.load_state() == found, "the state of the previous process"
-            return found
-
-    assert asyncio.run(scenario("first")) is None
-    assert asyncio.run(scenario("second")) == "first"
+            assert await history.load_state() == before, "the state of the previous process"
 
 
-def test_without_a_file_no_state_is_saved(harness: Harness) -> None:
-    async def scenario() -> str | None:
-        async with harness.history(has_file=False) as (history, _):
-            history.save_state("first")
-            return await history.load_state()
-
-    assert asyncio.run(scenario()) is None
-
-
-def test_load_state_waits_until_another_process_releases_the_file(harness: Harness, fast_retry: None) -> None:
-    async def scenario() -> str | None:
-        async with harness.history() as (history, _):
-            history.save_state("first")
-        lock = FileLock(harness.path)
-        async with harness.history() as (history, _):
-            loading = asyncio.create_task(history.load_state())
-            await eventually(lambda: history.problem is not None)
-            assert not loading.done()
-            lock.release()
-            async with asyncio.timeout(DEADLINE_S):
-                return await loading
-
-    assert asyncio.run(scenario()) == "first"
+@in_real_time
+async def test_load_state_waits_until_another_process_releases_the_file(harness: Harness, fast_retry: None) -> None:
+    async with harness.history() as (history, _):
+        history.save_state("first")
+    lock = FileLock(harness.path)
+    async with harness.history() as (history, _):
+        loading = asyncio.create_task(history.load_state())
+        await eventually(lambda: history.problem is not None)
+        assert not loading.done()
+        lock.release()
+        async with asyncio.timeout(DEADLINE_S):
+            found = await loading
+    assert found == "first"
 
 
-def test_many_transitions_are_published_in_steps(harness: Harness) -> None:
-    async def scenario() -> list[int]:
-        async with harness.history() as (_, follower):
-            database = harness.node.register("db")
+@in_real_time
+async def test_many_transitions_are_published_in_steps(harness: Harness) -> None:
+    async with harness.history() as (_, follower):
+        await follower.until_received(1)
+        database = harness.node.register("db")
+        with closing(sqlite3.connect(harness.path, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")  # so that the writer gets all of them in one or two batches
             for _ in range(200):
                 database.up()
                 database.down()
-            seen: list[int] = []
-            while len(follower.received) < 400:
-                await asyncio.sleep(0)
-                seen.append(len(follower.received))
-        return seen
-
-    seen = asyncio.run(scenario())
+            other.execute("COMMIT")
+        seen: list[int] = []
+        while len(follower.received) < 402:
+            await asyncio.sleep(0)
+            seen.append(len(follower.received))
     assert max(after - before for before, after in pairwise(seen)) <= 100, "at most two steps in one turn"
 
 
-def test_no_secret_and_no_lone_surrogate_reaches_the_file(harness: Harness) -> None:
-    async def scenario() -> str:
-        register_secret("hunter2-hunter2")
-        async with harness.history() as (_, follower):
-            harness.node.register("db").down("password hunter2-hunter2 refused \ud800\0")
-            await follower.until(lambda: "status" in follower.kinds)
-        return follower.received[-2].reason
-
-    assert asyncio.run(scenario()) == "password *** refused \\ud800\\x00"
+@in_real_time
+async def test_no_secret_and_no_lone_surrogate_reaches_the_file(harness: Harness) -> None:
+    register_secret("hunter2-hunter2")
+    async with harness.history() as (_, follower):
+        harness.node.register("db").down("password hunter2-hunter2 refused \ud800\0")
+        await follower.until(lambda: "status" in follower.kinds)
+    found = follower.received[-2].reason
+    assert found == "password *** refused \\ud800\\x00"
     assert harness.rows("SELECT reason FROM transitions WHERE kind = 'status'") == [
         ("password *** refused \\ud800\\x00",)
     ]
@@ -479,33 +424,18 @@ def test_no_secret_and_no_lone_surrogate_reaches_the_file(harness: Harness) -> N
 # ---- across restarts
 
 
-def test_ids_increase_across_restarts_if_the_clock_is_set_back(harness: Harness) -> None:
-    async def scenario() -> list[Transition]:
-        async with harness.history() as (_, follower):
-            harness.node.drain()
-            await follower.until_received(2)
-        return follower.received
-
-    first = asyncio.run(scenario())
+@in_real_time
+async def test_a_client_continues_across_a_restart_although_the_clock_is_set_back(harness: Harness) -> None:
+    async with harness.history() as (_, first):
+        harness.node.drain()
+        await first.until_received(2)
     harness.wall.advance(-86_400)
     harness.node = Node("validator-7", version="v1.4.2", clock=harness.clock)
-    second = asyncio.run(scenario())
-    assert second[0].id == first[-1].id + 1
-    assert second[0].at_s == NOON - 86_400
-    assert [one.id for one in second] == sorted({one.id for one in second})
-
-
-def test_a_client_continues_across_a_restart(harness: Harness) -> None:
-    async def scenario() -> tuple[int, list[Transition], list[Transition]]:
-        async with harness.history() as (history, follower):
-            last_id = history.last_id
-            await follower.until_received(1)
-            return last_id, await history.after(0), follower.received
-
-    _, _, first = asyncio.run(scenario())
-    last_id, after, second = asyncio.run(scenario())
-    assert last_id == first[-1].id
-    assert after == [*first, second[0]]
+    async with harness.history() as (history, second):
+        assert history.last_id == first.received[-1].id
+        await second.until_received(1)
+        assert await history.after(0) == [*first.received, second.received[0]]
+        assert (second.received[0].id, second.received[0].at_s) == (first.received[-1].id + 1, NOON - 86_400)
 
 
 def test_an_unclean_shutdown_is_recorded_at_the_next_start(harness: Harness, tmp_path: Path) -> None:
@@ -522,86 +452,75 @@ def test_an_unclean_shutdown_is_recorded_at_the_next_start(harness: Harness, tmp
     assert asyncio.run(code_at_start()) == ReasonCode.UNCLEAN_SHUTDOWN
 
 
-def test_time_between_two_processes_counts_for_no_status(harness: Harness) -> None:
-    async def ten_seconds() -> list[Bucket]:
+@in_real_time
+async def test_time_between_two_processes_counts_for_no_status(harness: Harness) -> None:
+    harness.node.register("db").up()
+    for _ in range(2):
         async with harness.history() as (history, _):
             harness.wait(10, history)
-            return (await history.buckets(["db"], HOURS))["db"]
-
-    harness.node.register("db").up()
-    asyncio.run(ten_seconds())
-    harness.wall.advance(600)
-    buckets = asyncio.run(ten_seconds())
+            buckets = (await history.buckets(["db"], HOURS))["db"]
+        harness.wall.advance(600)
     assert buckets[-1] == Bucket(NOON, up_s=20.0)
 
 
 # ---- buckets
 
 
-def test_buckets_have_no_gaps_and_the_current_one_comes_last(harness: Harness) -> None:
-    async def scenario() -> None:
-        harness.node.register("db").up()
-        async with harness.history() as (history, _):
-            harness.wait(150, history)
-            for resolution in (MINUTES, HOURS, DAYS):
-                buckets = (await history.buckets(["db", "unknown"], resolution))["db"]
-                last_s = resolution.begin_s(harness.wall.now_s)
-                begin_times_s = [last_s - age * resolution.length_s for age in reversed(range(resolution.bucket_count))]
-                assert [bucket.begin_s for bucket in buckets] == begin_times_s
-                assert sum(bucket.up_s for bucket in buckets) == 150
-                assert sum(bucket.known_s for bucket in buckets) == 150
-            minutes = (await history.buckets(["db", "unknown"], MINUTES))["db"]
-            assert [bucket.up_s for bucket in minutes[-4:]] == [0, 60, 60, 30]
-            assert (await history.buckets(["unknown"], MINUTES))["unknown"][-1] == Bucket(NOON + 120)
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_buckets_have_no_gaps_and_the_current_one_comes_last(harness: Harness) -> None:
+    harness.node.register("db").up()
+    async with harness.history() as (history, _):
+        harness.wait(150, history)
+        for resolution in (MINUTES, HOURS, DAYS):
+            buckets = (await history.buckets(["db", "unknown"], resolution))["db"]
+            last_s = resolution.begin_s(harness.wall.now_s)
+            begin_times_s = [last_s - age * resolution.length_s for age in reversed(range(resolution.bucket_count))]
+            assert [bucket.begin_s for bucket in buckets] == begin_times_s
+            assert sum(bucket.up_s for bucket in buckets) == 150
+            assert sum(bucket.known_s for bucket in buckets) == 150
+        minutes = (await history.buckets(["db", "unknown"], MINUTES))["db"]
+        assert [bucket.up_s for bucket in minutes[-4:]] == [0, 60, 60, 30]
+        assert (await history.buckets(["unknown"], MINUTES))["unknown"][-1] == Bucket(NOON + 120)
 
 
-def test_no_minute_is_missing_or_counted_twice_while_it_is_written(harness: Harness) -> None:
-    async def scenario() -> None:
-        harness.node.register("db").up()
-        async with harness.history() as (history, _):
-            for minute in range(1, 20):
-                harness.wait(60, history)
-                for _ in range(5):
-                    buckets = (await history.buckets(["db"], MINUTES))["db"]
-                    assert sum(bucket.up_s for bucket in buckets) == 60 * minute
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_no_minute_is_missing_or_counted_twice_while_it_is_written(harness: Harness) -> None:
+    harness.node.register("db").up()
+    async with harness.history() as (history, _):
+        for minute in range(1, 20):
+            harness.wait(60, history)
+            for _ in range(5):
+                buckets = (await history.buckets(["db"], MINUTES))["db"]
+                assert sum(bucket.up_s for bucket in buckets) == 60 * minute
 
 
-def test_checks_are_counted_and_reports_are_not(harness: Harness) -> None:
-    async def scenario() -> tuple[Bucket, Bucket]:
-        harness.node.register("checked", probe=FunctionProbe(lambda: None))
-        harness.node.register("reported").up()
-        async with harness.history() as (history, _):
-            for verdict in (Verdict.ready(), Verdict.not_ready("syncing"), Verdict.failed("no"), Verdict.unknown("?")):
-                harness.node.record("checked", verdict, duration_s=0.25)
-            harness.node.record("reported", Verdict.failed("no"))
-            buckets = await history.buckets(["checked", "reported"], MINUTES)
-        return buckets["checked"][-1], buckets["reported"][-1]
-
-    checked, reported = asyncio.run(scenario())
+@in_real_time
+async def test_checks_are_counted_and_reports_are_not(harness: Harness) -> None:
+    harness.node.register("checked", probe=FunctionProbe(lambda: None))
+    harness.node.register("reported").up()
+    async with harness.history() as (history, _):
+        for verdict in (Verdict.ready(), Verdict.not_ready("syncing"), Verdict.failed("no"), Verdict.unknown("?")):
+            harness.node.record("checked", verdict, duration_s=0.25)
+        harness.node.record("reported", Verdict.failed("no"))
+        buckets = await history.buckets(["checked", "reported"], MINUTES)
+    checked, reported = buckets["checked"][-1], buckets["reported"][-1]
     assert (checked.checks, checked.failures, checked.latency_sum_s) == (3, 1, 0.75)
     assert reported.checks == 0
 
 
-def test_a_minute_of_many_services_is_closed_in_steps(harness: Harness) -> None:
-    async def scenario() -> list[int]:
-        for number in range(1000):
-            harness.node.register(f"s{number}")
-        async with harness.history() as (history, _):
-            for _ in range(60):
-                harness.wall.advance(1.0)
-                history._aggregator.tick(harness.wall.now_s)
-            history._close_minute()
-            closed = [0]
-            while (closing := history._aggregator._closing) is not None:
-                closed.append(len(closing.buckets))
-                await asyncio.sleep(0)
-        return closed
-
-    closed = asyncio.run(scenario())
+@in_real_time
+async def test_a_minute_of_many_services_is_closed_in_steps(harness: Harness) -> None:
+    for number in range(1000):
+        harness.node.register(f"s{number}")
+    async with harness.history() as (history, _):
+        for _ in range(60):
+            harness.wall.advance(1.0)
+            history._aggregator.tick(harness.wall.now_s)
+        history._close_minute()
+        closed = [0]
+        while (closing := history._aggregator._closing) is not None:
+            closed.append(len(closing.buckets))
+            await asyncio.sleep(0)
     assert closed[-1] == 1000
     assert max(after - before for before, after in pairwise(closed)) <= 200
 
@@ -609,83 +528,79 @@ def test_a_minute_of_many_services_is_closed_in_steps(harness: Harness) -> None:
 # ---- without a file
 
 
-def test_without_a_file_history_is_in_memory(harness: Harness) -> None:
-    async def scenario() -> None:
-        async with harness.history(has_file=False) as (history, follower):
-            before = history.last_id
-            harness.node.register("db").up("ready")
-            await follower.until_received(3)
-            assert history.pruned_to == before < follower.received[0].id
-            assert await history.after(before) == follower.received
-            assert await history.latest("db", 1) == follower.received[:-2:-1]
-            harness.wait(70, history)
-            assert [bucket.up_s for bucket in (await history.buckets(["db"], MINUTES))["db"][-2:]] == [60, 10]
-            assert (history.problem, history.is_healthy) == (None, True)
-            assert not harness.path.parent.exists()
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_without_a_file_history_is_in_memory_and_no_state_is_saved(harness: Harness) -> None:
+    async with harness.history(has_file=False) as (history, follower):
+        before = history.last_id
+        harness.node.register("db").up("ready")
+        await follower.until_received(3)
+        assert history.pruned_to == before < follower.received[0].id
+        assert await history.after(before) == follower.received
+        assert await history.latest("db", 1) == follower.received[:-2:-1]
+        harness.wait(70, history)
+        assert [bucket.up_s for bucket in (await history.buckets(["db"], MINUTES))["db"][-2:]] == [60, 10]
+        assert (history.problem, history.is_healthy) == (None, True)
+        history.save_state("first")
+        assert await history.load_state() is None
+    assert not harness.path.parent.exists()
 
 
 # ---- when the file cannot be written
 
 
 @pytest.mark.usefixtures("fast_retry")
-def test_while_another_program_locks_the_file_transitions_are_published_and_written_later(harness: Harness) -> None:
-    async def scenario() -> list[Transition]:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            with closing(sqlite3.connect(harness.path, isolation_level=None)) as other:
-                other.execute("BEGIN EXCLUSIVE")
-                database = harness.node.register("db")
-                database.up()
-                await follower.until_received(3)
-                assert (history.problem_code, history.is_healthy) == (HistoryProblem.LOCKED, False)
-                assert await history.after(follower.received[0].id) == follower.received[1:3]
-                other.execute("COMMIT")
-            await eventually(lambda: history.is_healthy)
-            assert history.problem is None
-            database.down()
-            await follower.until_received(4)
-        return follower.received
-
-    received = asyncio.run(scenario())
+@in_real_time
+async def test_while_another_program_locks_the_file_transitions_are_published_and_written_later(
+    harness: Harness,
+) -> None:
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        with closing(sqlite3.connect(harness.path, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            database = harness.node.register("db")
+            database.up()
+            await follower.until_received(3)
+            assert (history.problem_code, history.is_healthy) == (HistoryProblem.LOCKED, False)
+            assert await history.after(follower.received[0].id) == follower.received[1:3]
+            other.execute("COMMIT")
+        await eventually(lambda: history.is_healthy)
+        assert history.problem is None
+        database.down()
+        await follower.until_received(4)
+    received = follower.received
     assert [row[0] for row in harness.rows("SELECT id FROM transitions ORDER BY id")] == [one.id for one in received]
 
 
 @pytest.mark.usefixtures("fast_retry")
-def test_a_file_in_use_by_another_svcnode_is_neither_written_nor_read(harness: Harness) -> None:
-    async def scenario() -> None:
-        async with harness.history():
-            pass
-        lock = FileLock(harness.path)
-        before = harness.path.read_bytes()
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            assert history.problem_code == HistoryProblem.IN_USE
-            assert await history.after(0) == follower.received
-            assert harness.path.read_bytes() == before
-            lock.release()
-            await eventually(lambda: history.is_healthy)
-            assert len(harness.rows("SELECT id FROM transitions")) == 3
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_a_file_in_use_by_another_svcnode_is_neither_written_nor_read(harness: Harness) -> None:
+    async with harness.history():
+        pass
+    lock = FileLock(harness.path)
+    before = harness.path.read_bytes()
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        assert history.problem_code == HistoryProblem.IN_USE
+        assert await history.after(0) == follower.received
+        assert harness.path.read_bytes() == before
+        lock.release()
+        await eventually(lambda: history.is_healthy)
+        assert len(harness.rows("SELECT id FROM transitions")) == 3
 
 
 @pytest.mark.parametrize("problem", [HistoryProblem.NOT_A_DATABASE, HistoryProblem.FOREIGN_DATABASE])
-def test_a_file_of_another_program_is_not_changed(harness: Harness, problem: HistoryProblem) -> None:
+@in_real_time
+async def test_a_file_of_another_program_is_not_changed(harness: Harness, problem: HistoryProblem) -> None:
     harness.path.parent.mkdir()
     if problem is HistoryProblem.NOT_A_DATABASE:
         harness.path.write_text("a text file")
     else:
         harness.rows("CREATE TABLE ledger (entry)")
     before = harness.path.read_bytes()
-
-    async def scenario() -> str | None:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            return history.problem_code
-
-    assert asyncio.run(scenario()) == problem
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        found = history.problem_code
+    assert found == problem
     assert harness.path.read_bytes() == before
     assert [one.name for one in harness.path.parent.iterdir()] == ["history.db"]
 
@@ -698,194 +613,167 @@ def corrupt(path: Path, *, is_header_intact: bool = True) -> None:
         file.write(b"\xa5" * (size - first))
 
 
-@pytest.mark.parametrize("is_header_intact", [True, False])
-def test_a_corrupt_file_is_quarantined_at_the_start(
-    harness: Harness, caplog: pytest.LogCaptureFixture, is_header_intact: bool
+@pytest.mark.parametrize("damage", ["pages", "header", "older schema"])
+@in_real_time
+async def test_a_corrupt_or_older_file_is_quarantined_at_the_start(
+    harness: Harness, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    async def scenario() -> str | None:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            assert history.is_healthy
-            return history.problem_code
-
-    asyncio.run(scenario())
-    corrupt(harness.path, is_header_intact=is_header_intact)
-    assert asyncio.run(scenario()) == HistoryProblem.CORRUPT
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert harness.path.with_name("history.db.corrupt-20260101T120000Z").exists()
-    assert [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")] == ["started", "stopped"]
-
-
-def test_a_file_of_an_older_schema_is_quarantined_at_the_start(harness: Harness) -> None:
-    harness.path.parent.mkdir()
-    with closing(sqlite3.connect(harness.path)) as old:
-        old.executescript(OLD_SCHEMA)
+    if damage == "older schema":
+        harness.path.parent.mkdir()
+        with closing(sqlite3.connect(harness.path)) as old:
+            old.executescript(OLD_SCHEMA)
+    else:
+        async with harness.history():
+            pass
+        corrupt(harness.path, is_header_intact=damage == "pages")
     before = harness.path.read_bytes()
-
-    async def scenario() -> str | None:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            assert history.is_healthy
-            return history.problem_code
-
-    assert asyncio.run(scenario()) == HistoryProblem.OLDER_SCHEMA
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        assert history.is_healthy
+        is_older = damage == "older schema"
+        assert history.problem_code == (HistoryProblem.OLDER_SCHEMA if is_older else HistoryProblem.CORRUPT)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert harness.path.with_name("history.db.corrupt-20260101T120000Z").read_bytes() == before
     assert [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")] == ["started", "stopped"]
 
 
-def test_a_file_corrupted_while_in_use_is_quarantined_when_a_query_fails(harness: Harness) -> None:
-    async def scenario() -> None:
-        async with harness.history() as (history, follower):
-            database = harness.node.register("db")
-            for _ in range(50):
-                database.up()
-                database.down("a long reason " * 100)
-            await follower.until_received(102)
-            with closing(sqlite3.connect(harness.path)) as other:
-                other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            corrupt(harness.path)
-            before = history.last_id
-            await history.after(0)  # reports the corruption to the writer
-            await eventually(lambda: history.problem_code == HistoryProblem.CORRUPT)
+@in_real_time
+async def test_a_file_corrupted_while_in_use_is_quarantined_when_a_query_fails(harness: Harness) -> None:
+    async with harness.history() as (history, follower):
+        database = harness.node.register("db")
+        for _ in range(50):
             database.up()
-            await follower.until_received(103)
-            assert history.is_healthy
-            assert await history.after(0) == [follower.received[-1]]
-            assert history.pruned_to >= before
-
-    asyncio.run(scenario())
+            database.down("a long reason " * 100)
+        await follower.until_received(102)
+        with closing(sqlite3.connect(harness.path)) as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        corrupt(harness.path)
+        before = history.last_id
+        await history.after(0)  # reports the corruption to the writer
+        await eventually(lambda: history.problem_code == HistoryProblem.CORRUPT)
+        database.up()
+        await follower.until_received(103)
+        assert history.is_healthy
+        assert await history.after(0) == [follower.received[-1]]
+        assert history.pruned_to >= before
     assert [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")] == ["status", "stopped"]
 
 
 @pytest.mark.usefixtures("fast_retry")
-def test_a_second_corrupt_file_within_a_minute_is_not_quarantined(harness: Harness) -> None:
-    async def scenario() -> None:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            writer = history._writer
-            assert writer is not None
-            writer.report_corruption(CorruptionError("corrupt"), generation=0)
-            await eventually(lambda: writer.generation == 1 and writer.is_readable)
-            writer.report_corruption(CorruptionError("corrupt"), generation=1)
-            await eventually(lambda: not history.is_healthy)
-            assert history.problem_code == HistoryProblem.CORRUPT
-            writer.report_corruption(CorruptionError("corrupt"), generation=0)  # about the first file
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_a_second_corrupt_file_within_a_minute_is_not_quarantined(harness: Harness) -> None:
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        writer = history._writer
+        assert writer is not None
+        writer.report_corruption(CorruptionError("corrupt"), generation=0)
+        await eventually(lambda: writer.generation == 1 and writer.is_readable)
+        writer.report_corruption(CorruptionError("corrupt"), generation=1)
+        await eventually(lambda: not history.is_healthy)
+        assert history.problem_code == HistoryProblem.CORRUPT
+        writer.report_corruption(CorruptionError("corrupt"), generation=0)  # about the first file
     assert len([one for one in harness.path.parent.iterdir() if ".corrupt-" in one.name]) == 1
 
 
-def test_a_late_report_about_a_quarantined_file_does_not_affect_the_new_file(
+@in_real_time
+async def test_a_late_report_about_a_quarantined_file_does_not_affect_the_new_file(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            used = history._writer
-            assert used is not None
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        used = history._writer
+        assert used is not None
 
-            def report_again(path: Path, now_s: float) -> Path:
-                used.report_corruption(CorruptionError("corrupt"), generation=0)
-                return quarantine(path, now_s)
-
-            monkeypatch.setattr(writer, "quarantine", report_again)
+        def report_again(path: Path, now_s: float) -> Path:
             used.report_corruption(CorruptionError("corrupt"), generation=0)
-            await eventually(lambda: used.generation == 1)
-            harness.node.drain()
-            await follower.until_received(2)
-            assert history.is_healthy
+            return quarantine(path, now_s)
 
-    asyncio.run(scenario())
+        monkeypatch.setattr(writer, "quarantine", report_again)
+        used.report_corruption(CorruptionError("corrupt"), generation=0)
+        await eventually(lambda: used.generation == 1)
+        harness.node.drain()
+        await follower.until_received(2)
+        assert history.is_healthy
     assert harness.rows("SELECT kind FROM transitions ORDER BY id") == [("node",), ("stopped",)]
 
 
-def test_a_file_removed_while_in_use_is_created_again(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> list[int]:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            shutil.rmtree(harness.path.parent)
-            harness.node.drain()
-            await follower.until_received(2)
-            assert history.pruned_to >= follower.received[0].id
-            assert history.is_healthy
-        return [one.id for one in follower.received[1:]]
-
-    ids = asyncio.run(scenario())
+@in_real_time
+async def test_a_file_removed_while_in_use_is_created_again(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        shutil.rmtree(harness.path.parent)
+        harness.node.drain()
+        await follower.until_received(2)
+        assert history.pruned_to >= follower.received[0].id
+        assert history.is_healthy
+    ids = [one.id for one in follower.received[1:]]
     assert [number for (number,) in harness.rows("SELECT id FROM transitions ORDER BY id")] == ids
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_removed_lock_file_is_created_again(
+@in_real_time
+async def test_a_removed_lock_file_is_created_again(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(writer, "LOCK_CHECK_INTERVAL_S", 0.01)  # it is noticed without a write
     lock = harness.path.with_name("history.db-lock")
-
-    async def scenario() -> None:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            lock.unlink()
-            await eventually(lock.exists)
-            await eventually(lambda: lock.read_text() != "")
-            with pytest.raises(HistoryError) as caught:
-                FileLock(harness.path)
-            assert caught.value.code is HistoryProblem.IN_USE
-            harness.node.drain()
-            await follower.until_received(2)
-            assert history.is_healthy
-            assert await history.after(0) == follower.received
-
-    asyncio.run(scenario())
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        lock.unlink()
+        await eventually(lock.exists)
+        await eventually(lambda: lock.read_text() != "")
+        with pytest.raises(HistoryError) as caught:
+            FileLock(harness.path)
+        assert caught.value.code is HistoryProblem.IN_USE
+        harness.node.drain()
+        await follower.until_received(2)
+        assert history.is_healthy
+        assert await history.after(0) == follower.received
     assert [record.args for record in caplog.records] == [(lock,)]
 
 
 @pytest.mark.usefixtures("fast_retry")
-def test_after_the_lock_file_was_removed_another_svcnode_can_take_the_file(harness: Harness) -> None:
-    async def scenario() -> None:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            harness.path.with_name("history.db-lock").unlink()
-            other = FileLock(harness.path)
-            harness.node.drain()
-            await follower.until_received(2)
-            assert history.problem_code == HistoryProblem.IN_USE
-            assert len(harness.rows("SELECT id FROM transitions")) == 1
-            assert await history.after(0) == follower.received[1:], "the file belongs to the other process"
-            assert history.pruned_to >= follower.received[0].id, "clients see that older records are gone"
-            other.release()
-            await eventually(lambda: history.is_healthy)
-            assert len(harness.rows("SELECT id FROM transitions")) == 2
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_after_the_lock_file_was_removed_another_svcnode_can_take_the_file(harness: Harness) -> None:
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        harness.path.with_name("history.db-lock").unlink()
+        other = FileLock(harness.path)
+        harness.node.drain()
+        await follower.until_received(2)
+        assert history.problem_code == HistoryProblem.IN_USE
+        assert len(harness.rows("SELECT id FROM transitions")) == 1
+        assert await history.after(0) == follower.received[1:], "the file belongs to the other process"
+        assert history.pruned_to >= follower.received[0].id, "clients see that older records are gone"
+        other.release()
+        await eventually(lambda: history.is_healthy)
+        assert len(harness.rows("SELECT id FROM transitions")) == 2
 
 
 @pytest.mark.parametrize("has_file", [True, False])
-def test_a_service_with_records_is_known(harness: Harness, has_file: bool) -> None:
-    async def scenario() -> set[str]:
-        async with harness.history(has_file=has_file) as (history, follower):
-            harness.node.register("removed").deregister()
-            harness.node.register("present")
-            await follower.until_received(4)
-            return await history.known_ids(["removed", "present", "zzz"])
-
-    assert asyncio.run(scenario()) == {"removed", "present"}
+@in_real_time
+async def test_a_service_with_records_is_known(harness: Harness, has_file: bool) -> None:
+    async with harness.history(has_file=has_file) as (history, follower):
+        harness.node.register("removed").deregister()
+        harness.node.register("present")
+        await follower.until_received(4)
+        found = await history.known_ids(["removed", "present", "zzz"])
+    assert found == {"removed", "present"}
 
 
 @pytest.mark.usefixtures("fast_retry")
-def test_an_unexpected_exception_stops_neither_the_thread_nor_publishing(
+@in_real_time
+async def test_an_unexpected_exception_stops_neither_the_thread_nor_publishing(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        async with harness.history() as (history, follower):
-            await follower.until_received(1)
-            with monkeypatch.context() as broken:
-                broken.setattr(Database, "write", lambda *_: 1 // 0)
-                harness.node.drain()
-                await follower.until_received(2)
-                assert not history.is_healthy
-            await eventually(lambda: history.is_healthy)
-
-    asyncio.run(scenario())
+    async with harness.history() as (history, follower):
+        await follower.until_received(1)
+        with monkeypatch.context() as broken:
+            broken.setattr(Database, "write", lambda *_: 1 // 0)
+            harness.node.drain()
+            await follower.until_received(2)
+            assert not history.is_healthy
+        await eventually(lambda: history.is_healthy)
     assert ZeroDivisionError in [record.exc_info[0] for record in caplog.records if record.exc_info]
     assert len(harness.rows("SELECT id FROM transitions")) == 3
 
@@ -950,47 +838,43 @@ async def test_a_hanging_disk_delays_the_start_by_at_most_200_ms(
 # ---- a wall clock that is wrong for a while
 
 
-def test_a_forward_jump_of_the_wall_clock_and_back_does_not_purge_the_history(harness: Harness) -> None:
-    async def scenario() -> None:
-        async with harness.history(max_age_s=DAYS.length_s) as (history, _):
-            handle = harness.node.register("db")
-            handle.up()
-            await eventually(lambda: len(harness.rows("SELECT * FROM transitions")) >= 2)
-            before = len(harness.rows("SELECT * FROM transitions"))
-            harness.wall.advance(1e9)
-            handle.down("refused")
-            await eventually(lambda: len(harness.rows("SELECT * FROM transitions")) == before + 1)
-            harness.wall.advance(-1e9)
-            handle.up()
-            await eventually(lambda: len(harness.rows("SELECT * FROM transitions")) == before + 2)
-            assert history.pruned_to == 0
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_a_forward_jump_of_the_wall_clock_and_back_does_not_purge_the_history(harness: Harness) -> None:
+    async with harness.history(max_age_s=DAYS.length_s) as (history, _):
+        handle = harness.node.register("db")
+        handle.up()
+        await eventually(lambda: len(harness.rows("SELECT * FROM transitions")) >= 2)
+        before = len(harness.rows("SELECT * FROM transitions"))
+        harness.wall.advance(1e9)
+        handle.down("refused")
+        await eventually(lambda: len(harness.rows("SELECT * FROM transitions")) == before + 1)
+        harness.wall.advance(-1e9)
+        handle.up()
+        await eventually(lambda: len(harness.rows("SELECT * FROM transitions")) == before + 2)
+        assert history.pruned_to == 0
 
 
 # ---- maintenance
 
 
 @pytest.mark.parametrize("service_id", ["db", None])
-def test_maintenance_is_recorded_as_transitions_and_as_time_of_its_own(
+@in_real_time
+async def test_maintenance_is_recorded_as_transitions_and_as_time_of_its_own(
     harness: Harness, service_id: str | None
 ) -> None:
-    async def scenario() -> tuple[list[Transition], Bucket]:
-        async with harness.history() as (history, follower):
-            harness.node.register("db").up()
-            harness.wait(10, history)
-            ends_at_s = harness.clock.now_s + 15
-            harness.node.set_maintenance(Maintenance("control", ends_at_s, "alice", "new disk"), service_id)
-            harness.wait(5, history)
-            harness.node.handle("db").down("stopped")
-            harness.wait(10, history)
-            harness.node.expire_stale()
-            harness.wait(20, history)
-            await follower.until(lambda: "maintenance_ended" in follower.kinds)
-            buckets = await history.buckets(["db"], HOURS)
-            return follower.received, buckets["db"][-1]
-
-    transitions, bucket = asyncio.run(scenario())
+    async with harness.history() as (history, follower):
+        harness.node.register("db").up()
+        harness.wait(10, history)
+        ends_at_s = harness.clock.now_s + 15
+        harness.node.set_maintenance(Maintenance("control", ends_at_s, "alice", "new disk"), service_id)
+        harness.wait(5, history)
+        harness.node.handle("db").down("stopped")
+        harness.wait(10, history)
+        harness.node.expire_stale()
+        harness.wait(20, history)
+        await follower.until(lambda: "maintenance_ended" in follower.kinds)
+        buckets = await history.buckets(["db"], HOURS)
+        transitions, bucket = follower.received, buckets["db"][-1]
     marks = [one for one in transitions if "maintenance" in one.kind]
     assert [(one.kind, one.service_id) for one in marks] == [
         ("maintenance", service_id),

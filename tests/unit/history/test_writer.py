@@ -23,14 +23,6 @@ def status(clock: VirtualClock) -> WriterStatus:
     return WriterStatus(clock)
 
 
-def test_a_repeated_error_is_logged_once(status: WriterStatus, caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(3):
-        status.record_failure(FULL, OSError())
-    assert len(caplog.records) == 1
-    status.record_failure(LOCKED, OSError())
-    assert len(caplog.records) == 2
-
-
 def test_alternating_errors_are_each_logged_once(status: WriterStatus, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         status.record_failure(FULL, OSError())
@@ -91,17 +83,15 @@ def test_after_a_failure_long_after_the_first_one_success_is_enough(status: Writ
         clock.advance(STABLE_AFTER_S)
 
 
-def test_a_notice_lasts_a_day_and_is_not_a_failure(status: WriterStatus, clock: VirtualClock) -> None:
+def test_a_notice_lasts_a_day_is_not_a_failure_and_is_hidden_by_one(status: WriterStatus, clock: VirtualClock) -> None:
     status.set_notice(QUARANTINED)
     assert (status.problem, status.is_failing) == (QUARANTINED, False)
-    clock.advance(QUARANTINE_NOTICE_S)
-    assert status.problem is None
-
-
-def test_a_failure_hides_a_notice(status: WriterStatus) -> None:
-    status.set_notice(QUARANTINED)
     status.record_failure(FULL, OSError())
     assert status.problem is FULL
+    status.record_success()
+    assert status.problem is QUARANTINED
+    clock.advance(QUARANTINE_NOTICE_S)
+    assert status.problem is None
 
 
 def test_only_an_unexpected_exception_is_logged_with_its_traceback(

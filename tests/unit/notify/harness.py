@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from svcnode.core.model import Verdict
+from svcnode.core.model import Maintenance, Verdict
 from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.notify.alert import AlertPolicy
@@ -26,7 +26,7 @@ POLICY = AlertPolicy(group_wait_s=GROUP_WAIT_S, resolve_delay_s=RESOLVE_DELAY_S)
 
 
 class Harness:
-    """A node whose services a test sets, and all notifications about it."""
+    """A node whose services a test sets, and all notifications about it. Its steps can be chained."""
 
     def __init__(self, policy: AlertPolicy = POLICY, *, is_starting: bool = False) -> None:
         self.clock = VirtualClock(1000.0)
@@ -40,39 +40,55 @@ class Harness:
         found = None if change.service_id is None else self.node.find(change.service_id)
         self.engine.record_change(change, None if found is None else found[0], self.node.condition.issues)
 
-    def add(self, *service_ids: str, impact: ImpactName = "critical", up: bool = True) -> None:
+    def add(self, *service_ids: str, impact: ImpactName = "critical", up: bool = True) -> Self:
         for service_id in service_ids:
             handle = self.node.register(service_id, name=service_id, description="", impact=impact)
             if up:
                 handle.up()
+        return self
 
-    def up(self, *service_ids: str) -> None:
+    def up(self, *service_ids: str) -> Self:
         for service_id in service_ids:
             self.node.record(service_id, Verdict.ready())
+        return self
 
-    def down(self, *service_ids: str, reason: str = "refused") -> None:
+    def down(self, *service_ids: str, reason: str = "refused") -> Self:
         for service_id in service_ids:
             self.node.handle(service_id).down(reason)
+        return self
 
-    def starting(self, service_id: str, reason: str = "loading") -> None:
+    def starting(self, service_id: str, reason: str = "loading") -> Self:
         self.node.handle(service_id).initializing(reason)
+        return self
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> Self:
         end_s = self.clock.now_s + seconds
         while (next_s := min(self.engine.due_at_s, self.node.next_expiry_at_s)) <= end_s:
             self.clock.now_s = max(self.clock.now_s, next_s)
             self.node.expire_stale()
             self._record(self.engine.take_due(self.clock.now_s))
         self.clock.now_s = end_s
+        return self
 
-    def restart(self, *, is_confirmed: bool) -> None:
+    def restart(self, *, is_confirmed: bool) -> Self:
         """The process is killed and starts again."""
         incidents = [replace(one, is_confirmed=is_confirmed) for one in self.engine.incidents().values()]
         self.engine = AlertEngine(self.policy, self.node, self.clock.now_s)
         self.engine.restore(incidents, self.clock.now_s)
+        return self
 
-    def stop(self) -> None:
+    def maintain(self, service_id: str | None, for_s: float) -> Self:
+        self.node.set_maintenance(Maintenance("control", self.clock.now_s + for_s), service_id)
+        return self
+
+    def flap(self, *, times: int, every_s: float = 30.0) -> Self:
+        for _ in range(times):
+            self.down("db").wait(every_s).up("db").wait(every_s)
+        return self
+
+    def stop(self) -> Self:
         self._record(self.engine.take_all(self.clock.now_s))
+        return self
 
     def _record(self, notification: Notification | None) -> None:
         if notification is not None:
@@ -92,14 +108,6 @@ def change_types(notification: Notification) -> dict[str | None, ChangeType]:
 def change_of(notification: Notification, service_id: str) -> AlertChange:
     (found,) = (one for one in notification.services if one.service and one.service.id == service_id)
     return found
-
-
-def flap(harness: Harness, *, times: int, every_s: float = 30.0) -> None:
-    for _ in range(times):
-        harness.down("db")
-        harness.wait(every_s)
-        harness.up("db")
-        harness.wait(every_s)
 
 
 def definition_with_a_new_probe(service_id: str, impact: ImpactName = "critical") -> Definition:

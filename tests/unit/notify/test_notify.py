@@ -28,17 +28,6 @@ def names(settings: NotifySettings | None) -> list[str]:
     return [target.name for target in settings.targets]
 
 
-def test_without_a_notify_section_there_are_no_settings(tmp_path: Path) -> None:
-    assert load_settings(tmp_path, "") is None
-
-
-def test_one_webhook_is_enough(tmp_path: Path) -> None:
-    settings = load_settings(tmp_path, '[notify]\nwebhook = "https://a.example.com/x"')
-    assert names(settings) == ["https://a.example.com"]
-    assert settings
-    assert settings.policy == AlertPolicy(services="critical", group_wait_s=5, resolve_delay_s=300, repeat_interval_s=0)
-
-
 def test_every_key_can_be_set(tmp_path: Path) -> None:
     settings = load_settings(
         tmp_path,
@@ -64,14 +53,15 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
     assert "example" not in repr(settings)
 
 
-def test_webhooks_can_be_tables_of_their_own(tmp_path: Path) -> None:
+def test_targets_may_come_from_the_environment_or_tables_and_the_policy_has_defaults(tmp_path: Path) -> None:
+    environ = {"SVCNODE_NOTIFY_WEBHOOK": "https://a.example.com/x,y", "SVCNODE_NOTIFY_APPRISE": "json://b.example.com"}
+    settings = load_settings(tmp_path, "", environ)
+    assert names(settings) == ["https://a.example.com", "json://***"]
+    assert settings
+    assert settings.policy == AlertPolicy(services="critical", group_wait_s=5, resolve_delay_s=300, repeat_interval_s=0)
+    assert load_settings(tmp_path, "") is None
     tables = '[[notify.webhook]]\nurl = "https://a.example.com"\n[[notify.webhook]]\nurl = "https://b.example.com"\n'
     assert names(load_settings(tmp_path, tables)) == ["https://a.example.com", "https://b.example.com"]
-
-
-def test_the_environment_can_name_one_of_each(tmp_path: Path) -> None:
-    environ = {"SVCNODE_NOTIFY_WEBHOOK": "https://a.example.com/x,y", "SVCNODE_NOTIFY_APPRISE": "json://b.example.com"}
-    assert names(load_settings(tmp_path, "", environ)) == ["https://a.example.com", "json://***"]
 
 
 def test_an_error_does_not_show_a_url_from_the_environment(tmp_path: Path) -> None:

@@ -53,19 +53,12 @@ def test_on_trusted_loopback_no_token_is_needed(text: str, token: str | None) ->
 
 
 @pytest.mark.parametrize("text", OTHERS)
-def test_on_other_addresses_every_request_is_rejected_if_no_token_is_configured(text: str) -> None:
+def test_on_other_addresses_the_token_is_required_and_without_one_every_request_is_rejected(text: str) -> None:
+    assert rejection(listener(text)) is TOKEN_REQUIRED
+    assert rejection(listener(text), host="127.0.0.1") is TOKEN_REQUIRED
+    assert rejection(listener(text), authorization=f"Bearer {TOKEN}") is None
     assert rejection(listener(text), None) is TOKEN_NOT_CONFIGURED
     assert rejection(listener(text), None, authorization=f"Bearer {TOKEN}") is TOKEN_NOT_CONFIGURED
-
-
-@pytest.mark.parametrize("text", OTHERS)
-def test_on_other_addresses_the_token_is_required(text: str) -> None:
-    assert rejection(listener(text)) is TOKEN_REQUIRED
-    assert rejection(listener(text), authorization=f"Bearer {TOKEN}") is None
-
-
-def test_a_loopback_host_header_does_not_open_another_address() -> None:
-    assert rejection(ELSEWHERE, host="127.0.0.1") is TOKEN_REQUIRED
 
 
 @pytest.mark.parametrize("text", [*LOOPBACK, *OTHERS])
@@ -82,86 +75,45 @@ def test_without_trust_in_loopback_the_token_is_required_everywhere(text: str) -
 # ---- requests from elsewhere on a loopback listener
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8420", "[::1]:8420", "[::1]", "localhost", "LocalHost.:1"])
-def test_a_loopback_host_header_counts_as_local(host: str) -> None:
-    assert rejection(HERE, host=host) is None
-
-
-@pytest.mark.parametrize("address", [HERE, UNIX], ids=str)
-def test_a_request_without_host_counts_as_local(address: Address) -> None:
-    assert OperatorAuth(address, TOKEN, trusts_loopback=True).rejection({}) is None
-    assert rejection(address, host="") is None
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:8420", "[::1]:8420", "[::1]", "localhost", "LocalHost.:1", ""]
+)
+def test_a_loopback_host_header_or_none_counts_as_local(host: str) -> None:
+    for address in (HERE, UNIX):
+        assert rejection(address, host=host) is None
+        assert OperatorAuth(address, TOKEN, trusts_loopback=True).rejection({}) is None
 
 
 @pytest.mark.parametrize(
     "host",
     [
-        "attacker.example",
-        "attacker.example:8420",
-        "localhost.attacker.example",
-        "127.0.0.1.attacker.example",
-        "localhost@attacker.example",
-        "[::2]:8420",
-        "10.0.0.1",
-        "0.0.0.0",
-        b"\xff",
-        b"localhost\xff",
-        "localhost, attacker.example",
+        *("attacker.example:8420", "localhost.attacker.example", "127.0.0.1.attacker.example", "[::2]:8420", "0.0.0.0"),
+        *("localhost@attacker.example", "localhost, attacker.example", b"localhost\xff", "a@localhost", "local host"),
+        *("localhost:evil", "localhost:80:80", "localhost/", "localhost\\", "127.0.0.1,", ":80"),
+        *("[::1", "::1", "::1]", "[::1]x", "[::1]:x", "[127.0.0.1]", "[localhost]", "[]"),
     ],
 )
-def test_a_host_header_of_another_name_needs_the_token(host: str | bytes) -> None:
+def test_a_host_header_of_another_name_or_an_invalid_one_needs_the_token(host: str | bytes) -> None:
     for address in (HERE, UNIX):
         assert rejection(address, host=host) is TOKEN_REQUIRED
         assert rejection(address, None, host=host) is TOKEN_NOT_CONFIGURED
         assert rejection(address, host=host, authorization=f"Bearer {TOKEN}") is None
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        *(
-            "localhost:evil",
-            "localhost:80:80",
-            "localhost:80x",
-            "localhost/",
-            "localhost\\",
-            "a@localhost",
-            "local host",
-        ),
-        *(
-            "[::1",
-            "::1",
-            "::1]",
-            "[::1]x",
-            "[::1]:x",
-            "[127.0.0.1]",
-            "[localhost]",
-            "[]",
-            "[",
-            ":",
-            ":80",
-            "127.0.0.1,",
-        ),
-    ],
-)
-def test_an_invalid_host_header_needs_the_token(host: str) -> None:
-    assert rejection(HERE, host=host) is TOKEN_REQUIRED
-    assert rejection(UNIX, host=host) is TOKEN_REQUIRED
-
-
 # ---- cross-site requests of browsers
 
 
 @pytest.mark.parametrize("address", [HERE, UNIX], ids=str)
-@pytest.mark.parametrize("site", ["cross-site", "same-site", "", "same-origin, cross-site", "something-new"])
 @pytest.mark.parametrize(
-    ("mode", "dest"),
+    ("site", "mode", "dest"),
     [
-        ("no-cors", "image"),
-        ("no-cors", "empty"),
-        ("cors", "empty"),
-        ("navigate", "iframe"),
-        ("same-origin", "document"),
+        ("cross-site", "no-cors", "image"),
+        ("same-site", "cors", "empty"),
+        ("cross-site", "navigate", "iframe"),
+        ("cross-site", "same-origin", "document"),
+        ("", "no-cors", "empty"),
+        ("same-origin, cross-site", "cors", "empty"),
+        ("something-new", "cors", "empty"),
     ],
 )
 def test_a_cross_site_request_needs_the_token(address: Address, site: str, mode: str, dest: str) -> None:
@@ -197,21 +149,17 @@ def test_a_request_with_a_proxy_header_needs_the_token(address: Address, header:
 # ---- signs of a proxy
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8420", "localhost:8420", "[::1]:8420", ""])
-def test_a_request_to_the_listener_itself_has_no_sign_of_a_proxy(host: str) -> None:
-    assert OperatorAuth(HERE, None, trusts_loopback=True).proxy_sign({b"host": host.encode()}) is None
-
-
 @pytest.mark.parametrize(
     ("listener", "host"),
     [
-        (Address(scheme="http", host="::1", port=80), b"[::1]"),
+        *((HERE, host) for host in (b"127.0.0.1:8420", b"localhost:8420", b"[::1]:8420", b"")),
+        (Address(scheme="http", host="::1", port=80), b"[::1]"),  # the default port may be missing
         (Address(scheme="https", host="::1", port=443), b"[::1]"),
         (UNIX, b"localhost"),
         (UNIX, b"localhost:1"),
     ],
 )
-def test_the_default_port_may_be_missing_and_a_unix_socket_has_none(listener: Address, host: bytes) -> None:
+def test_a_request_to_the_listener_itself_has_no_sign_of_a_proxy(listener: Address, host: bytes) -> None:
     assert OperatorAuth(listener, None, trusts_loopback=True).proxy_sign({b"host": host}) is None
 
 
@@ -242,9 +190,7 @@ def test_the_server_retains_the_headers_that_decide() -> None:
         f"bearer {TOKEN}",
         f"BEARER   {TOKEN} ",
         basic(f":{TOKEN}"),
-        basic(f"user:{TOKEN}"),
-        basic(f"user:{TOKEN}").replace("Basic", "basic"),
-        basic(f"Jürgen:{TOKEN}"),
+        basic(f"Jürgen:{TOKEN}").replace("Basic", "basic"),
         basic(b"\xff:" + TOKEN.encode()),
     ],
 )
@@ -255,29 +201,18 @@ def test_the_token_is_accepted_as_bearer_or_as_basic_password(given: str) -> Non
 @pytest.mark.parametrize(
     "given",
     [
-        "",
-        TOKEN,
-        "Bearer",
-        "Bearer ",
-        f"Bearer{TOKEN}",
-        f"Bearer {TOKEN}x",
-        f"Bearer {TOKEN[:-1]}",
-        f"Bearer {TOKEN.upper()}",
-        f"Bearer {TOKEN} {TOKEN}",
-        f"Bearer {TOKEN}, Bearer {TOKEN}",
-        f"Bearer {OTHER}, Bearer {TOKEN}",
+        *(
+            "",
+            TOKEN,
+            "Bearer ",
+            f"Bearer{TOKEN}",
+            f"Bearer {TOKEN}x",
+            f"Bearer {TOKEN[:-1]}",
+            f"Bearer {TOKEN.upper()}",
+        ),
+        *(f"Bearer {TOKEN} {TOKEN}", f"Bearer {OTHER}, Bearer {TOKEN}", f"Token {TOKEN}", b"Bearer \xff\xfe"),
+        *("Basic", f"Basic {TOKEN}", "Basic !!!", "Basic ä", basic(TOKEN), basic(f"{TOKEN}:"), basic(f"a:b:{TOKEN}")),
         f"{basic(f':{OTHER}')}, {basic(f':{TOKEN}')}",
-        f"Token {TOKEN}",
-        f"Digest {TOKEN}",
-        "Basic",
-        f"Basic {TOKEN}",
-        "Basic !!!",
-        "Basic ä",
-        basic(TOKEN),
-        basic(f"{TOKEN}:"),
-        basic(f"a:b:{TOKEN}"),
-        basic(""),
-        b"Bearer \xff\xfe",
     ],
 )
 def test_anything_else_is_rejected(given: str | bytes) -> None:
@@ -299,25 +234,15 @@ def test_the_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
 # ---- responses and log
 
 
-def test_a_missing_token_is_answered_with_both_schemes() -> None:
+def test_a_rejection_names_both_schemes_or_the_key_to_set_and_is_not_cached() -> None:
     assert TOKEN_REQUIRED.code == 401
     schemes = [value for name, value in TOKEN_REQUIRED.headers if name == "WWW-Authenticate"]
     assert schemes == ['Basic realm="svcnode operator", charset="UTF-8"', 'Bearer realm="svcnode operator"']
-
-
-def test_without_a_configured_token_the_response_names_the_key() -> None:
     assert TOKEN_NOT_CONFIGURED.code == 403
     assert "operator_token" in json.loads(TOKEN_NOT_CONFIGURED.body)["message"]
     assert "WWW-Authenticate" not in dict(TOKEN_NOT_CONFIGURED.headers)
-
-
-@pytest.mark.parametrize("response", [TOKEN_REQUIRED, TOKEN_NOT_CONFIGURED])
-def test_a_rejection_is_not_cached(response: Response) -> None:
-    assert dict(response.headers)["Cache-Control"] == "no-store"
-
-
-def test_the_token_is_not_in_the_repr() -> None:
-    assert TOKEN not in repr(OperatorAuth(ELSEWHERE, TOKEN, trusts_loopback=True))
+    for response in (TOKEN_REQUIRED, TOKEN_NOT_CONFIGURED):
+        assert dict(response.headers)["Cache-Control"] == "no-store"
 
 
 @pytest.mark.parametrize(
@@ -328,3 +253,4 @@ def test_the_log_has_a_note_where_the_page_is_not_open(address: Address, token: 
     auth = OperatorAuth(address, token, trusts_loopback=True)
     assert auth.is_open is is_open
     assert (auth.log_suffix == "") is is_open
+    assert TOKEN not in repr(auth)

@@ -34,10 +34,17 @@ def texts(image: ET.Element) -> list[str | None]:
     return [text.text for text in image.iter(f"{SVG}text")]
 
 
-def test_a_service_badge_shows_name_and_status(harness: OperatorHarness) -> None:
-    assert texts(badge_of(harness, "db.svg")) == ["Ledger database", "Up"]
-    assert texts(badge_of(harness, "indexer.svg")) == ["indexer", "Down"]
-    assert texts(badge_of(harness, "storage.svg")) == ["storage", "Initializing"]
+def test_a_service_badge_shows_name_and_status_each_in_its_colour(harness: OperatorHarness) -> None:
+    expected = {"db": ["Ledger database", "Up"], "indexer": ["indexer", "Down"], "storage": ["storage", "Initializing"]}
+    badges = {service_id: badge_of(harness, f"{service_id}.svg") for service_id in expected}
+    assert {service_id: texts(image) for service_id, image in badges.items()} == expected
+    assert len({image.findall(f"{SVG}rect")[1].get("fill") for image in badges.values()}) == 3
+    assert badges["db"].get("role") == "img"
+    assert badges["db"].get("aria-label") == badges["db"].findtext(f"{SVG}title") == "Ledger database: Up"
+    widths = [
+        int(ET.fromstring(svg(text, "Up", "#000")).get("width", "0")) for text in ("iiii", "aaaa", "MMMM", "数据库数")
+    ]
+    assert widths == sorted(set(widths))
 
 
 def test_the_node_badge_shows_name_and_health(harness: OperatorHarness) -> None:
@@ -55,23 +62,6 @@ def test_a_service_with_the_id_node_has_a_badge_too(harness: OperatorHarness) ->
     assert texts(badge_of(harness, "node.svg", "service")) == ["Execution client", "Down"]
 
 
-def test_each_status_has_its_own_colour(harness: OperatorHarness) -> None:
-    fills = {
-        badge_of(harness, name).findall(f"{SVG}rect")[1].get("fill")
-        for name in ("db.svg", "indexer.svg", "storage.svg")
-    }
-    assert len(fills) == 3
-
-
-def test_a_screen_reader_gets_the_text(harness: OperatorHarness) -> None:
-    image = badge_of(harness, "db.svg")
-    assert image.get("role") == "img"
-    assert image.get("aria-label") == "Ledger database: Up"
-    title = image.find(f"{SVG}title")
-    assert title is not None
-    assert title.text == "Ledger database: Up"
-
-
 @pytest.mark.parametrize("name", ["nothing.svg", ".svg"])
 def test_an_unknown_id_is_not_found(harness: OperatorHarness, name: str) -> None:
     assert harness.request(badge, name) is SERVICE_NOT_FOUND
@@ -82,17 +72,13 @@ def test_a_name_without_the_suffix_is_not_found(harness: OperatorHarness, name: 
     assert harness.request(badge, name) is NOT_FOUND
 
 
-@pytest.mark.parametrize(
-    "service_id", ["a/b", "a.svg", "naïve db", "%2F", "...", "<script>", "\"&'", "数据库", "a" * 256]
-)
+@pytest.mark.parametrize("service_id", ["a/b", "a.svg", "naïve db", "%2F", "<script>"])
 def test_an_id_may_hold_any_character(harness: OperatorHarness, service_id: str) -> None:
     harness.node.register(service_id).up()
     assert badge_of(harness, f"{service_id}.svg").get("aria-label") == f"{service_id}: Up"
 
 
-@pytest.mark.parametrize(
-    "name", ["<script>alert(1)</script>", '"/><script/>', "a & b", "]]>", "a\u202eb", "\ufffe", "x\u2028"]
-)
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", '"/><script/>', "a & b", "]]>", "a\u202eb", "\ufffe"])
 def test_markup_in_a_name_is_escaped(harness: OperatorHarness, name: str) -> None:
     harness.node.register("odd", name=name).up()
     image = badge_of(harness, "odd.svg")
@@ -113,13 +99,6 @@ def test_a_long_name_is_truncated_but_read_out_in_full(harness: OperatorHarness)
     image = badge_of(harness, "long.svg")
     assert texts(image) == ["a" * 39 + "…", "Up"]
     assert image.get("aria-label") == "a" * 200 + ": Up"
-
-
-def test_wider_characters_make_a_wider_badge() -> None:
-    widths = [
-        int(ET.fromstring(svg(text, "Up", "#000")).get("width", "0")) for text in ("iiii", "aaaa", "MMMM", "数据库数")
-    ]
-    assert widths == sorted(set(widths))
 
 
 def test_evidence_expires_at_the_moment_of_the_request(harness: OperatorHarness) -> None:

@@ -18,6 +18,7 @@ from svcnode.operator import page
 from svcnode.operator.page import STATIC_FILES, read_static
 from svcnode.operator.single_flight import SingleFlight
 from tests.support.operator_context import OperatorHarness
+from tests.support.real_time import in_real_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,32 +95,28 @@ def harness() -> PageHarness:
 # ---- the services
 
 
-def test_each_service_is_a_row(harness: PageHarness) -> None:
-    harness.node.register("db", name="Ledger", probe="tcp://db:5432")
+def test_each_service_is_a_row_with_what_its_kind_has(harness: PageHarness) -> None:
+    assert '<p id="no-services" class="empty">' in harness.page
+    for service_id in ("db", "new"):
+        harness.node.register(service_id, name="Ledger", probe="tcp://db:5432")
     harness.record("db", Verdict.ready("accepts"), duration_s=0.0042)
     harness.buckets["db"] = [Bucket(0, up_s=3590.0, down_s=10.0), Bucket(3600, up_s=1800.0)]
     harness.clock.advance(75)
-    _, state = harness.node.find("db") or pytest.fail("not registered")
-    assert harness.parse().rows == [
-        ["Ledger db", "Initializing", "42 s", state.reason, "1 min ago", "4.2 ms", "99.81 %"]
-    ]
-    assert harness.history_queries == [(["db"], HOURS.name)]
-
-
-def test_a_reported_service_has_no_latency_and_a_new_one_no_check(harness: PageHarness) -> None:
     harness.node.register("reported").up("warm")
-    harness.node.register("new", probe="tcp://db:5432")
-    new, reported = harness.parse().rows
-    assert reported == ["reported reported", "Up", "0 s", "warm", "0 s ago", page.EMPTY_CELL, page.EMPTY_CELL]
-    assert new == ["new new", "Initializing", "0 s", initial_state(0.0).reason, *3 * [page.EMPTY_CELL]]
-
-
-def test_a_fixed_status_has_no_check_latency_or_availability(harness: PageHarness) -> None:
     harness.node.register("fixed").report(Verdict.ready("fixed", code=ReasonCode.FIXED))
     harness.buckets["fixed"] = [Bucket(0, up_s=3600.0)]
+    _, state = harness.node.find("db") or pytest.fail("not registered")
+    harness.history_queries.clear()
     parsed = harness.parse()
-    assert parsed.rows == [["fixed fixed", "Up", "0 s", "fixed", *3 * [page.EMPTY_CELL]]]
-    assert parsed.attributes("tr", "data-fixed") == [None]
+    assert parsed.rows == [
+        ["Ledger db", "Initializing", "42 s", state.reason, "1 min ago", "4.2 ms", "99.81 %"],
+        ["Ledger new", "Initializing", "1 min", initial_state(0.0).reason, *3 * [page.EMPTY_CELL]],
+        ["reported reported", "Up", "0 s", "warm", "0 s ago", page.EMPTY_CELL, page.EMPTY_CELL],
+        ["fixed fixed", "Up", "0 s", "fixed", *3 * [page.EMPTY_CELL]],
+    ]
+    assert [attributes["data-id"] for tag, attributes in parsed.tags if "data-fixed" in attributes] == ["fixed"]
+    assert harness.history_queries == [(["db", "new", "reported", "fixed"], HOURS.name)]
+    assert '<p id="no-services" class="empty" hidden>' in harness.page
 
 
 def test_rows_are_sorted_by_status_and_then_by_the_order_of_the_node(harness: PageHarness) -> None:
@@ -162,19 +159,6 @@ def test_services_of_a_group_are_under_its_heading_with_counts_by_status(harness
     ]
     hidden = [attributes["data-status"] for tag, attributes in parsed.tags if tag == "span" and "hidden" in attributes]
     assert hidden == ["Initializing", "Down"]
-
-
-def test_rows_are_grouped_in_chunks(harness: PageHarness) -> None:
-    for number in range(2 * page.ROWS_PER_CHUNK + 1):
-        harness.node.register(f"svc-{number}")
-    chunks = re.findall(r'<tbody role="rowgroup" class="chunk">(.*?)</tbody>', harness.page, re.DOTALL)
-    assert [chunk.count("<tr") for chunk in chunks] == [page.ROWS_PER_CHUNK, page.ROWS_PER_CHUNK, 1]
-
-
-def test_a_note_appears_only_without_services(harness: PageHarness) -> None:
-    assert '<p id="no-services" class="empty">' in harness.page
-    harness.node.register("db")
-    assert '<p id="no-services" class="empty" hidden>' in harness.page
 
 
 def test_the_last_event_id_is_read_before_the_services(harness: PageHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,16 +285,6 @@ def test_punctuation_after_a_truncated_word_stays(text: str, formatted: str) -> 
     assert page.shorten_words(text) == formatted
 
 
-def test_a_long_id_is_truncated_in_the_headline_only(harness: PageHarness) -> None:
-    long_id = "x" * 256
-    harness.node.register(long_id, impact="critical").down("no")
-    text = harness.page
-    (reason,) = re.findall(r'<p id="health-reason"[^>]*>(.*?)</p>', text)
-    assert f"{48 * 'x'}…" in reason
-    assert 49 * "x" not in reason
-    assert harness.parse().rows[0][0] == f"{long_id} {long_id}"
-
-
 def test_a_short_id_is_not_broken_at_its_hyphens(harness: PageHarness) -> None:
     for name in ("db-1-replica", "a b-c", "much-too-long-for-one-line"):
         harness.node.register(name)
@@ -350,14 +324,12 @@ def test_all_links_are_relative(harness: PageHarness) -> None:
     assert set(re.findall(r'from "\./(.*?)"', script)) <= set(STATIC_FILES)
 
 
-def test_requests_within_a_second_share_one_page(harness: PageHarness) -> None:
+@in_real_time
+async def test_requests_within_a_second_share_one_page(harness: PageHarness) -> None:
     harness.node.register("db")
-
-    async def request_often() -> set[bytes]:
-        responses = await asyncio.gather(*(page.page(harness.context, Request("GET", b"/"), "") for _ in range(50)))
-        return {response.body for response in responses}
-
-    assert len(asyncio.run(request_often())) == 1
+    responses = await asyncio.gather(*(page.page(harness.context, Request("GET", b"/"), "") for _ in range(50)))
+    found = {response.body for response in responses}
+    assert len(found) == 1
     assert len(harness.history_queries) == 1
 
 
@@ -365,8 +337,7 @@ def test_requests_within_a_second_share_one_page(harness: PageHarness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "formatted"),
-    [(1.0, "100 %"), (0.999999, "99.99 %"), (0.5, "50.00 %"), (0.00001, "0.00 %"), (0.0, "0 %")],
+    ("share", "formatted"), [(1.0, "100 %"), (0.999999, "99.99 %"), (0.5, "50.00 %"), (0.00001, "0.00 %"), (0.0, "0 %")]
 )
 def test_a_percentage_is_rounded_down(share: float, formatted: str) -> None:
     assert page.format_percent(share) == formatted

@@ -106,17 +106,42 @@ def start(simulation: Simulation, **files: dict[str, Options]) -> list[Operator]
 # ---- the node
 
 
-def test_details_name_the_replicas_and_the_number_of_services_that_each_checks(simulation: Simulation) -> None:
+def test_the_replicas_and_the_number_of_services_that_each_checks_are_shown(simulation: Simulation) -> None:
     a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={"fixed": {"status": "Up"}})
+    counts = {"a": len(a.process.checked()), "b": len(b.process.checked())}
+    assert sum(counts.values()) == len(IDS)
     for operator, name in ((a, "a"), (b, "b")):
         sharing = operator.sharing
         assert (sharing["replica"], sharing["connected"], sharing["problem"]) == (name, True, None)
         assert sharing["registry"] == "etcd://etcd:2379/svcnode"
         assert sharing["last_response_age_s"] < 1
-        checks = {replica["name"]: replica["checks"] for replica in sharing["replicas"]}
-        assert checks == {"a": len(a.process.checked()), "b": len(b.process.checked())}
-        assert sum(checks.values()) == len(IDS)
+        assert {replica["name"]: replica["checks"] for replica in sharing["replicas"]} == counts
         assert [replica["name"] for replica in sharing["replicas"] if replica["is_self"]] == [name]
+        assert operator.metric("sharing_checked_services") == counts[name]
+    text = a.page()
+    assert all(f"checks {count} service" in text for count in counts.values())
+    first, second = a.explained_node()[REPLICAS]
+    assert first.startswith(f"a (this one) checks {counts['a']} service")
+    assert second.startswith(f"b checks {counts['b']} service")
+    assert a.metric("sharing_replicas") == 2
+    a.process.client.traffic.requests, a.process.client.traffic.writes = 9, 4
+    a.process.client.traffic.sent_bytes, a.process.client.traffic.received_bytes = 90, 40
+    names = ("requests", "writes", "sent_bytes", "received_bytes")
+    assert [a.metric(f"sharing_{name}_total") for name in names] == [9, 4, 90, 40]
+
+    # A service that another replica checks has its probe and its evidence.
+    of_b = next(iter(b.process.checked()))
+    service = a.service(of_b)
+    assert (service["kind"], service["probe"], service["schedule"]) == ("sim", "sim://backend", None)
+    assert service["checked_by"] == ["b"]
+    (observed,) = service["observed"]
+    assert (observed["observer"], observed["status"], observed["code"]) == ("b", "Up", "ok")
+    assert observed["age_s"] < 4
+    assert service["evidence"]["age_s"] == observed["age_s"]
+    assert a.metric("service_info", service_id=of_b, name=of_b, impact="partial", kind="sim") == 1
+    why = a.explained(of_b)[WHY]
+    assert "b checks it" in why[0]
+    assert "b observed Up" in why[1]
 
 
 def test_a_replica_is_seen_since_its_process_joined(simulation: Simulation) -> None:
@@ -135,7 +160,8 @@ def test_a_replica_is_seen_since_its_process_joined(simulation: Simulation) -> N
 
 
 def test_a_lost_registry_is_shown_everywhere(simulation: Simulation) -> None:
-    a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={})
+    files = {"a": {"of-b": checked(checked_by=["b"]), "of-all": checked(observers=3)}, "b": {}, "c": {}}
+    a, *_ = start(simulation, **files)
     assert '<div id="notices"></div>' in a.page()
     assert a.metric("sharing_connected") == 1
     simulation.etcd.is_running = False
@@ -144,13 +170,13 @@ def test_a_lost_registry_is_shown_everywhere(simulation: Simulation) -> None:
     assert sharing["connected"] is False
     assert "refused" in sharing["problem"]
     assert sharing["last_response_age_s"] > STALE_S - 1
-    assert {replica["name"] for replica in sharing["replicas"]} == {"a", "b"}
+    assert {replica["name"] for replica in sharing["replicas"]} == {"a", "b", "c"}
     assert a.metric("sharing_connected") == 0
     assert "connection refused</p>" in a.page()
     assert any("connection refused" in line for line in a.explained_node()[PROBLEMS])
-    lost = next(iter(b.process.checked()))
-    assert a.service(lost)["code"] == "registry_lost"
-    explained = a.explained(lost)
+    assert a.service("of-b")["code"] == "registry_lost"
+    assert a.service("of-all")["code"] == "registry_lost", "although this replica checks it"
+    explained = a.explained("of-b")
     assert "b checks it" in explained[WHY][0]
     assert "b observed Up" in explained[WHY][1]
     assert any("registry check" in line for line in explained[HOW_TO_FIX_IT])
@@ -167,17 +193,6 @@ def test_keys_that_are_not_understood_are_counted_by_kind(simulation: Simulation
     assert any("2 invalid_value" in line for line in a.explained_node()[PROBLEMS])
 
 
-def test_replicas_and_traffic_have_metrics(simulation: Simulation) -> None:
-    a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={})
-    a.process.client.traffic.requests, a.process.client.traffic.writes = 9, 4
-    a.process.client.traffic.sent_bytes, a.process.client.traffic.received_bytes = 90, 40
-    assert a.metric("sharing_replicas") == 2
-    assert a.metric("sharing_checked_services") == len(a.process.checked())
-    assert b.metric("sharing_checked_services") == len(b.process.checked())
-    names = ("requests", "writes", "sent_bytes", "received_bytes")
-    assert [a.metric(f"sharing_{name}_total") for name in names] == [9, 4, 90, 40]
-
-
 def test_a_node_on_one_machine_has_nothing_of_it(simulation: Simulation) -> None:
     (a,) = start(simulation, a={"s": checked()})
     a.context = a.context._replace(replica=None)
@@ -189,41 +204,7 @@ def test_a_node_on_one_machine_has_nothing_of_it(simulation: Simulation) -> None
     assert not any("Replica" in line for line in a.explained("s")[WHY])
 
 
-def test_the_page_and_the_explanation_list_the_replicas(simulation: Simulation) -> None:
-    a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={})
-    counts = [len(operator.process.checked()) for operator in (a, b)]
-    text = a.page()
-    for count in counts:
-        assert f"checks {count} service" in text
-    first, second = a.explained_node()[REPLICAS]
-    assert first.startswith(f"a (this one) checks {counts[0]} service")
-    assert second.startswith(f"b checks {counts[1]} service")
-
-
 # ---- a service
-
-
-def test_a_service_that_another_replica_checks_has_its_probe_and_its_evidence(simulation: Simulation) -> None:
-    a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={})
-    of_b = next(iter(b.process.checked()))
-    service = a.service(of_b)
-    assert (service["kind"], service["probe"], service["schedule"]) == ("sim", "sim://backend", None)
-    assert service["checked_by"] == ["b"]
-    (observed,) = service["observed"]
-    assert (observed["observer"], observed["status"], observed["code"]) == ("b", "Up", "ok")
-    assert observed["age_s"] < 4
-    assert service["evidence"]["age_s"] == observed["age_s"]
-    assert a.metric("service_info", service_id=of_b, name=of_b, impact="partial", kind="sim") == 1
-    explained = a.explained(of_b)
-    assert "b checks it" in explained[WHY][0]
-    assert "b observed Up" in explained[WHY][1]
-
-
-def test_a_service_that_only_this_replica_checks_is_explained_by_its_checks(simulation: Simulation) -> None:
-    a, _ = start(simulation, a={"s": checked(checked_by=["a"])}, b={})
-    why = a.explained("s")[WHY]
-    assert any("a checks it" in line for line in why)
-    assert not any("a observed" in line for line in why)
 
 
 @pytest.mark.parametrize(
@@ -278,23 +259,9 @@ def test_each_vote_is_shown_when_the_replicas_disagree(simulation: Simulation) -
         assert any("Nothing listens" in line for line in explained[HOW_TO_FIX_IT])
 
 
-def test_a_service_of_three_replicas_is_lost_with_the_registry_although_this_one_checks_it(
-    simulation: Simulation,
-) -> None:
-    a, *_ = start(simulation, a={"s": checked(observers=3)}, b={}, c={})
-    simulation.etcd.is_running = False
-    simulation.run_for(STALE_S)
-    assert a.service("s")["code"] == "registry_lost"
-
-
-def test_a_service_that_no_live_replica_can_check_says_so(simulation: Simulation) -> None:
-    (a,) = start(simulation, a={"s": checked(checked_by=["gone"])})
-    assert a.service("s")["checked_by"] == []
-    assert "No live replica" in a.explained("s")[WHY][0]
-
-
-def test_the_replica_that_receives_reports_is_named(simulation: Simulation) -> None:
-    a, b = start(simulation, a={"s": {"probe": "heartbeat:30s"}}, b={})
+def test_the_replica_that_checks_a_service_or_receives_its_reports_is_named(simulation: Simulation) -> None:
+    services = {"own": checked(checked_by=["a"]), "s": {"probe": "heartbeat:30s"}, "lost": checked(checked_by=["gone"])}
+    a, b = start(simulation, a=services, b={})
     a.process.beat("s")
     simulation.run_for(1)
     service = b.service("s")
@@ -303,3 +270,8 @@ def test_the_replica_that_receives_reports_is_named(simulation: Simulation) -> N
     why = b.explained("s")[WHY]
     assert "a receives its reports" in why[0]
     assert "a reported Up" in why[1]
+    why = a.explained("own")[WHY]
+    assert any("a checks it" in line for line in why)
+    assert not any("a observed" in line for line in why), "its checks say so"
+    assert a.service("lost")["checked_by"] == []
+    assert "No live replica" in a.explained("lost")[WHY][0]

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from svcnode.operator.single_flight import MAX_IN_FLIGHT, MAX_RESULTS, RESULT_TTL_S, OverloadedError, SingleFlight
+from tests.support.real_time import in_real_time
 
 
 class Computation:
@@ -38,77 +39,55 @@ class Clock:
         monkeypatch.setattr(loop, "time", lambda: real() + self.offset_s)
 
 
-def test_a_result_is_reused_for_one_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        clock, flights, compute = Clock(monkeypatch), SingleFlight(), Computation()
-        assert [await flights.get("all", compute) for _ in range(3)] == [1, 1, 1]
-        clock.offset_s += RESULT_TTL_S
-        assert await flights.get("all", compute) == 2
-
-    asyncio.run(scenario())
-
-
-def test_the_computation_runs_in_another_thread() -> None:
-    compute = Computation()
-    asyncio.run(SingleFlight().get("all", compute))
+@in_real_time
+async def test_a_result_of_another_thread_is_reused_for_one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, flights, compute = Clock(monkeypatch), SingleFlight(), Computation()
+    assert [await flights.get("all", compute) for _ in range(3)] == [1, 1, 1]
     assert threading.get_ident() not in compute.threads
+    assert await flights.get("other", Computation()) == 1
+    clock.offset_s += RESULT_TTL_S
+    assert await flights.get("all", compute) == 2
 
 
-def test_calls_during_a_computation_wait_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        clock, flights, compute = Clock(monkeypatch), SingleFlight(), Computation(is_released=False)
-        first = asyncio.ensure_future(flights.get("all", compute))
-        await asyncio.to_thread(compute.started.wait, 10)
-        clock.offset_s += 10 * RESULT_TTL_S  # a running computation does not expire
-        second = asyncio.ensure_future(flights.get("all", compute))
-        await asyncio.sleep(0)
-        compute.release.set()
-        assert [await first, await second] == [1, 1]
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_calls_during_a_computation_wait_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, flights, compute = Clock(monkeypatch), SingleFlight(), Computation(is_released=False)
+    first = asyncio.ensure_future(flights.get("all", compute))
+    await asyncio.to_thread(compute.started.wait, 10)
+    clock.offset_s += 10 * RESULT_TTL_S  # a running computation does not expire
+    second = asyncio.ensure_future(flights.get("all", compute))
+    await asyncio.sleep(0)
+    compute.release.set()
+    assert [await first, await second] == [1, 1]
 
 
-def test_different_keys_have_separate_computations() -> None:
-    async def scenario() -> None:
-        flights = SingleFlight()
-        assert await flights.get("one", Computation()) == await flights.get("other", Computation()) == 1
-
-    asyncio.run(scenario())
-
-
-def test_cancelling_one_caller_does_not_cancel_the_others() -> None:
-    async def scenario() -> None:
-        flights, compute = SingleFlight(), Computation(is_released=False)
-        cancelled = asyncio.ensure_future(flights.get("all", compute))
-        waiting = asyncio.ensure_future(flights.get("all", compute))
-        await asyncio.sleep(0)
-        cancelled.cancel()
-        await asyncio.sleep(0)
-        compute.release.set()
-        assert await waiting == 1
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_cancelling_one_caller_does_not_cancel_the_others() -> None:
+    flights, compute = SingleFlight(), Computation(is_released=False)
+    cancelled = asyncio.ensure_future(flights.get("all", compute))
+    waiting = asyncio.ensure_future(flights.get("all", compute))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.sleep(0)
+    compute.release.set()
+    assert await waiting == 1
 
 
-def test_a_failed_computation_is_repeated_at_once() -> None:
+@in_real_time
+async def test_a_failed_computation_is_repeated_at_once() -> None:
     def fail() -> int:
         raise OSError
 
-    async def scenario() -> None:
-        flights = SingleFlight()
-        with pytest.raises(OSError):
-            await flights.get("all", fail)
-        assert await flights.get("all", Computation()) == 1
-
-    asyncio.run(scenario())
+    flights = SingleFlight()
+    with pytest.raises(OSError):
+        await flights.get("all", fail)
+    assert await flights.get("all", Computation()) == 1
 
 
-def test_another_version_is_computed_at_once() -> None:
-    async def scenario() -> None:
-        flights, compute = SingleFlight(), Computation()
-        assert [await flights.get("all", compute, version=version) for version in (1, 1, 2, 2)] == [1, 1, 2, 2]
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_another_version_is_computed_at_once() -> None:
+    flights, compute = SingleFlight(), Computation()
+    assert [await flights.get("all", compute, version=version) for version in (1, 1, 2, 2)] == [1, 1, 2, 2]
 
 
 # ---- coroutines, and bounds
@@ -140,74 +119,49 @@ async def start_and_cancel(flights: SingleFlight, key: object, disk: Disk, versi
     assert caller.cancelled()
 
 
-def test_coroutines_are_shared_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        clock, flights, disk = Clock(monkeypatch), SingleFlight(), Disk()
-        assert await asyncio.gather(*(flights.get_async("all", disk.read) for _ in range(3))) == [1, 1, 1]
-        clock.offset_s += RESULT_TTL_S
-        assert await flights.get_async("all", disk.read) == 2
-
-    asyncio.run(scenario())
+@in_real_time
+async def test_coroutines_are_shared_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, flights, disk = Clock(monkeypatch), SingleFlight(), Disk()
+    assert await asyncio.gather(*(flights.get_async("all", disk.read) for _ in range(3))) == [1, 1, 1]
+    clock.offset_s += RESULT_TTL_S
+    assert await flights.get_async("all", disk.read) == 2
 
 
 @pytest.mark.parametrize("is_changing", [False, True])
-def test_the_number_of_computations_is_bounded_although_callers_leave(is_changing: bool) -> None:
-    async def scenario() -> None:
-        flights, disk = SingleFlight(), Disk(is_hanging=True)
-        for number in range(MAX_IN_FLIGHT):
-            await start_and_cancel(flights, *("all", disk, number) if is_changing else (number, disk))
-        more = asyncio.ensure_future(flights.get_async("more", disk.read))
-        await asyncio.sleep(0)
-        assert more.done()
-        assert isinstance(more.exception(), OverloadedError)
-        assert disk.queries == MAX_IN_FLIGHT
-        disk.release.set()
-
-    asyncio.run(scenario())
-
-
-def test_at_the_limit_a_call_can_still_join_a_computation() -> None:
-    async def scenario() -> None:
-        flights, disk = SingleFlight(), Disk(is_hanging=True)
-        for number in range(MAX_IN_FLIGHT):
-            await start_and_cancel(flights, number, disk)
+@in_real_time
+async def test_the_number_of_computations_is_bounded_although_callers_leave(is_changing: bool) -> None:
+    flights, disk = SingleFlight(), Disk(is_hanging=True)
+    for number in range(MAX_IN_FLIGHT):
+        await start_and_cancel(flights, *("all", disk, number) if is_changing else (number, disk))
+    more = asyncio.ensure_future(flights.get_async("more", disk.read))
+    await asyncio.sleep(0)
+    assert more.done()
+    assert isinstance(more.exception(), OverloadedError)
+    assert disk.queries == MAX_IN_FLIGHT
+    if not is_changing:
         joining = asyncio.ensure_future(flights.get_async(0, disk.read))
         await asyncio.sleep(0)
         disk.release.set()
         assert await joining == 1
-
-    asyncio.run(scenario())
-
-
-def test_after_the_disk_recovers_new_computations_are_accepted() -> None:
-    async def scenario() -> None:
-        flights, disk = SingleFlight(), Disk(is_hanging=True)
-        for number in range(MAX_IN_FLIGHT):
-            await start_and_cancel(flights, number, disk)
-        disk.release.set()
-        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
-        assert await flights.get_async("more", disk.read) == MAX_IN_FLIGHT + 1
-
-    asyncio.run(scenario())
+    disk.release.set()
+    while running := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(running)
+    assert await flights.get_async("more", disk.read) == MAX_IN_FLIGHT + 1
 
 
-def test_the_number_of_cached_results_is_bounded() -> None:
-    async def scenario() -> None:
-        flights, disk = SingleFlight(), Disk()
-        for _ in range(2):
-            for number in range(MAX_RESULTS + 20):
-                await flights.get_async(number, disk.read)
-        assert disk.queries == MAX_RESULTS + 20 + 20
-
-    asyncio.run(scenario())
-
-
-def test_expired_results_free_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        clock, flights, disk = Clock(monkeypatch), SingleFlight(), Disk()
-        for number in range(MAX_RESULTS):
+@in_real_time
+async def test_the_number_of_cached_results_is_bounded() -> None:
+    flights, disk = SingleFlight(), Disk()
+    for _ in range(2):
+        for number in range(MAX_RESULTS + 20):
             await flights.get_async(number, disk.read)
-        clock.offset_s += RESULT_TTL_S
-        assert await flights.get_async("new", disk.read) == await flights.get_async("new", disk.read)
+    assert disk.queries == MAX_RESULTS + 20 + 20
 
-    asyncio.run(scenario())
+
+@in_real_time
+async def test_expired_results_free_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, flights, disk = Clock(monkeypatch), SingleFlight(), Disk()
+    for number in range(MAX_RESULTS):
+        await flights.get_async(number, disk.read)
+    clock.offset_s += RESULT_TTL_S
+    assert await flights.get_async("new", disk.read) == await flights.get_async("new", disk.read)
