@@ -15,7 +15,6 @@ from svcnode.core.address import parse_address
 from svcnode.core.errors import ListenError
 from svcnode.node import Node
 from svcnode.operator.context import ProcessStats
-from tests.support.processes import has_ipv6
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,22 +164,6 @@ def test_a_socket_is_used_for_its_own_address_only(passed: Callable[..., PassedS
             assert sockets.get(parse_address(other, has_tls=False)) is None
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="no IPv6")
-def test_a_socket_of_ipv6_is_used_for_its_address(passed: Callable[..., PassedSockets]) -> None:
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as sock:
-        found = passed(sock).get(parse_address(f"[::1]:{sock.getsockname()[1]}", has_tls=False))
-        assert found is not None
-        found.close()
-
-
-def test_a_host_name_is_resolved(passed: Callable[..., PassedSockets]) -> None:
-    with listening() as sock:
-        found = passed(sock).get(parse_address(f"localhost:{sock.getsockname()[1]}", has_tls=False))
-        if socket.getaddrinfo("localhost", 80)[0][0] == socket.AF_INET:
-            assert found is not None
-            found.close()
-
-
 def test_a_unix_socket_is_used_for_its_path(passed: Callable[..., PassedSockets], tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(tmp_path / "node.sock"))
@@ -198,11 +181,6 @@ def test_a_socket_without_an_address_in_the_configuration_is_an_error(passed: Ca
             sockets.require_configured([address])
         address_of_other = parse_address(f"127.0.0.1:{other.getsockname()[1]}", has_tls=False)
         sockets.require_configured([address, address_of_other])
-
-
-def test_sockets_of_another_process_are_ignored() -> None:
-    sockets = PassedSockets({"LISTEN_FDS": "1", "LISTEN_PID": "1"})
-    sockets.require_configured([])
 
 
 def test_a_socket_that_does_not_accept_connections_is_an_error(passed: Callable[..., PassedSockets]) -> None:

@@ -14,7 +14,6 @@ from svcnode.demo.scenario import (
     INITIAL_MODES,
     LOOP_S,
     LOOP_STEPS,
-    STARTUP_S,
     STARTUP_STEPS,
     FaultMode,
     ScenarioStep,
@@ -40,45 +39,7 @@ def in_the_first(seconds: float) -> list[ScenarioStep]:
     return [step for step in islice(scenario_steps(), 100) if step.at_s <= seconds]
 
 
-def modes_after(*steps: ScenarioStep) -> dict[str, FaultMode]:
-    return INITIAL_MODES | {step.server: step.mode for step in steps}
-
-
 # ---- as data
-
-
-def test_the_scenario_uses_every_service() -> None:
-    assert set(INITIAL_MODES) == SERVERS == {step.server for step in (*STARTUP_STEPS, *LOOP_STEPS)}
-    assert len(SERVICES) == 5
-
-
-def test_the_startup_and_the_first_round_take_a_minute() -> None:
-    assert STARTUP_S + LOOP_S == MINUTE_S
-
-
-@pytest.mark.parametrize(("part", "length_s"), [(STARTUP_STEPS, STARTUP_S), (LOOP_STEPS, LOOP_S)])
-def test_steps_are_in_order_and_within_their_part(part: tuple[ScenarioStep, ...], length_s: float) -> None:
-    times_s = [step.at_s for step in part]
-    assert times_s == sorted(set(times_s))
-    assert times_s[0] > 0
-    assert times_s[-1] < length_s
-
-
-def test_the_first_minute_has_every_fault_mode() -> None:
-    assert {*INITIAL_MODES.values(), *(step.mode for step in in_the_first(MINUTE_S))} == set(FaultMode)
-
-
-def test_after_the_startup_and_after_every_round_there_is_no_fault() -> None:
-    no_faults = dict.fromkeys(SERVERS, FaultMode.NONE)
-    assert modes_after(*STARTUP_STEPS) == no_faults
-    assert modes_after(*STARTUP_STEPS, *LOOP_STEPS) == no_faults
-
-
-def test_every_step_changes_a_mode() -> None:
-    modes: dict[str, FaultMode] = dict(INITIAL_MODES)
-    for step in (*STARTUP_STEPS, *LOOP_STEPS, *LOOP_STEPS):
-        assert modes[step.server] is not step.mode, step
-        modes[step.server] = step.mode
 
 
 def test_every_mode_lasts_long_enough_to_be_seen() -> None:
@@ -95,12 +56,6 @@ def test_the_rounds_repeat() -> None:
     )
     assert second == [step._replace(at_s=step.at_s + LOOP_S) for step in first]
     assert third == [step._replace(at_s=step.at_s + 2 * LOOP_S) for step in first]
-
-
-def test_the_text_of_a_step_fits_a_terminal_line() -> None:
-    for step in (*STARTUP_STEPS, *LOOP_STEPS):
-        assert step.text.isprintable()
-        assert len(step.text) <= 95
 
 
 # ---- running it

@@ -103,12 +103,6 @@ def test_loopback_can_be_trusted_beside_a_token(node: Node) -> None:
     assert [code(app, host) for host in (LOOPBACK, ELSEWHERE, UNKNOWN)] == [200, 401, 401]
 
 
-@pytest.mark.parametrize("host", [LOOPBACK, ELSEWHERE, UNKNOWN])
-def test_an_unrestricted_surface_answers_every_client(node: Node, host: str) -> None:
-    app = app_of(node, unrestricted=True)
-    assert code(app, host, host="node.example", x_forwarded_for="192.0.2.1") == 200
-
-
 def test_a_token_in_the_query_is_not_read(node: Node) -> None:
     """It would be in the access log of the server."""
     app = app_of(node, token=TOKEN)

@@ -40,20 +40,7 @@ def probe_once(node: Node) -> None:
     asyncio.run(run())
 
 
-def test_a_node_has_one_embedding(node: Node) -> None:
-    assert embedding_of(node) is embedding_of(node)
-    assert embedding_of(node) is not embedding_of(Node("other", version="v1"))
-
-
 # ---- history
-
-
-def test_the_history_is_recorded_while_the_checks_run(node: Node, tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    node.record_history(path, max_age="90d", max_size="2MiB")
-    assert not path.exists()
-    probe_once(node)
-    assert kinds(path) == ["started", "status", "stopped"]
 
 
 def test_the_history_continues_at_the_next_start(node: Node, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import SvcnodeError
 from svcnode.core.model import MAX_STALE_AFTER_S, Status
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import MAX_REASON_CHARS, has_control_chars
@@ -40,8 +39,6 @@ from svcnode.sharing.format import (
     node_root,
     parse_entry,
     parse_key,
-    replica_of,
-    replica_owner,
     service_document,
 )
 
@@ -139,11 +136,6 @@ def test_keys_of_other_nodes_and_other_versions_are_not_keys_of_this_node() -> N
     assert parse_key(ROOT, "/svcnode/v2/n/replicas/a") is None
     assert node_of("/svcnode", "/svcnode/v2/n/replicas/a") is None
     assert node_of("/svcnode", "/svcnode/v1/n") is None
-
-
-def test_the_owner_of_a_definition_names_its_replica() -> None:
-    assert replica_of(replica_owner("host-a")) == "host-a"
-    assert replica_of("host-a") is None
 
 
 # ---- documents
@@ -310,12 +302,6 @@ def test_the_documented_examples_are_valid() -> None:
     assert kinds == [KeyKind.SERVICES, KeyKind.SERVICES, KeyKind.REPORTS]
 
 
-def test_a_report_needs_only_a_status() -> None:
-    found = parse(KeyKind.REPORTS, {"version": 1, "status": "down"})
-    assert isinstance(found, ParsedEntry)
-    assert found.document == ReportDocument(Status.DOWN, "", ReasonCode.REPORTED)
-
-
 # ---- definitions
 
 
@@ -334,11 +320,6 @@ def test_a_service_that_reports_is_not_checked_and_is_valid_for_its_ttl(options:
 def test_a_fixed_status_never_expires() -> None:
     document = service_document("a", {"status": "Up"}, 0)
     assert (document.fixed_status, document.is_checked, document.valid_s) == (Status.UP, False, float("inf"))
-
-
-def test_options_that_are_not_valid_are_refused() -> None:
-    with pytest.raises(SvcnodeError):
-        service_document("a", {"probe": "tcp://a:1", "ttl": "5s"}, 0)
 
 
 secret_places: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
@@ -407,11 +388,6 @@ def test_the_record_is_as_documented() -> None:
     fields = json.loads(encode_document(document))
     assert base64.b64decode(fields.pop("ages")) == document.ages
     assert fields == {"version": 1, "count": 2, "digest": document.digest, "revision": 7, "elapsed_s": 0.5}
-
-
-def test_the_record_of_ten_thousand_states_is_small() -> None:
-    states = {f"service-{number}": (Status.UP, 1.0) for number in range(10_000)}
-    assert len(encode_document(evidence_document(states, Written(1, 0)))) < 14_000
 
 
 # ---- the source of evidence
