@@ -11,9 +11,7 @@ bad files.
 
 from __future__ import annotations
 
-import argparse
 import http.client
-import os
 import random
 import shutil
 import signal
@@ -21,7 +19,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -32,8 +29,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.stress.campaigns import MIB, SCENARIOS_HEADER, campaign_parser, machine, memory_bytes, run_scenarios
 from tests.stress.memory_limits import CONFIG, FALSE_AFTER_S, ask, receiver
-from tests.stress.siege import MIB, memory_bytes
 from tests.support.disks import MemoryDisk
 from tests.support.event_streams import EventReader
 from tests.support.processes import Agent
@@ -344,26 +341,15 @@ def run_scenario(folder: Path, name: str, size: int, rng: random.Random) -> Chao
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.chaos", description=__doc__)
+    parser = campaign_parser("chaos", __doc__)
     parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=list(SCENARIOS))
-    parser.add_argument("--seed", type=int, default=None)
     arguments = parser.parse_args()
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
-    print(f"seed {seed}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}", flush=True)
-    problems = 0
-    with tempfile.TemporaryDirectory(prefix="svcnode-chaos-") as folder:
-        for name in arguments.only:
-            try:
-                scenario = SCENARIOS[name]
-                report = run_scenario(Path(folder) / name.replace(" ", "-"), name, scenario.size, random.Random(seed))
-            except pytest.skip.Exception as exc:
-                print(f"{name}: skipped: {exc}", flush=True)
-                continue
-            print(f"{name}: {report.figures}; {report.samples} answers", flush=True)
-            for problem in report.problems[:10]:
-                print(f"  {problem}")
-            problems += len(report.problems)
-    print(f"false 200s, lost transitions and errors: {problems}")
+    print(f"seed {arguments.seed}, {machine()}\n\n{SCENARIOS_HEADER}", flush=True)
+    problems = run_scenarios(
+        arguments.only,
+        lambda folder, name: run_scenario(folder, name, SCENARIOS[name].size, random.Random(arguments.seed)),
+    )
+    print(f"\nfalse 200s, lost transitions and errors: {problems}")
     return 1 if problems else 0
 
 

@@ -15,7 +15,6 @@ import random
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from svcnode.core.model import Status
 from svcnode.history import Bucket, History, Transition
 from svcnode.history.records import RESOLUTIONS
 from svcnode.node import Node
+from tests.stress.campaigns import campaign_folder, campaign_parser
 
 SERVICES = 50
 MAX_PENDING = 300  # transitions that are not acknowledged
@@ -139,23 +139,18 @@ def verify(path: Path, report: KillReport) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.history_kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument(
-        "--acknowledged", type=int, default=10_000, help="continue until this many transitions are acknowledged"
-    )
-    parser.add_argument("--seed", type=int, default=None)
+    parser = campaign_parser("history_kills", __doc__, kills=50, acknowledged=10_000)
     parser.add_argument("--write", type=Path, default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.write is not None:
         asyncio.run(write_forever(arguments.write))
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     started_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="svcnode-kills-") as folder:
-        report = run_campaign(Path(folder) / "history.db", arguments.kills, arguments.acknowledged, random.Random(seed))
+    with campaign_folder() as folder:
+        rng = random.Random(arguments.seed)
+        report = run_campaign(folder / "history.db", arguments.kills, arguments.acknowledged, rng)
     for error in report.errors:
         print(error)
-    print(f"kills: {report.kills}, {report.kills_at_start} of them during the start (seed {seed})")
+    print(f"kills: {report.kills}, {report.kills_at_start} of them during the start (seed {arguments.seed})")
     print(f"transitions acknowledged: {len(report.acknowledged)}, in {time.monotonic() - started_s:.0f} s")
     print(f"acknowledged and lost: {len(report.lost)}")
     return 0 if report.passed else 1

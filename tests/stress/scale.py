@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from itertools import count, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from svcnode.core.model import Status
@@ -41,6 +38,7 @@ from svcnode.sharing.format import (
 from svcnode.sharing.rules import choose_observers
 from svcnode.sharing.services import SharedServices
 from svcnode.sharing.view import RegistryView, SharedService
+from tests.stress.campaigns import campaign_folder, machine
 from tests.support.processes import connect_unix
 from tests.support.replicas import Backends, Replicas
 from tests.support.servers.base import wait_until
@@ -48,6 +46,7 @@ from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from svcnode.sharing.format import RegistryDocument
     from svcnode.sharing.rules import Choice
@@ -385,12 +384,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="a replica compares all keys once per minute")
     parser.add_argument("--changes", type=int, default=50)
     arguments = parser.parse_args()
-    cores, load = os.cpu_count(), os.getloadavg()[0]
-    print(f"{arguments.services} services, {cores} cores, load average {load:.2f}\n\n{HEADER}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="svcnode-scale-") as folder:
+    print(f"{arguments.services} services, {machine()}\n\n{HEADER}", flush=True)
+    with campaign_folder() as folder:
         for replicas in arguments.replicas:
-            place = Path(folder) / str(replicas)
-            figures = measure(place, replicas, arguments.services, arguments.seconds, arguments.changes)
+            figures = measure(
+                folder / str(replicas), replicas, arguments.services, arguments.seconds, arguments.changes
+            )
             print(figures.row(), flush=True)
     print("\n| step | µs of processor time |\n|---|---|")
     for cost in step_costs():

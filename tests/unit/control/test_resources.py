@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import sqlite3
 import sys
 import threading
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +24,7 @@ from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.probes import KINDS
+from tests.stress.control_model import run_campaign
 from tests.support.control_agent import (
     ControlAgent,
     define_service,
@@ -32,6 +33,7 @@ from tests.support.control_agent import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from svcnode.api.spec import Response
     from svcnode.definition import Definition
@@ -548,4 +550,8 @@ def test_a_service_may_have_the_name_of_a_child(agent: ControlAgent, service_id:
     assert agent.send("PUT", f"/v1/issues/{service_id}").code == 201
 
 
-# ---- any sequence of requests and restarts agrees with a plain dict
+def test_random_requests_steps_of_the_clock_and_restarts_agree_with_a_plain_dict(tmp_path: Path) -> None:
+    """A short run of `python -m tests.stress.control_model`."""
+    codes = run_campaign(tmp_path, 1500, random.Random())
+    assert max(codes) < 500
+    assert {200, 201, 204, 400, 404, 409, 412} <= set(codes)

@@ -78,7 +78,7 @@ def test_the_demo_writes_no_files_and_has_the_operator_page() -> None:
     assert settings.operator.token is None
 
 
-@pytest.mark.parametrize("speed", [0.1, 1.0, 3.0, 20.0])
+@pytest.mark.parametrize("speed", [0.1, 20.0])
 def test_the_checks_have_the_speed_of_the_scenario(speed: float) -> None:
     services = {service.id: service.definition for service in settings_for(LOOPBACK, None, PORTS, speed).services}
     assert list(services) == ["chain", "indexer", "storage", "cache", "peer"]
@@ -104,7 +104,7 @@ def test_an_invalid_address_is_refused_in_one_line(address: str, capsys: pytest.
     assert address in output.err
 
 
-@pytest.mark.parametrize("speed", ["0", "-1", "21", "fast", "nan", "inf", ""])
+@pytest.mark.parametrize("speed", ["0", "20.1", "fast", "nan"])
 def test_an_invalid_speed_is_refused(speed: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["demo", f"--speed={speed}"])

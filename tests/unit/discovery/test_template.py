@@ -156,12 +156,13 @@ def test_the_file_has_every_key_of_defaults_and_security() -> None:
 @example(host_name=" \t")
 @example(host_name='a"b\\c\x7f\x00\n\udc80')
 @example(host_name="${HOME}")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_host_name_gives_a_valid_file(host_name: str, tmp_path: Path) -> None:
     name = node_name_from(host_name)
     assert loaded(render_config(name, 8420, []), tmp_path).node_name == name
 
 
+@settings(max_examples=20)
 @given(reason=TEXT)
 @example(reason=NASTY)
 def test_any_reason_stays_in_its_comment(reason: str) -> None:

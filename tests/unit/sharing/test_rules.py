@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
@@ -45,9 +45,11 @@ def states(*statuses: Status, at_s: float = 0.0) -> list[ObservedState]:
 
 # ---- observers
 
+FEW = settings(max_examples=30)
 replica_sets = st.sets(st.text(min_size=1, max_size=5), max_size=8)
 
 
+@FEW
 @given(st.text(min_size=1, max_size=9), replica_sets, st.integers(1, 5), st.randoms())
 def test_all_replicas_choose_the_same_observers(service_id: str, replicas: set[str], count: int, random: Any) -> None:
     chosen = observers(service("db", observers=count)._replace(id=service_id), replicas)
@@ -57,15 +59,17 @@ def test_all_replicas_choose_the_same_observers(service_id: str, replicas: set[s
     assert len(chosen) == len(set(chosen)) == min(count, len(replicas))
 
 
+@FEW
 @given(replica_sets.filter(bool), st.integers(1, 3))
 def test_a_replica_that_leaves_moves_only_its_own_services(replicas: set[str], count: int) -> None:
     leaving = min(replicas)
-    for number in range(20):
+    for number in range(5):
         each = service(f"service-{number}", observers=count)
         before, after = observers(each, replicas), observers(each, replicas - {leaving})
         assert [name for name in before if name != leaving] == list(after[: len(before) - (leaving in before)])
 
 
+@FEW
 @given(st.lists(st.tuples(replica_sets, st.integers(1, 3)), min_size=2, max_size=5))
 def test_a_choice_does_not_depend_on_the_choices_before(steps: list[tuple[set[str], int]]) -> None:
     choice = None
@@ -76,7 +80,7 @@ def test_a_choice_does_not_depend_on_the_choices_before(steps: list[tuple[set[st
 
 
 def test_services_are_spread_evenly_also_after_a_replica_has_left() -> None:
-    services = [service(f"service-{number}") for number in range(2000)]
+    services = [service(f"service-{number}") for number in range(1000)]
     for replicas in (REPLICAS, REPLICAS[1:]):
         load = Counter(observers(each, replicas)[0] for each in services)
         fair = len(services) / len(replicas)
