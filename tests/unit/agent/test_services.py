@@ -139,20 +139,18 @@ def test_a_status_change_is_logged_with_its_fields(setup: Setup, caplog: pytest.
     ]
 
 
-def test_node_health_503_is_a_warning_and_recovery_is_not(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+def test_node_health_503_is_a_warning_and_recovery_and_a_drain_are_not(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
     setup.services.apply([probed("db")])
     caplog.set_level(logging.INFO, "svcnode")
     for verdict in (Verdict.ready(), *[Verdict.failed("refused")] * 3, *[Verdict.ready()] * 2):
         setup.node.record("db", verdict)
-    fields = ("levelname", "event", "previous", "node_health")
-    assert fields_of([record for record in caplog.records if vars(record)["event"] == "node_health"], *fields) == [
-        ("INFO", "node_health", 206, 200),
-        ("WARNING", "node_health", 200, 503),
-        ("INFO", "node_health", 503, 200),
-    ]
-
-
-def test_node_health_503_of_a_drain_is_not_a_warning(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "svcnode")
     setup.node.drain()
-    assert fields_of(caplog.records, "levelname", "event", "node_health") == [("INFO", "node_health", 503)]
+    records = [record for record in caplog.records if vars(record)["event"] == "node_health"]
+    assert fields_of(records, "levelname", "previous", "node_health") == [
+        ("INFO", 206, 200),
+        ("WARNING", 200, 503),
+        ("INFO", 503, 200),
+        ("INFO", 200, 503),
+    ]

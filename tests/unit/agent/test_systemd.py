@@ -151,10 +151,12 @@ def listening(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     return socket.create_server((host, port))
 
 
-def test_a_socket_is_used_for_its_own_address_only(passed: Callable[..., PassedSockets]) -> None:
-    with listening() as sock:
+def test_a_socket_is_used_for_its_own_address_only(passed: Callable[..., PassedSockets], tmp_path: Path) -> None:
+    with listening() as sock, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "node.sock"))
+        unix.listen()
         port = sock.getsockname()[1]
-        sockets = passed(sock)
+        sockets = passed(sock, unix)
         found = sockets.get(parse_address(f"127.0.0.1:{port}", has_tls=False))
         assert found is not None
         with found:
@@ -162,15 +164,9 @@ def test_a_socket_is_used_for_its_own_address_only(passed: Callable[..., PassedS
             assert not found.get_inheritable()
         for other in (f"127.0.0.2:{port}", f"127.0.0.1:{port ^ 1}", f"[::1]:{port}", "unix:/run/a.sock"):
             assert sockets.get(parse_address(other, has_tls=False)) is None
-
-
-def test_a_unix_socket_is_used_for_its_path(passed: Callable[..., PassedSockets], tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(tmp_path / "node.sock"))
-        sock.listen()
-        found = passed(sock).get(parse_address(f"unix:{tmp_path}/node.sock", has_tls=False))
-        assert found is not None
-        found.close()
+        of_path = sockets.get(parse_address(f"unix:{tmp_path}/node.sock", has_tls=False))
+        assert of_path is not None
+        of_path.close()
 
 
 def test_a_socket_without_an_address_in_the_configuration_is_an_error(passed: Callable[..., PassedSockets]) -> None:

@@ -28,7 +28,6 @@ from tests.stress.control_model import run_campaign
 from tests.support.control_agent import (
     ControlAgent,
     define_service,
-    make_request,
 )
 
 if TYPE_CHECKING:
@@ -70,40 +69,6 @@ def test_a_service_reports_its_status_with_reason_and_code(agent: ControlAgent, 
     beat(agent, status=status, reason="replaying", code="x_replay")
     state = agent.node.state("indexer")
     assert (state.status.value, state.reason, state.code) == (expected, "replaying", "x_replay")
-
-
-def test_a_service_that_is_registered_again_starts_without_evidence(agent: ControlAgent) -> None:
-    register(agent)
-    beat(agent)
-    agent.send_all(
-        [make_request("DELETE", "/v1/services/indexer"), make_request("PUT", "/v1/services/indexer", {"ttl": TTL})]
-    )
-    assert agent.statuses() == {"indexer": INITIALIZING}
-    agent.restart()
-    assert agent.statuses() == {"indexer": INITIALIZING}
-
-
-def test_a_service_of_the_file_cannot_be_changed_or_removed_but_may_report(tmp_path: Path) -> None:
-    agent = ControlAgent(tmp_path)
-    agent.configured = {"indexer": True, "db": False}
-    agent.restart()
-    assert register(agent).code == 409
-    assert agent.send("DELETE", "/v1/services/indexer").code == 409
-    assert beat(agent).code == 204
-    assert beat(agent, "db").code == 409
-    assert agent.statuses() == {"indexer": UP, "db": INITIALIZING}
-    agent.now_s += TTL_S - 1
-    agent.restart()
-    assert agent.statuses() == {"indexer": UP, "db": INITIALIZING}
-    agent.now_s += 1
-    assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
-    agent.restart()
-    assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
-    beat(agent, status="down", reason="stopped")
-    agent.now_s += 10 * TTL_S
-    agent.restart()
-    assert agent.node.state("indexer").reason == "stopped"
-    agent.close()
 
 
 def test_a_service_of_the_file_takes_precedence_until_the_file_no_longer_has_it(agent: ControlAgent) -> None:
@@ -499,19 +464,20 @@ def test_a_maintenance_without_a_duration_is_refused_as_such(agent: ControlAgent
     assert "required" in body_of(response)["message"]
 
 
-def test_a_maintenance_that_has_ended_is_not_found_before_it_is_deleted(agent: ControlAgent) -> None:
-    maintain(agent, None)
-    agent.now_s += 7200
-    assert agent.send("GET", "/v1/maintenance").code == 404
-
-
-def test_the_document_of_a_maintenance_is_deleted_at_its_end(agent: ControlAgent) -> None:
+def test_a_maintenance_that_has_ended_is_not_found_and_its_document_is_deleted(agent: ControlAgent) -> None:
     register(agent)
     maintain(agent, duration="30ms")
-    assert agent.send("GET", "/v1/services/indexer/maintenance").code == 200
+    path = "/v1/services/indexer/maintenance"
+    assert agent.send("GET", path).code == 200
     agent.now_s += 0.03
-    agent.loop.run_until_complete(asyncio.sleep(0.3))
-    assert agent.send("GET", "/v1/services/indexer/maintenance").code == 404
+    assert agent.send("GET", path).code == 404
+
+    async def wait_until_deleted() -> None:
+        async with asyncio.timeout(60):
+            while agent.resources.get("services/indexer/maintenance") is not None:  # noqa: ASYNC110  a timer deletes it
+                await asyncio.sleep(0.01)
+
+    agent.loop.run_until_complete(wait_until_deleted())
 
 
 def test_maintenance_is_listed_with_the_service_and_the_node(agent: ControlAgent) -> None:

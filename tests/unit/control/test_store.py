@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -133,3 +134,10 @@ def test_a_path_that_cannot_be_used_is_an_error(tmp_path: Path, name: str) -> No
     store = ControlStore(tmp_path / name)
     with pytest.raises(StoreError, match="cannot use the control store"):
         store.load()
+
+
+def test_a_named_pipe_does_not_block(path: Path) -> None:
+    path.parent.mkdir()
+    os.mkfifo(path)
+    with pytest.raises(StoreError):
+        ControlStore(path).load()
