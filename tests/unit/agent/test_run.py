@@ -113,3 +113,11 @@ def test_connections_and_checks_share_the_file_descriptors(
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
     assert allocate_fds() == shares
     assert raised == ([] if raised_to is None else [(raised_to, hard)])
+
+
+def test_an_error_of_the_agent_is_raised() -> None:
+    async def serve() -> int:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError):
+        agent.run_until_complete(serve())

@@ -284,3 +284,17 @@ def test_an_interpreter_that_loops_is_ended_by_the_kernel_and_says_where() -> No
     done = subprocess.run([sys.executable, "-c", SPIN], stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
     assert done.returncode == -signal.SIGPROF
     assert b"in spin" in done.stderr
+
+
+def test_an_exception_handler_of_the_loop_stays_in_use(ended: Exit) -> None:
+    handled: list[object] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: handled.append(context["message"]))
+        with watched(ended):
+            loop.call_exception_handler({"message": "a write to a closed connection"})
+
+    asyncio.run(scenario())
+    assert handled == ["a write to a closed connection"]
+    assert ended.lines == []

@@ -110,3 +110,9 @@ def test_an_invalid_speed_is_refused(speed: str, capsys: pytest.CaptureFixture[s
         main(["demo", f"--speed={speed}"])
     assert caught.value.code == 2
     assert "argument --speed: " in capsys.readouterr().err
+
+
+def test_beyond_loopback_the_page_requires_a_token() -> None:
+    operator = settings_for(LOOPBACK, TOKEN, PORTS, 1.0).operator
+    assert operator is not None
+    assert operator.token == TOKEN

@@ -138,3 +138,16 @@ def test_a_replica_without_a_lease_is_not_live_and_is_forgotten_with_its_key(key
     assert view.ignored_counts()[IgnoredKind.INVALID_VALUE] == 1
     assert len(asyncio.run(forget_replica(etcd, ROOT, "a"))) == 151
     assert names(keys) == []
+
+
+def test_a_replica_is_no_reason_to_keep_a_registration(keys: RegistryKeys) -> None:
+    keys.define("job", "me", ttl="1s")
+    keys.define("job", "replica:a", ttl="1s")
+    asyncio.run(client(keys).deregister("job"))
+    assert names(keys) == ["services/job/replica%3Aa"]
+
+
+def test_a_node_that_is_named_is_there_without_keys(keys: RegistryKeys) -> None:
+    etcd = cast("EtcdClient", KeysClient(keys))
+    assert asyncio.run(read_nodes(etcd, "/svcnode")).nodes == {}
+    assert set(asyncio.run(read_nodes(etcd, "/svcnode", "n")).nodes) == {"n"}

@@ -258,6 +258,7 @@ def test_an_unknown_field_is_ignored_and_a_missing_one_is_not(kind: KeyKind) -> 
         (KeyKind.SERVICES, {"options": {}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "ttl": "5s"}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "unknown": 1}}),
+        (KeyKind.SERVICES, {"options": {"probe": 1}}),
         (KeyKind.SERVICES, {"options": {"ttl": "5s", "interval": "5s"}}),
         (KeyKind.SERVICES, {"options": {"status": "up"}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1"}, "restricted": True}),
@@ -407,3 +408,9 @@ def test_a_probe_is_a_source_of_evidence_of_its_own() -> None:
     assert source_of(probe=probe) == source_of(probe=dict(reversed(probe.items())), interval="3s", name="other")
     assert len({source_of(probe=probe), source_of(probe="tcp://a:1"), source_of(ttl="5s"), source_of(status="Up")}) == 4
     assert source_of(ttl="5s") == source_of(probe="heartbeat:9s")
+
+
+def test_a_report_needs_only_a_status() -> None:
+    found = parse(KeyKind.REPORTS, {"version": 1, "status": "down"})
+    assert isinstance(found, ParsedEntry)
+    assert found.document == ReportDocument(Status.DOWN, "", ReasonCode.REPORTED)
