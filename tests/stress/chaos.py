@@ -11,9 +11,7 @@ bad files.
 
 from __future__ import annotations
 
-import argparse
 import http.client
-import os
 import random
 import shutil
 import signal
@@ -21,7 +19,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -32,8 +29,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.stress.campaigns import MIB, SCENARIOS_HEADER, campaign_parser, machine, memory_bytes, run_scenarios
+from tests.stress.history_kills import verify
 from tests.stress.memory_limits import CONFIG, FALSE_AFTER_S, ask, receiver
-from tests.stress.siege import MIB, memory_bytes
 from tests.support.disks import MemoryDisk
 from tests.support.event_streams import EventReader
 from tests.support.processes import Agent
@@ -130,21 +128,6 @@ class Subject:
     def wait_until_healthy(self, agent: Agent) -> None:
         agent.wait_until(lambda: agent.health() == 200)
 
-    def verify(self) -> None:
-        """The database is sound and has every acknowledged transition."""
-        if not self.database.exists():
-            self.report.lost |= self.report.acknowledged
-            return
-        with closing(sqlite3.connect(self.database)) as database:
-            findings = [finding for (finding,) in database.execute("PRAGMA integrity_check")]
-            if findings != ["ok"]:
-                self.report.errors.append(f"integrity check: {findings}")
-            has_table = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'transitions'").fetchone()
-            stored = {found for (found,) in database.execute("SELECT id FROM transitions")} if has_table else set()
-        self.report.lost |= self.report.acknowledged - stored
-        if quarantined := [one.name for one in self.database.parent.iterdir() if ".corrupt-" in one.name]:
-            self.report.errors.append(f"quarantined: {quarantined}")
-
 
 # ---- the scenarios
 
@@ -161,7 +144,7 @@ def kill(subject: Subject, size: int, rng: random.Random) -> None:
                 for _ in range(rng.randrange(1, 4)):
                     time.sleep(rng.uniform(0, 0.5))
                     (subject.work if rng.random() < 0.5 else subject.fail)()
-        subject.verify()
+        verify(subject.database, subject.report)
     subject.work()
     with subject.running() as agent:
         subject.wait_until_healthy(agent)
@@ -182,7 +165,7 @@ def stop(subject: Subject, size: int, rng: random.Random) -> None:
             subject.report.false_answers.append(f"after {size} s of SIGSTOP: {codes}")
         subject.work()
         subject.wait_until_healthy(agent)
-    subject.verify()
+    verify(subject.database, subject.report)
     subject.report.figures = f"stopped for {size} s; the first answers: {codes[:3]}"
 
 
@@ -209,7 +192,7 @@ def set_clock(subject: Subject, size: int, rng: random.Random) -> None:
         date = request_health(agent.port).getheader("Date")
         subject.fail()
         agent.wait_until(lambda: agent.health() == 503)
-    subject.verify()
+    verify(subject.database, subject.report)
     subject.report.figures = f"the wall clock set {size} times, at last {date}; health {dict(codes)}"
 
 
@@ -245,7 +228,7 @@ def fill_disk(subject: Subject, size: int, rng: random.Random) -> None:
         agent.wait_until(lambda: transition_count(subject.database) >= before)
         if (code := agent.stop()) != 0:
             subject.report.errors.append(f"exit code {code}")
-    subject.verify()
+    verify(subject.database, subject.report)
     subject.report.figures = f"full {size} times, {len(subject.report.acknowledged)} transitions acknowledged"
 
 
@@ -289,7 +272,7 @@ def reload(subject: Subject, size: int, rng: random.Random) -> None:
         agent.wait_until(lambda: agent.health() == 503)
         if after_bytes - before_bytes > MAX_GROWTH_BYTES:
             subject.report.errors.append(f"memory grew by {(after_bytes - before_bytes) / MIB:.1f} MiB")
-    subject.verify()
+    verify(subject.database, subject.report)
     sizes = f"{before_bytes / MIB:.1f} MiB after {size // 10}, {after_bytes / MIB:.1f} MiB after {size}"
     subject.report.figures = f"{size} reloads; memory {sizes}; health {dict(codes[0] + codes[1])}"
 
@@ -344,26 +327,15 @@ def run_scenario(folder: Path, name: str, size: int, rng: random.Random) -> Chao
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.chaos", description=__doc__)
+    parser = campaign_parser("chaos", __doc__)
     parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=list(SCENARIOS))
-    parser.add_argument("--seed", type=int, default=None)
     arguments = parser.parse_args()
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
-    print(f"seed {seed}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}", flush=True)
-    problems = 0
-    with tempfile.TemporaryDirectory(prefix="svcnode-chaos-") as folder:
-        for name in arguments.only:
-            try:
-                scenario = SCENARIOS[name]
-                report = run_scenario(Path(folder) / name.replace(" ", "-"), name, scenario.size, random.Random(seed))
-            except pytest.skip.Exception as exc:
-                print(f"{name}: skipped: {exc}", flush=True)
-                continue
-            print(f"{name}: {report.figures}; {report.samples} answers", flush=True)
-            for problem in report.problems[:10]:
-                print(f"  {problem}")
-            problems += len(report.problems)
-    print(f"false 200s, lost transitions and errors: {problems}")
+    print(f"seed {arguments.seed}, {machine()}\n\n{SCENARIOS_HEADER}", flush=True)
+    problems = run_scenarios(
+        arguments.only,
+        lambda folder, name: run_scenario(folder, name, SCENARIOS[name].size, random.Random(arguments.seed)),
+    )
+    print(f"\nfalse 200s, lost transitions and errors: {problems}")
     return 1 if problems else 0
 
 

@@ -9,23 +9,24 @@ or not. No service is Up after the ttl of its last heartbeat.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import random
 import signal
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from svcnode.control import Client
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, ControlUnreachableError
+from tests.stress.campaigns import campaign_folder, campaign_parser
 from tests.support.processes import Agent, connect_unix
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORKERS = 3  # clients at the same time, each with its own services
 SERVICES = 5  # of each worker
@@ -284,17 +285,13 @@ def _verify(workers: list[Worker], path: Path, report: KillReport) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.control_kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
+    arguments = campaign_parser("control_kills", __doc__, kills=200).parse_args()
     started_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="svcnode-kills-") as folder:
-        report = run_campaign(Path(folder), arguments.kills, random.Random(seed))
+    with campaign_folder() as folder:
+        report = run_campaign(folder, arguments.kills, random.Random(arguments.seed))
     for error in report.errors:
         print(error)
-    print(f"kills: {report.kills}, {report.kills_at_start} of them during the start (seed {seed})")
+    print(f"kills: {report.kills}, {report.kills_at_start} of them during the start (seed {arguments.seed})")
     print(f"control requests acknowledged: {report.acknowledged}, in {time.monotonic() - started_s:.0f} s")
     print(f"in flight at a kill: {report.in_flight}, of which made: {report.in_flight_made}")
     print(f"acknowledged and lost, or beyond their ttl: {len(report.errors)}")

@@ -8,18 +8,17 @@ steps of the clock in between. The store is in memory (/dev/shm): what survives 
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
+from tests.stress.campaigns import campaign_folder, campaign_parser
 from tests.support.control_agent import CONFIGURED, ControlAgent, Model, random_operation, run_batch
 
 MAX_BATCH = 50
-RESTART_CHANCE = 0.01
+RESTART_CHANCE = 0.05
 STEPS_S = (0.0, 0.0, 0.5, 1.0, 4.0, 19.0)
 
 
@@ -28,7 +27,7 @@ def run_campaign(folder: Path, requests: int, rng: random.Random) -> Counter[int
     agent = ControlAgent(folder, CONFIGURED)
     model, codes = Model(agent.now_s), Counter[int]()
     while codes.total() < requests:
-        operations = [random_operation(rng) for _ in range(rng.randint(1, MAX_BATCH))]
+        operations = [random_operation(rng) for _ in range(rng.randint(1, rng.choice((1, 5, MAX_BATCH))))]
         codes.update(run_batch(model, agent, operations))
         model.check_get(operations[-1], agent)
         model.wait(rng.choice(STEPS_S))
@@ -42,16 +41,11 @@ def run_campaign(folder: Path, requests: int, rng: random.Random) -> Counter[int
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.control_model", description=__doc__)
-    parser.add_argument("--requests", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
-    print(f"seed {seed}", flush=True)
-    started_s = time.monotonic()
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="svcnode-model-") as folder:
-        codes = run_campaign(Path(folder), arguments.requests, random.Random(seed))
+    arguments = campaign_parser("control_model", __doc__, requests=1_000_000).parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    started_s, memory = time.monotonic(), Path("/dev/shm")
+    with campaign_folder(memory if memory.is_dir() else None) as folder:
+        codes = run_campaign(folder, arguments.requests, random.Random(arguments.seed))
     print(f"control requests: {codes.total()}, in {time.monotonic() - started_s:.0f} s; all agree with the model")
     print("responses: " + ", ".join(f"{code}: {count}" for code, count in sorted(codes.items())))
     return 1 if any(code >= 500 for code in codes) else 0

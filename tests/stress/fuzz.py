@@ -11,16 +11,13 @@ are included. A failure prints the bytes; `--seed` repeats a run.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import re
 import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from svcnode.api.app import Mount, StreamingResponse
@@ -31,12 +28,14 @@ from svcnode.operator.auth import OperatorAuth
 from svcnode.server.connection import Connection, Phase
 from svcnode.server.response_cache import ResponseCache
 from svcnode.server.state import ServerLimits, ServerState
+from tests.stress.campaigns import campaign_folder, campaign_parser
 from tests.stress.http_corpus import CORPUS
 from tests.support.operator_context import OperatorHarness
 from tests.support.processes import Agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from svcnode import Node
     from svcnode.api.spec import Request
@@ -116,86 +115,13 @@ HEADERS = (
     "Connection: keep-alive",
     "X-Long: " + "v" * 900,
 )
-BAD_LINES = (
-    b"Host: a",
-    b"Host: b, c",
-    b"Content-Length: 5",
-    b"Content-Length: 0",
-    b"Content-Length: 00000000005",
-    b"Content-Length: +5",
-    b"Content-Length: 5, 5",
-    b"Content-Length: 99999999999999999999",
-    b"Content-Length: 70000",
-    b"Content-Length : 5",
-    b"Transfer-Encoding: chunked",
-    b"Transfer-Encoding: gzip, chunked",
-    b"Transfer-Encoding: chunked, gzip",
-    b"Transfer-Encoding: xchunked",
-    b"Transfer-Encoding:\x0bchunked",
-    b"transfer-encoding: Chunked",
-    b"Connection: close",
-    b"Connection: upgrade",
-    b"Upgrade: h2c",
-    b"Expect: 100-continue",
-    b"Expect: 200-maybe",
-    b" folded",
-    b"\tfolded",
-    b"No colon",
-    b": no name",
-    b"X Y: z",
-    b"X\x00: y",
-    b"X: \x00",
-    b"X: a\rb",
-    b"X:" + b" " * 40_000 + b"y",
-    b"X: " + b"y" * 33_000,
-    b"\r\nGET /svc/node HTTP/1.1",
-)
-BODIES = (
-    b"hello",
-    b"5\r\nhello\r\n0\r\n\r\n",
-    b"0\r\n\r\n",
-    b"0\r\nX: y\r\n\r\n",
-    b"0\r\nHost: other\r\n\r\n",
-    b"5;a=b\r\nhello\r\n0\r\n\r\n",
-    b"5;" + b"e" * 40_000 + b"\r\nhello\r\n0\r\n\r\n",
-    b"1\r\nh\r\n" * 300 + b"0\r\n\r\n",
-    b"ffffffffffffffffff\r\n",
-    b"5 \r\nhello\r\n0\r\n\r\n",
-    b"0x5\r\nhello\r\n0\r\n\r\n",
-    b"5\r\nhelloX\r\n0\r\n\r\n",
-    b"5\nhello\n0\n\n",
-    b"0\r\n\r\nGET /svc/node HTTP/1.1\r\nHost: n\r\n\r\n",
-    b"GET /svc/node HTTP/1.1\r\nHost: n\r\n\r\n",
-    b"x" * 70_000,
-)
-TARGETS_WITH_ERRORS = (
-    b"*",
-    b"svc/node",
-    b"//svc/node",
-    b"/svc/node#part",
-    b"/svc/node\x00",
-    b"/svc/n\xc3\xa9",
-    b"/svc/node/services/%ff/health",
-    b"/svc/node/services/%/health",
-    b"/svc/node/services/" + b"a" * 9000 + b"/health",
-    b"http://a@b:99999/svc/node",
-    b"http:///svc/node",
-    b"example.com:80",
-    b"/svc/no de",
-)
+CHUNKED_BODIES = (b"5\r\nhello\r\n0\r\n\r\n", b"0\r\n\r\n", b"0\r\nX: y\r\n\r\n")
 SPECIAL_BYTES = b"\x00\r\n\t :;,/?#%\x7f\x80\xff0159aHGT"
-WRONG_METHODS = (b"BREW", b"get", b"PRI", b"CONNECT", b"M-SEARCH", b"G\x00T", b"", b"GET GET", b"\x16\x03\x01")
-WRONG_VERSIONS = (
-    b"HTTP/1.0",
-    b"HTTP/1.2",
-    b"HTTP/2.0",
-    b"HTTP/0.9",
-    b"HTTP/1.10",
-    b"http/1.1",
-    b"HTTPS/1.1",
-    b"",
-    b"HTTP/1.",
-)
+# The parts of the corpus, most of which have errors, to be put together at random.
+_PARTS = [case.sent.partition(b"\r\n\r\n") for case in CORPUS]
+REQUEST_LINES = sorted({head.partition(b"\r\n")[0] for head, _, _ in _PARTS})
+HEADER_LINES = sorted({line for head, _, _ in _PARTS for line in head.split(b"\r\n")[1:]})
+BODIES = sorted({body for _, _, body in _PARTS} | {b"x" * 70_000})
 
 
 class Generator:
@@ -250,7 +176,7 @@ class Generator:
                 lines.append(f"Content-Length: {len(body)}")
             else:
                 lines.append("Transfer-Encoding: chunked")
-                body, is_last = rng.choice(BODIES[1:4]), True
+                body, is_last = rng.choice(CHUNKED_BODIES), True
         if rng.random() < 0.05:
             lines.append("Connection: close")
             is_last = True
@@ -267,15 +193,16 @@ class Generator:
         return 200 if all(status == "Up" for status in self._statuses.values()) else 206
 
     def _any_request(self) -> bytes:
-        rng = self._rng
-        if rng.random() < 0.4:
+        rng, kind = self._rng, self._rng.random()
+        if kind < 0.4:
             return self._correct_request()[0]
-        method = rng.choice(METHODS).encode() if rng.random() < 0.8 else rng.choice(WRONG_METHODS)
-        version = b"HTTP/1.1" if rng.random() < 0.85 else rng.choice(WRONG_VERSIONS)
-        line = b" ".join((method, self._any_target(), version))
+        if kind < 0.6:
+            line = rng.choice(REQUEST_LINES)
+        else:
+            line = b" ".join((rng.choice(METHODS).encode(), self._any_target(), b"HTTP/1.1"))
         lines = [b"Host: n"] * (rng.random() < 0.95)
         lines += [line.encode("latin-1") for line in rng.sample(HEADERS, rng.randrange(3))]
-        lines += rng.choices(BAD_LINES, k=rng.choice((0, 1, 1, 2)))
+        lines += rng.choices(HEADER_LINES, k=rng.choice((0, 1, 1, 2)))
         if rng.random() < 0.1:
             lines.append(b"Authorization: Bearer " + TOKEN.encode())
         if rng.random() < 0.01:
@@ -287,10 +214,8 @@ class Generator:
 
     def _any_target(self) -> bytes:
         rng, kind = self._rng, self._rng.random()
-        if kind < 0.5:
-            return rng.choice(list(TARGETS)).encode()
         if kind < 0.7:
-            return rng.choice(TARGETS_WITH_ERRORS)
+            return rng.choice(list(TARGETS)).encode()
         if kind < 0.85:
             return rng.choice(self._operator_targets).encode()
         return b"/" + bytes(rng.choice(b"svcnode/%2e.?=&;~\x80") for _ in range(rng.randrange(40)))
@@ -543,13 +468,14 @@ async def fuzz_in_process(report: FuzzReport, requests: int) -> None:
 
 
 async def check_corpus(report: FuzzReport) -> None:
-    """Each case whole, byte by byte, and after a request that is cached."""
+    """Each case whole, byte by byte (a long one in larger pieces), and after a request that is cached."""
     server, before = ServerInProcess(), b"GET /svc/node HTTP/1.1\r\nHost: n\r\n\r\n"
     for case in CORPUS:
         report.corpus_cases += 1
+        step = 1 if len(case.sent) < 2000 else 101
         variants = {
             "whole": ([case.sent], case.codes),
-            "byte by byte": ([bytes([byte]) for byte in case.sent], case.codes),
+            "in pieces": ([case.sent[at : at + step] for at in range(0, len(case.sent), step)], case.codes),
             "after another request": ([before, case.sent], (200, *case.codes)),
             "pipelined": ([before + case.sent], (200, *case.codes)),
         }
@@ -661,19 +587,15 @@ def run_campaign(folder: Path, seed: int, requests: int, socket_requests: int) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.fuzz", description=__doc__)
-    parser.add_argument("--requests", type=int, default=1_000_000, help="in this process")
-    parser.add_argument("--socket-requests", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=None)
+    parser = campaign_parser("fuzz", __doc__, requests=1_000_000, socket_requests=100_000)
     arguments = parser.parse_args()
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     started_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="svcnode-fuzz-") as folder:
-        report = run_campaign(Path(folder), seed, arguments.requests, arguments.socket_requests)
+    with campaign_folder() as folder:
+        report = run_campaign(folder, arguments.seed, arguments.requests, arguments.socket_requests)
     for problem in report.problems:
         print(problem)
     codes = ", ".join(f"{code}: {count}" for code, count in sorted(report.codes.items()))
-    print(f"seed {seed}, in {time.monotonic() - started_s:.0f} s")
+    print(f"seed {arguments.seed}, in {time.monotonic() - started_s:.0f} s")
     print(f"corpus: {report.corpus_cases} cases with a stated answer, each in 4 ways")
     print(f"requests in process: {report.requests:,}, each sequence with and without the cache ({codes})")
     print(f"requests over sockets: {report.socket_requests:,}")

@@ -15,16 +15,17 @@ import random
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from svcnode.core.model import Status
 from svcnode.history import Bucket, History, Transition
 from svcnode.history.records import RESOLUTIONS
 from svcnode.node import Node
+from tests.stress.campaigns import campaign_folder, campaign_parser
 
 SERVICES = 50
 MAX_PENDING = 300  # transitions that are not acknowledged
@@ -100,7 +101,7 @@ def run_campaign(path: Path, kills: int, acknowledged: int, rng: random.Random) 
         report.kills += 1
         report.kills_at_start += at_start
         report.acknowledged.update(ids)
-        verify(path, report)
+        verify(path, report, f"after kill {report.kills}: ")
     return report
 
 
@@ -116,14 +117,23 @@ def run_and_kill(path: Path, count: int, delay_s: float) -> list[int]:
     return [int(line) for line in lines if line.endswith("\n")]
 
 
-def verify(path: Path, report: KillReport) -> None:
+class Stored(Protocol):
+    """A report about transitions: those that were acknowledged, and those of them that the database does not have."""
+
+    acknowledged: set[int]
+    lost: set[int]
+    errors: list[str]
+
+
+def verify(path: Path, report: Stored, when: str = "") -> None:
+    """The database is sound and has every acknowledged transition."""
     if not path.exists():  # killed before it created the file
         report.lost |= report.acknowledged
         return
     with closing(sqlite3.connect(path)) as database:
         findings = [finding for (finding,) in database.execute("PRAGMA integrity_check")]
         if findings != ["ok"]:
-            report.errors.append(f"after kill {report.kills}: {findings}")
+            report.errors.append(f"{when}integrity check: {findings}")
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'transitions'").fetchone():
             report.lost |= report.acknowledged
             return
@@ -132,30 +142,25 @@ def verify(path: Path, report: KillReport) -> None:
             known_s, limit_s = "up_s + initializing_s + down_s", resolution.length_s + 0.01
             overfull = f"SELECT count(*) FROM {resolution.name} WHERE {known_s} > {limit_s}"
             if database.execute(overfull).fetchone() != (0,):
-                report.errors.append(f"after kill {report.kills}: buckets in {resolution.name} exceed their length")
+                report.errors.append(f"{when}buckets in {resolution.name} exceed their length")
     report.lost |= report.acknowledged - stored
     if quarantined := [one.name for one in path.parent.iterdir() if ".corrupt-" in one.name]:
-        report.errors.append(f"after kill {report.kills}: quarantined: {quarantined}")
+        report.errors.append(f"{when}quarantined: {quarantined}")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.history_kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument(
-        "--acknowledged", type=int, default=10_000, help="continue until this many transitions are acknowledged"
-    )
-    parser.add_argument("--seed", type=int, default=None)
+    parser = campaign_parser("history_kills", __doc__, kills=50, acknowledged=10_000)
     parser.add_argument("--write", type=Path, default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.write is not None:
         asyncio.run(write_forever(arguments.write))
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     started_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="svcnode-kills-") as folder:
-        report = run_campaign(Path(folder) / "history.db", arguments.kills, arguments.acknowledged, random.Random(seed))
+    with campaign_folder() as folder:
+        rng = random.Random(arguments.seed)
+        report = run_campaign(folder / "history.db", arguments.kills, arguments.acknowledged, rng)
     for error in report.errors:
         print(error)
-    print(f"kills: {report.kills}, {report.kills_at_start} of them during the start (seed {seed})")
+    print(f"kills: {report.kills}, {report.kills_at_start} of them during the start (seed {arguments.seed})")
     print(f"transitions acknowledged: {len(report.acknowledged)}, in {time.monotonic() - started_s:.0f} s")
     print(f"acknowledged and lost: {len(report.lost)}")
     return 0 if report.passed else 1

@@ -12,11 +12,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import Outcome
@@ -24,12 +22,13 @@ from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
 from tests.contract.faults import CLOSED, FAULTS, HANDSHAKE_FAULTS, IN_TIME, PLAIN_FAULTS, Fault, FaultyServer, bomb
 from tests.contract.kinds import PLAIN_KINDS, TLS_KINDS, Kind
-from tests.stress.siege import memory_bytes
+from tests.stress.campaigns import campaign_folder, memory_bytes
 from tests.support.backends import Backend, open_file_count, server_tls
 from tests.support.certificates import Certificate, make_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from svcnode.core.model import Verdict
 
@@ -120,11 +119,11 @@ def main() -> int:
     parser.add_argument("--faults", nargs="*", default=names)
     arguments = parser.parse_args()
     own_pid, started_s = "self", time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="svcnode-hostile-") as folder:
+    with campaign_folder() as folder:
         # Load the drivers before anything is counted.
-        asyncio.run(run_campaign(Path(folder), all_runs(arguments.kinds, ["reset after the first byte"])))
+        asyncio.run(run_campaign(folder, all_runs(arguments.kinds, ["reset after the first byte"])))
         before_bytes, files, threads = memory_bytes(own_pid, "VmRSS"), open_file_count(), threading.active_count()
-        results = asyncio.run(run_campaign(Path(folder), all_runs(arguments.kinds, arguments.faults)))
+        results = asyncio.run(run_campaign(folder, all_runs(arguments.kinds, arguments.faults)))
     growth_bytes = memory_bytes(own_pid, "VmRSS") - before_bytes
     problems = [result for result in results if result.problem]
     for result in problems:

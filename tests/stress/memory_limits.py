@@ -9,7 +9,6 @@ then on 200 is false. At the end each node that still runs gets SIGTERM.
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import http.server
 import random
@@ -18,7 +17,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.stress.campaigns import MIB, campaign_folder, campaign_parser
 from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-KIB, MIB = 1024, 1024**2
+KIB = 1024
 START_S = 60.0
 RUN_S = 4.0
 FALSE_AFTER_S = 3.0  # after the failure of the service: no check that succeeded is newer than `stale_after`
@@ -240,20 +239,16 @@ def wait_for_exit(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.memory_limits", description=__doc__)
-    parser.add_argument("--runs", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
+    arguments = campaign_parser("memory_limits", __doc__, runs=60).parse_args()
     started_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="svcnode-memory-") as folder:
-        runs = run_campaign(Path(folder), all_limits(random.Random(seed), arguments.runs))
+    with campaign_folder() as folder:
+        runs = run_campaign(folder, all_limits(random.Random(arguments.seed), arguments.runs))
     problems = [run for run in runs if run.problem]
     for run in problems:
         print(f"{run.limit}: {run.problem}; exit code {run.exit_code}; {run.last_line[:200]}")
     ended = [run for run in runs if run.ended_itself]
     crashed = sum(run.exit_code is not None and run.exit_code < 0 for run in ended)
-    print(f"nodes: {len(runs)}, in {time.monotonic() - started_s:.0f} s (seed {seed})")
+    print(f"nodes: {len(runs)}, in {time.monotonic() - started_s:.0f} s (seed {arguments.seed})")
     print(f"went on: {len(runs) - len(ended)}; ended with an exit code and a line: {len(ended)}, {crashed} by a signal")
     print(f"hung, answered falsely, or ended without a line: {len(problems)}")
     return 1 if problems else 0

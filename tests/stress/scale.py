@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from itertools import count, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from svcnode.core.model import Status
@@ -41,6 +38,7 @@ from svcnode.sharing.format import (
 from svcnode.sharing.rules import choose_observers
 from svcnode.sharing.services import SharedServices
 from svcnode.sharing.view import RegistryView, SharedService
+from tests.stress.campaigns import campaign_folder, machine
 from tests.support.processes import connect_unix
 from tests.support.replicas import Backends, Replicas
 from tests.support.servers.base import wait_until
@@ -48,6 +46,7 @@ from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from svcnode.sharing.format import RegistryDocument
     from svcnode.sharing.rules import Choice
@@ -128,67 +127,28 @@ def _counter(line: str, name: str) -> int:
     return 0 if found is None else int(found[1])
 
 
-class Totals(NamedTuple):
-    """Counters at one moment."""
-
-    at_s: float
-    checks: tuple[int, ...]  # of each replica
-    checked: int  # as the backends count
-    revision: int
-    db_bytes: int
-    exchanged: tuple[Bytes, ...]
-    cpu_s: tuple[float, ...]
-    etcd_cpu_s: float
-
-
 class Figures(NamedTuple):
-    """Per second, and of one replica on average, if nothing else is said."""
+    """Rates are per second, and of all replicas together."""
 
     replicas: int
-    services: int
-    checks: float
-    checks_of_all: float
-    writes_of_all: float
-    sent_bytes: float
-    received_bytes: float
-    cpu: float
-    etcd_cpu: float
-    db_bytes: float
+    rates: dict[str, float]
     start_s: float  # until all replicas show all services Up
     behind_s: list[float]  # from the check that decides to the list of a replica, sorted
 
-    @classmethod
-    def between(cls, start: Totals, end: Totals, services: int, start_s: float, behind_s: list[float]) -> Self:
-        elapsed_s, replicas = end.at_s - start.at_s, len(end.cpu_s)
-        rate = replicas * elapsed_s
-        return cls(
-            replicas=replicas,
-            services=services,
-            checks=(sum(end.checks) - sum(start.checks)) / rate,
-            checks_of_all=(end.checked - start.checked) / elapsed_s,
-            writes_of_all=(end.revision - start.revision) / elapsed_s,
-            sent_bytes=(_sent(end) - _sent(start)) / rate,
-            received_bytes=(_received(end) - _received(start)) / rate,
-            cpu=(sum(end.cpu_s) - sum(start.cpu_s)) / rate,
-            etcd_cpu=(end.etcd_cpu_s - start.etcd_cpu_s) / elapsed_s,
-            db_bytes=(end.db_bytes - start.db_bytes) / elapsed_s,
-            start_s=start_s,
-            behind_s=sorted(behind_s),
-        )
-
     def row(self) -> str:
         behind_ms = [self.behind_s[int(part * (len(self.behind_s) - 1))] * 1000 for part in (0.5, 0.9, 0.99, 1)]
+        of_one = {name: rate / self.replicas for name, rate in self.rates.items()}
         cells = (
             f"{self.replicas}",
-            f"{self.checks:.0f}",
-            f"{self.checks_of_all:.0f}",
-            f"{self.writes_of_all:.1f}",
-            f"{self.writes_of_all / self.replicas:.2f}",
-            f"{self.sent_bytes / 1000:.1f}",
-            f"{self.received_bytes / 1000:.1f}",
-            f"{self.cpu:.0%}",
-            f"{self.etcd_cpu:.1%}",
-            f"{self.db_bytes * 3600 / 1e6:.0f}",
+            f"{of_one['checks']:.0f}",
+            f"{self.rates['received_checks']:.0f}",
+            f"{self.rates['writes']:.1f}",
+            f"{of_one['writes']:.2f}",
+            f"{of_one['sent_bytes'] / 1000:.1f}",
+            f"{of_one['received_bytes'] / 1000:.1f}",
+            f"{of_one['cpu_s']:.0%}",
+            f"{self.rates['etcd_cpu_s']:.1%}",
+            f"{self.rates['db_bytes'] * 3600 / 1e6:.0f}",
             f"{self.start_s:.1f}",
             " / ".join(f"{each:.0f}" for each in behind_ms),
         )
@@ -200,14 +160,6 @@ HEADER = (
     "| sent kB/s of a replica | received kB/s of a replica | CPU of a replica | CPU of etcd | database MB/h "
     "| start s | lists behind, ms: 50 / 90 / 99 / 100 % |\n|" + "---|" * 12
 )
-
-
-def _sent(totals: Totals) -> int:
-    return sum(each.sent for each in totals.exchanged)
-
-
-def _received(totals: Totals) -> int:
-    return sum(each.received for each in totals.exchanged)
 
 
 def cpu_s(pid: int) -> float:
@@ -231,24 +183,31 @@ def measure(folder: Path, replicas: int, services: int, seconds: float, changes:
             time.sleep(seconds)
             after = read_totals(running, backends, etcd, exchanged)
             behind_s = [each for _ in range(changes) for each in change(running.all, backends, services)]
-        return Figures.between(before, after, services, start_s, behind_s)
+        elapsed_s = after["at_s"] - before["at_s"]
+        rates = {name: (total - before[name]) / elapsed_s for name, total in after.items()}
+        return Figures(replicas, rates, start_s, sorted(behind_s))
 
 
-def read_totals(replicas: Replicas, backends: CountingBackends, etcd: EtcdServer, exchanged: ConnectionBytes) -> Totals:
+def read_totals(
+    replicas: Replicas, backends: CountingBackends, etcd: EtcdServer, exchanged: ConnectionBytes
+) -> dict[str, float]:
+    """Counters at one moment."""
     assert etcd.process is not None
-    checks = tuple(_checks(replica) for replica in replicas)
+    checks = sum(_checks(replica) for replica in replicas)
     code, status = etcd.call("/v3/maintenance/status")
     assert code == 200, status
-    return Totals(
-        at_s=time.monotonic(),
-        checks=checks,
-        checked=sum(backends.counts.values()),
-        revision=int(status["header"]["revision"]),
-        db_bytes=int(status["dbSize"]),
-        exchanged=tuple(exchanged.total(replica.process.pid) for replica in replicas),
-        cpu_s=tuple(cpu_s(replica.process.pid) for replica in replicas),
-        etcd_cpu_s=cpu_s(etcd.process.pid),
-    )
+    totals = [exchanged.total(replica.process.pid) for replica in replicas]
+    return {
+        "at_s": time.monotonic(),
+        "checks": checks,
+        "received_checks": backends.counts.total(),  # as the backends count
+        "writes": int(status["header"]["revision"]),
+        "db_bytes": int(status["dbSize"]),
+        "sent_bytes": sum(total.sent for total in totals),
+        "received_bytes": sum(total.received for total in totals),
+        "cpu_s": sum(cpu_s(replica.process.pid) for replica in replicas),
+        "etcd_cpu_s": cpu_s(etcd.process.pid),
+    }
 
 
 def _checks(replica: Replica) -> int:
@@ -385,12 +344,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="a replica compares all keys once per minute")
     parser.add_argument("--changes", type=int, default=50)
     arguments = parser.parse_args()
-    cores, load = os.cpu_count(), os.getloadavg()[0]
-    print(f"{arguments.services} services, {cores} cores, load average {load:.2f}\n\n{HEADER}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="svcnode-scale-") as folder:
+    print(f"{arguments.services} services, {machine()}\n\n{HEADER}", flush=True)
+    with campaign_folder() as folder:
         for replicas in arguments.replicas:
-            place = Path(folder) / str(replicas)
-            figures = measure(place, replicas, arguments.services, arguments.seconds, arguments.changes)
+            figures = measure(
+                folder / str(replicas), replicas, arguments.services, arguments.seconds, arguments.changes
+            )
             print(figures.row(), flush=True)
     print("\n| step | µs of processor time |\n|---|---|")
     for cost in step_costs():

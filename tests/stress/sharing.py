@@ -9,12 +9,10 @@ node that is healthy, needs a check within `stale_after`. Prints a table; the sc
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -22,10 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import pytest
-
 from svcnode.core.units import parse_duration_s
 from svcnode.sharing.replica import RESTORE_S
+from tests.stress.campaigns import SCENARIOS_HEADER, campaign_parser, machine, run_scenarios
 from tests.support.network_namespace import run_in_namespace
 from tests.support.replica_network import HOST, ReplicaNetwork
 from tests.support.replicas import PREFIX, SERVICES, Backends, RegistryKeys, Replicas, Sampler
@@ -768,27 +765,15 @@ def run_scenario(folder: Path, name: str, *, is_short: bool, rng: random.Random)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.sharing", description=__doc__)
+    parser = campaign_parser("sharing", __doc__)
     parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=list(SCENARIOS))
     parser.add_argument("--short", action="store_true", help="as the tests do")
-    parser.add_argument("--seed", type=int, default=None)
     arguments = parser.parse_args()
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
-    print(f"seed {seed}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}\n")
-    print("| scenario | figures | answers | problems |\n|---|---|---|---|", flush=True)
-    problems = 0
-    with tempfile.TemporaryDirectory(prefix="svcnode-sharing-") as folder:
-        for number, name in enumerate(arguments.only):
-            place, rng = Path(folder) / str(number), random.Random(seed)
-            try:
-                report = run_scenario(place, name, is_short=arguments.short, rng=rng)
-            except pytest.skip.Exception as exc:
-                print(f"| {name} | skipped: {exc} | | |", flush=True)
-                continue
-            print(f"| {name} | {report.figures} | {report.samples} | {len(report.problems)} |", flush=True)
-            problems += len(report.problems)
-            for problem in report.problems[:10]:
-                print(f"  {problem}", flush=True)
+    print(f"seed {arguments.seed}, {machine()}\n\n{SCENARIOS_HEADER}", flush=True)
+    problems = run_scenarios(
+        arguments.only,
+        lambda folder, name: run_scenario(folder, name, is_short=arguments.short, rng=random.Random(arguments.seed)),
+    )
     print(f"\nfalse answers, lost services, flaps, late changes and failed requests: {problems}")
     return 1 if problems else 0
 

@@ -16,7 +16,6 @@ At the end of each round all faults end. Then, within `SETTLE_S`:
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import sys
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import Status
 from svcnode.sharing.format import KeyKind, ParsedEntry, parse_entry, replica_of
+from tests.stress.campaigns import campaign_parser
 from tests.support.etcd_simulation import DELAY_S
 from tests.support.replica_simulation import ROOT, Options, Process, Simulation, simulated_probes
 
@@ -389,13 +389,9 @@ def run_campaign(seed: int, duration_s: float) -> Counter[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.sharing_model", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, help="virtual time per seed")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=None, help="the first one")
+    parser = campaign_parser("sharing_model", __doc__, minutes=30.0, seeds=10)  # virtual minutes, per seed
     arguments = parser.parse_args()
-    first = random.randrange(10**6) if arguments.seed is None else arguments.seed
-    for seed in range(first, first + arguments.seeds):
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         print(f"seed {seed}: ", end="", flush=True)
         started_s = time.monotonic()
         counts = run_campaign(seed, 60 * arguments.minutes)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import resource
 import socket
 import ssl
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tests.stress.campaigns import MIB, machine, memory_bytes
 from tests.support.certificates import make_certificate
 from tests.support.processes import Agent
 
@@ -39,7 +39,6 @@ CLIENT_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(32)  # its beginn
 BAR_MS = 20.0  # p99 of a new connection under load over p99 idle
 ANSWER_S = 30.0
 EVERY_S = 0.01
-MIB = 1024**2
 MAX_GROWTH_BYTES = 96 * MIB  # the limit of unread bytes is 64 MiB
 REOPEN_S = 1.0
 SETTLE_S = 3.0  # between the start of the attack and the measurement
@@ -381,11 +380,6 @@ def run_load(folder: Path, name: str, *, scale: float, measure_s: float, settle_
         )
 
 
-def memory_bytes(pid: int | str, name: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
-
-
 def table(results: list[SiegeResult]) -> str:
     times = "p50, p99 idle | under load"
     lines = [f"| load | new: {times} | kept: {times} | errors | memory before, peak, after |", "|---" * 7 + "|"]
@@ -412,13 +406,13 @@ def main() -> int:
     if arguments.attack is not None:
         asyncio.run(run_attack(LOADS[arguments.attack], arguments.port, arguments.connections))
     names = [name for name in LOADS if not arguments.only or any(part in name for part in arguments.only)]
-    load_average = os.getloadavg()[0]
+    before = machine()
     results = []
     with tempfile.TemporaryDirectory(prefix="svcnode-siege-") as folder:
         for number, name in enumerate(names):
             results.append(run_load(Path(folder) / str(number), name, scale=1.0, measure_s=arguments.seconds))
     print(table(results))
-    print(f"\n{os.cpu_count()} cores, load average before the campaign {load_average:.2f}")
+    print(f"\n{before} before the campaign")
     is_met = True
     for result in (each for each in results if each.load.has_bar):
         is_met &= result.over_idle_ms <= BAR_MS

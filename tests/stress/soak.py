@@ -10,22 +10,23 @@ time, a line is fitted to each: its growth must be within the noise, or within t
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.stress.siege import MIB, memory_bytes
+from tests.stress.campaigns import MIB, campaign_folder, campaign_parser, machine, memory_bytes
 from tests.support.processes import Agent
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SERVICES = 500
 REQUESTS_PER_S = 200
@@ -297,14 +298,10 @@ async def run_campaign(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
-    print(f"seed {seed}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="svcnode-soak-") as folder:
-        report = asyncio.run(run_campaign(Path(folder), arguments.minutes * 60, seed=seed))
+    arguments = campaign_parser("soak", __doc__, minutes=60.0).parse_args()
+    print(f"seed {arguments.seed}, {machine()}", flush=True)
+    with campaign_folder() as folder:
+        report = asyncio.run(run_campaign(folder, arguments.minutes * 60, seed=arguments.seed))
     print("| resource | after the warm-up | at the end | slope per hour | growth of the line | noise | |")
     print("|---|---|---|---|---|---|---|")
     found = slopes(report)

@@ -33,20 +33,16 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # ends every `with`, so that no server is left
         signal.signal(number, lambda *_: stopping.set())
     options = Options(is_short=arguments.short, reuse=arguments.reuse, node_url=arguments.node, stopping=stopping)
+    names = arguments.only or (SHORT_KINDS if arguments.short else list(KINDS))
     started_s = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="svcnode-truth-", ignore_cleanup_errors=True) as folder,
         ThreadPoolExecutor(arguments.jobs) as pool,
     ):
-        results = list(pool.map(lambda kind: run_kind(kind, Path(folder), options), _selected_kinds(arguments)))
+        results = list(pool.map(lambda name: run_kind(KINDS[name], Path(folder), options), names))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(summarize(results)))
     return report(results, arguments.output, time.monotonic() - started_s)
-
-
-def _selected_kinds(arguments: argparse.Namespace) -> Sequence[Kind]:
-    names = arguments.only or (SHORT_KINDS if arguments.short else list(KINDS))
-    return [KINDS[name] for name in names]
 
 
 def run_kind(kind: Kind, folder: Path, options: Options) -> KindResult | str:
@@ -101,13 +97,14 @@ def report(results: Sequence[KindResult | str], output: Path | None, duration_s:
             _log("\n".join([f"log of the node of {result.kind}:", *result.node_log]))
     notes = [f"{kind.name}: {kind.note}" for kind in KINDS.values() if kind.note and kind.name in summary["tested"]]
     closing = [
+        *matrix.problems(rows),
         *notes,
         *(f"not tested: {reason}" for reason in summary["not_tested"]),
         *_sample_statistics(tested, duration_s),
         f"samples with 200 after the bound: {summary['false_200s']}",
         f"false Downs while healthy: {summary['false_downs']}",
     ]
-    print("\n".join([matrix.plain(rows), "", *closing]))
+    print("\n".join([matrix.markdown(rows), "", *closing]))
     if output is not None:
         output.write_text("\n\n".join([matrix.markdown(rows), *closing, ""]))
     return 0 if summary["is_correct"] else 1
@@ -129,7 +126,7 @@ def _arguments() -> argparse.Namespace:
     add("--short", action="store_true", help=f"only {', '.join(SHORT_KINDS)} and few faults")
     add("--only", nargs="+", choices=KINDS, metavar="KIND", help=f"some of: {', '.join(KINDS)}")
     add("--reuse", action="store_true", help="probes reuse their connections")
-    add("--output", type=Path, metavar="FILE", help="also write the matrix to this file, in Markdown")
+    add("--output", type=Path, metavar="FILE", help="also write the matrix to this file")
     add("--json", type=Path, metavar="FILE", help="also write the totals to this file, in JSON")
     add("--jobs", type=int, default=MAX_CONCURRENT_KINDS, metavar="COUNT", help="kinds at the same time (%(default)s)")
     add("--node", metavar="URL", help="poll this node instead of one that probes the servers")

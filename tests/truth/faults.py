@@ -59,54 +59,30 @@ class Fault:
     recovery_bound_s: float = READY_S
 
 
-@contextmanager
-def killed(server: RealServer) -> Iterator[None]:
-    server.kill()
-    yield
-    server.start()
+def between(begin: str, end: str) -> Injector:
+    """These methods of the server begin and end the fault."""
 
-
-@contextmanager
-def frozen(server: RealServer) -> Iterator[None]:
-    server.freeze()
-    yield
-    server.thaw()
-
-
-@contextmanager
-def unresponsive(server: RealServer) -> Iterator[None]:
-    server.kill()
-    with Backend(backends.unresponsive, port=server.port):
+    @contextmanager
+    def inject(server: Any) -> Iterator[None]:
+        getattr(server, begin)()
         yield
-    server.start()
+        getattr(server, end)()
+
+    return inject
 
 
-@contextmanager
-def resetting(server: RealServer) -> Iterator[None]:
-    server.kill()
-    with Backend(backends.reset, port=server.port):
-        yield
-    server.start()
+killed, frozen = between("kill", "start"), between("freeze", "thaw")
 
 
-@contextmanager
-def exhausted(server: Any) -> Iterator[None]:
-    with server.exhaust():
-        yield
+def replaced_by(behaviour: Any) -> Injector:
+    """Another listener has the port."""
 
+    @contextmanager
+    def inject(server: RealServer) -> Iterator[None]:
+        with killed(server), Backend(behaviour, port=server.port):
+            yield
 
-@contextmanager
-def recovering(server: Any) -> Iterator[None]:
-    server.start_stalled_recovery()
-    yield
-    server.finish_recovery()
-
-
-@contextmanager
-def loading(server: Any) -> Iterator[None]:
-    server.start_stalled_loading()
-    yield
-    server.finish_loading()
+    return inject
 
 
 def with_state(state: Mapping[str, object], defaults: Mapping[str, object]) -> Injector:
@@ -131,9 +107,8 @@ def stale_block(server: Any) -> Iterator[None]:
 
 @contextmanager
 def primary_killed(replica: Any) -> Iterator[None]:
-    replica.primary.kill()
-    yield
-    replica.primary.start()
+    with killed(replica.primary):
+        yield
     replica.primary.wait_until_ready()
     wait_until(replica.is_following, "following its primary")
 
@@ -141,42 +116,37 @@ def primary_killed(replica: Any) -> Iterator[None]:
 @contextmanager
 def primary_frozen(replica: Any) -> Iterator[None]:
     """The primary sends nothing, and the connection stays open."""
-    replica.primary.freeze()
-    yield
-    replica.primary.thaw()
+    with frozen(replica.primary):
+        yield
     wait_until(replica.is_following, "following its primary")
 
 
-@contextmanager
-def without_quorum(member: Any) -> Iterator[None]:
-    """One of three members is left. It notices after an election without a winner."""
-    for other in member.other_members:
-        other.kill()
-    member.wait_until_leaderless()
-    yield
-    for other in member.other_members:
-        other.start()
+def other_members_killed(wait_until_noticed: Callable[[Any], None]) -> Injector:
+    """One of three members is left."""
 
-
-@contextmanager
-def broker_alarm(broker: Any) -> Iterator[None]:
-    with broker.disk_alarm():
+    @contextmanager
+    def inject(member: Any) -> Iterator[None]:
+        for other in member.other_members:
+            other.kill()
+        wait_until_noticed(member)
         yield
+        for other in member.other_members:
+            other.start()
 
-
-@contextmanager
-def stream_storage_full(server: Any) -> Iterator[None]:
-    with server.storage_full():
-        yield
+    return inject
 
 
 @contextmanager
 def quorum_of_queue_lost(broker: Any) -> Iterator[None]:
     """One of the two members of a quorum queue is left."""
-    broker.joins.kill()
-    yield
-    broker.joins.start()
+    with killed(broker.joins):
+        yield
     broker.joins.wait_until_ready()
+
+
+def cluster_is_down(member: Any) -> None:
+    """A member of a Redis Cluster notices after the node timeout."""
+    wait_until(lambda: member.state() == "fail", "the cluster is down")
 
 
 def by_server(method: str) -> Injector:
@@ -194,12 +164,6 @@ def on_disk_of_database(method: str) -> Injector:
 
 
 @contextmanager
-def standby_lost(server: Any) -> Iterator[None]:
-    with server.synchronous("gone"):
-        yield
-
-
-@contextmanager
 def standby_frozen(server: Any) -> Iterator[None]:
     """Transactions wait for a standby that is connected and does not respond."""
     with server.synchronous("*"):
@@ -209,46 +173,11 @@ def standby_frozen(server: Any) -> Iterator[None]:
 
 
 @contextmanager
-def long_transaction(replica: Any) -> Iterator[None]:
-    with replica.primary.long_transaction():
-        yield
-
-
-@contextmanager
-def primary_of_primary_killed(replica: Any) -> Iterator[None]:
-    with primary_killed(replica.primary):
-        yield
-
-
-@contextmanager
-def primary_of_primary_frozen(replica: Any) -> Iterator[None]:
-    with primary_frozen(replica.primary):
-        yield
-
-
-@contextmanager
-def other_members_killed(member: Any) -> Iterator[None]:
-    """One of three members of a Redis Cluster is left. It notices after the node timeout."""
-    for other in member.other_members:
-        other.kill()
-    wait_until(lambda: member.state() == "fail", "the cluster is down")
-    yield
-    for other in member.other_members:
-        other.start()
-
-
-@contextmanager
 def ipv6_unreachable(server: Any) -> Iterator[None]:
     """The name of the server has also an IPv6 address, whose packets are dropped."""
     server.namespace.set_hosts(server_example=f"{BLACK_HOLE_IPV6} {server.host}")
     yield
     server.namespace.set_hosts(server_example=server.host)
-
-
-@contextmanager
-def backend_broken(server: Any) -> Iterator[None]:
-    with server.broken_backends():
-        yield
 
 
 @contextmanager
@@ -277,14 +206,15 @@ def starting(inject: Injector, state_after: str = READY) -> Fault:
 
 KILLED = Fault("killed", killed, DOWN, REFUSED_S, RESTARTED)
 FROZEN = Fault("frozen", frozen, DOWN, HUNG_S)
-UNRESPONSIVE = Fault("port open, no response", unresponsive, DOWN, HUNG_S, RESTARTED)
-RESETS = Fault("accepts and resets", resetting, DOWN, REFUSED_S, RESTARTED)
-EXHAUSTED = Fault("out of connections", exhausted, DOWN, HUNG_S)
+UNRESPONSIVE = Fault("port open, no response", replaced_by(backends.unresponsive), DOWN, HUNG_S, RESTARTED)
+RESETS = Fault("accepts and resets", replaced_by(backends.reset), DOWN, REFUSED_S, RESTARTED)
+EXHAUSTED = Fault("out of connections", by_server("exhaust"), DOWN, HUNG_S)
 REPLICA_DISCONNECTED = Fault("replica disconnected", primary_killed, INITIALIZING, NOT_READY_S)
 PRIMARY_FROZEN = replace(REPLICA_DISCONNECTED, inject=primary_frozen, bound_s=NOT_READY_S + REPLICATION_TIMEOUT_S)
-WITHOUT_QUORUM = replace(REPLICA_DISCONNECTED, inject=without_quorum)
-BROKER_ALARM = Fault(ALARM, broker_alarm, INITIALIZING, NOT_READY_S)
-STREAM_STORAGE_FULL = Fault(STORAGE_FULL, stream_storage_full, INITIALIZING, NOT_READY_S)
+WITHOUT_QUORUM = replace(
+    REPLICA_DISCONNECTED, inject=other_members_killed(lambda member: member.wait_until_leaderless())
+)
+BROKER_ALARM = Fault(ALARM, by_server("disk_alarm"), INITIALIZING, NOT_READY_S)
 # RabbitMQ rejects the message, or does not confirm it.
 QUORUM_OF_QUEUE_LOST = Fault(QUORUM_LOST, quorum_of_queue_lost, DOWN, HUNG_S)
 DATABASE_READ_ONLY = Fault(READ_ONLY, by_server("read_only"), INITIALIZING, NOT_READY_S)
@@ -294,12 +224,14 @@ TABLE_LOCKED = Fault(WRITE_LOCK, by_server("write_lock"), DOWN, HUNG_S)
 SERVER_DISK_FULL = Fault(STORAGE_FULL, by_server("disk_full"), DOWN, HUNG_S, RESTARTED)
 GALERA_QUORUM_LOST = Fault(QUORUM_LOST, by_server("quorum_lost"), INITIALIZING, NOT_READY_S)
 APPLYING_LONG_TRANSACTION = Fault(LONG_TRANSACTION, by_server("long_transaction"), UP, READY_S)
-STANDBY_LOST = Fault(QUORUM_LOST, standby_lost, INITIALIZING, NOT_READY_S)
+STANDBY_LOST = Fault(QUORUM_LOST, lambda server: server.synchronous("gone"), INITIALIZING, NOT_READY_S)
 STANDBY_FROZEN = Fault(QUORUM_LOST, standby_frozen, DOWN, HUNG_S)
 IPV6_UNREACHABLE = Fault(AAAA_UNREACHABLE, ipv6_unreachable, UP, HUNG_S)
-REPLAYING_LONG_TRANSACTION = Fault(LONG_TRANSACTION, long_transaction, UP, READY_S)
-PRIMARY_OF_PRIMARY_KILLED = Fault(CASCADE_CUT, primary_of_primary_killed, INITIALIZING, NOT_READY_S)
-PRIMARY_OF_PRIMARY_FROZEN = replace(PRIMARY_OF_PRIMARY_KILLED, inject=primary_of_primary_frozen)
+REPLAYING_LONG_TRANSACTION = Fault(LONG_TRANSACTION, lambda replica: replica.primary.long_transaction(), UP, READY_S)
+PRIMARY_OF_PRIMARY_KILLED = Fault(
+    CASCADE_CUT, lambda replica: primary_killed(replica.primary), INITIALIZING, NOT_READY_S
+)
+PRIMARY_OF_PRIMARY_FROZEN = replace(PRIMARY_OF_PRIMARY_KILLED, inject=lambda replica: primary_frozen(replica.primary))
 MEMORY_LIMIT_REACHED = Fault(OUT_OF_MEMORY, by_server("out_of_memory"), INITIALIZING, NOT_READY_S)
 TOO_FEW_REPLICAS = Fault(READ_ONLY, by_server("without_replicas"), INITIALIZING, NOT_READY_S)
 STORE_FULL = Fault(STORAGE_FULL, by_server("storage_full"), INITIALIZING, NOT_READY_S)
@@ -309,16 +241,18 @@ DISK_FULL = Fault(STORAGE_FULL, on_disk_of_database("full"), DOWN, REFUSED_S)
 WITHOUT_INODES = Fault(STORAGE_FULL, by_server("without_inodes"), DOWN, REFUSED_S)
 FILE_READ_ONLY = Fault(READ_ONLY, on_disk_of_database("read_only"), INITIALIZING, NOT_READY_S)
 WRITE_LOCK_HELD = Fault(WRITE_LOCK, by_server("write_lock"), INITIALIZING, NOT_READY_S)
-CLUSTER_LOST = Fault(QUORUM_LOST, other_members_killed, INITIALIZING, NOT_READY_S)
-RECOVERING = starting(recovering, RESTARTED)
-LOADING = starting(loading, RESTARTED)
+CLUSTER_LOST = Fault(QUORUM_LOST, other_members_killed(cluster_is_down), INITIALIZING, NOT_READY_S)
+RECOVERING = starting(between("start_stalled_recovery", "finish_recovery"), RESTARTED)
+LOADING = starting(between("start_stalled_loading", "finish_loading"), RESTARTED)
 SYNCING = starting(with_state({"is_syncing": True}, {"is_syncing": False}))
 EXECUTION_OFFLINE = starting(with_state({"el_offline": True}, {"el_offline": False}))
 WITHOUT_PEERS = starting(with_state({"peers": 0}, {"peers": 3}))
 NOT_SERVING = starting(with_state({"status": "NOT_SERVING"}, {"status": "SERVING"}))
 STALE_BLOCK = starting(stale_block)
 
-ONE_BACKEND_BROKEN = Fault(BACKEND_BROKEN, backend_broken, INITIALIZING, EVERY_SECOND_S, recovery_bound_s=RELIABLE_S)
+ONE_BACKEND_BROKEN = Fault(
+    BACKEND_BROKEN, by_server("broken_backends"), INITIALIZING, EVERY_SECOND_S, recovery_bound_s=RELIABLE_S
+)
 CRASHING = Fault(CRASH_LOOP, crashing, INITIALIZING, CRASH_LOOP_S, RESTARTED, RELIABLE_S)
 
 # Wrong credentials are tested too, at the same time.

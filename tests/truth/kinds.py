@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,7 +57,6 @@ from tests.truth.faults import (
     STANDBY_FROZEN,
     STANDBY_LOST,
     STORE_FULL,
-    STREAM_STORAGE_FULL,
     SYNCING,
     TABLE_LOCKED,
     TOO_FEW_REPLICAS,
@@ -81,11 +80,12 @@ if TYPE_CHECKING:
     Make = Callable[[Path, ExitStack], RealServer]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Kind:
     name: str
     make: Make  # not started; other servers that it needs run until the stack ends
     faults: tuple[Fault, ...]  # in this order
+    _: KW_ONLY
     has_credentials: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # of its probe; a function of the server, or a value
     service_options: Mapping[str, Any] = field(default_factory=dict)  # beside its probe
@@ -151,32 +151,28 @@ class PostgresPrimary(PostgresServer):
         self._stack.enter_context(self.standby)
 
 
-def _postgresql_on_disk(folder: Path, stack: ExitStack) -> RealServer:
-    disk = None
-    with suppress(pytest.skip.Exception):
-        disk = stack.enter_context(LoopDisk(folder / "disk"))
-    return PostgresServer(folder / "server", disk=disk)
+def on_disk(server: Callable[..., RealServer], **disk_options: int) -> Make:
+    """A server whose data is on a small disk of its own, if this machine can mount one."""
+
+    def make(folder: Path, stack: ExitStack) -> RealServer:
+        disk = None
+        with suppress(pytest.skip.Exception):
+            disk = stack.enter_context(LoopDisk(folder / "disk", **disk_options))
+        return server(folder / "server", disk=disk)
+
+    return make
 
 
-def _mariadb_on_disk(folder: Path, stack: ExitStack) -> RealServer:
-    disk = None
-    with suppress(pytest.skip.Exception):
-        disk = stack.enter_context(LoopDisk(folder / "disk", size_bytes=96 * 1024**2))
-    return MariaDbServer(folder / "server", disk=disk)
-
-
-def _mariadb_cascade(folder: Path, stack: ExitStack) -> RealServer:
+def cascade_of(make_primary: Callable[[Path], Any]) -> Make:
     """A replica of a replica."""
-    primary = stack.enter_context(MariaDbServer(folder / "primary"))
-    middle = stack.enter_context(primary.replica(folder / "middle"))
-    return middle.replica(folder / "replica")
 
+    def make(folder: Path, stack: ExitStack) -> RealServer:
+        primary = stack.enter_context(make_primary(folder / "primary"))
+        middle = stack.enter_context(primary.replica(folder / "middle"))
+        replica: RealServer = middle.replica(folder / "replica")
+        return replica
 
-def _postgresql_cascade(folder: Path, stack: ExitStack) -> RealServer:
-    """A replica of a replica."""
-    primary = stack.enter_context(PostgresServer(folder / "primary"))
-    middle = stack.enter_context(primary.replica(folder / "middle"))
-    return middle.replica(folder / "replica")
+    return make
 
 
 class RedisClusterMember(RedisMember):
@@ -197,198 +193,156 @@ def _redis_sentinel(folder: Path, stack: ExitStack) -> RealServer:
 
 _ALL = (
     Kind(
-        name="PostgreSQL",
-        make=standalone(PostgresServer),
-        faults=(*COMMON_FAULTS, EXHAUSTED, RECOVERING, DATABASE_READ_ONLY, STANDBY_LOST),
+        "PostgreSQL",
+        standalone(PostgresServer),
+        (*COMMON_FAULTS, EXHAUSTED, RECOVERING, DATABASE_READ_ONLY, STANDBY_LOST),
         has_credentials=True,
     ),
     Kind(
-        name="PostgreSQL with write",
-        make=_postgresql_on_disk,
-        faults=(KILLED, FROZEN, DATABASE_READ_ONLY, DATABASE_DISK_FULL, DATABASE_DISK_FROZEN, TABLE_LOCKED),
+        "PostgreSQL with write",
+        on_disk(PostgresServer),
+        (KILLED, FROZEN, DATABASE_READ_ONLY, DATABASE_DISK_FULL, DATABASE_DISK_FROZEN, TABLE_LOCKED),
         options={"write": True},
     ),
     Kind(
-        name="PostgreSQL with standby",
-        make=lambda folder, stack: PostgresPrimary(folder / "server", stack),
-        faults=(STANDBY_FROZEN,),
+        "PostgreSQL with standby",
+        lambda folder, stack: PostgresPrimary(folder / "server", stack),
+        (STANDBY_FROZEN,),
         options={"write": True},
     ),
     Kind(
-        name="PostgreSQL replica",
-        make=replica_of(PostgresServer),
-        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN, REPLAYING_LONG_TRANSACTION),
+        "PostgreSQL replica",
+        replica_of(PostgresServer),
+        (*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN, REPLAYING_LONG_TRANSACTION),
         has_credentials=True,
         options={"max_lag": "1s"},
     ),
     Kind(
-        name="PostgreSQL cascade",
-        make=_postgresql_cascade,
-        faults=(KILLED, PRIMARY_OF_PRIMARY_KILLED, PRIMARY_OF_PRIMARY_FROZEN),
+        "PostgreSQL cascade",
+        cascade_of(PostgresServer),
+        (KILLED, PRIMARY_OF_PRIMARY_KILLED, PRIMARY_OF_PRIMARY_FROZEN),
         options={"max_lag": "1s", "primary": lambda replica: replica.primary.primary.url},
     ),
-    Kind(name="RabbitMQ", make=standalone(RabbitServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
+    Kind("RabbitMQ", standalone(RabbitServer), (*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
+    Kind("RabbitMQ with write", standalone(RabbitServer), (KILLED, FROZEN, BROKER_ALARM), options={"write": True}),
+    Kind("RabbitMQ quorum queue", _rabbitmq_member, (QUORUM_OF_QUEUE_LOST,), options={"write": QUORUM_QUEUE}),
+    Kind("MariaDB", standalone(MariaDbServer), (*COMMON_FAULTS, EXHAUSTED, DATABASE_READ_ONLY), has_credentials=True),
     Kind(
-        name="RabbitMQ with write",
-        make=standalone(RabbitServer),
-        faults=(KILLED, FROZEN, BROKER_ALARM),
+        "MariaDB with write",
+        on_disk(MariaDbServer, size_bytes=96 * 1024**2),
+        (KILLED, FROZEN, DATABASE_READ_ONLY, DATABASE_DISK_FROZEN, TABLE_LOCKED, SERVER_DISK_FULL),
         options={"write": True},
     ),
+    Kind("Galera member", standalone(GaleraMember), (*COMMON_FAULTS, GALERA_QUORUM_LOST)),
     Kind(
-        name="RabbitMQ quorum queue",
-        make=_rabbitmq_member,
-        faults=(QUORUM_OF_QUEUE_LOST,),
-        options={"write": QUORUM_QUEUE},
-    ),
-    Kind(
-        name="MariaDB",
-        make=standalone(MariaDbServer),
-        faults=(*COMMON_FAULTS, EXHAUSTED, DATABASE_READ_ONLY),
-        has_credentials=True,
-    ),
-    Kind(
-        name="MariaDB with write",
-        make=_mariadb_on_disk,
-        faults=(KILLED, FROZEN, DATABASE_READ_ONLY, DATABASE_DISK_FROZEN, TABLE_LOCKED, SERVER_DISK_FULL),
-        options={"write": True},
-    ),
-    Kind(name="Galera member", make=standalone(GaleraMember), faults=(*COMMON_FAULTS, GALERA_QUORUM_LOST)),
-    Kind(
-        name="MariaDB replica",
-        make=replica_of(MariaDbServer),
-        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN, APPLYING_LONG_TRANSACTION),
+        "MariaDB replica",
+        replica_of(MariaDbServer),
+        (*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN, APPLYING_LONG_TRANSACTION),
         has_credentials=True,
         options={"max_lag": "5s"},
     ),
     Kind(
-        name="MariaDB cascade",
-        make=_mariadb_cascade,
-        faults=(KILLED, PRIMARY_OF_PRIMARY_KILLED, PRIMARY_OF_PRIMARY_FROZEN),
+        "MariaDB cascade",
+        cascade_of(MariaDbServer),
+        (KILLED, PRIMARY_OF_PRIMARY_KILLED, PRIMARY_OF_PRIMARY_FROZEN),
         options={"max_lag": "5s", "primary": lambda replica: replica.primary.primary.url},
     ),
     Kind(
-        name="Redis",
-        make=standalone(lambda folder: RedisServer(folder, password="let-me-in")),
-        faults=(*COMMON_FAULTS, EXHAUSTED, LOADING, MEMORY_LIMIT_REACHED, TOO_FEW_REPLICAS, STORE_FULL),
+        "Redis",
+        standalone(lambda folder: RedisServer(folder, password="let-me-in")),
+        (*COMMON_FAULTS, EXHAUSTED, LOADING, MEMORY_LIMIT_REACHED, TOO_FEW_REPLICAS, STORE_FULL),
         has_credentials=True,
     ),
     Kind(
-        name="Redis with write",
-        make=standalone(RedisServer),
-        faults=(KILLED, FROZEN, WRITES_PAUSED, MEMORY_LIMIT_REACHED, TOO_FEW_REPLICAS, STORE_FULL),
+        "Redis with write",
+        standalone(RedisServer),
+        (KILLED, FROZEN, WRITES_PAUSED, MEMORY_LIMIT_REACHED, TOO_FEW_REPLICAS, STORE_FULL),
         options={"write": True},
     ),
+    Kind("Redis Cluster member", RedisClusterMember, (*COMMON_FAULTS, CLUSTER_LOST), options={"write": True}),
     Kind(
-        name="Redis Cluster member",
-        make=RedisClusterMember,
-        faults=(*COMMON_FAULTS, CLUSTER_LOST),
-        options={"write": True},
-    ),
-    Kind(
-        name="Redis by Sentinel",
-        make=_redis_sentinel,
-        faults=(*COMMON_FAULTS, MEMORY_LIMIT_REACHED, WRITES_PAUSED),
+        "Redis by Sentinel",
+        _redis_sentinel,
+        (*COMMON_FAULTS, MEMORY_LIMIT_REACHED, WRITES_PAUSED),
         has_credentials=True,
         options={"write": True},
     ),
     Kind(
-        name="Redis replica",
-        make=replica_of(lambda folder: RedisServer(folder, password="let-me-in")),
-        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN),
+        "Redis replica",
+        replica_of(lambda folder: RedisServer(folder, password="let-me-in")),
+        (*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN),
         has_credentials=True,
     ),
-    Kind(name="memcached", make=standalone(MemcachedServer), faults=(*COMMON_FAULTS, EXHAUSTED)),
+    Kind("memcached", standalone(MemcachedServer), (*COMMON_FAULTS, EXHAUSTED)),
     Kind(
-        name="memcached without evictions",
-        make=standalone(lambda folder: MemcachedServer(folder, evicts=False)),
-        faults=(KILLED, FROZEN, MEMORY_LIMIT_REACHED),
+        "memcached without evictions",
+        standalone(lambda folder: MemcachedServer(folder, evicts=False)),
+        (KILLED, FROZEN, MEMORY_LIMIT_REACHED),
         options={"write": True},
     ),
-    Kind(name="NATS", make=standalone(NatsServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
+    Kind("NATS", standalone(NatsServer), (*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind(
-        name="NATS with write",
-        make=standalone(lambda folder: NatsServer(folder, jetstream=JetStream.ON)),
-        faults=(KILLED, FROZEN, STREAM_STORAGE_FULL),
+        "NATS with write",
+        standalone(lambda folder: NatsServer(folder, jetstream=JetStream.ON)),
+        (KILLED, FROZEN, STORE_FULL),
         options={"write": True},
     ),
     Kind(
-        name="etcd",
-        make=standalone(lambda folder: EtcdServer(folder, requires_auth=True)),
-        faults=COMMON_FAULTS,
-        has_credentials=True,
+        "etcd", standalone(lambda folder: EtcdServer(folder, requires_auth=True)), COMMON_FAULTS, has_credentials=True
     ),
+    Kind("etcd with write", standalone(EtcdServer), (*COMMON_FAULTS, STORE_FULL), options={"write": True}),
+    Kind("etcd member", _etcd_member, (*COMMON_FAULTS, WITHOUT_QUORUM)),
+    Kind("nginx", standalone(NginxServer), (*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
+    Kind("nginx by name", standalone(NginxServer), (KILLED, IPV6_UNREACHABLE), is_named=True),
+    Kind("PostgreSQL by name", standalone(PostgresServer), (KILLED, IPV6_UNREACHABLE), is_named=True),
+    Kind("nginx in a crash loop", standalone(NginxServer), (CRASHING,), service_options={"fall": CRASH_LOOP_FALL}),
+    Kind("HAProxy, two backends", standalone(HaproxyServer), (KILLED, ONE_BACKEND_BROKEN)),
     Kind(
-        name="etcd with write",
-        make=standalone(EtcdServer),
-        faults=(*COMMON_FAULTS, STORE_FULL),
-        options={"write": True},
-    ),
-    Kind(name="etcd member", make=_etcd_member, faults=(*COMMON_FAULTS, WITHOUT_QUORUM)),
-    Kind(name="nginx", make=standalone(NginxServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
-    Kind(name="nginx by name", make=standalone(NginxServer), faults=(KILLED, IPV6_UNREACHABLE), is_named=True),
-    Kind(name="PostgreSQL by name", make=standalone(PostgresServer), faults=(KILLED, IPV6_UNREACHABLE), is_named=True),
-    Kind(
-        name="nginx in a crash loop",
-        make=standalone(NginxServer),
-        faults=(CRASHING,),
-        service_options={"fall": CRASH_LOOP_FALL},
-    ),
-    Kind(name="HAProxy, two backends", make=standalone(HaproxyServer), faults=(KILLED, ONE_BACKEND_BROKEN)),
-    Kind(
-        name="gRPC health",
-        make=standalone(GrpcHealthServer),
-        faults=(*COMMON_FAULTS, NOT_SERVING),
+        "gRPC health",
+        standalone(GrpcHealthServer),
+        (*COMMON_FAULTS, NOT_SERVING),
         options={"starting_status": "NOT_SERVING"},
     ),
     Kind(
-        name="Ethereum",
-        make=standalone(GanacheServer),
-        faults=(*COMMON_FAULTS, STALE_BLOCK),
+        "Ethereum",
+        standalone(GanacheServer),
+        (*COMMON_FAULTS, STALE_BLOCK),
         options={"max_block_age": "1h"},
         note="ganache",
     ),
+    Kind("beacon", standalone(BeaconServer), (*COMMON_FAULTS, SYNCING, EXECUTION_OFFLINE), note=FAKE_SERVER_NOTE),
     Kind(
-        name="beacon",
-        make=standalone(BeaconServer),
-        faults=(*COMMON_FAULTS, SYNCING, EXECUTION_OFFLINE),
-        note=FAKE_SERVER_NOTE,
-    ),
-    Kind(
-        name="IPFS",
-        make=standalone(IpfsServer),
-        faults=(*COMMON_FAULTS, WITHOUT_PEERS),
-        options={"min_peers": 1},
-        note=FAKE_SERVER_NOTE,
+        "IPFS", standalone(IpfsServer), (*COMMON_FAULTS, WITHOUT_PEERS), options={"min_peers": 1}, note=FAKE_SERVER_NOTE
     ),
 )
 # No processes: they are not killed and not frozen.
 _STORAGE = (
     Kind(
-        name="disk",
-        make=standalone(MountedDisk),
-        faults=(DISK_READ_ONLY, DISK_FULL, WITHOUT_INODES),
+        "disk",
+        standalone(MountedDisk),
+        (DISK_READ_ONLY, DISK_FULL, WITHOUT_INODES),
         has_connection=False,
         note="ext4 on a loop device",
     ),
     Kind(
-        name="disk with write",
-        make=standalone(MountedDisk),
-        faults=(DISK_READ_ONLY, DISK_FULL, DATABASE_DISK_FROZEN),
+        "disk with write",
+        standalone(MountedDisk),
+        (DISK_READ_ONLY, DISK_FULL, DATABASE_DISK_FROZEN),
         options={"write": True, "min_free": "0B"},
         has_connection=False,
         note="ext4 on a loop device",
     ),
     Kind(
-        name="SQLite",
-        make=standalone(SqliteWithWriter),
-        faults=(WRITE_LOCK_HELD,),
+        "SQLite",
+        standalone(SqliteWithWriter),
+        (WRITE_LOCK_HELD,),
         has_connection=False,
         note="with an application that writes all the time",
     ),
     Kind(
-        name="SQLite with write",
-        make=standalone(SqliteOnDisk),
-        faults=(WRITE_LOCK_HELD, FILE_READ_ONLY, DATABASE_DISK_FULL, DATABASE_DISK_FROZEN),
+        "SQLite with write",
+        standalone(SqliteOnDisk),
+        (WRITE_LOCK_HELD, FILE_READ_ONLY, DATABASE_DISK_FULL, DATABASE_DISK_FROZEN),
         options={"write": True},
         has_connection=False,
     ),

@@ -69,14 +69,6 @@ def test_the_exit_code_does_not_change_if_the_end_has_no_thread_left(monkeypatch
     assert agent.run_until_complete(serve()) == 0
 
 
-def test_an_error_of_the_agent_is_raised() -> None:
-    async def serve() -> int:
-        raise RuntimeError("a defect")
-
-    with pytest.raises(RuntimeError):
-        agent.run_until_complete(serve())
-
-
 def test_the_secrets_of_a_configuration_are_forgotten_at_the_reload_after_the_next_one(tmp_path: Path) -> None:
     file = tmp_path / "svcnode.toml"
     file.write_text('[[services]]\nid = "db"\nprobe = { url = "http://127.0.0.1:9", bearer = "${TOKEN}" }\n')
@@ -121,3 +113,11 @@ def test_connections_and_checks_share_the_file_descriptors(
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
     assert allocate_fds() == shares
     assert raised == ([] if raised_to is None else [(raised_to, hard)])
+
+
+def test_an_error_of_the_agent_is_raised() -> None:
+    async def serve() -> int:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError):
+        agent.run_until_complete(serve())

@@ -83,26 +83,12 @@ def test_another_object_can_register_the_services(setup: Setup) -> None:
     assert setup.statuses.keys() == {"a", "b"}
 
 
-def test_unchanged_services_are_not_touched(setup: Setup) -> None:
-    services = [probed("a"), fixed("b")]
-    setup.services.apply(services)
-    setup.changes.clear()
-    setup.services.apply(services)
-    assert not setup.changes
-
-
 def test_the_diff_has_the_ids_of_removed_added_and_changed_services(setup: Setup) -> None:
     first = setup.services.apply([probed("a"), probed("b"), fixed("c"), fixed("d")])
     assert first == ConfigDiff(added=("a", "b", "c", "d"))
     second = setup.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e")])
     assert second == ConfigDiff(removed=("a",), added=("e",), changed=("b", "c"))
     assert second.counts == {"removed": 1, "added": 1, "changed": 2}
-
-
-def test_another_order_of_services_is_no_change(setup: Setup) -> None:
-    services = [probed("a"), fixed("b")]
-    setup.services.apply(services)
-    assert setup.services.apply(reversed(services)) == ConfigDiff()
 
 
 def test_after_an_error_the_next_attempt_applies_the_rest(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,28 +139,18 @@ def test_a_status_change_is_logged_with_its_fields(setup: Setup, caplog: pytest.
     ]
 
 
-def test_node_health_503_is_a_warning_and_recovery_is_not(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+def test_node_health_503_is_a_warning_and_recovery_and_a_drain_are_not(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
     setup.services.apply([probed("db")])
     caplog.set_level(logging.INFO, "svcnode")
     for verdict in (Verdict.ready(), *[Verdict.failed("refused")] * 3, *[Verdict.ready()] * 2):
         setup.node.record("db", verdict)
-    fields = ("levelname", "event", "previous", "node_health")
-    assert fields_of([record for record in caplog.records if vars(record)["event"] == "node_health"], *fields) == [
-        ("INFO", "node_health", 206, 200),
-        ("WARNING", "node_health", 200, 503),
-        ("INFO", "node_health", 503, 200),
-    ]
-
-
-def test_node_health_503_of_a_drain_is_not_a_warning(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "svcnode")
     setup.node.drain()
-    assert fields_of(caplog.records, "levelname", "event", "node_health") == [("INFO", "node_health", 503)]
-
-
-def test_registrations_are_logged_at_debug(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "svcnode")
-    setup.services.apply([probed("db")])
-    setup.services.apply([])
-    lines = [line for line in fields_of(caplog.records, "levelname", "event", "service") if line[0] == "DEBUG"]
-    assert lines == [("DEBUG", "service_registered", "db"), ("DEBUG", "service_deregistered", "db")]
+    records = [record for record in caplog.records if vars(record)["event"] == "node_health"]
+    assert fields_of(records, "levelname", "previous", "node_health") == [
+        ("INFO", 206, 200),
+        ("WARNING", 200, 503),
+        ("INFO", 503, 200),
+        ("INFO", 200, 503),
+    ]

@@ -75,14 +75,3 @@ async def test_the_second_stop_signal_cancels_the_task() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(serve())
     assert signals.forced_by is signal.SIGINT
-
-
-@in_virtual_time
-async def test_the_default_handlers_are_restored() -> None:
-    with Signals(ignore_hangup=True).installed():
-        pass
-    assert [signal.getsignal(number) for number in HANDLED] == [
-        signal.SIG_DFL,
-        signal.default_int_handler,
-        signal.SIG_DFL,
-    ]

@@ -15,7 +15,6 @@ from svcnode.core.address import parse_address
 from svcnode.core.errors import ListenError
 from svcnode.node import Node
 from svcnode.operator.context import ProcessStats
-from tests.support.processes import has_ipv6
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,10 +151,12 @@ def listening(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     return socket.create_server((host, port))
 
 
-def test_a_socket_is_used_for_its_own_address_only(passed: Callable[..., PassedSockets]) -> None:
-    with listening() as sock:
+def test_a_socket_is_used_for_its_own_address_only(passed: Callable[..., PassedSockets], tmp_path: Path) -> None:
+    with listening() as sock, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "node.sock"))
+        unix.listen()
         port = sock.getsockname()[1]
-        sockets = passed(sock)
+        sockets = passed(sock, unix)
         found = sockets.get(parse_address(f"127.0.0.1:{port}", has_tls=False))
         assert found is not None
         with found:
@@ -163,31 +164,9 @@ def test_a_socket_is_used_for_its_own_address_only(passed: Callable[..., PassedS
             assert not found.get_inheritable()
         for other in (f"127.0.0.2:{port}", f"127.0.0.1:{port ^ 1}", f"[::1]:{port}", "unix:/run/a.sock"):
             assert sockets.get(parse_address(other, has_tls=False)) is None
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="no IPv6")
-def test_a_socket_of_ipv6_is_used_for_its_address(passed: Callable[..., PassedSockets]) -> None:
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as sock:
-        found = passed(sock).get(parse_address(f"[::1]:{sock.getsockname()[1]}", has_tls=False))
-        assert found is not None
-        found.close()
-
-
-def test_a_host_name_is_resolved(passed: Callable[..., PassedSockets]) -> None:
-    with listening() as sock:
-        found = passed(sock).get(parse_address(f"localhost:{sock.getsockname()[1]}", has_tls=False))
-        if socket.getaddrinfo("localhost", 80)[0][0] == socket.AF_INET:
-            assert found is not None
-            found.close()
-
-
-def test_a_unix_socket_is_used_for_its_path(passed: Callable[..., PassedSockets], tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(tmp_path / "node.sock"))
-        sock.listen()
-        found = passed(sock).get(parse_address(f"unix:{tmp_path}/node.sock", has_tls=False))
-        assert found is not None
-        found.close()
+        of_path = sockets.get(parse_address(f"unix:{tmp_path}/node.sock", has_tls=False))
+        assert of_path is not None
+        of_path.close()
 
 
 def test_a_socket_without_an_address_in_the_configuration_is_an_error(passed: Callable[..., PassedSockets]) -> None:
@@ -198,11 +177,6 @@ def test_a_socket_without_an_address_in_the_configuration_is_an_error(passed: Ca
             sockets.require_configured([address])
         address_of_other = parse_address(f"127.0.0.1:{other.getsockname()[1]}", has_tls=False)
         sockets.require_configured([address, address_of_other])
-
-
-def test_sockets_of_another_process_are_ignored() -> None:
-    sockets = PassedSockets({"LISTEN_FDS": "1", "LISTEN_PID": "1"})
-    sockets.require_configured([])
 
 
 def test_a_socket_that_does_not_accept_connections_is_an_error(passed: Callable[..., PassedSockets]) -> None:

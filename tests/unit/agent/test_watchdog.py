@@ -137,17 +137,6 @@ def test_a_scheduler_that_hangs_ends_the_process_and_is_not_alive(ended: Exit) -
     assert (ended.lines, alive) == ([LOOP_HANGS], [])
 
 
-def test_every_answer_shows_that_the_process_is_alive(ended: Exit) -> None:
-    answers = asyncio.Queue[None]()
-
-    async def scenario() -> None:
-        with watched(ended, on_alive=lambda: answers.put_nowait(None)):
-            for _ in range(3):
-                await asyncio.wait_for(answers.get(), DEADLINE_S)
-
-    asyncio.run(scenario())
-
-
 @pytest.mark.parametrize(("within_ticks", "quiet_ticks"), [(None, 5), (60, 5), (10, 5), (6, 3), (2, 1), (1, 1)])
 def test_the_process_shows_twice_in_the_given_time_that_it_is_alive(
     ended: Exit, within_ticks: int | None, quiet_ticks: int
@@ -229,20 +218,6 @@ def test_the_watchdog_itself_without_memory_ends_the_process(ended: Exit, monkey
     assert ended.lines == [OUT_OF_MEMORY]
 
 
-def test_an_exception_handler_of_the_loop_stays_in_use(ended: Exit) -> None:
-    handled: list[object] = []
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: handled.append(context["message"]))
-        with watched(ended):
-            loop.call_exception_handler({"message": "a write to a closed connection"})
-
-    asyncio.run(scenario())
-    assert handled == ["a write to a closed connection"]
-    assert ended.lines == []
-
-
 def test_other_errors_are_reported_as_before(
     ended: Exit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -309,3 +284,17 @@ def test_an_interpreter_that_loops_is_ended_by_the_kernel_and_says_where() -> No
     done = subprocess.run([sys.executable, "-c", SPIN], stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
     assert done.returncode == -signal.SIGPROF
     assert b"in spin" in done.stderr
+
+
+def test_an_exception_handler_of_the_loop_stays_in_use(ended: Exit) -> None:
+    handled: list[object] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: handled.append(context["message"]))
+        with watched(ended):
+            loop.call_exception_handler({"message": "a write to a closed connection"})
+
+    asyncio.run(scenario())
+    assert handled == ["a write to a closed connection"]
+    assert ended.lines == []

@@ -118,12 +118,6 @@ def test_a_request_on_a_new_connection_is_not_repeated(ask: Ask, path: Path) -> 
 
 
 @BOTH
-def test_a_response_with_connection_close_ends_the_connection(ask: Ask, path: Path) -> None:
-    with serving(path, OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), OK):
-        assert ask(path) == {"health": 1}
-
-
-@BOTH
 @pytest.mark.parametrize(
     "response",
     [
@@ -187,20 +181,6 @@ def test_the_requests_of_a_client(path: Path) -> None:
     assert b'\r\nIf-Match: "7"\r\n' in server.requests[1]
     assert server.requests[2].startswith(b"PUT /v1/issues/disk%3A%20full HTTP/1.1\r\n")
     assert server.requests[3].startswith(b"DELETE /v1/drain HTTP/1.1\r\n")
-
-
-def test_a_cancelled_request_ends_its_connection(path: Path) -> None:
-    """Its response must not be read as the response to the next request."""
-
-    async def ask() -> None:
-        async with AsyncClient(path) as client:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    await client.node()
-            assert client._streams is None
-
-    with serving(path, b"", b""):
-        asyncio.run(ask())
 
 
 @pytest.mark.parametrize("reason", [None, b"\xff\n", OSError("no disk"), "a\ud800", "x" * 100_000])

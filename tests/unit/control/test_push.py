@@ -12,7 +12,6 @@ from svcnode.api.app import Mount
 from svcnode.api.spec import NOT_FOUND, Request
 from svcnode.control import store as store_module
 from svcnode.control.push import BURST, NOT_STORED, RATE_PER_S, PushApp
-from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
 from tests.support.control_agent import ControlAgent
 from tests.unit.control.test_resources import DOWN, INITIALIZING, UP, beat, register
@@ -101,14 +100,6 @@ def test_a_run_that_does_not_end_within_grace_is_down(agent: PushAgent, *, is_up
     assert agent.statuses()["job"] == UP
 
 
-def test_a_start_does_not_extend_the_time_for_a_success(agent: PushAgent) -> None:
-    agent.push()
-    agent.now_s += PERIOD_S + GRACE_S - 1
-    agent.push("/start")
-    agent.now_s += 1
-    assert agent.job[2] == "no success within the period and grace of 1 h 1 min"
-
-
 def test_a_failed_job_stays_down_until_it_succeeds(agent: PushAgent) -> None:
     agent.push()
     agent.push("/start")
@@ -117,13 +108,6 @@ def test_a_failed_job_stays_down_until_it_succeeds(agent: PushAgent) -> None:
     agent.now_s += 10 * PERIOD_S
     assert agent.job == (DOWN, "exit_status", "exit status 1: tar: disk full")
     agent.push()
-    assert agent.statuses()["job"] == UP
-
-
-def test_a_report_through_the_control_socket_ends_a_run_too(agent: PushAgent) -> None:
-    agent.push("/start")
-    beat(agent, "job")
-    agent.now_s += GRACE_S
     assert agent.statuses()["job"] == UP
 
 
@@ -157,13 +141,6 @@ def test_a_restart_changes_neither_the_status_nor_the_deadline(agent: PushAgent)
     assert agent.statuses()["job"] == DOWN
     agent.restart()
     assert agent.statuses()["job"] == DOWN
-
-
-def test_a_failure_survives_a_restart(agent: PushAgent) -> None:
-    agent.push("/fail", b"disk full")
-    agent.now_s += 100 * PERIOD_S
-    agent.restart()
-    assert agent.job == (DOWN, "reported", "disk full")
 
 
 def test_a_run_goes_on_over_a_restart(agent: PushAgent) -> None:
@@ -311,26 +288,6 @@ def test_a_push_that_cannot_be_stored_changes_nothing(
 
 
 # ---- documents
-
-
-@pytest.mark.parametrize("name", ["status", "run"])
-def test_services_and_issues_may_be_called_like_the_documents_of_a_service(agent: PushAgent, name: str) -> None:
-    assert register(agent, name).code == 201
-    assert beat(agent, name).code == 204
-    assert agent.send("PUT", f"/v1/issues/{name}", {"reason": "x"}).code == 201
-    agent.restart()
-    assert agent.statuses()[name] == UP
-    assert agent.node.condition.issues == (f"{name}: x",)
-
-
-def test_a_job_that_is_registered_through_the_control_socket_has_a_period_too(agent: PushAgent) -> None:
-    assert register(agent, "remote", probe=JOB).code == 201
-    beat(agent, "remote")
-    agent.now_s += PERIOD_S
-    agent.restart()
-    assert agent.statuses()["remote"] == UP
-    agent.now_s += GRACE_S
-    assert agent.node.state("remote").code == ReasonCode.TTL_EXPIRED
 
 
 def test_the_documents_of_a_service_are_deleted_with_it(agent: PushAgent) -> None:

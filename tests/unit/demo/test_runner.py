@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.cli import demo as command
 from svcnode.cli import main
-from svcnode.config.tables import DEFAULT_LISTEN
 from svcnode.core.address import Address
 from svcnode.core.errors import ListenError
 from svcnode.core.model import Impact
@@ -43,17 +41,6 @@ def test_instead_of_a_used_port_the_next_free_one_is_taken(used_address: Address
 def test_a_given_port_in_use_is_refused(used_address: Address) -> None:
     with pytest.raises(ListenError, match=str(used_address)):
         free_address(used_address, tries=1)
-
-
-def test_a_free_port_is_released_again() -> None:
-    any_port = Address(scheme="http", host="127.0.0.1", port=0)
-    found = free_address(any_port, tries=1)
-    assert found.port
-    assert free_address(found, tries=1) == found
-
-
-def test_the_default_address_is_that_of_serve() -> None:
-    assert command.DEFAULT_LISTEN == DEFAULT_LISTEN
 
 
 # ---- introduction
@@ -91,19 +78,7 @@ def test_the_demo_writes_no_files_and_has_the_operator_page() -> None:
     assert settings.operator.token is None
 
 
-def test_beyond_loopback_the_page_requires_a_token() -> None:
-    operator = settings_for(LOOPBACK, TOKEN, PORTS, 1.0).operator
-    assert operator is not None
-    assert operator.token == TOKEN
-
-
-def test_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SVCNODE_DEFAULTS_INTERVAL", "1h")
-    monkeypatch.setenv("SVCNODE_SERVER_OPERATOR", "false")
-    assert settings_for(LOOPBACK, None, PORTS, 1.0).operator is not None
-
-
-@pytest.mark.parametrize("speed", [0.1, 1.0, 3.0, 20.0])
+@pytest.mark.parametrize("speed", [0.1, 20.0])
 def test_the_checks_have_the_speed_of_the_scenario(speed: float) -> None:
     services = {service.id: service.definition for service in settings_for(LOOPBACK, None, PORTS, speed).services}
     assert list(services) == ["chain", "indexer", "storage", "cache", "peer"]
@@ -115,11 +90,6 @@ def test_the_checks_have_the_speed_of_the_scenario(speed: float) -> None:
     cache = services["cache"].probe_config
     assert cache is not None
     assert cache.max_latency_s == pytest.approx(0.2 / speed, rel=0.01)
-
-
-def test_each_service_has_another_kind_of_probe() -> None:
-    urls = [str(service.config_table(1, 1.0)["probe"]["url"]) for service in SERVICES]
-    assert [url.partition(":")[0] for url in urls] == ["ethereum+http", "http", "ipfs+http", "memcached", "svc+http"]
 
 
 # ---- the command
@@ -134,9 +104,15 @@ def test_an_invalid_address_is_refused_in_one_line(address: str, capsys: pytest.
     assert address in output.err
 
 
-@pytest.mark.parametrize("speed", ["0", "-1", "21", "fast", "nan", "inf", ""])
+@pytest.mark.parametrize("speed", ["0", "20.1", "fast", "nan"])
 def test_an_invalid_speed_is_refused(speed: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["demo", f"--speed={speed}"])
     assert caught.value.code == 2
     assert "argument --speed: " in capsys.readouterr().err
+
+
+def test_beyond_loopback_the_page_requires_a_token() -> None:
+    operator = settings_for(LOOPBACK, TOKEN, PORTS, 1.0).operator
+    assert operator is not None
+    assert operator.token == TOKEN

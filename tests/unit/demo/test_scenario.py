@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,80 +33,14 @@ if TYPE_CHECKING:
 
 MINUTE_S = 60.0
 SERVERS = {service.id for service in SERVICES}
-LONG_ENOUGH_S = 2 * INTERVAL_S + 3 * TIMEOUT_S  # until a check starts, three failures, and some time to see it
 
 
-def in_the_first(seconds: float) -> list[ScenarioStep]:
-    return [step for step in islice(scenario_steps(), 100) if step.at_s <= seconds]
+def test_the_rounds_follow_the_startup_and_repeat() -> None:
+    rounds = [step._replace(at_s=step.at_s + STARTUP_S + index * LOOP_S) for index in range(3) for step in LOOP_STEPS]
+    assert [*islice(scenario_steps(), len(STARTUP_STEPS) + len(rounds))] == [*STARTUP_STEPS, *rounds]
 
 
-def modes_after(*steps: ScenarioStep) -> dict[str, FaultMode]:
-    return INITIAL_MODES | {step.server: step.mode for step in steps}
-
-
-# ---- as data
-
-
-def test_the_scenario_uses_every_service() -> None:
-    assert set(INITIAL_MODES) == SERVERS == {step.server for step in (*STARTUP_STEPS, *LOOP_STEPS)}
-    assert len(SERVICES) == 5
-
-
-def test_the_startup_and_the_first_round_take_a_minute() -> None:
-    assert STARTUP_S + LOOP_S == MINUTE_S
-
-
-@pytest.mark.parametrize(("part", "length_s"), [(STARTUP_STEPS, STARTUP_S), (LOOP_STEPS, LOOP_S)])
-def test_steps_are_in_order_and_within_their_part(part: tuple[ScenarioStep, ...], length_s: float) -> None:
-    times_s = [step.at_s for step in part]
-    assert times_s == sorted(set(times_s))
-    assert times_s[0] > 0
-    assert times_s[-1] < length_s
-
-
-def test_the_first_minute_has_every_fault_mode() -> None:
-    assert {*INITIAL_MODES.values(), *(step.mode for step in in_the_first(MINUTE_S))} == set(FaultMode)
-
-
-def test_after_the_startup_and_after_every_round_there_is_no_fault() -> None:
-    no_faults = dict.fromkeys(SERVERS, FaultMode.NONE)
-    assert modes_after(*STARTUP_STEPS) == no_faults
-    assert modes_after(*STARTUP_STEPS, *LOOP_STEPS) == no_faults
-
-
-def test_every_step_changes_a_mode() -> None:
-    modes: dict[str, FaultMode] = dict(INITIAL_MODES)
-    for step in (*STARTUP_STEPS, *LOOP_STEPS, *LOOP_STEPS):
-        assert modes[step.server] is not step.mode, step
-        modes[step.server] = step.mode
-
-
-def test_every_mode_lasts_long_enough_to_be_seen() -> None:
-    for server in SERVERS:
-        times_s = [0.0, *(step.at_s for step in in_the_first(2 * MINUTE_S) if step.server == server)]
-        assert all(after_s - before_s >= LONG_ENOUGH_S for before_s, after_s in pairwise(times_s)), server
-
-
-def test_the_rounds_repeat() -> None:
-    steps = [*islice(scenario_steps(), len(STARTUP_STEPS) + 3 * len(LOOP_STEPS))]
-    first, second, third = (
-        steps[len(STARTUP_STEPS) + index * len(LOOP_STEPS) : len(STARTUP_STEPS) + (index + 1) * len(LOOP_STEPS)]
-        for index in range(3)
-    )
-    assert second == [step._replace(at_s=step.at_s + LOOP_S) for step in first]
-    assert third == [step._replace(at_s=step.at_s + 2 * LOOP_S) for step in first]
-
-
-def test_the_text_of_a_step_fits_a_terminal_line() -> None:
-    for step in (*STARTUP_STEPS, *LOOP_STEPS):
-        assert step.text.isprintable()
-        assert len(step.text) <= 95
-
-
-# ---- running it
-
-
-@pytest.mark.parametrize("speed", [0.5, 1.0, 8.0])
+@pytest.mark.parametrize("speed", [0.5, 8.0])
 def test_each_step_is_applied_at_its_time(speed: float) -> None:
     applied: list[tuple[float, ScenarioStep]] = []
 
@@ -125,9 +59,6 @@ def test_each_step_is_applied_at_its_time(speed: float) -> None:
     for at_s, step in applied:
         assert at_s == pytest.approx(7 + step.at_s / speed, abs=0.31)
     assert [step for _, step in applied] == [*islice(scenario_steps(), len(applied))]
-
-
-# ---- the statuses that the node shows
 
 
 class FakeProbe(Probe):
@@ -201,11 +132,3 @@ async def test_the_first_minute_shows_every_status_and_every_health() -> None:
     healths = [change.health for change in changes if change.health is not change.health_before]
     assert {*healths} == {Health.HEALTHY, Health.PARTIAL, Health.UNHEALTHY}
     assert healths[-1] is Health.HEALTHY
-
-
-@in_virtual_time
-async def test_the_second_round_shows_the_same_as_the_first() -> None:
-    changes = await changes_in(MINUTE_S + LOOP_S)
-    first_round = statuses_in(await changes_in(MINUTE_S))
-    for server, statuses in statuses_in(changes).items():
-        assert statuses == [*first_round[server], *first_round[server][1:]]

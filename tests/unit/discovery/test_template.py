@@ -80,13 +80,6 @@ def test_a_failed_probe_of_a_kind_without_logins_is_selected() -> None:
 # ---- the file
 
 
-def test_an_ipv6_address_is_in_brackets() -> None:
-    selected = select_probe(found("redis", host="::1"), Verdict.failed("wrong password"))
-    services = tomllib.loads(render_config("n", 8420, [selected]))["services"]
-    assert services[0]["probe"] == "tcp://[::1]:6379"
-    assert selected.preferred_probe == "redis://:${REDIS_PASSWORD}@[::1]:6379"
-
-
 def test_each_service_has_an_id_a_name_and_a_description() -> None:
     (service,) = tomllib.loads(render_config("n", 8420, [tcp_fallback("redis")]))["services"]
     assert service == {
@@ -115,12 +108,6 @@ def test_a_fallback_has_the_reason_and_the_preferred_probe_in_comments() -> None
     assert comments[-1] == '# probe = "redis://:${REDIS_PASSWORD}@127.0.0.1:6379"'
 
 
-def test_the_reason_of_a_verdict_that_is_not_ready_is_in_a_comment() -> None:
-    text = render_config("n", 8420, [select_probe(found("node"), Verdict.not_ready(REASON))])
-    (comment,) = comments_before("svc+http://127.0.0.1:8420", text)
-    assert comment.endswith(f": not ready: {REASON}")
-
-
 def test_a_service_that_is_not_ready_has_its_login_probe_in_a_comment() -> None:
     text = render_config("n", 8420, [select_probe(found("postgresql"), Verdict.not_ready(REASON))])
     comments = comments_before("postgresql://postgres@127.0.0.1:5432/postgres", text)
@@ -141,15 +128,6 @@ def test_the_file_is_a_valid_configuration(tmp_path: Path) -> None:
     )
     assert [service.id for service in read.services] == [entry.kind for entry in CATALOG]
     assert not read.uses_store
-
-
-def test_without_services_the_node_probes_its_store(tmp_path: Path) -> None:
-    assert loaded(render_config("n", 8420, []), tmp_path).uses_store
-
-
-def test_the_commented_example_is_valid(tmp_path: Path) -> None:
-    (service,) = loaded(uncommented(render_config("n", 8420, [])), tmp_path).services
-    assert (service.id, service.definition.service.impact.value) == ("ledger", "critical")
 
 
 def test_the_commented_defaults_are_the_defaults(tmp_path: Path) -> None:
@@ -178,18 +156,13 @@ def test_the_file_has_every_key_of_defaults_and_security() -> None:
 @example(host_name=" \t")
 @example(host_name='a"b\\c\x7f\x00\n\udc80')
 @example(host_name="${HOME}")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_host_name_gives_a_valid_file(host_name: str, tmp_path: Path) -> None:
     name = node_name_from(host_name)
     assert loaded(render_config(name, 8420, []), tmp_path).node_name == name
 
 
-def test_only_invalid_characters_are_removed_from_a_host_name() -> None:
-    assert node_name_from("validator-7.example.com") == "validator-7.example.com"
-    assert node_name_from("größe \U0001f600") == "größe \U0001f600"
-    assert node_name_from("\x00\udc80") == "node"
-
-
+@settings(max_examples=20)
 @given(reason=TEXT)
 @example(reason=NASTY)
 def test_any_reason_stays_in_its_comment(reason: str) -> None:

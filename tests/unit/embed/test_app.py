@@ -55,71 +55,53 @@ def code(app: EmbeddedOperatorApp, client_host: str, *, http_version: str = "1.1
 
 # ---- access
 
-
-@pytest.mark.parametrize("host", [LOOPBACK, "127.1.2.3", "::1"])
-def test_without_a_token_clients_on_this_machine_are_allowed(node: Node, host: str) -> None:
-    assert code(app_of(node), host) == 200
-
-
-@pytest.mark.parametrize("host", [ELSEWHERE, "10.0.0.1", "fe80::1", UNKNOWN, "unix:", "testclient"])
-def test_without_a_token_other_and_unknown_clients_are_rejected(node: Node, host: str) -> None:
-    assert code(app_of(node), host) == 403
-    assert code(app_of(node), host, authorization=f"Bearer {TOKEN}") == 403
+BEARER, OTHER_BEARER = f"Bearer {TOKEN}", "Bearer another-token-of-some-length"
+BASIC = f"Basic {b64encode(f'operator:{TOKEN}'.encode()).decode()}"
+WITH_TOKEN, TRUSTING = {"token": TOKEN}, {"token": TOKEN, "trust_loopback": True}
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("options", "hosts", "headers", "expected"),
     [
-        {"x_forwarded_for": "127.0.0.1"},
-        {"forwarded": "for=127.0.0.1"},
-        {"via": "1.1 proxy"},
-        {"host": "node.example"},
-        {"sec_fetch_site": "cross-site"},
+        # Without a token, clients on this machine are allowed, and no others, known or unknown.
+        ({}, [LOOPBACK, "127.1.2.3", "::1"], {}, 200),
+        ({}, [ELSEWHERE, "10.0.0.1", "fe80::1", UNKNOWN, "unix:", "testclient"], {}, 403),
+        ({}, [ELSEWHERE, UNKNOWN], {"authorization": BEARER}, 403),
+        ({}, [LOOPBACK], {"http_version": "1.0"}, 403),  # as nginx sends it
+        ({}, [LOOPBACK], {"http_version": "2"}, 200),
+        # With a token, every client needs it, and not in the query: it would be in the access log of the server.
+        (WITH_TOKEN, [LOOPBACK, ELSEWHERE, UNKNOWN], {}, 401),
+        (WITH_TOKEN, [LOOPBACK, ELSEWHERE, UNKNOWN], {"authorization": OTHER_BEARER}, 401),
+        (WITH_TOKEN, [LOOPBACK, ELSEWHERE, UNKNOWN], {"authorization": BEARER}, 200),
+        (WITH_TOKEN, [LOOPBACK, ELSEWHERE, UNKNOWN], {"authorization": BASIC}, 200),
+        (WITH_TOKEN, [LOOPBACK], {"authorization": BEARER, "http_version": "1.0"}, 200),
+        (WITH_TOKEN, [ELSEWHERE], {"path": f"/details?token={TOKEN}"}, 401),
+        (TRUSTING, [LOOPBACK], {}, 200),
+        (TRUSTING, [ELSEWHERE, UNKNOWN], {}, 401),
+        ({"unrestricted": True}, [LOOPBACK, ELSEWHERE, UNKNOWN], {"host": "node.example", "via": "1.1 proxy"}, 200),
+        *(
+            case
+            for headers in (
+                {"x_forwarded_for": "127.0.0.1"},
+                {"forwarded": "for=127.0.0.1"},
+                {"via": "1.1 proxy"},
+                {"host": "node.example"},
+                {"sec_fetch_site": "cross-site"},
+            )
+            for case in (({}, [LOOPBACK], headers, 403), (TRUSTING, [LOOPBACK], headers, 401))
+        ),
+        # Only GET and HEAD.
+        ({"unrestricted": True}, [LOOPBACK], {"method": "POST"}, 405),
+        (WITH_TOKEN, [LOOPBACK], {"method": "POST", "authorization": BEARER}, 405),
+        ({}, [LOOPBACK], {"method": "POST"}, 405),
+        ({}, [LOOPBACK], {"method": "HEAD"}, 200),
     ],
 )
-def test_a_request_through_a_proxy_or_from_another_site_is_not_local(node: Node, headers: dict[str, str]) -> None:
-    assert code(app_of(node), LOOPBACK, **headers) == 403
-    assert code(app_of(node, token=TOKEN, trust_loopback=True), LOOPBACK, **headers) == 401
-
-
-def test_a_request_of_the_http_version_of_nginx_is_not_local(node: Node) -> None:
-    assert [code(app_of(node), LOOPBACK, http_version=version) for version in ("1.0", "1.1", "2")] == [403, 200, 200]
-    app = app_of(node, token=TOKEN)
-    assert code(app, LOOPBACK, http_version="1.0", authorization=f"Bearer {TOKEN}") == 200
-
-
-@pytest.mark.parametrize("host", [LOOPBACK, ELSEWHERE, UNKNOWN])
-def test_with_a_token_every_client_needs_it(node: Node, host: str) -> None:
-    app = app_of(node, token=TOKEN)
-    basic = b64encode(f"operator:{TOKEN}".encode()).decode()
-    assert code(app, host) == 401
-    assert code(app, host, authorization="Bearer another-token-of-some-length") == 401
-    assert code(app, host, authorization=f"Bearer {TOKEN}") == 200
-    assert code(app, host, authorization=f"Basic {basic}") == 200
-
-
-def test_loopback_can_be_trusted_beside_a_token(node: Node) -> None:
-    app = app_of(node, token=TOKEN, trust_loopback=True)
-    assert [code(app, host) for host in (LOOPBACK, ELSEWHERE, UNKNOWN)] == [200, 401, 401]
-
-
-@pytest.mark.parametrize("host", [LOOPBACK, ELSEWHERE, UNKNOWN])
-def test_an_unrestricted_surface_answers_every_client(node: Node, host: str) -> None:
-    app = app_of(node, unrestricted=True)
-    assert code(app, host, host="node.example", x_forwarded_for="192.0.2.1") == 200
-
-
-def test_a_token_in_the_query_is_not_read(node: Node) -> None:
-    """It would be in the access log of the server."""
-    app = app_of(node, token=TOKEN)
-    assert code(app, ELSEWHERE, path=f"/details?token={TOKEN}") == 401
-
-
-@pytest.mark.parametrize("options", [{}, {"unrestricted": True}, {"token": TOKEN}])
-def test_only_get_and_head_are_allowed(node: Node, options: dict[str, Any]) -> None:
+def test_access_depends_on_the_client_the_proxy_and_the_token(
+    node: Node, options: dict[str, Any], hosts: list[str], headers: dict[str, str], expected: int
+) -> None:
     app = app_of(node, **options)
-    assert code(app, LOOPBACK, method="POST", authorization=f"Bearer {TOKEN}") == 405
-    assert code(app, LOOPBACK, method="HEAD", authorization=f"Bearer {TOKEN}") == 200
+    assert {host: code(app, host, **headers) for host in hosts} == dict.fromkeys(hosts, expected)
 
 
 def test_a_proxy_before_a_trusting_surface_is_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:

@@ -40,20 +40,7 @@ def probe_once(node: Node) -> None:
     asyncio.run(run())
 
 
-def test_a_node_has_one_embedding(node: Node) -> None:
-    assert embedding_of(node) is embedding_of(node)
-    assert embedding_of(node) is not embedding_of(Node("other", version="v1"))
-
-
 # ---- history
-
-
-def test_the_history_is_recorded_while_the_checks_run(node: Node, tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    node.record_history(path, max_age="90d", max_size="2MiB")
-    assert not path.exists()
-    probe_once(node)
-    assert kinds(path) == ["started", "status", "stopped"]
 
 
 def test_the_history_continues_at_the_next_start(node: Node, tmp_path: Path) -> None:
@@ -77,9 +64,7 @@ def test_checks_in_a_thread_record_the_history_too(node: Node, tmp_path: Path) -
     ("options", "key"),
     [
         ({"path": ""}, "history.path"),
-        ({"path": "a\0b"}, "history.path"),
         ({"path": "h.db", "max_age": "1m"}, "history.max_age"),
-        ({"path": "h.db", "max_age": 90}, "history.max_age"),
         ({"path": "h.db", "max_size": "1KiB"}, "history.max_size"),
         ({"path": "h.db", "maxage": "90d"}, "history.maxage"),
     ],
@@ -98,10 +83,8 @@ def test_a_bad_option_of_the_history_is_named(node: Node, options: dict[str, str
     [
         ({}, "notify"),
         ({"webhook": "not a url"}, "notify.webhook"),
-        ({"webhook": ["https://a.example", "https://a.example"]}, "notify.webhook[1]"),
         ({"webhook": "https://a.example/${SVCNODE_TEST_NO_SUCH_VARIABLE}"}, "notify.webhook"),
         ({"webhook": "https://a.example", "services": "some"}, "notify.services"),
-        ({"webhook": "https://a.example", "group_wait": 5}, "notify.group_wait"),
         ({"webhok": "https://a.example"}, "notify.webhok"),
     ],
 )

@@ -30,32 +30,6 @@ async def forever(writer: StreamWriter) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-def test_the_reader_gets_everything_in_order_and_then_the_end() -> None:
-    async def write(writer: StreamWriter) -> None:
-        for number in range(100):
-            writer.write(b"%d " % number)
-            if number % 10 == 0:
-                await writer.drain()
-
-    async def run() -> bytes:
-        return await collect(open_stream(write))
-
-    assert asyncio.run(run()).split() == [b"%d" % number for number in range(100)]
-
-
-def test_a_thread_reads_a_stream_of_the_loop() -> None:
-    async def write(writer: StreamWriter) -> None:
-        for _ in range(3):
-            writer.write(b"x")
-            await writer.drain()
-
-    async def run() -> list[bytes]:
-        stream = open_stream(write)
-        return await asyncio.to_thread(lambda: list(stream.blocking_chunks()))
-
-    assert b"".join(asyncio.run(run())) == b"xxx"
-
-
 def test_drain_waits_for_the_reader() -> None:
     async def run() -> tuple[int, bool, int]:
         drained = asyncio.Event()

@@ -12,7 +12,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status, Verdict
 from svcnode.fleet import SERVICE_ID, FleetSettings, FoundReplica
 from svcnode.fleet.services import FleetProbe, FleetServices
-from svcnode.fleet.sources import ABSENT, NO_URL
+from svcnode.fleet.sources import ABSENT
 from svcnode.node import Node
 from svcnode.testing import FakeClock
 
@@ -88,10 +88,6 @@ def test_each_replica_is_a_checked_service_in_the_group_of_its_node(harness: Fle
     assert harness.ids == dict.fromkeys([SERVICE_ID, *services], False)
 
 
-def test_the_node_is_not_healthy_before_the_first_search(harness: FleetHarness) -> None:
-    assert harness.node.health is Health.PARTIAL
-
-
 def test_the_node_is_not_healthy_before_the_first_check_of_what_was_found(harness: FleetHarness) -> None:
     harness.search(PAY_A)
     assert harness.state(SERVICE_ID)[0] is Status.UP
@@ -122,12 +118,6 @@ def test_a_replica_with_another_url_is_checked_there(harness: FleetHarness) -> N
     harness.search(PAY_A)
     harness.search(PAY_A._replace(url="https://10.0.0.9"))
     assert harness.url("pay/a") == "svc+https://10.0.0.9"
-
-
-def test_a_replica_without_a_url_is_initializing(harness: FleetHarness) -> None:
-    harness.search(FoundReplica("pay", "a", unchecked=NO_URL))
-    assert harness.url("pay/a") is None
-    assert harness.state("pay/a") == (Status.INITIALIZING, NO_URL.code)
 
 
 def test_an_absent_replica_is_down_until_it_returns(harness: FleetHarness) -> None:

@@ -102,11 +102,6 @@ def test_an_invalid_line_is_named(text: str, line: str) -> None:
         parse_node_list(text)
 
 
-def test_an_empty_list_is_an_error() -> None:
-    with pytest.raises(InvalidValueError):
-        parse_node_list("# none yet\n")
-
-
 def read(path: Path) -> list[FoundReplica] | Verdict:
     return asyncio.run(FileSource(path).read())
 

@@ -98,13 +98,6 @@ def test_a_service_of_a_replica_is_not_registered(keys: RegistryKeys) -> None:
     assert status_of(register("job", ttl="60s")(client(keys))) == 409
 
 
-def test_a_replica_is_no_reason_to_keep_a_registration(keys: RegistryKeys) -> None:
-    keys.define("job", "me", ttl="1s")
-    keys.define("job", "replica:a", ttl="1s")
-    asyncio.run(client(keys).deregister("job"))
-    assert names(keys) == ["services/job/replica%3Aa"]
-
-
 @pytest.mark.parametrize("options", [{"probe": "tcp://a:1"}, {"status": "Up"}])
 def test_only_a_service_that_reports_by_itself_is_reported(keys: RegistryKeys, options: dict[str, Any]) -> None:
     keys.define("job", "other", **options)
@@ -127,26 +120,12 @@ def test_an_invalid_definition_of_the_same_owner_is_replaced(keys: RegistryKeys)
     assert content.nodes["n"].ignored == {}
 
 
-def test_a_node_that_is_named_is_there_without_keys(keys: RegistryKeys) -> None:
-    etcd = cast("EtcdClient", KeysClient(keys))
-    assert asyncio.run(read_nodes(etcd, "/svcnode")).nodes == {}
-    assert set(asyncio.run(read_nodes(etcd, "/svcnode", "n")).nodes) == {"n"}
-
-
 def test_a_replica_that_joins_meanwhile_is_not_forgotten(keys: RegistryKeys) -> None:
     keys.define("job", "replica:a", ttl="1s")
     etcd = cast("EtcdClient", KeysClient(keys, lambda: keys.join("a")))
     with pytest.raises(RegistryError):
         asyncio.run(forget_replica(etcd, ROOT, "a"))
     assert "services/job/replica%3Aa" in names(keys)
-
-
-def test_many_services_are_forgotten(keys: RegistryKeys) -> None:
-    for number in range(250):
-        keys.define(f"s{number}", "replica:a")
-    keys.define("other", "replica:b")
-    assert len(asyncio.run(forget_replica(cast("EtcdClient", KeysClient(keys)), ROOT, "a"))) == 250
-    assert names(keys) == ["services/other/replica%3Ab"]
 
 
 def test_a_replica_without_a_lease_is_not_live_and_is_forgotten_with_its_key(keys: RegistryKeys) -> None:
@@ -161,9 +140,14 @@ def test_a_replica_without_a_lease_is_not_live_and_is_forgotten_with_its_key(key
     assert names(keys) == []
 
 
-def test_a_replica_without_a_lease_that_joins_meanwhile_is_not_forgotten(keys: RegistryKeys) -> None:
-    keys.join("a", lease_id=0)
-    etcd = cast("EtcdClient", KeysClient(keys, lambda: keys.join("a")))
-    with pytest.raises(RegistryError):
-        asyncio.run(forget_replica(etcd, ROOT, "a"))
-    assert names(keys) == ["replicas/a"]
+def test_a_replica_is_no_reason_to_keep_a_registration(keys: RegistryKeys) -> None:
+    keys.define("job", "me", ttl="1s")
+    keys.define("job", "replica:a", ttl="1s")
+    asyncio.run(client(keys).deregister("job"))
+    assert names(keys) == ["services/job/replica%3Aa"]
+
+
+def test_a_node_that_is_named_is_there_without_keys(keys: RegistryKeys) -> None:
+    etcd = cast("EtcdClient", KeysClient(keys))
+    assert asyncio.run(read_nodes(etcd, "/svcnode")).nodes == {}
+    assert set(asyncio.run(read_nodes(etcd, "/svcnode", "n")).nodes) == {"n"}

@@ -19,12 +19,6 @@ def test_the_longest_delay_doubles_up_to_its_limit_until_an_attempt_succeeds() -
     assert backoff.next_delay_s() == 0.5
 
 
-def test_a_delay_may_be_any_time_up_to_the_longest_one() -> None:
-    delays_s = {Backoff(0.5, 3.0).next_delay_s() for _ in range(10)}
-    assert len(delays_s) > 1
-    assert all(0 <= delay_s <= 0.5 for delay_s in delays_s)
-
-
 def test_a_call_tries_each_endpoint_once_while_other_calls_find_one_that_responds() -> None:
     client = EtcdClient([("a", 1), ("b", 2), ("c", 3)])
     client._current = 1

@@ -47,21 +47,6 @@ def test_a_key_is_never_dated_later_than_it_was_written(writes: list[int], sent:
         assert all(sent_at_s <= written_at_s for sent_at_s in known)
 
 
-def test_nothing_is_known_of_keys_that_were_there_at_the_first_fence() -> None:
-    fences = Fences()
-    assert fences.written_after_s(1) is None
-    add(fences, 10.0, 5)
-    assert fences.written_after_s(5) is None
-    assert fences.written_after_s(6) == 10.0
-
-
-def test_a_fence_at_the_same_revision_replaces_the_one_before() -> None:
-    fences = Fences()
-    add(fences, 10.0, 5)
-    add(fences, 20.0, 5)
-    assert fences.written_after_s(6) == 20.0
-
-
 def test_only_the_last_fences_are_kept() -> None:
     fences = Fences()
     for revision in range(1, MAX_FENCES + 11):

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import SvcnodeError
 from svcnode.core.model import MAX_STALE_AFTER_S, Status
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import MAX_REASON_CHARS, has_control_chars
@@ -40,12 +39,11 @@ from svcnode.sharing.format import (
     node_root,
     parse_entry,
     parse_key,
-    replica_of,
-    replica_owner,
     service_document,
 )
 
 ROOT = node_root("/svcnode", "n")
+FEW = settings(max_examples=30)  # each example parses options
 SECRET = "hunter2hunter2"
 
 names = st.text(min_size=1, max_size=20).filter(lambda text: not has_control_chars(text) and text not in (".", ".."))
@@ -102,6 +100,7 @@ def ignored_kind(found: ParsedEntry | Ignored) -> IgnoredKind | None:
 # ---- keys
 
 
+@FEW
 @given(st.sampled_from([KeyKind.SERVICES, KeyKind.ISSUES, KeyKind.STATES, KeyKind.REPORTS]), names, names, names)
 def test_a_key_is_parsed_to_what_it_was_made_of(kind: KeyKind, node: str, first: str, second: str) -> None:
     root = node_root("/svcnode", node)
@@ -141,14 +140,10 @@ def test_keys_of_other_nodes_and_other_versions_are_not_keys_of_this_node() -> N
     assert node_of("/svcnode", "/svcnode/v1/n") is None
 
 
-def test_the_owner_of_a_definition_names_its_replica() -> None:
-    assert replica_of(replica_owner("host-a")) == "host-a"
-    assert replica_of("host-a") is None
-
-
 # ---- documents
 
 
+@FEW
 @given(documents)
 def test_a_document_is_parsed_to_what_was_encoded(case: tuple[KeyKind, Any]) -> None:
     kind, document = case
@@ -157,6 +152,7 @@ def test_a_document_is_parsed_to_what_was_encoded(case: tuple[KeyKind, Any]) -> 
     assert found.document == document
 
 
+@FEW
 @given(names, service_options, st.integers(0, 1000))
 def test_a_definition_is_parsed_to_what_was_encoded(service_id: str, options: dict[str, Any], position: int) -> None:
     document = service_document(service_id, options, position)
@@ -197,6 +193,7 @@ def test_only_a_lease_makes_a_replica_live() -> None:
     assert ignored_kind(newer) is IgnoredKind.NEWER_VERSION
 
 
+@FEW
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_arbitrary_keys_and_values_never_raise(key: bytes, value: bytes) -> None:
     parse_entry(ROOT, ROOT + key.decode(errors="surrogateescape"), value, has_lease=True)
@@ -204,6 +201,7 @@ def test_arbitrary_keys_and_values_never_raise(key: bytes, value: bytes) -> None
         assert ignored_kind(parse(kind, value)) is IgnoredKind.INVALID_VALUE
 
 
+@FEW
 @given(st.sampled_from(KeyKind), st.data())
 def test_a_document_with_one_arbitrary_field_never_raises(kind: KeyKind, data: st.DataObject) -> None:
     fields: dict[str, Any] = {"version": 1, **FIELDS[kind]}
@@ -212,6 +210,7 @@ def test_a_document_with_one_arbitrary_field_never_raises(kind: KeyKind, data: s
     parse(kind, json.dumps({**fields, name: data.draw(json_values)}).encode())
 
 
+@FEW
 @given(
     st.sampled_from(["name", "description", "probe", "ttl", "status", "impact", "interval", "rise", "x"]), json_values
 )
@@ -259,14 +258,12 @@ def test_an_unknown_field_is_ignored_and_a_missing_one_is_not(kind: KeyKind) -> 
         (KeyKind.SERVICES, {"options": {}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "ttl": "5s"}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "unknown": 1}}),
-        (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "interval": []}}),
         (KeyKind.SERVICES, {"options": {"probe": 1}}),
         (KeyKind.SERVICES, {"options": {"ttl": "5s", "interval": "5s"}}),
         (KeyKind.SERVICES, {"options": {"status": "up"}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1"}, "restricted": True}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "observers": 0}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "checked_by": "a"}}),
-        (KeyKind.SERVICES, {"options": {"probe": "heartbeat:"}}),
         (KeyKind.SERVICES, {"options": {"ttl": "5s", "name": "x" * 257}}),
         (KeyKind.SERVICES, {"options": {"ttl": "5s", "description": "x" * 1001}}),
     ],
@@ -310,12 +307,6 @@ def test_the_documented_examples_are_valid() -> None:
     assert kinds == [KeyKind.SERVICES, KeyKind.SERVICES, KeyKind.REPORTS]
 
 
-def test_a_report_needs_only_a_status() -> None:
-    found = parse(KeyKind.REPORTS, {"version": 1, "status": "down"})
-    assert isinstance(found, ParsedEntry)
-    assert found.document == ReportDocument(Status.DOWN, "", ReasonCode.REPORTED)
-
-
 # ---- definitions
 
 
@@ -336,11 +327,6 @@ def test_a_fixed_status_never_expires() -> None:
     assert (document.fixed_status, document.is_checked, document.valid_s) == (Status.UP, False, float("inf"))
 
 
-def test_options_that_are_not_valid_are_refused() -> None:
-    with pytest.raises(SvcnodeError):
-        service_document("a", {"probe": "tcp://a:1", "ttl": "5s"}, 0)
-
-
 secret_places: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {"probe": f"redis://:{SECRET}@a/"},
@@ -357,6 +343,7 @@ secret_places: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 )
 
 
+@FEW
 @given(secret_places, service_options)
 def test_no_secret_of_a_probe_gets_into_a_document(secret: dict[str, Any], options: dict[str, Any]) -> None:
     others = {
@@ -409,11 +396,6 @@ def test_the_record_is_as_documented() -> None:
     assert fields == {"version": 1, "count": 2, "digest": document.digest, "revision": 7, "elapsed_s": 0.5}
 
 
-def test_the_record_of_ten_thousand_states_is_small() -> None:
-    states = {f"service-{number}": (Status.UP, 1.0) for number in range(10_000)}
-    assert len(encode_document(evidence_document(states, Written(1, 0)))) < 14_000
-
-
 # ---- the source of evidence
 
 
@@ -426,3 +408,9 @@ def test_a_probe_is_a_source_of_evidence_of_its_own() -> None:
     assert source_of(probe=probe) == source_of(probe=dict(reversed(probe.items())), interval="3s", name="other")
     assert len({source_of(probe=probe), source_of(probe="tcp://a:1"), source_of(ttl="5s"), source_of(status="Up")}) == 4
     assert source_of(ttl="5s") == source_of(probe="heartbeat:9s")
+
+
+def test_a_report_needs_only_a_status() -> None:
+    found = parse(KeyKind.REPORTS, {"version": 1, "status": "down"})
+    assert isinstance(found, ParsedEntry)
+    assert found.document == ReportDocument(Status.DOWN, "", ReasonCode.REPORTED)

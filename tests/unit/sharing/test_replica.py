@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import RegistryError, RegistryFullError, RegistryPermissionError
+from svcnode.core.errors import RegistryError, RegistryPermissionError
 from svcnode.core.model import Health, Status
 from svcnode.sharing.etcd_json import Delete, Put
-from svcnode.sharing.format import KeyKind, encode_key, replica_owner
+from svcnode.sharing.format import KeyKind, encode_key
 from tests.support.replica_simulation import LEASE_S, ROOT, Options, Process, Simulation, simulated_probes
 
 if TYPE_CHECKING:
@@ -61,10 +61,6 @@ def keys(simulation: Simulation, kind: KeyKind) -> set[str]:
     return {key.removeprefix(root) for key in simulation.etcd.kvs if key.startswith(root)}
 
 
-def services_key(service_id: str, replica: str) -> str:
-    return encode_key(ROOT, KeyKind.SERVICES, service_id, replica_owner(replica))
-
-
 # ---- the list
 
 
@@ -103,25 +99,6 @@ def test_a_node_is_starting_until_it_knows_the_services_of_the_others(simulation
     assert not a.replica.problem
 
 
-def test_a_service_stays_while_another_owner_has_it(simulation: Simulation) -> None:
-    a, b, _ = start(simulation, {"a": services("db"), "b": services("db"), "c": {}})
-    a.deregister("db")
-    simulation.run_for(20)
-    assert a.statuses() == b.statuses() == {"db": UP}
-    b.deregister("db")
-    simulation.run_for(1)
-    assert a.ids() == b.ids() == []
-
-
-def test_the_services_of_a_replica_that_is_gone_stay_and_others_check_them(simulation: Simulation) -> None:
-    a, b = start(simulation, {"a": services("a1", "a2", "a3"), "b": {}})
-    a.kill()
-    simulation.run_for(LEASE_S + 2)
-    assert b.checked() == {"a1", "a2", "a3"}
-    simulation.run_for(5)
-    assert set(b.statuses().values()) == {UP}
-
-
 def test_what_is_deleted_by_another_client_is_written_again(simulation: Simulation) -> None:
     a, b = start(simulation, {"a": services("a1"), "b": {}})
     simulation.write(Delete(f"{ROOT}services/", is_prefix=True))
@@ -130,16 +107,6 @@ def test_what_is_deleted_by_another_client_is_written_again(simulation: Simulati
     assert keys(simulation, KeyKind.SERVICES) == {"a1/replica%3Aa"}
     simulation.run_for(20)
     assert a.statuses() == b.statuses() == {"a1": UP}
-
-
-def test_a_definition_of_a_newer_version_is_kept(simulation: Simulation) -> None:
-    newer = json.dumps({"version": 2, "new": True}).encode()
-    simulation.write(Put(services_key("a1", "a"), newer))
-    (a,) = start(simulation, {"a": services("a1")})
-    a.redefine("a1", **checked("a1", name="another"))
-    simulation.run_for(70)
-    assert simulation.etcd.kvs[services_key("a1", "a")].value == newer
-    assert a.statuses() == {"a1": UP}
 
 
 # ---- who checks
@@ -154,7 +121,7 @@ def test_a_replica_that_stops_hands_over_at_once(simulation: Simulation) -> None
 
 
 def test_nothing_flaps_when_replicas_come_and_go(simulation: Simulation) -> None:
-    ids = [f"s{number}" for number in range(12)]
+    ids = [f"s{number}" for number in range(6)]
     files = {"a": services(*ids, interval="3s", stale_after="30s"), "b": {}, "c": {}}
     a, b, c = start(simulation, files)
     seen: set[Status] = set()
@@ -169,49 +136,11 @@ def test_nothing_flaps_when_replicas_come_and_go(simulation: Simulation) -> None
     assert seen == {UP}
 
 
-def test_a_probe_that_only_its_owners_have_is_checked_by_them_only(simulation: Simulation) -> None:
-    secret = {"s": {"probe": {"url": "sim://s", "password": "hunter2"}, "interval": "2s"}}
-    a, b, c = start(simulation, {"a": secret, "b": secret, "c": {}})
-    assert len(a.checked()) + len(b.checked()) == 1
-    assert c.statuses() == {"s": UP}
-    assert not any(b"hunter2" in kv.value for kv in simulation.etcd.kvs.values())
-    a.deregister("s")
-    assert a.checked() == set()
-    simulation.run_for(10)
-    assert b.checked() == {"s"}
-    assert a.statuses() == c.statuses() == {"s": UP}
-
-
-def test_a_service_may_name_the_replicas_that_check_it(simulation: Simulation) -> None:
-    simulation.define("s", "client", probe="sim://s", checked_by=["b"])
-    a, b = start(simulation, {"a": {}, "b": {}})
-    assert (a.checked(), b.checked()) == (set(), {"s"})
-    b.kill()
-    simulation.run_for(LEASE_S + STALE_AFTER_S * 5)
-    assert a.statuses() == {"s": INITIALIZING}
-    assert a.codes() == {"s": ReasonCode.REGISTRY_LOST}
-
-
-def test_one_replica_without_a_network_does_not_decide(simulation: Simulation) -> None:
-    processes = start(simulation, {"a": services("s1", "s2"), "b": {}, "c": {}}, observers=3)
-    seen: set[Status] = set()
-    simulation.after_step = lambda: seen.update(*(process.statuses().values() for process in processes))
-    processes[0].reaches_backends = False
-    simulation.run_for(60)
-    assert seen == {UP}
-    observed = {state.observer: state.status for state in processes[1].services.observed("s1")}
-    assert observed == {"a": DOWN, "b": UP, "c": UP}
-    simulation.after_step = lambda: None
-    processes[1].reaches_backends = False
-    simulation.run_for(20)
-    assert all(process.statuses() == {"s1": DOWN, "s2": DOWN} for process in processes)
-
-
 # ---- etcd fails
 
 
 def test_evidence_of_others_expires_when_etcd_is_away(simulation: Simulation) -> None:
-    ids = [f"s{number}" for number in range(8)]
+    ids = [f"s{number}" for number in range(5)]
     a, b = start(simulation, {"a": services(*ids), "b": {}})
     simulation.etcd.stop()
     simulation.run_for(STALE_AFTER_S + 1)
@@ -231,7 +160,7 @@ def test_evidence_of_others_expires_when_etcd_is_away(simulation: Simulation) ->
 def test_a_replica_that_is_cut_off_says_nothing_old_and_returns(
     simulation: Simulation, directions: tuple[str, ...]
 ) -> None:
-    ids = [f"s{number}" for number in range(8)]
+    ids = [f"s{number}" for number in range(5)]
     a, b = start(simulation, {"a": services(*ids), "b": {}})
     by_a = a.checked()
     for direction in directions:
@@ -249,7 +178,7 @@ def test_a_replica_that_is_cut_off_says_nothing_old_and_returns(
 
 
 def test_a_suspended_replica_trusts_nothing_from_before(simulation: Simulation) -> None:
-    ids = [f"s{number}" for number in range(8)]
+    ids = [f"s{number}" for number in range(5)]
     a, b = start(simulation, {"a": services(*ids), "b": {}})
     b.suspend()
     simulation.run_for(2)
@@ -264,11 +193,11 @@ def test_a_suspended_replica_trusts_nothing_from_before(simulation: Simulation) 
 
 
 def test_messages_that_arrive_late_are_not_fresh(simulation: Simulation) -> None:
-    ids = [f"s{number}" for number in range(8)]
+    ids = [f"s{number}" for number in range(5)]
     a, b = start(simulation, {"a": services(*ids), "b": {}})
     by_a = a.checked()
     b.client.responses.delay_s = 1.9
-    simulation.run_for(60)
+    simulation.run_for(30)
     simulation.down.update(by_a)
     ended_s = simulation.now_s
 
@@ -306,7 +235,7 @@ def test_a_restore_from_a_snapshot_loses_no_service_and_brings_none_back(simulat
     assert not a.replica.problem
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_range_that_arrives_with_the_news_of_a_restore_brings_no_service_back(
     simulation: Simulation, seed: int
 ) -> None:
@@ -324,23 +253,6 @@ def test_a_range_that_arrives_with_the_news_of_a_restore_brings_no_service_back(
     b.client.responses.reconnect(keeps=True)
     simulation.run_for(12)
     assert lists == {("a1",)}
-
-
-def test_a_restore_that_was_not_noticed_is_corrected_by_the_next_range(simulation: Simulation) -> None:
-    a, b = start(simulation, {"a": services("a1"), "b": {}})
-    snapshot = simulation.etcd.snapshot()
-    a.redefine("a1", **checked("a1", name="newer"))
-    simulation.run_for(2)
-    b.client.requests.is_cut = b.client.responses.is_cut = True
-    a.kill()
-    simulation.etcd.stop()
-    simulation.etcd.start(snapshot)
-    for number in range(100):  # beyond the revision that b knows
-        simulation.write(Put("/other", str(number).encode()))
-    b.client.reconnect()
-    simulation.run_for(30)
-    assert [service.name for service, _ in b.node] == ["a1"]
-    assert b.statuses() == {"a1": UP}
 
 
 def reported_code(simulation: Simulation, process: Process, duration_s: float) -> set[str]:
@@ -367,24 +279,6 @@ def test_a_client_that_cannot_report_while_etcd_is_away_is_not_silent(simulation
     assert a.statuses() == {"job": UP}
     simulation.run_for(10)
     assert a.codes() == {"job": ReasonCode.TTL_EXPIRED}
-    simulation.etcd.stop()
-    simulation.run_for(20)
-    assert a.codes() == {"job": ReasonCode.TTL_EXPIRED}
-    simulation.etcd.start()
-    simulation.run_for(20)
-    assert a.codes() == {"job": ReasonCode.TTL_EXPIRED}
-
-
-def test_reports_that_a_replica_does_not_receive_are_not_missing_for_the_others(simulation: Simulation) -> None:
-    simulation.define("job", ttl="6s")
-    a, b = start(simulation, {"a": {}, "b": {}})
-    reported_code(simulation, a, 10)
-    a.client.requests.is_cut = a.client.responses.is_cut = True
-    assert reported_code(simulation, b, 20) == {ReasonCode.REPORTED}
-    assert a.codes() == {"job": ReasonCode.REGISTRY_LOST}
-    a.client.reconnect()
-    assert ReasonCode.TTL_EXPIRED not in reported_code(simulation, a, 20)
-    assert a.statuses() == b.statuses() == {"job": UP}
 
 
 def test_a_replica_that_missed_a_restore_writes_nothing_that_is_dated_by_lost_revisions(simulation: Simulation) -> None:
@@ -437,7 +331,7 @@ def test_a_compaction_leads_to_a_new_range(simulation: Simulation) -> None:
     assert b.statuses() == {"a1": UP, "a2": UP}
 
 
-@pytest.mark.parametrize("fault", ["full", "write", "read"])
+@pytest.mark.parametrize("fault", ["full", "read"])
 def test_a_registry_that_refuses_is_a_problem_and_no_end(simulation: Simulation, fault: str) -> None:
     a, b = start(simulation, {"a": services("a1", "a2", "a3", "a4"), "b": {}})
     if fault == "full":
@@ -469,13 +363,17 @@ def test_each_kind_of_problem_is_logged_once_until_there_is_none(
         simulation.run_for(4)
         simulation.etcd.is_full = False
         simulation.run_for(5)
-        events = [record.__dict__.get("event") for record in caplog.records if record.name == "svcnode.sharing"]
-        assert events == ["registry_problem", "registry_problem", "registry_recovered"]
+        records = [record.__dict__ for record in caplog.records if record.name == "svcnode.sharing"]
+        assert [record.get("event") for record in records] == [
+            "registry_problem",
+            "registry_problem",
+            "registry_recovered",
+        ]
+        assert 7 < records[-1]["outage_s"] < 15
 
 
 REFUSALS = (
     RegistryPermissionError("etcd: permission denied"),
-    RegistryFullError("etcd: database space exceeded"),
     RegistryError("etcd: request is too large"),
     None,  # its publisher hangs
 )
@@ -488,7 +386,7 @@ def test_others_check_the_services_of_a_replica_that_cannot_publish(
     caplog: pytest.LogCaptureFixture,
     refusal: RegistryError | None,
 ) -> None:
-    ids = {f"s{number}" for number in range(8)}
+    ids = {f"s{number}" for number in range(5)}
     a, b = start(simulation, {"a": services(*ids), "b": services(*ids)})
     by_a = a.checked()
     if refusal is None:
@@ -503,7 +401,7 @@ def test_others_check_the_services_of_a_replica_that_cannot_publish(
     expected = {**dict.fromkeys(ids, UP), failing: DOWN}
     assert b.statuses() == expected
     assert {id_: a.statuses()[id_] for id_ in by_a} == {id_: expected[id_] for id_ in by_a}
-    simulation.run_for(120)
+    simulation.run_for(40)
     assert keys(simulation, KeyKind.REPLICAS) == {"b"}, "it has joined again without being able to publish"
     assert b.statuses() == expected
     assert a.replica.problem
@@ -518,11 +416,10 @@ def test_others_check_the_services_of_a_replica_that_cannot_publish(
         assert not a.replica.problem
 
 
-@pytest.mark.parametrize("lease_s", [2.0, 10.0])
-def test_an_idle_replica_keeps_its_lease(simulation: Simulation, lease_s: float) -> None:
-    start(simulation, {"a": {}}, lease_s=lease_s)
+def test_an_idle_replica_keeps_its_lease(simulation: Simulation) -> None:
+    start(simulation, {"a": {}}, lease_s=2.0)
     joined = simulation.etcd.kvs[f"{ROOT}replicas/a"]
-    simulation.run_for(600)
+    simulation.run_for(100)
     assert simulation.etcd.kvs[f"{ROOT}replicas/a"] == joined
 
 
@@ -540,12 +437,15 @@ def test_one_failed_renewal_does_not_lose_the_lease(simulation: Simulation) -> N
 # ---- one name, two processes
 
 
-def test_the_last_process_that_joins_under_a_name_has_it(simulation: Simulation) -> None:
+def test_the_last_process_that_joins_under_a_name_has_it(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
     (first,) = start(simulation, {"a": services("s1")})
     simulation.processes["first"] = simulation.processes.pop("a")
     (second,) = start(simulation, {"a": services("s1")})
     simulation.run_for(30)
     assert "another process" in first.replica.problem
+    assert len([record for record in caplog.records if "another process" in record.getMessage()]) == 1
     assert not second.replica.problem
     assert first.statuses() == second.statuses() == {"s1": UP}
     second.kill()
@@ -554,32 +454,17 @@ def test_the_last_process_that_joins_under_a_name_has_it(simulation: Simulation)
     assert keys(simulation, KeyKind.REPLICAS) == {"a"}
 
 
-def test_a_replica_that_is_killed_and_started_again_continues(simulation: Simulation) -> None:
-    a, b = start(simulation, {"a": services("a1", "a2", "a3", "a4"), "b": {}})
-    by_a = a.checked()
-    a.kill()
-    (a,) = start(simulation, {"a": services("a1", "a2", "a3", "a4")})
-    assert a.checked() == by_a
-    assert not a.replica.problem
-    assert set(b.statuses().values()) == {UP}
-
-
 # ---- issues
 
 
 def test_an_issue_of_one_replica_is_an_issue_of_all(simulation: Simulation) -> None:
-    a = simulation.start("a", {})
-    long_text = "long: " + "x" * 300
+    a, b = start(simulation, {"a": {}, "b": {}})
     a.call(lambda: a.node.set_issue("disk: full"))
-    a.call(lambda: a.node.set_issue(long_text))
-    simulation.run_for(SETTLE_S)
-    (b,) = start(simulation, {"b": {}})
-    assert b.health() is Health.UNHEALTHY
-    first, second = b.issues()
-    assert (first, long_text in second) == ("disk: full (a)", True)
+    simulation.run_for(1)
+    assert (b.health(), b.issues()) == (Health.UNHEALTHY, ("disk: full (a)",))
     b.call(lambda: b.node.set_issue("net"))
     simulation.run_for(1)
-    assert a.issues() == ("disk: full", long_text, "net (b)")
+    assert a.issues() == ("disk: full", "net (b)")
     a.call(a.node.clear_issue)
     b.call(lambda: b.node.clear_issue("net"))
     simulation.run_for(1)
@@ -591,11 +476,11 @@ def test_an_issue_of_one_replica_is_an_issue_of_all(simulation: Simulation) -> N
 
 
 def test_evidence_costs_one_write_per_replica_and_second(simulation: Simulation) -> None:
-    start(simulation, {"a": services(*(f"s{number}" for number in range(30))), "b": {}})
+    start(simulation, {"a": services(*(f"s{number}" for number in range(10))), "b": {}})
     simulation.run_for(10)
     before = simulation.etcd.write_count
-    simulation.run_for(60)
-    assert simulation.etcd.write_count - before <= 2 * 61
+    simulation.run_for(20)
+    assert simulation.etcd.write_count - before <= 2 * 21
 
 
 def test_an_error_of_this_program_is_logged_and_the_replica_goes_on(
@@ -639,27 +524,3 @@ def test_replicas_that_join_and_leave_are_one_line_each(
     b.kill()
     simulation.run_for(2 * LEASE_S)
     assert sharing_events(caplog) == [("replica_left", "b")]
-
-
-def test_a_lost_registry_is_one_line_and_its_return_another_with_the_duration(
-    simulation: Simulation, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "svcnode.sharing")
-    start(simulation, {"a": services("a1")})
-    caplog.clear()
-    simulation.etcd.is_running = False
-    simulation.run_for(5)
-    simulation.etcd.is_running = True
-    simulation.run_for(10)
-    lost, back = caplog.records
-    assert (lost.__dict__["event"], back.__dict__["event"]) == ("registry_problem", "registry_recovered")
-    assert 4 < back.__dict__["outage_s"] < 15
-
-
-def test_a_second_process_of_one_name_is_one_line(simulation: Simulation, caplog: pytest.LogCaptureFixture) -> None:
-    start(simulation, {"a": services("s1")})
-    simulation.processes["first"] = simulation.processes.pop("a")
-    start(simulation, {"a": services("s1")})
-    simulation.run_for(60)
-    problems = [record for record in caplog.records if "another process" in record.getMessage()]
-    assert len(problems) == 1

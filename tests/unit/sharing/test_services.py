@@ -105,13 +105,6 @@ def test_an_own_service_is_checked_before_the_registry_has_it() -> None:
         replica.services.add(definition("db", CHECKED))
 
 
-def test_an_own_service_that_names_other_replicas_is_not_checked_here() -> None:
-    replica = Harness("other")
-    replica.services.add(definition("db", {**CHECKED, "checked_by": ["other"]}))
-    assert not replica.is_checked()
-    assert replica.status() is INITIALIZING
-
-
 def test_a_service_of_a_program_is_not_published() -> None:
     replica = Harness()
     replica.services.add(define("db", probe="tcp://a:1"))
@@ -278,16 +271,6 @@ def test_an_observer_that_has_not_seen_the_new_probe_does_not_count() -> None:
     assert replica.status() is UP
 
 
-def test_a_new_name_of_a_service_keeps_its_state() -> None:
-    replica = Harness("other")
-    replica.keys.define("db", **CHECKED, checked_by=["other"])
-    replica.keys.publish("other", "db", UP)
-    replica.receive()
-    replica.keys.define("db", **CHECKED, checked_by=["other"], name="new")
-    replica.receive()
-    assert replica.status() is UP
-
-
 # ---- states
 
 
@@ -416,16 +399,6 @@ def test_a_silent_service_is_down_also_when_its_replica_says_nothing_any_more() 
     assert replica.status("job") is DOWN
     replica.clock.advance(6)
     assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.REGISTRY_LOST)
-
-
-def test_every_replica_applies_the_ttl_to_reports_of_clients() -> None:
-    replica = Harness()
-    replica.keys.define("job", "client", ttl="10s")
-    replica.keys.put(KeyKind.REPORTS, ("job", "client"), ReportDocument(UP, "", "reported"))
-    replica.receive()
-    assert replica.status("job") is UP
-    replica.clock.advance(11)
-    assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)
 
 
 def reported(ttl_s: int = 10) -> Harness:

@@ -57,18 +57,11 @@ def test_services_are_listed_by_revision_then_position_then_id(keys: RegistryKey
     for service_id, position in (("z", 5), ("c", 1), ("b", 2), ("a", 2)):
         keys.define(service_id, position=position)
     keys.define("z", owner="another", position=0)
+    keys.define("c", position=1, name="changed")  # keeps its place
     assert [service.id for service in view_of(keys).services()] == ["z", "c", "b", "a"]
     in_one_transaction = RegistryView(ROOT, exact)
     in_one_transaction.replace_all([kv._replace(create_revision=1) for kv in keys.range()])
     assert [service.id for service in in_one_transaction.services()] == ["z", "c", "a", "b"]
-
-
-def test_a_service_keeps_its_place_when_it_is_changed(keys: RegistryKeys) -> None:
-    keys.define("a")
-    keys.define("b")
-    keys.define("a", name="new")
-    view = view_of(keys)
-    assert [(service.id, service.definition.service.name) for service in view.services()] == [("a", "new"), ("b", "b")]
 
 
 def test_the_definition_that_was_written_last_is_shown_while_it_exists(keys: RegistryKeys) -> None:
@@ -85,12 +78,6 @@ def test_the_definition_that_was_written_last_is_shown_while_it_exists(keys: Reg
         shown = view.service("db")
         assert (None if shown is None else shown.definition.service.name) == expected
     assert view.services() == ()
-
-
-def test_the_definitions_of_an_owner_are_known(keys: RegistryKeys) -> None:
-    keys.define("a", owner="replica:x")
-    keys.define("b", owner="replica:y")
-    assert view_of(keys).definitions("replica:x").keys() == {"a"}
 
 
 def test_issues_and_replicas_are_listed(keys: RegistryKeys) -> None:
@@ -183,44 +170,6 @@ def test_a_record_about_other_states_is_ignored_and_counted(keys: RegistryKeys, 
     assert (view.unmatched_records, evidence_at_s(view)) == (1, -11.0)
 
 
-def test_a_record_is_matched_again_after_states_come_and_go(keys: RegistryKeys) -> None:
-    keys.publish("a", "x")
-    keys.renew("a")
-    keys.publish("a", "w", Status.DOWN)
-    keys.renew("a")
-    keys.delete_key(KeyKind.STATES, "a", "x")
-    keys.renew("a")
-    keys.publish("a", "w", Status.UP)
-    keys.renew("a")
-    view = view_of(keys)
-    assert view.unmatched_records == 0
-    assert evidence_at_s(view, "a", "w") == keys.revision - 2
-
-
-def test_a_record_costs_no_work_per_service(keys: RegistryKeys, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(50):
-        keys.publish("a", f"service-{number}")
-    keys.renew("a")
-    view = view_of(keys)
-    calls: list[object] = []
-    monkeypatch.setattr("svcnode.sharing.view.states_digest", calls.append)
-    monkeypatch.setattr("svcnode.sharing.view.decode_age_s", calls.append)
-    view.apply(keys.renew("a"))
-    assert (calls, view.unmatched_records) == ([], 0)
-
-
-def test_a_replica_that_is_gone_takes_its_states_with_it(keys: RegistryKeys) -> None:
-    keys.join("a")
-    keys.publish("a", "db")
-    keys.renew("a")
-    view = view_of(keys)
-    done = len(keys.events)
-    keys.leave("a")
-    for event in keys.events[done:]:
-        view.apply(event)
-    assert (view.observed("a", "db"), view.observed_by_all("db"), view.observed_statuses("a")) == (None, (), {})
-
-
 def test_every_report_is_a_heartbeat(keys: RegistryKeys) -> None:
     keys.put(KeyKind.REPORTS, ("job", "cron"), ReportDocument(Status.UP, "", "reported"))
     view = view_of(keys)
@@ -248,14 +197,6 @@ def test_keys_that_are_not_understood_are_counted_until_they_are_gone(keys: Regi
     view.apply(event)
     assert view.ignored.keys() == {encode_key(ROOT, KeyKind.SERVICES, "a", "x")}
     assert [service.id for service in view.services()] == ["b"]
-
-
-def test_a_key_that_becomes_invalid_counts_as_removed(keys: RegistryKeys) -> None:
-    keys.define("a", owner="x")
-    keys.put(KeyKind.SERVICES, ("a", "x"), {"version": 1})
-    view = view_of(keys)
-    assert view.services() == ()
-    assert view.ignored_counts()[IgnoredKind.INVALID_VALUE] == 1
 
 
 def test_events_that_are_known_already_change_nothing(keys: RegistryKeys) -> None:
@@ -400,4 +341,4 @@ class ViewMachine(RuleBasedStateMachine):
 
 
 TestViews = ViewMachine.TestCase
-TestViews.settings = settings(max_examples=40, stateful_step_count=30)
+TestViews.settings = settings(max_examples=15, stateful_step_count=20)

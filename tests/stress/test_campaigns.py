@@ -1,0 +1,45 @@
+"""Short runs of the campaigns that the other files here do not run. Times and slopes are not judged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.stress import control_kills, memory_limits, sharing_model, soak
+from tests.stress.campaigns import MIB
+from tests.stress.memory_limits import Limit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.wide
+
+
+def test_nothing_acknowledged_is_lost_if_the_node_is_killed(tmp_path: Path) -> None:
+    report = control_kills.run_campaign(tmp_path, kills=10, rng=random.Random())
+    assert report.errors == []
+    assert report.kills == 10
+    assert report.acknowledged > 0
+
+
+def test_a_node_without_memory_answers_truthfully_or_ends_with_a_line(tmp_path: Path) -> None:
+    limits = [Limit(bytes=more, at_start=False) for more in (0, 64 * 1024, 9 * MIB)]
+    runs = memory_limits.run_campaign(tmp_path, [*limits, Limit(bytes=75 * MIB, at_start=True)])
+    assert [f"{run.limit}: {run.problem}: {run.last_line}" for run in runs if run.problem] == []
+
+
+def test_replicas_never_say_up_without_evidence_and_agree_after_faults() -> None:
+    counts = sharing_model.run_campaign(random.randrange(10**6), sharing_model.ROUND_S + sharing_model.SETTLE_S)
+    assert counts["rounds"] == 1
+    assert counts["up"] > 1000
+
+
+def test_a_node_with_faults_load_pages_and_reloads_answers_every_request(tmp_path: Path) -> None:
+    report = asyncio.run(soak.run_campaign(tmp_path, 4.0, services=30, per_s=50, pages=3, seed=1))
+    assert report.errors == []
+    assert report.reloads
+    assert not {code for code in report.codes if code >= 500} - {503}
+    assert all(len(values) > 5 for values in report.samples.values())
