@@ -22,54 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 # Slow to import, or not needed to serve.
-NOT_LOADED = set(
-    [
-        "click",
-        "difflib",
-        "bz2",
-        "email",
-        "encodings.idna",
-        "hashlib",
-        "hmac",
-        "html",
-        "http.client",
-        "http.server",
-        "httpx",
-        "httpx2",
-        "importlib.metadata",
-        "importlib.resources",
-        "msgspec",
-        "multiprocessing",
-        "pkg_resources",
-        "prometheus_client",
-        "random",
-        "rich",
-        "secrets",
-        "shutil",
-        "sqlite3",
-        "tempfile",
-        "unicodedata",
-        "unittest",
-        "urllib.request",
-        "uuid",
-        "wsgiref",
-        "xml",
-        "zoneinfo",
-        "aio_pika",
-        "aiomcache",
-        "aiormq",
-        "apprise",
-        "asyncmy",
-        "cryptography",
-        "grpc",
-        "h2",
-        "nats",
-        "psycopg",
-        "redis",
-        "watchfiles",
-        "yarl",
-    ]
-)
+# fmt: off
+NOT_LOADED = {
+    "click", "difflib", "bz2", "email", "encodings.idna", "hashlib", "hmac", "html", "http.client", "http.server",
+    "httpx", "httpx2", "importlib.metadata", "importlib.resources", "msgspec", "multiprocessing", "pkg_resources",
+    "prometheus_client", "random", "rich", "secrets", "shutil", "sqlite3", "tempfile", "unicodedata", "unittest",
+    "urllib.request", "uuid", "wsgiref", "xml", "zoneinfo", "aio_pika", "aiomcache", "aiormq", "apprise", "asyncmy",
+    "cryptography", "grpc", "h2", "nats", "psycopg", "redis", "watchfiles", "yarl",
+}
+# fmt: on
+
 
 # The kinds by a URL that loads each.
 KINDS = {
