@@ -76,7 +76,7 @@ def test_no_event_is_lost_over_reconnects_restarts_and_crashes(tmp_path: Path) -
         assert [event.data["id"] for event in received] == [event.id for event in received]
         agent.reload(config("cache", status="Down"))
         for options in ({"after": last_id}, {"query": f"?after={last_id}"}):
-            with EventReader(address, **options) as resumed:  # type: ignore[arg-type]
+            with EventReader(address, **options) as resumed:
                 assert resumed.read_until(summary_is("status", "cache", "Down"))
         with EventReader(address, after=10**18) as unknown:
             assert unknown.read().name == "gap"
