@@ -26,9 +26,9 @@ from tests.support.http_server import (
     RawResponse,
     RunningServer,
     becomes_true,
-    loopback_socket,
     request,
     running_server,
+    small_send_buffers,
 )
 from tests.support.node_cases import worked_example
 
@@ -80,11 +80,6 @@ def error_code(response: RawResponse) -> int:
     return response.code
 
 
-def enforce_limits(server: RunningServer, passed_s: float) -> None:
-    """As if this much time had passed since now."""
-    server.call(lambda: server.state._enforce_time_limits(monotonic_s() + passed_s))
-
-
 def wait_for_phase(server: RunningServer, name: str, count: int = 1) -> None:
     assert becomes_true(lambda: server.call(lambda: len(getattr(server.state, name))) == count)
 
@@ -102,11 +97,11 @@ def test_an_incomplete_request_is_answered_with_408_although_bytes_arrive(server
         client.send(half)
         wait_for_phase(server, "receiving")
         started_s = server.call(lambda: list(server.state.receiving._added_at_s.values()))
-        enforce_limits(server, LONG_S - 60)
+        server.enforce_time_limits(LONG_S - 60)
         client.send(b"x")
         assert client.receives_nothing()
         assert server.call(lambda: list(server.state.receiving._added_at_s.values())) == started_s
-        enforce_limits(server, LONG_S)
+        server.enforce_time_limits(LONG_S)
         assert error_code(client.read()) == 408
         assert client.is_closed()
 
@@ -145,9 +140,9 @@ def test_a_keep_alive_connection_is_closed_when_idle_and_every_request_renews_th
             client.request(DB)
         active_at_s = server.call(lambda: [one.active_at_s for one in server.state.idle.connections()])
         assert sorted(active_s > before_s for active_s in active_at_s) == [False, True]
-        enforce_limits(server, LONG_S - 60)
+        server.enforce_time_limits(LONG_S - 60)
         assert server.count() == 2
-        enforce_limits(server, LONG_S)
+        server.enforce_time_limits(LONG_S)
         assert client.is_closed()
         assert other.is_closed()
 
@@ -275,9 +270,9 @@ def test_a_client_that_is_still_sending_can_read_the_error_until_its_time_is_ove
         for _ in range(20):
             client.send(b"x" * 100_000)  # a reset would fail this and discard the response
         assert error_code(client.read()) in (400, 413)
-        enforce_limits(server, LONG_S - 60)
+        server.enforce_time_limits(LONG_S - 60)
         assert server.count() == 1
-        enforce_limits(server, LONG_S)
+        server.enforce_time_limits(LONG_S)
         assert becomes_true(lambda: server.count() == 0)
 
 
@@ -338,7 +333,7 @@ def test_a_full_server_closes_idle_connections_before_busy_ones(serve: Serve) ->
 
 
 def test_a_full_server_closes_a_connection_that_does_not_read(serve: Serve) -> None:
-    with serve(big_node(), listener=small_buffers(), connections=1) as server:
+    with serve(big_node(), listener=small_send_buffers(), connections=1) as server:
         complete = server.request(LIST).body
         with server.connect(receive_buffer=8192) as client:
             client.send(LIST)
@@ -356,18 +351,11 @@ def big_node(list_bytes: int = 600_000) -> Node:
     return node
 
 
-def small_buffers() -> socket.socket:
-    """A listener whose connections have small send buffers."""
-    listener = loopback_socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-    return listener
-
-
 @pytest.mark.parametrize("times_read", [0, 1], ids=["parsed", "cached"])
 def test_a_client_that_reads_slowly_gets_everything_and_one_that_does_not_read_is_disconnected(
     serve: Serve, times_read: int
 ) -> None:
-    with serve(big_node(), listener=small_buffers()) as server, server.connect(receive_buffer=8192) as client:
+    with serve(big_node(), listener=small_send_buffers()) as server, server.connect(receive_buffer=8192) as client:
         for _ in range(times_read):
             assert len(json.loads(client.request(LIST).body)["services"][0]["description"]) == 600_000
         client.send(LIST)
@@ -375,12 +363,12 @@ def test_a_client_that_reads_slowly_gets_everything_and_one_that_does_not_read_i
         (connection,) = server.call(server.state.sending.connections)
         before = server.call(lambda: connection.buffered_bytes)
         assert becomes_true(lambda: bool(client.sock.recv(8192)) and connection.buffered_bytes < before)
-        enforce_limits(server, LONG_S - 60)
-        enforce_limits(server, LONG_S)
+        server.enforce_time_limits(LONG_S - 60)
+        server.enforce_time_limits(LONG_S)
         assert server.count() == 1
-        enforce_limits(server, 2 * LONG_S - 60)
+        server.enforce_time_limits(2 * LONG_S - 60)
         assert server.count() == 1
-        enforce_limits(server, 2 * LONG_S)
+        server.enforce_time_limits(2 * LONG_S)
         assert becomes_true(lambda: server.count() == 0)
 
 
@@ -390,7 +378,7 @@ def test_clients_that_do_not_read_share_one_copy_of_a_large_body(serve: Serve, l
         pytest.skip("the transport of asyncio copies what it cannot send at once")
     size = 1_000_000
     sent = request("/svc/node/services", "Connection: keep-alive", version=version)
-    with serve(big_node(size), listener=small_buffers(), unread_bytes=100 * size) as server:
+    with serve(big_node(size), listener=small_send_buffers(), unread_bytes=100 * size) as server:
         tracemalloc.start()
         try:
             clients = [server.connect(receive_buffer=8192) for _ in range(12)]
@@ -406,7 +394,7 @@ def test_clients_that_do_not_read_share_one_copy_of_a_large_body(serve: Serve, l
 
 
 def test_the_client_with_the_most_unread_bytes_is_disconnected_first(serve: Serve) -> None:
-    with serve(big_node(), listener=small_buffers(), unread_bytes=1_500_000) as server:
+    with serve(big_node(), listener=small_send_buffers(), unread_bytes=1_500_000) as server:
         clients = [server.connect(receive_buffer=8192) for _ in range(3)]
         for client in clients:
             client.send(LIST)
@@ -418,7 +406,7 @@ def test_the_client_with_the_most_unread_bytes_is_disconnected_first(serve: Serv
 
 
 def test_a_client_that_closed_its_sending_side_gets_a_large_response(serve: Serve) -> None:
-    with serve(big_node(), listener=small_buffers()) as server, server.connect(receive_buffer=8192) as slow:
+    with serve(big_node(), listener=small_send_buffers()) as server, server.connect(receive_buffer=8192) as slow:
         slow.send(LIST + STORAGE)
         slow.sock.shutdown(socket.SHUT_WR)
         wait_for_phase(server, "sending")
@@ -429,7 +417,7 @@ def test_a_client_that_closed_its_sending_side_gets_a_large_response(serve: Serv
 
 def bytes_in_flight(serve: Serve) -> int:
     """The bytes of a response that the kernel buffers while the client does not read."""
-    with serve(big_node(), listener=small_buffers()) as server, server.connect(receive_buffer=8192) as client:
+    with serve(big_node(), listener=small_send_buffers()) as server, server.connect(receive_buffer=8192) as client:
         client.send(LIST)
         wait_for_phase(server, "sending")
         (connection,) = server.state.sending.connections()
@@ -442,7 +430,7 @@ def test_a_client_that_leaves_a_few_bytes_unread_is_disconnected(serve: Serve, h
     """So few that the transport never paused writing."""
     node = big_node(bytes_in_flight(serve) + 30_000)
     with (
-        serve(node, listener=small_buffers(), send_s=SHORT_S, idle_s=SHORT_S) as server,
+        serve(node, listener=small_send_buffers(), send_s=SHORT_S, idle_s=SHORT_S) as server,
         server.connect(receive_buffer=8192) as client,
     ):
         client.send(request("/svc/node/services", *headers))
@@ -490,7 +478,7 @@ def test_shutdown_waits_for_requests_in_progress(server: RunningServer) -> None:
 
 @pytest.mark.parametrize("requests", [1, 3])
 def test_shutdown_answers_the_requests_of_a_slow_client(serve: Serve, requests: int) -> None:
-    with serve(big_node(), listener=small_buffers()) as server, server.connect(receive_buffer=8192) as slow:
+    with serve(big_node(), listener=small_send_buffers()) as server, server.connect(receive_buffer=8192) as slow:
         slow.request(LIST)
         slow.send(requests * LIST)
         wait_for_phase(server, "sending")

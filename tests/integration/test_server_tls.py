@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode import Node
-from svcnode.clock import monotonic_s
 from svcnode.server import server as server_module
 from svcnode.server import state as state_module
 from svcnode.server.sockets import tls_context
@@ -27,6 +26,7 @@ from tests.support.http_server import (
     loopback_socket,
     request,
     running_server,
+    small_send_buffers,
 )
 from tests.support.node_cases import worked_example
 
@@ -88,11 +88,6 @@ def connect(server: RunningServer, tls: ssl.SSLContext, **buffers: int) -> RawCl
     except OSError:
         plain.sock.close()
         raise
-
-
-def enforce_limits(server: RunningServer, passed_s: float) -> None:
-    """As if this much time had passed since now."""
-    server.call(lambda: server.state._enforce_time_limits(monotonic_s() + passed_s))
 
 
 # ---- TLS
@@ -183,9 +178,9 @@ def test_an_endless_handshake_counts_as_a_connection_and_is_aborted(server: Runn
     with server.connect() as client:
         client.send(sent)
         assert becomes_true(lambda: server.count() == 1)
-        enforce_limits(server, LONG_S - 60)
+        server.enforce_time_limits(LONG_S - 60)
         assert server.count() == 1
-        enforce_limits(server, LONG_S)
+        server.enforce_time_limits(LONG_S)
         assert client.is_closed()
         assert becomes_true(lambda: server.count() == 0)
         assert becomes_true(lambda: not server.tasks())
@@ -225,9 +220,10 @@ def test_a_slow_client_gets_everything_and_one_that_does_not_read_is_disconnecte
 ) -> None:
     node = Node("validator-7", version="v1.4.2")
     node.register("big", description="d" * 400_000)
-    listener = loopback_socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-    with serve(node, listener=listener) as server, connect(server, client_tls, receive_buffer=8192) as client:
+    with (
+        serve(node, listener=small_send_buffers()) as server,
+        connect(server, client_tls, receive_buffer=8192) as client,
+    ):
         for _ in range(2):
             client.send(4 * LIST)  # TLS has its own buffers
             assert becomes_true(lambda: len(server.state.sending) == 1)
@@ -235,8 +231,8 @@ def test_a_slow_client_gets_everything_and_one_that_does_not_read_is_disconnecte
                 assert len(json.loads(client.read().body)["services"][0]["description"]) == 400_000
         client.send(4 * LIST)
         assert becomes_true(lambda: len(server.state.sending) == 1)
-        enforce_limits(server, LONG_S)
-        enforce_limits(server, 2 * LONG_S)
+        server.enforce_time_limits(LONG_S)
+        server.enforce_time_limits(2 * LONG_S)
         assert becomes_true(lambda: server.count() == 0)
 
 
