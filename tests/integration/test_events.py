@@ -156,7 +156,7 @@ def test_a_slow_client_is_disconnected_and_resumes_while_a_fast_one_gets_everyth
                 server.call(lambda: history.publish(reason))
                 buffered = server.call(lambda: max(writer.buffered_bytes for writer in hub._live))
                 max_buffered = max(max_buffered, buffered)
-                assert fast.read().data["reason"] == reason
+                assert fast.read_event().data["reason"] == reason
                 assert history.last_id < 1000
             assert max_buffered <= MAX_BUFFERED_BYTES + len(reason) + 1000
             received = [event.id for event in slow.read_all()]
