@@ -82,17 +82,6 @@ class EventReader:
                 events.append(self.read_event())
         return events
 
-    def is_closed(self) -> bool:
-        """True if the server closes; bytes sent before are skipped."""
-        try:
-            while self.sock.recv(65536):
-                pass
-        except ConnectionResetError:
-            return True
-        except TimeoutError:
-            return False
-        return True
-
 
 def _event(block: str) -> Event:
     if block.startswith(":"):
