@@ -1,4 +1,4 @@
-"""Every test here runs over every transport."""
+"""Every test here runs over every transport; in `make test` over those of this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ def _external_servers() -> Iterator[None]:
     EXTERNAL_SERVERS.close()
 
 
-@pytest.fixture(params=TRANSPORTS, ids=str)
+WIDE = ("wsgi-request-uri", "uvicorn", "gunicorn")  # in `make test-all` only: under these the application is the same
+
+
+@pytest.fixture(
+    params=[pytest.param(one, id=one.name, marks=[pytest.mark.wide] if one.name in WIDE else []) for one in TRANSPORTS]
+)
 def transport(request: pytest.FixtureRequest) -> Transport:
     transport: Transport = request.param
     return transport

@@ -85,8 +85,6 @@ def test_the_health_of_a_service_is_a_code_without_a_body(fetch: Fetch, service_
         ("no services", 200),
         ("all up", 200),
         ("all down", 503),
-        ("all initializing", 206),
-        ("one down", 206),
         ("critical down", 503),
         ("critical initializing", 206),
         ("uncounted down", 200),
@@ -99,40 +97,25 @@ def test_the_health_of_the_node_is_a_code_without_a_body(fetch_from: FetchFrom, 
     assert health_code(fetch_from(node_case)("GET", "/svc/node/health")) == code
 
 
-def test_a_node_without_services_has_an_empty_list(fetch_from: FetchFrom) -> None:
-    assert json.loads(fetch_from("no services")("GET", "/svc/node/services").body) == {"services": []}
-
-
 # ---- versions
 
 
 SUPPORTED = (
-    "version=v0.0.1",
     "version=0.0.1",
     "version=v0.0.1&version=0.0.1",
-    "other=x&version=v0.0.1",
-    "%76ersion=v0.0.1",
-    "version=v0%2E0%2E1",
+    "other=x&%76ersion=v0%2E0%2E1",
     "Version=v9",
-    "other=version",
     "",
 )
 UNSUPPORTED = (
     "version=v0.0.2",
-    "version=v1",
     "version=V0.0.1",
-    "version=v0.0.1.0",
-    "version=latest",
     "version=",
     "version",
-    "version=%20v0.0.1",
     "version=v0.0.1%00",
     "version=v0.0.1&version=v0.0.2",
     "version=v0.0.2&version=v0.0.1",
-    "version=v0.0.1&version",
-    "%76ersion=v0.0.2",
-    "version=v0%2E0%2E2",
-    "x=y&version=v0.0.2",
+    "x=y&%76ersion=v0.0.2",
     "version=%FF",
 )
 
@@ -185,19 +168,11 @@ def test_any_listed_id_can_be_requested(fetch_from: FetchFrom) -> None:
 
 def test_an_id_is_decoded_once(fetch_from: FetchFrom) -> None:
     fetch = fetch_from("odd ids")
+    assert fetch("GET", "/svc/node/services/a/b%20c%25/health").code == 200, "a proxy decoded the slash"
+    assert fetch("GET", "/svc/%6eode/services/%C3%BC/he%61lth").code == 503
     assert fetch("GET", "/svc/node/services/%252F/health").code == CODES[ODD_SERVICE_IDS["%2F"].value]
     assert fetch("GET", "/svc/node/services/%25252F/health").code == 404
     assert fetch("GET", "/svc/node/services/+/health").code == CODES[ODD_SERVICE_IDS["+"].value]
-
-
-def test_any_character_of_a_path_may_be_percent_encoded(fetch: Fetch) -> None:
-    assert fetch("GET", "/svc/node/services/%64%62/health").code == 200
-    assert fetch("GET", "/svc/%6eode/services/indexer/he%61lth").code == 503
-
-
-def test_an_id_whose_slashes_a_proxy_decoded_is_found(fetch_from: FetchFrom) -> None:
-    response = fetch_from("odd ids")("GET", "/svc/node/services/a/b%20c%25/health")
-    assert health_code(response) == CODES[ODD_SERVICE_IDS["a/b c%"].value]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -213,15 +188,11 @@ def test_a_path_with_more_segments_is_not_found_without_such_an_id(
 # ---- methods
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+@pytest.mark.parametrize("method", ["POST", "OPTIONS", "TRACE"])
 def test_only_get_and_head_are_allowed(fetch: Fetch, method: str) -> None:
-    for endpoint in ENDPOINTS:
+    for endpoint in (*ENDPOINTS, "/svc/node/services/unknown/health", "/livez", "/readyz", "/openapi.json"):
         response = fetch(method, endpoint)
         assert (error_code(response), response.headers["allow"]) == (405, "GET, HEAD"), endpoint
-
-
-def test_the_method_is_checked_before_the_service(fetch: Fetch) -> None:
-    assert fetch("POST", "/svc/node/services/unknown/health").code == 405
 
 
 @pytest.mark.parametrize(
@@ -251,31 +222,19 @@ def test_head_has_the_code_and_headers_of_get_and_no_body(fetch: Fetch, target: 
 OTHER_PATHS = (
     "/",
     "/svc",
-    "/svc/",
     "/svc/node/",
-    "/svc/node/health/",
-    "/svc/node/services/",
     "/svc/node/services/db",
-    "/svc/node/services/db/",
-    "/svc/node/services/db/health/",
     "/svc/node/services/db/health/x",
     "//svc/node",
     "/svc//node",
-    "/svc/node//health",
     "/SVC/node",
-    "/svc/Node",
     "/svc/node/HEALTH",
-    "/svc/node.json",
     "/svc/node;x=y",
-    "/svc/./node",
     "/svc/x/../node",
     "/node",
-    "/node/health",
     "/eigen/node",
-    "/x/svc/node",
     "/svcnode",
     "/livez/",
-    "/LIVEZ",
     "//[",
 )
 
@@ -289,55 +248,28 @@ def test_every_other_path_is_not_found(fetch: Fetch, method: str) -> None:
         assert "location" not in response.headers
 
 
-def test_two_prefixes_are_served(fetch_from: FetchFrom) -> None:
-    fetch = fetch_from("two prefixes")
-    for endpoint in ENDPOINTS:
-        first, second = fetch("GET", endpoint), fetch("GET", endpoint.replace("/svc", "/eigen"))
-        assert (first.code, first.body) == (second.code, second.body)
-        assert first.code < 300
-    assert fetch("GET", "/other/node").code == 404
-    assert fetch("GET", "/svc/eigen/node").code == 404
-
-
-def test_a_prefix_may_have_many_segments_or_none(fetch_from: FetchFrom) -> None:
-    assert fetch_from("deep prefix")("GET", "/api/v1/svc/node").code == 200
-    assert fetch_from("deep prefix")("GET", "/svc/node").code == 404
-    assert fetch_from("no prefix")("GET", "/node").code == 200
-    assert fetch_from("no prefix")("GET", "/svc/node").code == 404
-
-
 # ---- partial_status
 
 
 @pytest.mark.parametrize("endpoint", ["/svc/node/health", "/svc/node/services/storage/health"])
 def test_partial_status_replaces_206(fetch: Fetch, endpoint: str) -> None:
-    for code in (200, 204, 206, 299, 304, 429, 503, 599):
+    for code in (200, 204, 304, 599):
         assert health_code(fetch("GET", f"{endpoint}?partial_status={code}")) == code
-
-
-@pytest.mark.parametrize(("service_id", "code"), [("db", 200), ("indexer", 503)])
-def test_partial_status_does_not_replace_200_and_503(fetch: Fetch, service_id: str, code: int) -> None:
-    assert health_code(fetch("GET", f"/svc/node/services/{service_id}/health?partial_status=418")) == code
+    for service_id, code in (("db", 200), ("indexer", 503)):
+        assert health_code(fetch("GET", f"/svc/node/services/{service_id}/health?partial_status=418")) == code
+    assert fetch("GET", "/svc/node/services/unknown/health?partial_status=200").error == SERVICE_NOT_FOUND
+    assert fetch("GET", "/svc/node/services?partial_status=nonsense").code == 200
 
 
 INVALID_PARTIAL_STATUSES = (
-    "partial_status=99",
-    "partial_status=100",
     "partial_status=199",
     "partial_status=600",
     "partial_status=0200",
-    "partial_status=2000",
-    "partial_status=-200",
     "partial_status=abc",
-    "partial_status=200.0",
     "partial_status=200%0A",
-    "partial_status=%20200",
-    "partial_status=",
     "partial_status",
     "partial_status=200&partial_status=200",
-    "partial_status=%D9%A2%D9%A0%D9%A0",
     "partial_status=2%D9%A0%D9%A0",
-    "partial_status=%EF%BC%92%EF%BC%90%EF%BC%90",
 )
 
 
@@ -346,16 +278,6 @@ def test_an_invalid_partial_status_is_a_bad_request(fetch: Fetch, service: str) 
     for query in INVALID_PARTIAL_STATUSES:
         response = fetch("GET", f"/svc/node{service}/health?{query}")
         assert error_code(response) == 400, query
-
-
-@pytest.mark.parametrize("endpoint", ["/svc/node", "/svc/node/services"])
-def test_other_endpoints_ignore_partial_status(fetch: Fetch, endpoint: str) -> None:
-    assert fetch("GET", f"{endpoint}?partial_status=nonsense").code == 200
-
-
-def test_partial_status_does_not_change_an_unknown_service(fetch: Fetch) -> None:
-    response = fetch("GET", "/svc/node/services/unknown/health?partial_status=200")
-    assert response.error == SERVICE_NOT_FOUND
 
 
 # ---- headers
@@ -430,11 +352,6 @@ def test_a_broken_node_still_answers_requests_that_do_not_read_it(fetch_from: Fe
 # ---- outside the prefix
 
 
-@pytest.mark.parametrize("node_case", ["all up", "worked example", "all down", "draining"])
-def test_livez_is_200_whatever_the_health(fetch_from: FetchFrom, node_case: str) -> None:
-    assert health_code(fetch_from(node_case)("GET", "/livez")) == 200
-
-
 @pytest.mark.parametrize(
     ("node_case", "ready", "strictly"),
     [
@@ -449,19 +366,21 @@ def test_readyz_treats_206_as_ready_unless_strict(
     fetch_from: FetchFrom, node_case: str, ready: int, strictly: int
 ) -> None:
     fetch = fetch_from(node_case)
+    assert health_code(fetch("GET", "/livez")) == 200
     assert health_code(fetch("GET", "/readyz")) == ready
-    for query in ("strict", "strict=", "strict=1"):
+    for query in ("strict", "strict=1"):
         assert health_code(fetch("GET", f"/readyz?{query}")) == strictly
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/openapi.json"])
-def test_paths_outside_the_prefix_allow_only_get_and_head(fetch: Fetch, path: str) -> None:
-    response = fetch("POST", path)
-    assert (error_code(response), response.headers["allow"]) == (405, "GET, HEAD")
-
-
-def test_the_openapi_document_has_the_prefixes_as_servers(fetch_from: FetchFrom) -> None:
-    response = fetch_from("two prefixes")("GET", "/openapi.json")
+def test_two_prefixes_are_served_and_are_the_servers_of_the_openapi_document(fetch_from: FetchFrom) -> None:
+    fetch = fetch_from("two prefixes")
+    assert [fetch("GET", f"{prefix}/node").code for prefix in ("/svc", "/eigen", "/other", "/svc/eigen")] == [
+        200,
+        200,
+        404,
+        404,
+    ]
+    response = fetch("GET", "/openapi.json")
     assert (response.code, response.headers["content-type"]) == (200, "application/json")
     document = json.loads(response.body)
     assert document["openapi"].startswith("3.")

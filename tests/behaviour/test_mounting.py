@@ -47,7 +47,13 @@ each_gateway = pytest.mark.parametrize("below", [_asgi_mounted, _wsgi_mounted, _
 
 @each_gateway
 def test_paths_are_relative_to_the_mount(below: Mount) -> None:
-    fetch = below("/api/v1", worked_example())
+    node = worked_example()
+    for service_id in ("a/b", "%2F", "a/health"):
+        node.register(service_id).down("broken")
+    fetch = below("/v1 beta", node)
+    for encoded in ("a%2Fb", "%252F", "a%2Fhealth"):
+        assert fetch("GET", f"/v1%20beta/svc/node/services/{encoded}/health").code == 503, encoded
+    fetch = below("/api/v1", node)
     assert json.loads(fetch("GET", "/api/v1/svc/node").body)["node_name"] == "validator-7"
     assert fetch("GET", "/api/v1/svc/node/services/indexer/health").code == 503
     assert fetch("GET", "/api/v1/livez").code == 200
@@ -57,36 +63,17 @@ def test_paths_are_relative_to_the_mount(below: Mount) -> None:
     assert fetch("GET", "/api/v1/").code == 404
 
 
-@each_gateway
-def test_ids_keep_their_slashes_below_a_mount(below: Mount) -> None:
-    node = Node("validator-7", version="v1.4.2")
-    for service_id in ("a/b", "ü", "%2F", "a/health"):
-        node.register(service_id).down("broken")
-    fetch = below("/api", node)
-    for encoded in ("a%2Fb", "%C3%BC", "%252F", "a%2Fhealth"):
-        assert fetch("GET", f"/api/svc/node/services/{encoded}/health").code == 503, encoded
-
-
-@each_gateway
-def test_a_mount_may_itself_be_encoded(below: Mount) -> None:
-    fetch = below("/v1 beta", worked_example())
-    assert fetch("GET", "/v1%20beta/svc/node/services/storage/health").code == 206
-
-
 def test_a_gateway_may_leave_the_mount_out_of_the_path() -> None:
-    """As in early ASGI, and behind a proxy that removes its prefix."""
+    """As in early ASGI, and behind a proxy that removes its prefix. It may pass no raw path, either."""
     fetch = _asgi_mounted("/api", worked_example())
     assert fetch("GET", "/svc/node").code == 200
     assert fetch("GET", "/svc/node/services/indexer/health").code == 503
 
-
-def test_a_gateway_may_pass_no_raw_path() -> None:
     async def without_raw_path(scope: Any, receive: Any, send: Any) -> None:
         del scope["raw_path"], scope["root_path"]
         await asgi(worked_example())(scope, receive, send)
 
-    fetch = AsgiTransport(without_raw_path)
-    assert fetch("GET", "/svc/node/services/storage/health").code == 206
+    assert AsgiTransport(without_raw_path)("GET", "/svc/node/services/storage/health").code == 206
 
 
 # ---- beside other routes
@@ -371,12 +358,6 @@ def test_if_the_program_does_not_start_probing_the_log_and_the_reason_say_so(
     assert node.state("indexer").code == ReasonCode.REPORTED
 
 
-def test_a_node_without_checks_needs_no_start(caplog: pytest.LogCaptureFixture) -> None:
-    fetch = _wsgi_mounted("", worked_example())
-    assert fetch("GET", "/svc/node/health").code == 206
-    assert not_probing_warnings(caplog) == []
-
-
 def test_without_threads_the_node_says_that_checks_do_not_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -413,6 +394,7 @@ def test_the_reason_of_stale_evidence_says_that_checks_do_not_run() -> None:
     node.record("cache", Verdict.ready())
     fetch = _wsgi_mounted("", node)
     assert fetch("GET", "/svc/node/health").code == 200
+    assert node.next_check_in_s("cache") is None
     clock.advance(3.0)
     assert fetch("GET", "/svc/node/health").code == 206
     state = node.state("cache")
@@ -435,11 +417,3 @@ def test_probing_starts_with_the_first_wsgi_request() -> None:
         assert becomes_true(lambda: fetch("GET", "/svc/node/health").code == 200)
     finally:
         node.stop()
-
-
-def test_the_program_can_start_probing_itself() -> None:
-    node = Node("validator-7", version="v1.4.2")
-    node.check("cache", interval="1s")(lambda: None)
-    fetch = WsgiTransport(wsgi(node, start=False))
-    assert fetch("GET", "/svc/node/health").code == 206
-    assert node.next_check_in_s("cache") is None

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.fake_nodes import FakeNode, FakeNodes
-from tests.support.http_server import LOOPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(params=list(LOOPS))
+@pytest.fixture(params=["uvloop", pytest.param("asyncio", marks=pytest.mark.wide)])
 def loop_name(request: pytest.FixtureRequest) -> str:
-    """Whatever asks for it runs once on every event loop that we serve on."""
+    """Whatever asks for it runs on each event loop that we serve on, in `make test` on uvloop only."""
     return str(request.param)
 
 

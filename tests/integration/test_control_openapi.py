@@ -11,7 +11,7 @@ import pytest
 
 from svcnode.control import Client
 from svcnode.control.api import ROUTES
-from tests.integration.test_openapi import run_schemathesis
+from tests.integration.test_openapi import each_number_of_examples, run_schemathesis
 from tests.support.processes import Agent
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ hooks = "hooks.py"
 seed = 20240229
 
 [generation]
-max-examples = 25
+max-examples = {examples}
 database = "none"
 
 [phases.stateful.generation]
-max-examples = 5
+max-examples = 3
 
 [checks]
 positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "412"]
@@ -98,15 +98,16 @@ def on_tcp(path: Path) -> Iterator[int]:
         loop.close()
 
 
+@each_number_of_examples
 @pytest.mark.timeout(400)
-def test_the_control_socket_conforms_to_its_openapi_document(tmp_path: Path) -> None:
+def test_the_control_socket_conforms_to_its_openapi_document(tmp_path: Path, examples: int) -> None:
     socket = tmp_path / "control.sock"
     environ = {"STATE_DIRECTORY": str(tmp_path / "state"), "SVCNODE_CONTROL_LISTEN": f"unix:{socket}"}
     with Agent(tmp_path, "--listen", "127.0.0.1:0", config=NODE, environ=environ) as agent:
         agent.wait_for_event("control_socket")
         with on_tcp(socket) as port:
             url = f"http://127.0.0.1:{port}/v1/openapi.json"
-            report = run_schemathesis(tmp_path, url, config=CONFIG, hooks=HOOKS)
+            report = run_schemathesis(tmp_path, url, config=CONFIG, hooks=HOOKS, examples=examples)
         operations = sum(map(len, ROUTES.values())) - 1  # Schemathesis leaves out the path of the document
         assert f"{operations} selected / {operations} total" in report
         with Client(socket) as client:

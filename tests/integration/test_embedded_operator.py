@@ -8,7 +8,7 @@ import signal
 import socket
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -35,10 +35,29 @@ AUTHORIZATION = f"Bearer {TOKEN}"
 PATHS = ("/", "/details", "/details/indexer", "/history?id=indexer", "/metrics", "/badge/node.svg", "/static/page.js")
 
 
-@pytest.fixture(scope="module", params=PROGRAMS, ids=lambda program: program.__name__)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddingProgram]:
-    with request.param(tmp_path_factory.mktemp("program")) as running:
-        yield running
+SERVERS = [*PROGRAMS, pytest.param(SyncGunicornProgram, marks=pytest.mark.wide)]
+
+
+class Started(NamedTuple):
+    program: EmbeddingProgram
+    receiver: HttpBackend  # of its messages
+    history: Path
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    """Without a token, on all addresses."""
+    folder = tmp_path_factory.mktemp("program")
+    history = tmp_path_factory.mktemp("state") / "history.db"
+    with HttpBackend(http_response(200, "ok")) as receiver:
+        environ = {"HISTORY": str(history), "WEBHOOK": f"http://127.0.0.1:{receiver.port}/hook"}
+        with request.param(folder, host="0.0.0.0", environ=environ) as program:
+            yield Started(program, receiver, history)
+
+
+@pytest.fixture
+def program(started: Started) -> EmbeddingProgram:
+    return started.program
 
 
 def foreign_address() -> str:
@@ -55,11 +74,19 @@ def foreign_address() -> str:
 # ---- what is served
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_every_path_of_the_operator_surface_is_served(program: EmbeddingProgram, path: str) -> None:
-    code, body = program.request_page(path)
-    assert (code, bool(body)) == (200, True)
-    assert program.request_page(path, method="HEAD") == (200, "")
+def test_every_path_of_the_operator_surface_is_served_beside_the_program(program: EmbeddingProgram) -> None:
+    for path in PATHS:
+        code, body = program.request_page(path)
+        assert (code, bool(body)) == (200, True)
+        assert program.request_page(path, method="HEAD") == (200, "")
+    with program.open(program.mount) as response:
+        assert response.status == 307
+        location = response.headers["Location"]
+    assert location == "./status/" or location.endswith(f"{program.mount}/"), "Starlette redirects by itself"
+    assert program.request_interface("/svc/node/health")[0] in (200, 206, 503)
+    assert program.request_interface("/livez")[0] == 200
+    assert program.request("/report/up") == (200, "up")
+    assert 'svcnode_service_status{service_id="indexer",status="Up"} 1.0' in program.request_page("/metrics")[1]
 
 
 def test_links_of_the_page_are_relative_to_its_mount(program: EmbeddingProgram) -> None:
@@ -70,97 +97,26 @@ def test_links_of_the_page_are_relative_to_its_mount(program: EmbeddingProgram) 
     assert {program.request_page(f"/{link}")[0] for link in links if link.startswith("static/")} == {200}
 
 
-def test_without_the_slash_the_page_redirects_to_it(program: EmbeddingProgram) -> None:
-    with program.open(program.mount) as response:
-        assert response.status == 307
-        location = response.headers["Location"]
-    assert location == "./status/" or location.endswith(f"{program.mount}/"), "Starlette redirects by itself"
-
-
-def test_the_interface_and_the_program_are_beside_it(program: EmbeddingProgram) -> None:
-    assert program.request_interface("/svc/node/health")[0] in (200, 206, 503)
-    assert program.request_interface("/livez")[0] == 200
-    assert program.request("/report/up") == (200, "up")
-
-
-def test_metrics_are_those_of_the_node(program: EmbeddingProgram) -> None:
-    _, text = program.request_page("/metrics")
-    assert 'svcnode_service_status{service_id="indexer",status="Up"} 1.0' in text
-
-
-# ---- events
-
-
-def test_a_change_arrives_in_the_event_stream(tmp_path: Path) -> None:
-    with UvicornProgram(tmp_path) as program, program.events() as events:
-        program.request("/report/down")
-        down = next(event for event in events if event["event"] == "end" or '"indexer"' in event["data"])
-        assert json.loads(down["data"])["after"] == "Down"
-
-
-def test_a_stream_ends_by_itself_and_the_next_one_continues(tmp_path: Path) -> None:
-    """The server of the program could not stop while a stream is open."""
-    with UvicornProgram(tmp_path) as program:
-        with program.events() as events:
-            *_, last = events
-        assert last["event"] == "end"
-        program.request("/report/down")
-        with program.events(Last_Event_ID=last["id"]) as events:
-            assert json.loads(next(events)["data"])["service_id"] == "indexer"
-
-
-def test_a_server_stops_while_a_stream_is_open(tmp_path: Path) -> None:
-    with UvicornProgram(tmp_path) as program, program.events() as events:
-        assert program.process is not None
-        program.process.send_signal(signal.SIGTERM)
-        assert [event["event"] for event in events][-1] == "end"
-        assert program.process.wait(30) in (0, -signal.SIGTERM)
-        assert "Traceback" not in program.log
-
-
-@pytest.mark.parametrize("server", [GunicornProgram, SyncGunicornProgram])
-def test_under_wsgi_a_stream_occupies_no_thread(server: type[EmbeddingProgram], tmp_path: Path) -> None:
-    with server(tmp_path) as program:
-        with program.events(Last_Event_ID="0") as events:
-            *_, last = events
-        assert last["event"] == "end"
-        program.request("/report/down")
-        changes: list[Any] = []
-
-        def has_change() -> bool:
-            with program.events(Last_Event_ID=last["id"]) as events:
-                changes[:] = [json.loads(event["data"]) for event in events if event["event"] == "transition"]
-            return "indexer" in [change["service_id"] for change in changes]
-
-        wait_until(has_change, "the change is in the events")
-
-
-def test_wsgi_streams_stay_open_if_the_program_allows_it(tmp_path: Path) -> None:
-    with GunicornProgram(tmp_path, wsgi_streams=1) as program, program.events() as events:
-        program.request("/report/down")
-        down = next(event for event in events if event["event"] == "end" or '"indexer"' in event["data"])
-        assert json.loads(down["data"])["after"] == "Down"
-        with program.events() as others:
-            assert [event["event"] for event in others][-1] == "end"
-
-
 # ---- access
 
 
-@pytest.mark.parametrize("server", PROGRAMS)
-def test_without_a_token_only_this_machine_has_access(server: type[EmbeddingProgram], tmp_path: Path) -> None:
+def test_without_a_token_only_clients_of_this_machine_have_access(program: EmbeddingProgram, tmp_path: Path) -> None:
     address = foreign_address()
-    with server(tmp_path, host="0.0.0.0") as program:
-        assert program.request_page("/details")[0] == 200
-        for path in PATHS:
-            assert program.request_page(path, host=address)[0] == 403, path
-        assert program.request_page("/details", host=address, Host="localhost")[0] == 403
-        assert program.request_page("/details", X_Forwarded_For="127.0.0.1")[0] == 403
-        assert program.request_page("/details", Host="node.example")[0] == 403
-        assert program.request_interface("/svc/node", host=address)[0] == 200, "the interface is open"
+    for path in PATHS:
+        assert program.request_page(path, host=address)[0] == 403, path
+    assert program.request_page("/details", host=address, Host="localhost")[0] == 403
+    assert program.request_page("/details", X_Forwarded_For="127.0.0.1")[0] == 403
+    assert program.request_page("/details", Host="node.example")[0] == 403
+    assert program.request_interface("/svc/node", host=address)[0] == 200, "the interface is open"
+    for directives in ("", "proxy_http_version 1.1; proxy_set_header Host $host;"):
+        location = f"location / {{ proxy_pass http://127.0.0.1:{program.port}; {directives} }}"
+        with nginx_with(tmp_path, location) as port:
+            headers = {"Host": "node.example"}
+            assert http_request(port, f"{program.mount}/details", headers=headers)[0] == 403
+            assert http_request(port, f"{program.interface_mount}/svc/node", headers=headers)[0] == 200
 
 
-@pytest.mark.parametrize("server", PROGRAMS)
+@pytest.mark.parametrize("server", [pytest.param(one, marks=pytest.mark.wide) for one in PROGRAMS])
 def test_a_client_without_an_address_has_no_access_without_a_token(
     server: type[EmbeddingProgram], tmp_path: Path
 ) -> None:
@@ -170,49 +126,14 @@ def test_a_client_without_an_address_has_no_access_without_a_token(
         assert program.request_interface("/svc/node", Host="localhost")[0] == 200
 
 
-@pytest.mark.parametrize("server", PROGRAMS)
-@pytest.mark.parametrize(
-    "directives",
-    [
-        "",
-        "proxy_http_version 1.1; proxy_set_header X-Real-IP $remote_addr;",
-        "proxy_http_version 1.1; proxy_set_header Host $host;",
-    ],
-)
-def test_clients_of_nginx_have_no_access_without_a_token(
-    server: type[EmbeddingProgram], directives: str, tmp_path: Path
-) -> None:
-    with (
-        server(tmp_path / "program") as program,
-        nginx_with(tmp_path, f"location / {{ proxy_pass http://127.0.0.1:{program.port}; {directives} }}") as port,
-    ):
-        headers = {"Host": "node.example"}
-        assert http_request(port, f"{program.mount}/details", headers=headers)[0] == 403
-        assert http_request(port, f"{program.interface_mount}/svc/node", headers=headers)[0] == 200
-
-
-@pytest.mark.parametrize("server", PROGRAMS)
-def test_a_token_opens_the_surface_and_is_not_logged(server: type[EmbeddingProgram], tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_token_opens_the_surface_also_to_the_commands(server: type[EmbeddingProgram], tmp_path: Path) -> None:
     with server(tmp_path, token=TOKEN, host="0.0.0.0") as program:
         for host in ("127.0.0.1", foreign_address()):
             assert program.request_page("/details", host=host)[0] == 401
             assert program.request_page("/details", host=host, Authorization="Bearer wrong")[0] == 401
             code, body = program.request_page("/details", host=host, Authorization=AUTHORIZATION)
             assert (code, TOKEN in body) == (200, False)
-        assert TOKEN not in program.log
-
-
-def test_a_program_may_restrict_access_itself(tmp_path: Path) -> None:
-    with UvicornProgram(tmp_path, unrestricted=True, host="0.0.0.0") as program:
-        assert program.request_page("/details", host=foreign_address(), X_Forwarded_For="192.0.2.1")[0] == 200
-
-
-# ---- commands
-
-
-@pytest.mark.parametrize("server", PROGRAMS)
-def test_explain_and_status_take_the_path_of_the_mount(server: type[EmbeddingProgram], tmp_path: Path) -> None:
-    with server(tmp_path, token=TOKEN) as program:
         wait_until(lambda: "Down" in program.request_interface("/svc/node/services")[1], "the dead service is Down")
         explain = ["explain", program.page_url]
         assert svcnode(*explain, "--service", "dead").returncode == 4, "without the token"
@@ -220,8 +141,16 @@ def test_explain_and_status_take_the_path_of_the_mount(server: type[EmbeddingPro
         assert (completed.returncode, "connection_refused" in completed.stdout) == (3, True)
         assert svcnode(*explain, "--token", TOKEN).returncode == 0
         assert svcnode("status", program.url).returncode == 0
+        assert TOKEN not in program.log
 
 
+@pytest.mark.wide
+def test_a_program_may_restrict_access_itself(tmp_path: Path) -> None:
+    with UvicornProgram(tmp_path, unrestricted=True, host="0.0.0.0") as program:
+        assert program.request_page("/details", host=foreign_address(), X_Forwarded_For="192.0.2.1")[0] == 200
+
+
+@pytest.mark.wide
 def test_watch_takes_the_path_of_the_mount(program: EmbeddingProgram, tmp_path: Path) -> None:
     program.request("/report/up")
     with Terminal(tmp_path) as terminal:
@@ -232,42 +161,48 @@ def test_watch_takes_the_path_of_the_mount(program: EmbeddingProgram, tmp_path: 
         assert terminal.wait_for_exit()[1] == 0
 
 
-# ---- history and notifications
+# ---- events, history and messages
 
 
-@pytest.mark.parametrize("server", PROGRAMS)
-def test_the_history_is_on_disk_and_in_the_next_process(server: type[EmbeddingProgram], tmp_path: Path) -> None:
-    file = tmp_path / "state" / "history.db"
-    file.parent.mkdir()
-    program = server(tmp_path, environ={"HISTORY": str(file)})
-    with program:
-        program.request_page("/details")  # waits for the start
+@pytest.mark.wide
+def test_wsgi_streams_stay_open_if_the_program_allows_it(tmp_path: Path) -> None:
+    with GunicornProgram(tmp_path, wsgi_streams=1) as program, program.events() as events:
         program.request("/report/down")
-        wait_until(lambda: "down" in changes(program), "the change is in the history")
+        down = next(event for event in events if event["event"] == "end" or '"indexer"' in event["data"])
+        assert json.loads(down["data"])["after"] == "Down"
+        with program.events() as others:
+            assert [event["event"] for event in others][-1] == "end"
+
+
+def test_a_change_is_an_event_a_message_and_history_also_of_the_next_process(started: Started) -> None:
+    program, receiver, file = started
+    program.request("/report/up")
+    program.request_page("/details")  # starts the checks under WSGI, and waits for the start
+    program.request("/report/down")
+
+    def has_change() -> bool:
+        with program.events(Last_Event_ID="0") as events:
+            changes = (json.loads(event["data"]) for event in events if event["event"] == "transition")
+            return any((change["service_id"], change["after"]) == ("indexer", "Down") for change in changes)
+
+    wait_until(has_change, "the change is in the events")
+    wait_until(lambda: any(b"indexer" in request.body for request in receiver.requests), "the message arrives")
+    wait_until(lambda: "down" in history_of(program), "the change is in the history")
+    with program.events() as events:
         assert program.process is not None
         program.process.send_signal(signal.SIGTERM)
-        program.process.wait(30)
-        program.kill()
-        with closing(sqlite3.connect(file)) as database:
-            (last,) = database.execute("SELECT kind FROM transitions ORDER BY id DESC LIMIT 1").fetchone()
-        assert last == "stopped"
-        program.start()
-        program.wait_until_ready()
-        assert "down" in changes(program)
+        assert [event["event"] for event in events][-1] == "end"
+    assert program.process.wait(60) in (0, -signal.SIGTERM)
+    assert "Traceback" not in program.log
+    program.kill()
+    with closing(sqlite3.connect(file)) as database:
+        (kind,) = database.execute("SELECT kind FROM transitions ORDER BY id DESC LIMIT 1").fetchone()
+    assert kind == "stopped"
+    program.start()
+    program.wait_until_ready()
+    assert "down" in history_of(program)
 
 
-def changes(program: EmbeddingProgram) -> list[str]:
+def history_of(program: EmbeddingProgram) -> list[str]:
     _, body = program.request_page("/history?id=indexer&transitions=20")
     return [str(change["after"]).lower() for change in json.loads(body)["transitions"]["indexer"]]
-
-
-@pytest.mark.parametrize("server", PROGRAMS)
-def test_a_change_is_notified(server: type[EmbeddingProgram], tmp_path: Path) -> None:
-    with (
-        HttpBackend(http_response(200, "ok")) as receiver,
-        server(tmp_path, environ={"WEBHOOK": f"http://127.0.0.1:{receiver.port}/hook"}) as program,
-    ):
-        program.request_page("/details")  # starts the checks under WSGI
-        program.request("/report/down")
-        wait_until(lambda: bool(receiver.requests), "the message arrives")
-        assert b"indexer" in receiver.last_request.body

@@ -209,12 +209,6 @@ def test_a_child_forked_while_probing_is_started_can_start_its_own(
         assert child_output(in_child) == "started"
 
 
-def test_a_fork_while_no_thread_changes_the_node_changes_nothing(clock: VirtualClock) -> None:
-    node = Node("validator-7", version="v1", clock=clock)
-    node.register("db").up()
-    assert child_output(lambda: node.revision) == str(node.revision)
-
-
 def test_a_child_does_not_take_the_scheduler_of_its_parent_for_its_own() -> None:
     node = Node("validator-7", version="v1")
     node.check("cache", interval="1s")(lambda: None)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,65 +18,41 @@ from tests.support.servers.base import list_processes, wait_until
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.postgresql import PostgresServer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ROOT = Path(__file__).parents[2]
-# What interrupts a run, and its options.
-CASES = {
-    "SIGINT": (signal.SIGINT, ["-k", "etcd"]),
-    "SIGTERM": (signal.SIGTERM, ["-k", "etcd"]),
-    "SIGKILL": (signal.SIGKILL, ["-k", "etcd"]),
-    "SIGKILL with workers": (signal.SIGKILL, ["-k", "postgresql", "-n", "1"]),
-}
+pytestmark = pytest.mark.timeout(8 * DEADLINE_S)
 
 
-class Run:
-    """A pytest that runs real servers without end."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.report = folder / "report"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, endless_run.__file__],
-            cwd=ROOT,
-            env={"PATH": os.environ["PATH"], "HOME": str(folder), "REPORT": str(self.report)},
-            stdout=subprocess.DEVNULL,
-        )
-
-    def wait_until_started(self) -> dict[str, Any]:
-        wait_until(lambda: self.report.exists() or self.process.poll() is not None, "the report", 2 * DEADLINE_S)
-        report: dict[str, Any] = json.loads(self.report.read_text())
-        return report
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
-    """All at once: a start is mostly a wait."""
-    folder = tmp_path_factory.mktemp("installed")
-    for server in (EtcdServer(folder / "etcd"), PostgresServer(folder / "postgresql")):
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGKILL, ["-k", "etcd"]),
+        pytest.param(signal.SIGINT, ["-k", "etcd"], marks=pytest.mark.wide),
+        pytest.param(signal.SIGTERM, ["-k", "etcd"], marks=pytest.mark.wide),
+        pytest.param(signal.SIGKILL, ["-k", "postgresql", "-n", "1"], marks=pytest.mark.wide),
+    ],
+    ids=["SIGKILL", "SIGINT", "SIGTERM", "SIGKILL with workers"],
+)
+def test_nothing_but_an_installation_outlives_an_interrupted_run(
+    number: signal.Signals, options: list[str], tmp_path: Path
+) -> None:
+    for server in (EtcdServer(tmp_path / "etcd"), PostgresServer(tmp_path / "postgresql")):
         server.command()  # skips here, if one is not installed
-    started = {name: Run(tmp_path_factory.mktemp("run"), *options) for name, (_, options) in CASES.items()}
-    yield started
-    for run in started.values():
-        run.process.terminate()
-        run.process.wait(DEADLINE_S)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_no_process_no_mount_and_no_folder_outlives_an_interrupted_run(runs: dict[str, Run], name: str) -> None:
-    run = runs[name]
-    report = run.wait_until_started()
-    assert report["pids"]
-    run.process.send_signal(CASES[name][0])
-    run.process.wait(DEADLINE_S)
+    report_file = tmp_path / "report"
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, endless_run.__file__],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "REPORT": str(report_file)},
+        stdout=subprocess.DEVNULL,
+    ) as run:
+        try:
+            wait_until(lambda: report_file.exists() or run.poll() is not None, "the report", 4 * DEADLINE_S)
+            report: dict[str, Any] = json.loads(report_file.read_text())
+        finally:
+            run.send_signal(number)
     left = set(report["pids"])
-    wait_until(lambda: not any(each.pid in left for each in list_processes()), "no process left")
-    wait_until(lambda: not Path(report["folder"]).parents[1].exists(), "no folder left")
+    assert left
+    wait_until(lambda: not any(each.pid in left for each in list_processes()), "no process left", DEADLINE_S)
+    wait_until(lambda: not Path(report["folder"]).parents[1].exists(), "no folder left", DEADLINE_S)
     assert report["folder"] not in Path("/proc/self/mounts").read_text()
-
-
-def test_an_installation_is_not_interrupted(runs: dict[str, Run]) -> None:
-    run = runs["SIGKILL with workers"]
-    run.wait_until_started()
-    run.process.kill()
-    wait_until(run.report.with_suffix(".installed").exists, "installed")
+    if "postgresql" in options:
+        wait_until(report_file.with_suffix(".installed").exists, "installed", DEADLINE_S)

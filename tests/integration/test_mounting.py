@@ -48,6 +48,7 @@ class MountedApp(RealServer):
         return http_request(self.port, f"{self.mount}{target}")[0]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", RUNNERS)
 def test_every_id_is_found_below_the_mount_point(name: str, tmp_path: Path) -> None:
     with MountedApp(tmp_path, name) as app:

@@ -143,12 +143,14 @@ def test_the_documentation_has_a_command_line_for_every_server() -> None:
     assert len(servers) == 7
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.thread])
 def test_checks_run_under_every_server(server: ServedNode, name: str) -> None:
     wait_until(lambda: server.health() == 200, "checked")
     assert server.state()["threads"] == [CASES[name].thread]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.thread])
 def test_a_node_whose_checks_do_not_run_is_not_healthy_and_says_so(server: ServedNode, name: str) -> None:
     wait_until(lambda: server.health() == 206, "without evidence that is valid")
@@ -158,6 +160,7 @@ def test_a_node_whose_checks_do_not_run_is_not_healthy_and_says_so(server: Serve
     assert state["reason"].rpartition("; ")[2] in server.log_file.read_text()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "name", ["daphne-asgi", "uvicorn-without-lifespan", "granian-without-lifespan", "hypercorn-trio"]
 )

@@ -6,67 +6,31 @@ import json
 import re
 import sys
 import time
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode import cli, probes
-from svcnode.cli import COMMANDS, Command
+from svcnode.cli import COMMANDS
 from tests.support.backends import Backend, sending
 from tests.support.processes import Agent, run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 # Slow to import, or not needed to serve.
+# fmt: off
 NOT_LOADED = {
-    "click",
-    "difflib",
-    "bz2",
-    "email",
-    "encodings.idna",
-    "hashlib",
-    "hmac",
-    "html",
-    "http.client",
-    "http.server",
-    "httpx",
-    "httpx2",
-    "importlib.metadata",
-    "importlib.resources",
-    "msgspec",
-    "multiprocessing",
-    "pkg_resources",
-    "prometheus_client",
-    "random",
-    "rich",
-    "secrets",
-    "shutil",
-    "sqlite3",
-    "tempfile",
-    "unicodedata",
-    "unittest",
-    "urllib.request",
-    "uuid",
-    "wsgiref",
-    "xml",
-    "zoneinfo",
-    "aio_pika",
-    "aiomcache",
-    "aiormq",
-    "apprise",
-    "asyncmy",
-    "cryptography",
-    "grpc",
-    "h2",
-    "nats",
-    "psycopg",
-    "redis",
-    "watchfiles",
-    "yarl",
+    "click", "difflib", "bz2", "email", "encodings.idna", "hashlib", "hmac", "html", "http.client", "http.server",
+    "httpx", "httpx2", "importlib.metadata", "importlib.resources", "msgspec", "multiprocessing", "pkg_resources",
+    "prometheus_client", "random", "rich", "secrets", "shutil", "sqlite3", "tempfile", "unicodedata", "unittest",
+    "urllib.request", "uuid", "wsgiref", "xml", "zoneinfo", "aio_pika", "aiomcache", "aiormq", "apprise", "asyncmy",
+    "cryptography", "grpc", "h2", "nats", "psycopg", "redis", "watchfiles", "yarl",
 }
+# fmt: on
 
 
 # The kinds by a URL that loads each.
@@ -133,7 +97,12 @@ PRINT_MODULES = "\nimport sys; modules = sorted(sys.modules); import json; print
 
 def modules_after(script: str, folder: Path, *arguments: str, environ: Mapping[str, str] = NO_HISTORY) -> set[str]:
     """The modules after a script, without those of the interpreter itself."""
-    return _modules(script, folder, environ, *arguments) - _modules("", folder, environ)
+    return _modules(script, folder, environ, *arguments) - _modules_of_the_interpreter()
+
+
+@cache
+def _modules_of_the_interpreter() -> set[str]:
+    return _modules("", Path("/"), NO_HISTORY)
 
 
 def _modules(script: str, folder: Path, environ: Mapping[str, str], *arguments: str) -> set[str]:
@@ -164,26 +133,23 @@ def configured(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def starting_with(modules: set[str], *names: str) -> set[str]:
+    return {module for module in modules if module.startswith(names)}
+
+
 def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) -> None:
     modules = modules_after(IMPORT, tmp_path)
     assert third_party(modules) == {"svcnode"}
-    assert not modules & (NOT_LOADED | {"tomllib", "argparse"})
-    assert not modules & {"asyncio", "socket", "ssl", "subprocess"}
-    assert not modules & {
-        "svcnode.agent",
-        "svcnode.cli",
-        "svcnode.config",
-        "svcnode.embed",
-        "svcnode.server.server",
-        "svcnode.scheduler",
-        "svcnode.testing",
-    }
-    assert {module for module in modules if module.startswith("svcnode.probes.")} == {"svcnode.probes.base"}
+    assert not modules & (NOT_LOADED | {"tomllib", "argparse", "asyncio", "socket", "ssl", "subprocess"})
+    layers_above = ("agent", "cli", "config", "embed", "server.server", "scheduler", "testing")
+    assert not starting_with(modules, *(f"svcnode.{layer}" for layer in layers_above))
+    assert starting_with(modules, "svcnode.probes.") == {"svcnode.probes.base"}
 
 
-def test_embedding_a_node_loads_nothing_of_the_operator_surface(tmp_path: Path) -> None:
+def test_embedding_a_node_loads_nothing_of_the_operator_surface_and_of_tests(tmp_path: Path) -> None:
     script = """
 import asyncio
+import svcnode.testing
 from svcnode import Node, asgi, wsgi
 node = Node("validator-7", version="v1")
 asgi(node), wsgi(node)
@@ -195,42 +161,38 @@ asyncio.run(probe())
     modules = modules_after(script, tmp_path)
     assert third_party(modules) == {"svcnode"}
     assert not modules & NOT_LOADED
-    layers_above = ("svcnode.config", "svcnode.embed", "svcnode.history", "svcnode.notify", "svcnode.operator")
-    assert not {module for module in modules if module.startswith(layers_above)}
-
-
-def test_the_helpers_for_tests_load_no_test_framework(tmp_path: Path) -> None:
-    assert third_party(modules_after("import svcnode.testing", tmp_path)) == {"svcnode"}
-
-
-def test_serving_loads_two_other_packages(configured: Path) -> None:
-    assert third_party(modules_after(SERVE, configured)) == {"svcnode", "httptools", "uvloop"}
+    assert not starting_with(modules, *(f"svcnode.{layer}" for layer in ("config", "embed", "history", "notify")))
+    assert not starting_with(modules, "svcnode.operator")
 
 
 def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
+    assert third_party(modules) == {"svcnode", "httptools", "uvloop"}
     assert not modules & NOT_LOADED
     assert not modules & {"svcnode.discovery", "svcnode.store", "svcnode.client", "svcnode.terminal"}
-    assert not {module for module in modules if module.startswith(("svcnode.control", "svcnode.sharing"))}
-    assert "svcnode.config.sharing" not in modules
-    assert "svcnode.config.registration" not in modules
-    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.api.cors", "svcnode.notify.alert", "hmac"}
+    assert not starting_with(modules, "svcnode.control", "svcnode.sharing")
+    assert not modules & {"svcnode.config.sharing", "svcnode.config.registration", "svcnode.config.toml_lines"}
+    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.api.cors", "svcnode.notify.alert"}
     assert commands(modules) == {"_args", "serve"}
     assert kinds(modules) == set()
+    assert "tomllib" in modules
 
 
-def test_sqlite_is_loaded_if_a_service_needs_it(tmp_path: Path) -> None:
+def test_without_a_file_sqlite_is_loaded_and_tomllib_is_not(tmp_path: Path) -> None:
     modules = modules_after(SERVE, tmp_path)
-    assert modules & NOT_LOADED == {"sqlite3"}
+    assert modules & (NOT_LOADED | {"tomllib"}) == {"sqlite3"}
     assert kinds(modules) == {"sqlite"}
 
 
-def test_history_loads_only_sqlite_and_only_when_it_starts(configured: Path) -> None:
+def test_history_loads_only_sqlite(configured: Path) -> None:
     assert modules_after(SERVE, configured, environ={}) & NOT_LOADED == {"sqlite3"}
-    assert "sqlite3" not in modules_after("import svcnode.agent", configured, environ={})
 
 
-@pytest.mark.parametrize("url", KINDS)
+def wide_but_for(chosen: str, names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[] if name == chosen else [pytest.mark.wide]) for name in names]
+
+
+@pytest.mark.parametrize("url", wide_but_for("http://127.0.0.1:1", KINDS))
 def test_a_kind_is_loaded_only_if_a_service_uses_it(url: str, tmp_path: Path) -> None:
     modules = modules_after(SERVE, tmp_path, "--allow-exec", "--service", f"x={url}")
     kind = KINDS[url]
@@ -240,7 +202,7 @@ def test_a_kind_is_loaded_only_if_a_service_uses_it(url: str, tmp_path: Path) ->
     assert third_party(modules) == {"svcnode", "httptools", "uvloop"}
 
 
-@pytest.mark.parametrize("url", KINDS_WITH_A_DRIVER)
+@pytest.mark.parametrize("url", wide_but_for("redis://127.0.0.1:1", KINDS_WITH_A_DRIVER))
 def test_a_driver_is_loaded_only_if_a_service_uses_it(url: str, tmp_path: Path) -> None:
     modules = modules_after(SERVE, tmp_path, "--service", f"x={url}")
     kind, driver = KINDS_WITH_A_DRIVER[url]
@@ -252,32 +214,24 @@ def test_svcnode_probe_loads_no_server(tmp_path: Path) -> None:
     modules = modules_after(PROBE, tmp_path, "tcp://127.0.0.1:1")
     assert kinds(modules) == {"tcp"}
     assert third_party(modules) == {"svcnode"}
-    assert not modules & NOT_LOADED
-    assert not modules & {"svcnode.agent", "svcnode.config", "svcnode.server.server"}
+    assert not modules & (NOT_LOADED | {"svcnode.agent", "svcnode.config", "svcnode.server.server"})
 
 
-def test_tomllib_is_loaded_only_if_there_is_a_file(configured: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert "tomllib" in modules_after(SERVE, configured)
-    assert "tomllib" not in modules_after(SERVE, tmp_path_factory.mktemp("empty"))
-
-
-def test_the_lines_of_the_file_are_counted_only_for_an_error(configured: Path) -> None:
-    assert "svcnode.config.toml_lines" not in modules_after(SERVE, configured)
-
-
-@pytest.mark.parametrize("command", [["status", "127.0.0.1:1"], ["beat", "a", "--socket", "c"], ["check-config"]])
-def test_the_registry_is_loaded_only_if_a_command_uses_it(command: list[str], tmp_path: Path) -> None:
-    modules = modules_after(COMMAND.format(arguments=command), tmp_path)
-    assert not {module for module in modules if module.startswith("svcnode.sharing")}
-    assert "svcnode.cli._registry_args" not in modules
-
-
-def test_check_config_loads_no_server(configured: Path) -> None:
-    modules = modules_after('from svcnode.cli import main; main(["check-config", "/dev/null"])', configured)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check-config"],
+        pytest.param(["status", "127.0.0.1:1"], marks=pytest.mark.wide),
+        pytest.param(["beat", "a", "--socket", "c"], marks=pytest.mark.wide),
+    ],
+)
+def test_server_and_registry_are_loaded_only_if_a_command_uses_them(command: list[str], configured: Path) -> None:
+    modules = modules_after(COMMAND.format(arguments=command), configured)
+    assert not starting_with(modules, "svcnode.sharing", "svcnode.cli._registry_args")
     assert not modules & {"uvloop", "httptools", "svcnode.agent", "svcnode.server.server"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["wat"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--help"], pytest.param(["wat"], marks=pytest.mark.wide)], ids=" ".join)
 def test_without_a_command_no_command_is_loaded(arguments: list[str], tmp_path: Path) -> None:
     modules = modules_after(f"{COMMAND.format(arguments=arguments)}\nprint()", tmp_path)
     assert commands(modules) == {"_args"}
@@ -285,21 +239,23 @@ def test_without_a_command_no_command_is_loaded(arguments: list[str], tmp_path: 
     assert not modules & (NOT_LOADED - for_a_hint | {"asyncio", "svcnode.config"})
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_a_command_loads_no_other_command(command: Command, tmp_path: Path) -> None:
-    modules = modules_after(COMMAND.format(arguments=[command.name, "--help"]), tmp_path)
-    names = {other.module.removeprefix("svcnode.cli.") for other in COMMANDS}
-    assert commands(modules) & names == {command.module.removeprefix("svcnode.cli.")}
+MODULES = {command.name: command.module.removeprefix("svcnode.cli.") for command in COMMANDS}
+
+
+@pytest.mark.parametrize("name", wide_but_for("status", MODULES))
+def test_a_command_loads_no_other_command(name: str, tmp_path: Path) -> None:
+    modules = modules_after(COMMAND.format(arguments=[name, "--help"]), tmp_path)
+    assert commands(modules) & set(MODULES.values()) == {MODULES[name]}
 
 
 def test_every_command_module_is_in_the_table() -> None:
-    for command in COMMANDS:
-        module = import_module(command.module)
+    for name in MODULES.values():
+        module = import_module(f"svcnode.cli.{name}")
         assert callable(module.configure)
         assert callable(module.run_command)
     shared = {"__init__", "_args", "_checks", "_node_args", "_process_1", "_registry_args", "operator_url", "output"}
     files = {file.stem for file in Path(cli.__path__[0]).glob("*.py")}
-    assert {command.module.removeprefix("svcnode.cli.") for command in COMMANDS} == files - shared
+    assert set(MODULES.values()) == files - shared
 
 
 # ---- idle
@@ -307,6 +263,7 @@ def test_every_command_module_is_in_the_table() -> None:
 MAX_WAKE_UPS_PER_S = 8.0  # `make bench` has the bar; each timer of its own would need more than this
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(sys.platform != "linux", reason="counts wake-ups in /proc")
 def test_an_idle_node_rarely_wakes_up(tmp_path: Path) -> None:
     with Backend(sending(b"hello")) as backend:

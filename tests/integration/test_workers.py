@@ -10,23 +10,22 @@ import signal
 import sqlite3
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from svcnode import Node
-from svcnode.control import Client
 from tests.support.backends import HttpBackend, http_response
-from tests.support.processes import Agent
 from tests.support.servers.base import RealServer, wait_until
 from tests.support.servers.provision import python_environment
 from tests.support.servers.redis import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+pytestmark = pytest.mark.wide  # the rules are in tests/unit/test_workers.py
 
 ROOT = Path(__file__).parents[2]
 PINS = ROOT / "requirements" / "frameworks.txt"
@@ -122,7 +121,7 @@ class WorkerServer(RealServer):
             later = [] if first_s is None else [one for one in recent if one.started_s >= first_s + AGREE_WITHIN_S]
             return len({one.pid for one in later}) == workers and {one.code for one in later} == {code}
 
-        wait_until(is_unanimous, f"{workers} workers answer {code}", 20)
+        wait_until(is_unanimous, f"{workers} workers answer {code}", 60)
 
     def elected(self) -> int:
         """The process id of the worker that runs the checks."""
@@ -133,7 +132,7 @@ class WorkerServer(RealServer):
             found.update({one.pid for one in recent if one.runs_checks})
             return len({one.pid for one in recent}) == WORKERS and bool(found)
 
-        wait_until(is_found, "a worker runs the checks", 20)
+        wait_until(is_found, "a worker runs the checks", 60)
         assert len(found) == 1
         return found.pop()
 
@@ -241,11 +240,11 @@ class Receiver(HttpBackend):
 
 @contextmanager
 def notifying_workers(
-    folder: Path, backend: int, command: str, *, has_history: bool, group_wait: str
+    folder: Path, backend: int, command: str, *, has_history: bool
 ) -> Iterator[tuple[WorkerServer, Receiver]]:
     history = {"HISTORY": str(folder / "history.db")} if has_history else {}
     with Receiver() as receiver:
-        environ = {"WEBHOOK": f"http://127.0.0.1:{receiver.port}/", "GROUP_WAIT": group_wait, **history}
+        environ = {"WEBHOOK": f"http://127.0.0.1:{receiver.port}/", "GROUP_WAIT": "100ms", **history}
         server = WorkerServer(folder / "server", COMMANDS[command], backend, environ)
         with server, server.asked_all_the_time():
             server.wait_for_all_workers(200)
@@ -266,107 +265,20 @@ def is_confirmed(server: WorkerServer, folder: Path, *, has_history: bool) -> bo
 def test_an_outage_is_one_message_also_if_the_worker_that_sent_it_is_killed(
     tmp_path: Path, command: str, has_history: bool
 ) -> None:
-    options: Any = {"has_history": has_history, "group_wait": "100ms"}
     with (
         RedisServer(tmp_path / "redis") as backend,
-        notifying_workers(tmp_path, backend.port, command, **options) as (server, receiver),
+        notifying_workers(tmp_path, backend.port, command, has_history=has_history) as (server, receiver),
     ):
         backend.kill()
-        wait_until(lambda: bool(receiver.changes), "a message", 20)
-        wait_until(lambda: is_confirmed(server, tmp_path, has_history=has_history), "the saved state", 20)
+        wait_until(lambda: bool(receiver.changes), "a message", 60)
+        wait_until(lambda: is_confirmed(server, tmp_path, has_history=has_history), "the saved state", 60)
         elected = server.elected()
         os.kill(elected, signal.SIGKILL)
-        wait_until(lambda: elected not in {one.pid for one in server.since(time.monotonic() - 1.0)}, "its end", 20)
+        wait_until(lambda: elected not in {one.pid for one in server.since(time.monotonic() - 1.0)}, "its end", 60)
         assert server.elected() != elected
         server.wait_for_all_workers(503)
         assert receiver.changes == [("db", "worse")]
         backend.start()
-        wait_until(lambda: len(receiver.changes) > 1, "the end of the outage is a message", 20)
+        wait_until(lambda: len(receiver.changes) > 1, "the end of the outage is a message", 60)
         server.wait_for_all_workers(200)
         assert receiver.changes == [("db", "worse"), ("db", "recovered")]
-
-
-def test_an_outage_that_a_killed_worker_has_not_sent_yet_is_sent_by_the_next_one(tmp_path: Path) -> None:
-    with (
-        RedisServer(tmp_path / "redis") as backend,
-        notifying_workers(tmp_path, backend.port, "gunicorn-sync", has_history=False, group_wait="5s") as running,
-    ):
-        server, receiver = running
-        elected = server.elected()
-        backend.kill()
-        wait_until(lambda: 503 in {one.code for one in server.since(time.monotonic() - 0.5)}, "503", 20)
-        os.kill(elected, signal.SIGKILL)
-        assert receiver.changes == []
-        wait_until(lambda: bool(receiver.changes), "a message", 20)
-        server.wait_for_all_workers(503)
-        assert receiver.changes == [("db", "worse")]
-
-
-# ---- history
-
-
-def read_page(server: WorkerServer, path: str) -> tuple[int, Any]:
-    """The process id of the worker, and the document."""
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=10)
-    with closing(connection):
-        connection.request("GET", f"/status{path}")
-        response = connection.getresponse()
-        return int(response.headers["X-Pid"]), json.loads(response.read())
-
-
-def transitions_by_worker(server: WorkerServer) -> dict[int, list[tuple[int, str]]]:
-    """The history of `db`, as the pages of all workers have it."""
-    found: dict[int, list[tuple[int, str]]] = {}
-
-    def is_complete() -> bool:
-        with ThreadPoolExecutor() as pool:
-            pages = pool.map(lambda _: read_page(server, "/history?id=db&transitions=50"), range(8))
-            for pid, document in pages:
-                found[pid] = [(one["id"], one["after"]) for one in document["transitions"]["db"]]
-        return len(found) >= WORKERS
-
-    wait_until(is_complete, "all workers answer", 20)
-    return found
-
-
-def test_the_pages_of_all_workers_have_the_history_that_one_of_them_writes(tmp_path: Path) -> None:
-    history = tmp_path / "history.db"
-    with RedisServer(tmp_path / "redis") as backend:
-        environ = {"HISTORY": str(history)}
-        server = WorkerServer(tmp_path / "server", COMMANDS["gunicorn-uvicorn"], backend.port, environ)
-        with server, server.asked_all_the_time():
-            server.wait_for_all_workers(200)
-            os.kill(server.elected(), signal.SIGKILL)
-            time.sleep(1.0)
-            server.wait_for_all_workers(200)
-            backend.kill()
-            server.wait_for_all_workers(503)
-
-            def is_common() -> bool:
-                (first, *others) = transitions_by_worker(server).values()
-                return first[0][1] == "Down" and all(other == first for other in others)
-
-            wait_until(is_common, "all pages have the same history", 20)
-            documents = [read_page(server, "/details")[1]["node"] for _ in range(8)]
-            assert {document["history_problem"] for document in documents} == {None}
-    with closing(sqlite3.connect(history)) as database:
-        rows = database.execute("SELECT after FROM transitions WHERE service IS NOT NULL ORDER BY id").fetchall()
-    assert [after for (after,) in rows].count("Down") == 1
-
-
-def test_workers_that_report_to_a_node_beside_them_have_one_answer(tmp_path: Path) -> None:
-    socket = tmp_path / "control.sock"
-    config = f'[control]\nlisten = "unix:{socket}"\npath = "{tmp_path / "control.db"}"\n'
-    environ = {"SVCNODE_CONTROL": str(socket)}
-    with Agent(tmp_path, "--listen", "127.0.0.1:0", config=config) as agent, Client(socket) as client:
-        agent.wait_for_log("control socket: ")
-        client.register("web", ttl="1s")
-        with (
-            WorkerServer(tmp_path / "server", COMMANDS["gunicorn-sync"], 1, environ) as server,
-            ThreadPoolExecutor() as pool,
-        ):
-            reporters: set[int] = set()
-            while len(reporters) < 2:
-                reporters |= {answer.pid for answer in pool.map(server.ask, ["/beat"] * 6)}
-                assert agent.statuses()["web"] == "Up"
-        agent.wait_until(lambda: agent.statuses()["web"] == "Down")

@@ -57,39 +57,30 @@ class EventReader:
             if not block.startswith(b"retry:"):
                 return _event(block.decode())
 
+    # A slow machine receives heartbeats in the midst of events. The following skip such comments.
+
     def read_event(self) -> Event:
-        """The next event, without comments such as heartbeats."""
+        """The next event with an id, which a gap has not."""
         while (event := self.read()).id is None:
             pass
         return event
 
     def read_many(self, count: int) -> list[Event]:
-        return [self.read() for _ in range(count)]
+        return [self.read_event() for _ in range(count)]
 
     def read_until(self, is_last: Callable[[Event], bool]) -> list[Event]:
         """All events up to and including the first for which `is_last` is true."""
-        events = [self.read()]
-        while not is_last(events[-1]):
-            events.append(self.read())
+        events: list[Event] = []
+        while not events or not is_last(events[-1]):
+            events += [event] if (event := self.read()).name else []
         return events
 
     def read_all(self) -> list[Event]:
         events = []
         with suppress(EOFError):
             while True:
-                events.append(self.read())
+                events.append(self.read_event())
         return events
-
-    def is_closed(self) -> bool:
-        """True if the server closes; bytes sent before are skipped."""
-        try:
-            while self.sock.recv(65536):
-                pass
-        except ConnectionResetError:
-            return True
-        except TimeoutError:
-            return False
-        return True
 
 
 def _event(block: str) -> Event:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
+from svcnode.clock import monotonic_s
 from svcnode.server.server import HttpServer
 from svcnode.server.state import ServerLimits, ServerState
 
@@ -204,6 +205,10 @@ class RunningServer:
         """The tasks on the server's loop."""
         return self.call(lambda: {task for task in asyncio.all_tasks() if task is not asyncio.current_task()})
 
+    def enforce_time_limits(self, passed_s: float) -> None:
+        """As if this much time had passed since now."""
+        self.call(lambda: self.state._enforce_time_limits(monotonic_s() + passed_s))
+
     def count(self) -> int:
         return self.call(lambda: self.state.connection_count)
 
@@ -253,6 +258,13 @@ def loopback_socket(family: socket.AddressFamily = socket.AF_INET) -> socket.soc
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
     return sock
+
+
+def small_send_buffers() -> socket.socket:
+    """A listener whose connections have small send buffers."""
+    listener = loopback_socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    return listener
 
 
 def becomes_true(condition: Callable[[], bool], within_s: float = WAIT_TIMEOUT_S) -> bool:

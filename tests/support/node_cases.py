@@ -143,7 +143,6 @@ NODE_CASES: dict[str, Callable[[], NodeCase]] = {
     "no services": lambda: NodeCase(_services()),
     "all up": lambda: NodeCase(_services(db=Status.UP, indexer=Status.UP)),
     "all down": lambda: NodeCase(_services(db=Status.DOWN, indexer=Status.DOWN)),
-    "all initializing": lambda: NodeCase(_services(db=Status.INITIALIZING)),
     "one down": lambda: NodeCase(_services(db=Status.UP, indexer=Status.DOWN)),
     "critical down": lambda: NodeCase(_critical_down()),
     "critical initializing": lambda: NodeCase(_critical_initializing()),
@@ -153,8 +152,6 @@ NODE_CASES: dict[str, Callable[[], NodeCase]] = {
     "starting": lambda: NodeCase(_starting()),
     "odd ids": lambda: NodeCase(_odd_ids()),
     "two prefixes": lambda: NodeCase(worked_example(), ("/svc", "/eigen")),
-    "deep prefix": lambda: NodeCase(worked_example(), ("/api/v1/svc",)),
-    "no prefix": lambda: NodeCase(worked_example(), ("",)),
     "broken": lambda: NodeCase(BrokenNode("validator-7", version="v1.4.2")),
 }
 

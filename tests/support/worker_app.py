@@ -1,8 +1,7 @@
 """A node in each worker of a server. Every response has the process id and whether this worker runs the checks.
 
 Environment: WORKERS (the folder that they share), BACKEND (the port of a service), WEBHOOK and GROUP_WAIT (messages),
-HISTORY (a file). The operator page is at /status. /report/up and /report/down report the service "indexer"; /beat sends
-a heartbeat of "web" to a node that runs beside, through its control socket.
+HISTORY (a file). The operator page is at /status. /report/up and /report/down report the service "indexer".
 """
 
 from __future__ import annotations
@@ -42,11 +41,6 @@ def act(path: str) -> None:
             node.handle("indexer").up(f"by {os.getpid()}")
         case "/report/down":
             node.handle("indexer").down(f"by {os.getpid()}")
-        case "/beat":
-            from svcnode.control import Client
-
-            with Client() as client:
-                client.beat("web", reason=f"by {os.getpid()}")
         case _:
             raise ValueError(path)
 
