@@ -282,11 +282,11 @@ def test_on_a_full_disk_changes_are_buffered_and_written_later(history_node: His
 def test_changes_after_a_manipulation_of_the_files_are_written(history_node: HistoryNode) -> None:
     with history_node.agent() as agent:
         for manipulate in (
+            lambda path: path.with_name("history.db-wal").unlink(),
+            lambda path: path.with_name("history.db-shm").unlink(),
             lambda path: path.unlink(),
             lambda path: path.write_bytes(b""),
             lambda path: path.write_text("another text"),
-            lambda path: path.with_name("history.db-wal").unlink(),
-            lambda path: path.with_name("history.db-shm").unlink(),
         ):
             history_node.checks_and_responds(agent)
             manipulate(history_node.path)

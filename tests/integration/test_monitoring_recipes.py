@@ -128,7 +128,6 @@ def blackbox_job(agent: Agent, blackbox: BlackboxExporter) -> str:
     ("path", "code", "is_good", "is_good_if_strict"),
     [
         ("/svc/node/services/up/health", 200, True, True),
-        ("/svc/node/services/starting/health", 206, True, False),
         ("/svc/node/services/down/health", 503, False, False),
         ("/svc/node/health", 206, True, False),
         ("/svc/node/services/other/health", 404, False, False),
@@ -141,13 +140,6 @@ def test_the_modules_of_blackbox_exporter_read_206_as_good_or_as_bad(
     for module, success in (("svcnode", is_good), ("svcnode_strict", is_good_if_strict)):
         result = monitored.blackbox.probe(monitored.url(path), module)
         assert (result["probe_http_status_code"], result["probe_success"]) == (code, success)
-
-
-@pytest.mark.parametrize("module", ["svcnode", "svcnode_strict"])
-def test_the_modules_of_blackbox_exporter_do_not_follow_a_redirect(monitored: MonitoredNode, module: str) -> None:
-    with HttpBackend(http_response(302, Location=monitored.url("/livez"))) as proxy:
-        result = monitored.blackbox.probe(f"http://127.0.0.1:{proxy.port}/", module)
-    assert (result["probe_http_status_code"], result["probe_success"]) == (302, 0)
 
 
 def test_prometheus_asks_for_the_health_through_blackbox_exporter(monitored: MonitoredNode) -> None:

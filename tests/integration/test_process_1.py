@@ -70,12 +70,6 @@ def test_orphans_of_an_exec_probe_do_not_stay_as_zombies(agent: Agent, tmp_path:
     assert agent.process.poll() is None
 
 
-def test_process_1_ends_with_the_exit_code_of_the_node(agent: Agent) -> None:
-    os.kill(process_1(agent), signal.SIGTERM)
-    assert agent.process.wait(DEADLINE_S) == 0
-    agent.wait_for_event("stopped")
-
-
 def test_each_signal_is_forwarded_once(tmp_path: Path) -> None:
     with Agent(tmp_path, config=config(tmp_path, drain="1h"), prefix=UNSHARE) as agent:
         agent.wait_for_event("started")

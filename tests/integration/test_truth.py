@@ -48,6 +48,7 @@ def lying_node_url() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(TIMEOUT_S + 10)
 def test_false_200s_and_false_downs_of_a_lying_node_are_found(lying_node_url: str, tmp_path: Path) -> None:
     program("nginx", "nginx-light")
