@@ -324,6 +324,7 @@ def test_the_example_of_a_configuration_error_is_the_printed_one(config_folder: 
 
 def test_the_first_node_answers_as_printed(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "install.md").read_text()
+    assert re.findall(r"svcnode-([\d.]+)-py3", text) == [__version__]
     printed = dict(re.findall(r"^\$ curl .*http://127\.0\.0\.1:8420(\S+)\n(.*)$", text, re.MULTILINE))
     assert len(printed) == 3
     with Agent(tmp_path, "--listen", "127.0.0.1:0", "--name", "my-host") as agent:
@@ -331,10 +332,6 @@ def test_the_first_node_answers_as_printed(tmp_path: Path) -> None:
         for path, answer in printed.items():
             response = agent.request(path)
             assert (response.body.decode() or str(response.code)) == answer
-
-
-def test_the_wheel_in_the_docs_has_the_current_version() -> None:
-    assert re.findall(r"svcnode-([\d.]+)-py3", (ROOT / "docs" / "install.md").read_text()) == [__version__]
 
 
 # ---- recipes.md

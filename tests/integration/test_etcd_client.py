@@ -286,24 +286,6 @@ async def test_calls_and_watches_go_to_another_member_when_one_is_killed(cluster
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("role", ["follower", "leader"])
-@on_uvloop
-async def test_a_member_that_is_stopped_is_left_after_the_deadline(cluster: EtcdCluster, role: str) -> None:
-    member = cluster.leader() if role == "leader" else cluster.followers()[0]
-    async with using(cluster, member) as client:
-        member.freeze()
-        await until_it_works(lambda: client.put("a/1", b"1"))
-        assert client.endpoint != endpoint_of(member)
-        member.thaw()
-        member.wait_until_ready()
-        before_s = client._clock()
-        put = await client.put("a/2", b"2")
-        written_after_s = client.fences.written_after_s(put.revision)
-        assert written_after_s is not None
-        assert written_after_s <= before_s
-
-
-@pytest.mark.wide
 @on_uvloop
 async def test_without_a_majority_each_call_and_each_watch_fails(cluster: EtcdCluster) -> None:
     member, *others = cluster.members

@@ -7,7 +7,7 @@ import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -121,59 +121,37 @@ def blackbox_job(agent: Agent, blackbox: BlackboxExporter) -> str:
     return replaced(job, changes)
 
 
-# ---- blackbox_exporter
-
-
-@pytest.mark.parametrize(
-    ("path", "code", "is_good", "is_good_if_strict"),
-    [
+def test_the_modules_of_blackbox_exporter_read_206_as_good_or_as_bad(monitored: MonitoredNode) -> None:
+    monitored.agent.wait_until(lambda: monitored.agent.health() == 206)
+    for path, code, is_good, is_good_if_strict in (
         ("/svc/node/services/up/health", 200, True, True),
         ("/svc/node/services/down/health", 503, False, False),
         ("/svc/node/health", 206, True, False),
         ("/svc/node/services/other/health", 404, False, False),
-    ],
-)
-def test_the_modules_of_blackbox_exporter_read_206_as_good_or_as_bad(
-    monitored: MonitoredNode, path: str, code: int, is_good: bool, is_good_if_strict: bool
-) -> None:
-    monitored.agent.wait_until(lambda: monitored.agent.health() == 206)
-    for module, success in (("svcnode", is_good), ("svcnode_strict", is_good_if_strict)):
-        result = monitored.blackbox.probe(monitored.url(path), module)
-        assert (result["probe_http_status_code"], result["probe_success"]) == (code, success)
-
-
-def test_prometheus_asks_for_the_health_through_blackbox_exporter(monitored: MonitoredNode) -> None:
-    instance = monitored.url("/svc/node/health")
-    expression = f'probe_success{{job="svcnode-health", instance="{instance}"}}'
+    ):
+        for module, success in (("svcnode", is_good), ("svcnode_strict", is_good_if_strict)):
+            result = monitored.blackbox.probe(monitored.url(path), module)
+            assert (result["probe_http_status_code"], result["probe_success"]) == (code, success)
+    expression = f'probe_success{{job="svcnode-health", instance="{monitored.url("/svc/node/health")}"}}'
     wait_until(lambda: monitored.prometheus.value(expression) == 1, expression)
-
-
-# ---- Alertmanager
 
 
 def test_alertmanager_receives_the_alerts_of_the_rules_and_their_end(monitored: MonitoredNode) -> None:
     critical, unhealthy = ("SvcnodeCriticalServiceDown", "ledger"), ("SvcnodeNodeUnhealthy", "")
-    wait_until(
-        lambda: monitored.prometheus.value('svcnode_service_status{service_id="ledger", status="Up"}') == 1, "Up"
-    )
+    is_up = 'svcnode_service_status{service_id="ledger", status="Up"}'
+    wait_until(lambda: monitored.prometheus.value(is_up) == 1, "Up")
     monitored.ledger.unlink()
-    alerts = wait_for_alerts(monitored, critical, unhealthy)
-    assert alerts[critical]["status"]["state"] == "active"
-    assert alerts[critical]["labels"]["severity"] == "critical"
-    assert "Ledger database" in alerts[critical]["annotations"]["summary"]
+    wait_until(lambda: monitored.alertmanager.alerts().keys() >= {critical, unhealthy}, "both alerts")
+    alert = monitored.alertmanager.alerts()[critical]
+    assert alert["status"]["state"] == "active"
+    assert alert["labels"]["severity"] == "critical"
+    assert "Ledger database" in alert["annotations"]["summary"]
     wait_until(lambda: critical in monitored.received("firing"), "received")
 
-    def explained() -> list[str]:
-        inhibited: list[str] = monitored.alertmanager.alerts()[unhealthy]["status"]["inhibitedBy"]
-        return inhibited
+    def is_explained() -> bool:
+        return bool(monitored.alertmanager.alerts()[unhealthy]["status"]["inhibitedBy"] == [alert["fingerprint"]])
 
-    wait_until(lambda: explained() == [alerts[critical]["fingerprint"]], "the service explains the health of the node")
-
+    wait_until(is_explained, "the service explains the health of the node")
     monitored.ledger.touch()
     wait_until(lambda: not {critical, unhealthy} & monitored.alertmanager.alerts().keys(), "resolved")
     wait_until(lambda: critical in monitored.received("resolved"), "received")
-
-
-def wait_for_alerts(monitored: MonitoredNode, *names: tuple[str, str]) -> dict[tuple[str, str], dict[str, Any]]:
-    wait_until(lambda: monitored.alertmanager.alerts().keys() >= {*names}, f"{names}")
-    return monitored.alertmanager.alerts()

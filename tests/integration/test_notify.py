@@ -16,8 +16,6 @@ import pytest
 
 from svcnode.control import Client
 from svcnode.core.model import Identity
-from svcnode.notify import NotifyStatus
-from svcnode.notify.dispatcher import MAX_QUEUED, Dispatcher
 from svcnode.notify.message import build_test_message
 from svcnode.notify.targets import apprise_from, webhook_from
 from tests.integration.test_startup import SERVE, modules_after
@@ -352,29 +350,6 @@ def test_an_error_of_apprise_has_its_code_and_a_hanging_call_is_not_repeated() -
         error = asyncio.run(deliver_twice(apprise_from(apprise_url(hanging.port), {})))
     assert error is not None
     assert error.code == "still_running"
-
-
-def test_a_queue_is_bounded_and_counts_the_lost_messages() -> None:
-    with closed_port() as port:
-        target = webhook_from(f"http://127.0.0.1:{port}/", {})
-    stats = NotifyStatus()
-
-    async def scenario() -> list[dict[str, Any]]:
-        dispatcher = Dispatcher(stats)
-        dispatcher.set_targets([target])
-        for number in range(MAX_QUEUED + 20):
-            dispatcher.dispatch(numbered_message(number), {})
-        assert (stats.dropped, stats.queued) == (20, MAX_QUEUED)
-        while not stats.failed:  # noqa: ASYNC110  it sets no event
-            await asyncio.sleep(0.01)
-        with Receiver(port=port) as receiver:
-            await dispatcher.close()
-            return receiver.documents
-
-    documents = asyncio.run(scenario())
-    assert [document["id"] for document in documents] == [str(number) for number in range(20, MAX_QUEUED + 20)]
-    assert [document["lost"] for document in documents] == [20] + [0] * (MAX_QUEUED - 1)
-    assert stats.sent == MAX_QUEUED
 
 
 # ---- svcnode notify-test

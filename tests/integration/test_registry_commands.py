@@ -20,11 +20,10 @@ from svcnode.sharing import check
 from svcnode.sharing.check import FindingLevel, check_registry
 from svcnode.sharing.etcd import EtcdClient
 from tests.support import commands
-from tests.support.certificates import make_certificate
 from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent
 from tests.support.servers.base import wait_until
-from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer
+from tests.support.servers.etcd import PASSWORD, USER, EtcdServer
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
@@ -135,16 +134,16 @@ def replica(folder: Path, server: EtcdServer) -> Iterator[Agent]:
 # ---- register, deregister, beat
 
 
-def test_a_registration_that_is_acknowledged_is_in_the_registry(etcd: EtcdServer, tmp_path: Path) -> None:
-    ended = svcnode(tmp_path, "register", *at(etcd), "web", "--probe", "tcp://10.0.0.7:80", "--set", "interval=5s")
-    assert ended.returncode == 0
-    assert documents(etcd) == {
-        f"services/web/{OWNER}": {
-            "version": 1,
-            "position": 0,
-            "options": {"interval": "5s", "probe": "tcp://10.0.0.7:80"},
-        }
-    }
+def test_a_registration_is_in_the_registry_and_one_with_a_probe_ends_the_reports_of_the_earlier_one(
+    etcd: EtcdServer, tmp_path: Path
+) -> None:
+    assert svcnode(tmp_path, "register", *at(etcd), "web", "--ttl", "60s").returncode == 0
+    svcnode(tmp_path, "beat", *at(etcd), "web")
+    svcnode(tmp_path, "register", *at(etcd), "web", "--ttl", "30s")
+    assert set(documents(etcd)) == {f"services/web/{OWNER}", f"reports/web/{OWNER}"}
+    svcnode(tmp_path, "register", *at(etcd), "web", "--probe", "tcp://10.0.0.7:80", "--set", "interval=5s")
+    options = {"interval": "5s", "probe": "tcp://10.0.0.7:80"}
+    assert documents(etcd) == {f"services/web/{OWNER}": {"version": 1, "position": 0, "options": options}}
 
 
 def test_replicas_show_a_service_that_a_client_registers_and_reports(
@@ -207,15 +206,6 @@ def test_each_owner_has_its_own_registration_and_the_last_one_takes_the_reports_
     assert documents(etcd) == {}
 
 
-def test_a_registration_with_a_probe_ends_the_reports_of_the_earlier_one(etcd: EtcdServer, tmp_path: Path) -> None:
-    svcnode(tmp_path, "register", *at(etcd), "job", "--ttl", "60s")
-    svcnode(tmp_path, "beat", *at(etcd), "job")
-    svcnode(tmp_path, "register", *at(etcd), "job", "--ttl", "30s")
-    assert set(documents(etcd)) == {f"services/job/{OWNER}", f"reports/job/{OWNER}"}
-    svcnode(tmp_path, "register", *at(etcd), "job", "--probe", "tcp://10.0.0.7:80")
-    assert set(documents(etcd)) == {f"services/job/{OWNER}"}
-
-
 @pytest.mark.parametrize("command", ["register", "deregister"])
 def test_a_document_of_a_newer_version_is_kept(etcd: EtcdServer, tmp_path: Path, command: str) -> None:
     put(etcd, f"{ROOT}services/job/{OWNER}", {"version": 2})
@@ -265,21 +255,6 @@ def test_the_password_is_in_a_variable(auth_etcd: EtcdServer, tmp_path: Path) ->
     assert "permission denied" in forbidden.stderr
 
 
-@pytest.mark.wide
-def test_a_client_certificate_is_sent(tmp_path: Path) -> None:
-    certificate = make_certificate(tmp_path)  # the gateway of etcd uses that of the server as a client
-    with EtcdServer(tmp_path / "etcd", certificate=certificate, client=certificate) as server:
-        command = ["register", *at(server), "job", "--ttl", "60s"]
-        trusted = {"SVCNODE_SHARING_TLS": "true", "SVCNODE_SHARING_CA": str(certificate.certificate)}
-        assert svcnode(tmp_path, *command, **trusted).returncode == 1
-        files = {
-            "SVCNODE_SHARING_CLIENT_CERTIFICATE": str(certificate.certificate),
-            "SVCNODE_SHARING_CLIENT_KEY": str(certificate.key),
-        }
-        assert svcnode(tmp_path, *command, **trusted, **files).returncode == 0
-        assert f"services/job/{OWNER}" in documents(server)
-
-
 # ---- run
 
 
@@ -295,27 +270,6 @@ def test_run_reports_the_life_of_a_command_to_all_replicas(live: tuple[EtcdServe
     ended = svcnode(tmp_path, "run", *at(etcd), "--service", "job", "--remove", "--", "true")
     assert (ended.returncode, ended.stderr) == (0, "")
     agent.wait_until(lambda: "job" not in agent.statuses())
-
-
-@pytest.mark.wide
-def test_run_runs_the_command_while_etcd_is_away_and_reports_when_it_is_back(tmp_path: Path) -> None:
-    started, script = tmp_path / "started", 'touch "$0"; exec sleep 60'
-    with EtcdServer(tmp_path / "etcd") as server:
-        server.kill()
-        command = [*SVCNODE, "run", *at(server), "--service", "job", "--", "sh", "-c", script, str(started)]
-        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            assert "connection refused" in process.stderr.readline()
-            wait_until(started.exists, "the command has started")
-            server.start()
-            server.wait_until_ready()
-            wait_until(lambda: f"reports/job/{OWNER}" in documents(server), "a report")
-            svcnode(tmp_path, "deregister", *at(server), "job")
-            wait_until(lambda: f"reports/job/{OWNER}" in documents(server), "the service is registered again")
-            server.kill()
-            process.terminate()
-            assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
-            assert "the end is not reported" in process.stderr.read()
 
 
 # ---- status and watch
@@ -420,17 +374,6 @@ def test_check_finds_a_full_registry(etcd: EtcdServer, tmp_path: Path) -> None:
         ended = svcnode(tmp_path, "registry", "check", *at(etcd))
         assert (ended.returncode, findings(ended)["write"]) == (1, "failed")
         assert findings(ended)[f"{etcd.host}:{etcd.port}"] == "warning"
-
-
-@pytest.mark.wide
-def test_check_works_with_a_member_that_is_down(tmp_path: Path) -> None:
-    with EtcdCluster(tmp_path) as cluster:
-        cluster.followers()[0].kill()
-        endpoints = [f"{member.host}:{member.port}" for member in cluster.members]
-        command = ["registry", "check", "--registry", f"etcd://{','.join(endpoints)}", "--node", NODE]
-        ended = svcnode(tmp_path, *command)
-        assert ended.returncode == 0
-        assert sorted(findings(ended)[endpoint] for endpoint in endpoints) == ["ok", "ok", "warning"]
 
 
 def test_check_warns_of_a_history_that_is_not_compacted(etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("scripts.release", reason="the scripts are not part of the wheel")
 
 from scripts.release.artefacts import differing, write_sums
-from scripts.release.audit import judge, pinned
+from scripts.release.audit import judge
 from scripts.release.tag import checked_release
 
 pytestmark = pytest.mark.wide
@@ -82,14 +82,6 @@ def test_a_checkout_with_changes_is_refused(repository: Path, name: str) -> None
     assert "commit or stash" in refusal(repository)
 
 
-def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "src" / "svcnode").mkdir(parents=True)
-    (tmp_path / "src" / "svcnode" / "version.py").write_text('__version__ = "1.2.0"\n')
-    text = refusal(tmp_path)
-    assert "clone" in text
-    assert str(tmp_path) in text
-
-
 def test_the_checksums_are_those_of_the_files(tmp_path: Path) -> None:
     for name in ("b.whl", "a.tar.gz"):
         (tmp_path / name).write_text(name)
@@ -127,7 +119,7 @@ def skipped(name: str) -> dict[str, object]:
     return {"name": name, "skip_reason": "not found"}
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", report(), report(skipped("redis"), skipped("rich"))])
+@pytest.mark.parametrize("text", ["", report(), report(skipped("redis"), skipped("rich"))])
 def test_an_audit_without_a_database_is_no_success_and_lists_the_versions(text: str) -> None:
     code, lines = judge(text, PINS)
     assert code == 3
@@ -135,20 +127,11 @@ def test_an_audit_without_a_database_is_no_success_and_lists_the_versions(text: 
     assert "nothing was audited" in lines[-1]
 
 
-def test_a_package_that_was_not_audited_is_no_success() -> None:
+def test_an_audit_finds_vulnerabilities_or_none_or_not_all_packages() -> None:
     code, lines = judge(report(audited("redis"), skipped("rich")), PINS)
     assert (code, len(lines)) == (3, 2)
     assert "rich 15.0" in lines[0]
-
-
-def test_an_audit_finds_vulnerabilities_or_none() -> None:
     assert judge(report(audited("redis"), audited("rich")), PINS)[0] == 0
     code, lines = judge(report(audited("redis", "CVE-1"), audited("rich")), PINS)
     assert code == 1
     assert "CVE-1" in lines[0]
-
-
-def test_every_pinned_package_is_listed() -> None:
-    pins = pinned((ROOT / "requirements" / "runtime.txt").read_text())
-    assert pins.keys() >= {"httptools", "uvloop", "psycopg", "redis"}
-    assert all(version[0].isdigit() for version in pins.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -261,7 +260,7 @@ def under_unit(tmp_path: Path) -> Callable[..., Agent]:
     if os.geteuid() != 0:
         skip_or_fail("needs root")
     program("systemd-analyze", "systemd")
-    for folder in ("run", "state", "credentials"):
+    for folder in ("run", "state"):
         (tmp_path / folder).mkdir()
 
     def start(config: str) -> Agent:
@@ -274,7 +273,7 @@ def under_unit(tmp_path: Path) -> Callable[..., Agent]:
 
 
 def unit_environ(folder: Path) -> dict[str, str]:
-    folders = {"RUNTIME_DIRECTORY": "run", "STATE_DIRECTORY": "state", "CREDENTIALS_DIRECTORY": "credentials"}
+    folders = {"RUNTIME_DIRECTORY": "run", "STATE_DIRECTORY": "state"}
     return {name: str(folder / path) for name, path in folders.items()}
 
 
@@ -293,25 +292,6 @@ def test_the_reload_of_the_unit_fails_if_the_node_refuses_it(under_unit: Callabl
         assert agent.statuses()["chain"] == "Down"
         assert agent.stop() == 0
         assert (tmp_path / "state" / "nodes" / "validator-7" / "history.db").exists()
-
-
-def test_a_credential_is_a_secret_of_the_configuration(under_unit: Callable[..., Agent], tmp_path: Path) -> None:
-    (reference,) = re.findall(r"\{ file = \"\$\{CREDENTIALS_DIRECTORY\}/ledger\" \}", SERVICE)
-    (tmp_path / "credentials" / "ledger").write_text("a-token-of-the-operator\n")
-    config = CONFIG.format(port=0, chain="Up") + f"[security]\noperator_token = {reference}\n"
-    with under_unit(config) as agent:
-        assert agent.request("/details").code == 401
-        authorized = {"Authorization": "Bearer a-token-of-the-operator"}
-        assert get(agent.port, "/details", authorized) == 200
-        assert not any("a-token-of-the-operator" in line for line in agent.lines)
-
-
-def get(port: int, path: str, headers: dict[str, str]) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
-    connection.request("GET", path, headers=headers)
-    code = connection.getresponse().status
-    connection.close()
-    return code
 
 
 # ---- the unit: probes in its sandbox

