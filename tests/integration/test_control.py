@@ -16,6 +16,7 @@ import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
@@ -172,7 +173,7 @@ def test_a_value_beyond_its_limit_is_refused(agent: Agent, client: Client, optio
     with pytest.raises(ControlError) as refused:
         client.register("new", **options)
     assert (refused.value.status, refused.value.pointer) == (400, pointer)
-    at_the_limit = {"name": "n" * 256, "group": "g" * 256, "description": "d" * 1000}
+    at_the_limit: Any = {"name": "n" * 256, "group": "g" * 256, "description": "d" * 1000}
     assert client.register("new", ttl="366d", **at_the_limit)["status"] == INITIALIZING
 
 
@@ -295,10 +296,18 @@ def test_run_reports_the_life_of_a_command(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
             assert (client.service("job")["status"], client.service("job")["reason"]) == (DOWN, "ended by SIGTERM")
+        assert "the heartbeats are received now" in process.stderr.read()
+
+
+def test_run_beats_several_times_within_the_ttl(agent: Agent, folder: Path) -> None:
+    with mock.patch("svcnode.cli.run._run", return_value=0) as run:
+        assert svcnode(folder, "run", "--service", "job", "--ttl", "90s", "--", "true").returncode == 0
+    *_, interval_s = run.call_args.args
+    assert 20 <= interval_s <= 30
 
 
 def test_run_reports_the_exit_status(agent: Agent, client: Client, folder: Path) -> None:
-    for command, code in ((("sh", "-c", "exit 3"), 3), (("/nowhere/command",), 127)):
+    for command, code in ((("sh", "-c", "exit 3"), 3), (("/nowhere/command",), 127), (("/etc/passwd",), 126)):
         assert svcnode(folder, "run", "--service", "job", "--", *command).returncode == code
         assert client.service("job")["reason"] == f"ended with exit status {code}"
     assert svcnode(folder, "run", "--service", "job", "--remove", "--", "true").returncode == 0

@@ -145,9 +145,9 @@ def check(config: str, config_folder: Path, folder: Path) -> subprocess.Complete
         config = config.replace(prefix, f"{config_folder}{prefix}")
     file = folder / "svcnode.toml"
     file.write_text(config)
-    secrets = {name: f"the-value-of-{name}" for name in re.findall(r"(?<!\$)\$\{(\w+)\}", config)}
+    environ: Any = {name: f"the-value-of-{name}" for name in re.findall(r"(?<!\$)\$\{(\w+)\}", config)}
     return commands.svcnode(
-        "check-config", str(file), folder=folder, **{"RUNTIME_DIRECTORY": "/run/svcnode", **secrets}
+        "check-config", str(file), folder=folder, **{"RUNTIME_DIRECTORY": "/run/svcnode", **environ}
     )
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,7 +32,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted((EXAMPLES / "nodes").glob("*.toml"))
 PASSWORD = "the-password-of-monitor"
 # Frequent checks. A check that times out on a busy machine only delays a test: it waits for the expected statuses.
-QUICK = {
+QUICK: dict[str, Any] = {
     "SVCNODE_DEFAULTS_INTERVAL": "2s",
     "SVCNODE_DEFAULTS_TRANSITION_INTERVAL": "100ms",
     "SVCNODE_DEFAULTS_TIMEOUT": "1900ms",

@@ -19,7 +19,7 @@ import pytest
 from tests.support.processes import Agent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 PAGE = Path(__file__).parents[2] / "docs" / "see.md"
 
@@ -205,10 +205,6 @@ def test_changes_are_written_and_published_over_reloads_and_a_kill(history_node:
         history_node.make_up(agent)
         assert agent.events("history_failed") == []
 
-        with closing(sqlite3.connect(history_node.path)) as database, database:
-            database.execute("UPDATE transitions SET at_us = at_us - 7200 * 1000000 WHERE kind = 'started'")
-        agent.reload(config.replace("[history]", '[history]\nmax_age = "1h"'))
-        agent.wait_until(lambda: "started" not in history_node.stored("kind"))
         agent.reload(config.replace(str(history_node.path), f"{history_node.path}.other"))
         agent.wait_for_event("history_failed", code="restart_required", level="warning")
         agent.wait_until(lambda: problem_code(agent) == "restart_required")
@@ -279,15 +275,24 @@ def test_on_a_full_disk_changes_are_buffered_and_written_later(history_node: His
         assert history_node.stored()[-4:] == ["Up", "Down", "Up", "Down"]
 
 
-def test_changes_after_a_manipulation_of_the_files_are_written(history_node: HistoryNode) -> None:
-    with history_node.agent() as agent:
-        for manipulate in (
+@pytest.mark.parametrize(
+    "manipulations",
+    [
+        (
             lambda path: path.with_name("history.db-wal").unlink(),
             lambda path: path.with_name("history.db-shm").unlink(),
             lambda path: path.unlink(),
             lambda path: path.write_bytes(b""),
-            lambda path: path.write_text("another text"),
-        ):
+        ),
+        (lambda path: path.write_text("another text"),),
+    ],
+    ids=["removed and emptied", "overwritten"],
+)
+def test_changes_after_manipulations_of_the_files_are_written(
+    history_node: HistoryNode, manipulations: Sequence[Callable[[Path], object]]
+) -> None:
+    with history_node.agent() as agent:
+        for manipulate in manipulations:
             history_node.checks_and_responds(agent)
             manipulate(history_node.path)
             history_node.make_up(agent)

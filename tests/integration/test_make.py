@@ -71,7 +71,7 @@ def test_without_the_tools_of_an_image_or_a_package_their_packages_are_named(tmp
     assert ended.returncode == 2
     assert "apt-get install buildah" in line
     assert "***" in last
-    build_deb = ["/bin/sh", ROOT / "scripts" / "build_deb.sh"]
+    build_deb = ["/bin/sh", str(ROOT / "scripts" / "build_deb.sh")]
     ended = subprocess.run(build_deb, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
     assert "apt-get install --no-install-recommends dpkg-dev debhelper" in ended.stderr

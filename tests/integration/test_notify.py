@@ -355,7 +355,7 @@ def test_an_error_of_apprise_has_its_code_and_a_hanging_call_is_not_repeated() -
 # ---- svcnode notify-test
 
 
-def notify_test(folder: Path, text: str | None, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def notify_test(folder: Path, text: str | None, *arguments: str, **environ: Any) -> subprocess.CompletedProcess[str]:
     if text is not None:
         (folder / "svcnode.toml").write_text(text)
     return commands.svcnode("notify-test", *arguments, folder=folder, TOKEN=KEY, **environ)

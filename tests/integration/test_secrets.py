@@ -12,11 +12,7 @@ import json
 import logging
 import re
 import signal
-import socket
 import sys
-import threading
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -28,6 +24,7 @@ from svcnode.config import load
 from svcnode.core import redaction
 from svcnode.logs import JsonFormatter
 from tests.support import commands
+from tests.support.backends import Backend, HttpBackend, Peer, ReceivedRequest, http_response
 from tests.support.processes import Agent
 
 if TYPE_CHECKING:
@@ -94,93 +91,40 @@ class Secrets:
 # ---- services that echo
 
 
-class EchoHandler(BaseHTTPRequestHandler):
-    """The first part of the path selects the response; the request is echoed."""
-
-    server: EchoServer
-
-    def respond(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        mode = re.search("/(echo|rpc-error|rpc-result|garbage|ready|503)", self.path)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.received |= {headers.get("authorization", ""): None}
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        echo = {
-            "target": self.path,
-            "body": body,
-            "headers": headers,
-            "received": list(self.server.received),
-            "user": base64.b64decode(token).decode() if scheme == "Basic" else "",
-        }
-        match mode and mode[1]:
-            case "ready" | "echo":
-                self.send(200, echo)
-            case "rpc-error":
-                params = " ".join(map(str, json.loads(body)["params"]))
-                self.send(200, {"id": 1, "error": {"code": 1, "message": "x" * 185 + params}})
-            case "rpc-result":
-                self.send(200, {"id": 1, "result": json.loads(body)["params"]})
-            case "garbage":
-                self.wfile.write(f"what is {self.path}?".encode())
-            case _:
-                self.send(503, echo)
-
-    do_GET = do_POST = respond  # noqa: N815  the names of http.server
-
-    def send(self, code: int, document: object) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(code, f"received {quote(self.path)}")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+def echo(peer: Peer) -> None:
+    peer.send(peer.sock.recv(4096))
+    peer.shutdown_write()
 
 
-class EchoServer(ThreadingHTTPServer):
-    daemon_threads = True
+class EchoServer(HttpBackend):
+    """A part of the path selects the response; the request is echoed."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), EchoHandler)
+        HttpBackend.__init__(self, self.respond)
         self.received: dict[str, None] = {}  # all Authorization headers, in order
 
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server_port}"
-
-
-@contextmanager
-def echoing_http() -> Iterator[EchoServer]:
-    with EchoServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-@contextmanager
-def echoing_tcp() -> Iterator[str]:
-    """Echoes the first bytes and closes."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    with connection:
-                        connection.sendall(connection.recv(4096))
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)  # ends accept()
-            thread.join()
+    def respond(self, request: ReceivedRequest) -> bytes:
+        mode = re.search("/(echo|rpc-error|rpc-result|garbage|ready|503)", request.target)
+        assert mode is not None
+        authorization = request.headers.get("authorization", "")
+        self.received |= {authorization: None}
+        scheme, _, token = authorization.partition(" ")
+        document: dict[str, Any] = {
+            "target": request.target,
+            "body": request.body.decode(),
+            "headers": request.headers,
+            "received": list(self.received),
+            "user": base64.b64decode(token).decode() if scheme == "Basic" else "",
+        }
+        if mode[1] == "garbage":
+            return f"what is {request.target}?".encode()
+        if mode[1] == "rpc-error":
+            params = " ".join(map(str, json.loads(request.body)["params"]))
+            document = {"id": 1, "error": {"code": 1, "message": "x" * 185 + params}}
+        elif mode[1] == "rpc-result":
+            document = {"id": 1, "result": json.loads(request.body)["params"]}
+        response = http_response(503 if mode[1] == "503" else 200, json.dumps(document))
+        return response.replace(b"Reason", f"received {quote(request.target)}".encode(), 1)
 
 
 # ---- the configuration
@@ -205,7 +149,7 @@ class SecretsSetup:
         (self.folder / "broken_kind.py").write_text(BROKEN_KIND)
 
     @property
-    def environ(self) -> dict[str, str]:
+    def environ(self) -> dict[str, Any]:
         return {**self.secrets.environ, "PYTHONPATH": str(self.folder)}
 
     @property
@@ -291,8 +235,8 @@ def toml(value: Any) -> str:
 @pytest.fixture
 def secrets_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretsSetup]:
     """The kind that raises can be used in this process too."""
-    with echoing_http() as http, echoing_tcp() as tcp:
-        setup = SecretsSetup(tmp_path, http.address, tcp)
+    with EchoServer() as http, Backend(echo) as tcp:
+        setup = SecretsSetup(tmp_path, http.address, tcp.address)
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "broken_kind", raising=False)
         yield setup
@@ -331,7 +275,7 @@ def test_after_a_rotation_neither_the_old_nor_the_new_secret_is_shown(tmp_path: 
     secrets = Secrets(tmp_path)
     old, new = secrets.new(), secrets.new()
     (tmp_path / "key").write_text(old, encoding="utf-8")
-    with echoing_http() as http:
+    with EchoServer() as http:
         probe = {"url": f"http://{http.address}/echo", "bearer": {"file": "key"}, "json": {"/received": "wrong"}}
         defaults = '[defaults]\ninterval = "6s"\ntransition_interval = "200ms"\ntimeout = "5s"\nfall = 1\n'
         config = f'{defaults}[[services]]\nid = "db"\nprobe = {toml(probe)}'

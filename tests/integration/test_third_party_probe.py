@@ -54,6 +54,7 @@ def install(folder: Path, name: str, **entries: str) -> None:
 
 
 @pytest.mark.wide
+@pytest.mark.timeout(300)
 def test_the_package_can_be_built_installed_tested_and_used(tmp_path: Path, spool: Path) -> None:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(PACKAGE)]
     built = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
