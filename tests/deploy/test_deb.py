@@ -235,14 +235,6 @@ def test_lintian_accepts_the_package(package: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_unit_serves_the_shipped_configuration(installed: Machine) -> None:
-    with unit_runs(installed) as port:
-        wait_for_health(port)
-        answered = get(port, "/svc/node/services")
-    assert answered is not None
-    assert [(each["id"], each["status"]) for each in answered[1]["services"]] == [("store", "Up")]
-
-
 # ---- its life
 
 

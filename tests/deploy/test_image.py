@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml  # type: ignore[import-untyped]
 
 from svcnode.version import __version__
 from tests.support.containers import BASE, IMAGE, Container, ImageStore
@@ -36,17 +35,6 @@ drain = "{drain}"
 id = "ledger"
 status = "{ledger}"
 """
-EVERY_DRIVER = "".join(
-    f'[[services]]\nid = "{url.partition(":")[0]}"\nprobe = "{url}"\n'
-    for url in (
-        "postgresql://monitor@db/ledger",
-        "mysql://monitor@db/ledger",
-        "redis://cache",
-        "amqp://queue",
-        "nats://bus",
-        "grpc://api:50051",
-    )
-)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +102,8 @@ def test_the_image_has_the_pinned_packages_and_no_tools_to_build(store: ImageSto
 
 
 def test_the_node_has_a_read_only_root_no_capabilities_and_no_other_user(start: Callable[..., Container]) -> None:
-    with start() as container:
-        assert container.wait_for_event("started")["node"] == "svcnode"
+    with start(environ={"SVCNODE_NODE_NAME": "validator-7"}) as container:
+        assert container.wait_for_event("started")["node"] == "validator-7"
         wait_until(lambda: container.get("/svc/node/health") == 200, "health")
         assert container.statuses() == {"store": "Up"}, "without any configuration, it serves its own store"
         assert container.get("/metrics") == 403, "no token is configured"
@@ -129,25 +117,6 @@ def test_the_node_has_a_read_only_root_no_capabilities_and_no_other_user(start: 
         for path in ("/tmp/x", "/etc/svcnode/x", "/opt/svcnode/x"):
             assert container.run("touch", path).returncode != 0
         assert container.run("touch", "/var/lib/svcnode/x").returncode == 0
-
-
-def test_the_configuration_by_variables_alone(start: Callable[..., Container]) -> None:
-    environ = {
-        "SVCNODE_NODE_NAME": "validator-7",
-        "SVCNODE_SERVICES": "disk=disk:/var/lib/svcnode\n root=file:/opt/svcnode/bin/svcnode",
-    }
-    with start(environ=environ) as container:
-        assert container.wait_for_event("started")["node"] == "validator-7"
-        wait_until(lambda: container.statuses() == {"disk": "Up", "root": "Up"}, "services")
-        assert container.healthcheck() == 0
-
-
-def test_the_configuration_by_a_mount_has_every_driver(start: Callable[..., Container], config_folder: Path) -> None:
-    mounts = write(config_folder, CONFIG.format(drain="0s", ledger="Up") + EVERY_DRIVER)
-    with start(mounts=mounts) as container:
-        assert container.wait_for_event("started")["services"] == 1 + EVERY_DRIVER.count("[[")
-        checked = container.run("svcnode", "check-config")
-        assert (checked.returncode, checked.stderr) == (0, "")
 
 
 def test_both_ways_to_reload(start: Callable[..., Container], config_folder: Path) -> None:
@@ -207,30 +176,6 @@ def recorded(volume: Path) -> list[str]:
     (file,) = volume.rglob("history.db")
     with closing(sqlite3.connect(file)) as database:
         return [status for (status,) in database.execute("SELECT after FROM transitions ORDER BY id")]
-
-
-def test_a_container_of_the_kubernetes_manifests(
-    store: ImageStore, config: ImageConfig, volume: Path, config_folder: Path, tmp_path: Path
-) -> None:
-    """Its command replaces the entry point of the image. Process 1 is the same."""
-    manifests = ROOT / "deploy" / "kubernetes"
-    pod = yaml.safe_load((manifests / "deployment.yaml").read_text())["spec"]["template"]["spec"]
-    container = next(each for each in pod["containers"] if each["name"] == "svcnode")
-    mounts = write(config_folder, yaml.safe_load((manifests / "configmap.yaml").read_text())["data"]["svcnode.toml"])
-    for name in ("operator-token", "ledger-password"):
-        (tmp_path / "secrets").mkdir(exist_ok=True)
-        (tmp_path / "secrets" / name).write_text("0123456789abcdef0123")
-    mounts["/etc/svcnode-secrets"] = tmp_path / "secrets"
-    environ = {each["name"]: each["value"] for each in container["env"]} | {"RUNTIME_DIRECTORY": "/run"}
-    in_pod = config._replace(entrypoint=[])
-    with Container(in_pod, store.mount(), volume, *container["command"], environ=environ, mounts=mounts) as running:
-        running.wait_for_event("started")
-        assert running.get(container["livenessProbe"]["httpGet"]["path"]) == 200
-        assert running.run("svcnode", "reload", "--config", "/etc/svcnode/svcnode.toml").returncode == 0
-        running.signal(signal.SIGTERM)
-        running.wait_for_event("draining")
-        running.signal(signal.SIGTERM)
-        assert running.wait() == 128 + signal.SIGTERM
 
 
 def test_the_documented_size_is_that_of_the_image(store: ImageStore) -> None:

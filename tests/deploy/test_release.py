@@ -122,16 +122,6 @@ def finished(command: list[str]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_processes_that_start_at_once_for_the_first_time_all_run(machine: Machine) -> None:
-    processes = [
-        subprocess.Popen(pyz(machine, "--version"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for _ in range(3)
-    ]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert [output.split()[:2] for output in outputs] == [["svcnode", __version__]] * 3
-    assert len(list(machine.path("/home/alice/.cache/svcnode-pyz").iterdir())) == 1
-
-
 def test_a_user_checks_a_configuration_and_services(machine: Machine) -> None:
     assert finished(pyz(machine, "check-config", "/etc/svcnode.toml"))[0] == 0
     for scheme in ("postgresql", "mysql", "redis", "amqp", "nats", "grpc", "http", "etcd"):

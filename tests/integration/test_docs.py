@@ -22,8 +22,6 @@ from svcnode.version import __version__
 from tests.support import commands
 from tests.support.certificates import make_certificate
 from tests.support.processes import Agent
-from tests.truth import timing
-from tests.truth.faults import FAULT_NAMES
 
 if TYPE_CHECKING:
     import subprocess
@@ -33,7 +31,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 OVERVIEW = ROOT / "docs" / "probes" / "README.md"
 PROBES = "\n".join(page.read_text() for page in sorted(OVERVIEW.parent.glob("*.md")))
-REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 ALL_PAGES = (
     *PAGES,
     *(ROOT / name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
@@ -293,21 +290,6 @@ def test_every_other_command_is_known(page: Path) -> None:
                 assert OTHER_PROGRAMS.fullmatch(name), line
     for target in re.findall(r"`make ([a-z-]+)`", prose(page)):
         assert target in targets, target
-
-
-# ---- the campaign
-
-
-def test_the_page_about_the_truth_campaign_has_its_bounds_and_faults() -> None:
-    page = (ROOT / "docs" / "internals" / "truth.md").read_text()
-    listed = re.findall(r"^\| .* \| (\d+) \| .* \| (\d+\.\d\d) s \|$", page, re.MULTILINE)
-    refused, hung, not_ready, ready = timing.REFUSED_S, timing.HUNG_S, timing.NOT_READY_S, timing.READY_S
-    checks = (timing.FALL, timing.FALL, 1, timing.RISE, 2 * timing.MAX_FAILURES + 2, timing.MAX_FAILURES + 1, 1)
-    times_s = (refused, hung, not_ready, ready, timing.EVERY_SECOND_S, timing.CRASH_LOOP_S, timing.RELIABLE_S)
-    assert listed == [(str(count), f"{time_s:.2f}") for count, time_s in zip(checks, times_s, strict=True)]
-    table = re.search(r"^\| condition \|.*?\n.*?\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
-    assert table
-    assert [row.split(" | ")[0].removeprefix("| ") for row in table[1].splitlines()] == list(FAULT_NAMES)
 
 
 # ---- configure.md and install.md

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import os
 import re
 import shlex
-import sqlite3
-import subprocess
-import sys
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +12,14 @@ import pytest
 
 from tests.support import commands
 from tests.support.certificates import make_certificate
-from tests.support.ports import free_port
-from tests.support.processes import DEADLINE_S, Agent
+from tests.support.processes import Agent
 from tests.support.servers.base import wait_until
 from tests.support.servers.memcached import MemcachedServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.redis import RedisSentinel, RedisServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted((EXAMPLES / "nodes").glob("*.toml"))
@@ -58,12 +51,12 @@ class Example:
     def commands(self, changes: Mapping[str, str]) -> str:
         return replaced("\n".join(re.findall(r"^#     (.*)$", self._text, re.MULTILINE)), changes)
 
-    def expect(self, agent: Agent, event: str, other_statuses: Callable[[], Mapping[str, str]] = dict) -> None:
+    def expect(self, agent: Agent, event: str) -> None:
         """Wait until the statuses and the health are those in the row of the event."""
         *cells, code = self.rows[event]
         statuses = {id_: re.split(r"[,:;]", cell)[0] for id_, cell in zip(self._ids, cells, strict=True)}
         self._untested.discard(event)
-        agent.wait_until(lambda: ({**agent.statuses(), **other_statuses()}, str(agent.health())) == (statuses, code))
+        agent.wait_until(lambda: (agent.statuses(), str(agent.health())) == (statuses, code))
 
     @contextmanager
     def served(self, folder: Path, changes: Mapping[str, str]) -> Iterator[Agent]:
@@ -162,46 +155,3 @@ def test_a_master_and_a_cache(tmp_path: Path) -> None:
                 example.expect(agent, "the master is killed")
                 sentinel.set_failure_timeout(0.5)
                 example.expect(agent, "the Sentinel has promoted a replica")
-
-
-@contextmanager
-def worker(folder: Path, ledger: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "LEDGER": str(ledger), "PORT": str(port)}
-    command = [sys.executable, str(EXAMPLES / "worker.py")]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def worker_status(port: int) -> dict[str, str]:
-    """The status that the worker serves, or unreachable."""
-    try:
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)) as connection:
-            connection.request("GET", "/svc/node/services")
-            services = json.loads(connection.getresponse().read())["services"]
-            return {service["id"]: service["status"] for service in services if service["id"] == "replay/main"}
-    except ConnectionError:
-        return {"replay/main": "unreachable"}
-
-
-@pytest.mark.wide
-def test_a_worker_with_heartbeats(tmp_path: Path) -> None:
-    example = Example("worker.toml")
-    port, ledger = free_port(), tmp_path / "ledger.db"
-    with (
-        worker(tmp_path, ledger, port) as process,
-        example.served(node_folder(tmp_path), {"127.0.0.1:8000": f"127.0.0.1:{port}"}) as agent,
-    ):
-        example.expect(agent, "the worker writes blocks", lambda: worker_status(port))
-        with closing(sqlite3.connect(ledger, isolation_level=None)) as database:
-            database.execute("BEGIN EXCLUSIVE")
-            event = "another process locks its ledger, and the worker waits"
-            example.expect(agent, event, lambda: worker_status(port))
-            database.execute("ROLLBACK")
-        example.expect(agent, "the lock is released", lambda: worker_status(port))
-        process.kill()
-        example.expect(agent, "the worker is killed", lambda: worker_status(port))

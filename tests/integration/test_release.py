@@ -16,7 +16,6 @@ from scripts.release.tag import checked_release
 
 pytestmark = pytest.mark.wide
 
-ROOT = Path(__file__).parents[2]
 CHANGELOG = "# Changelog\n\n## 1.2.0 - 2026-11-16\n\n### Added\n\n- One thing.\n\n## 1.1.0 - 2026-10-01\n\n- Another.\n"
 
 

@@ -27,7 +27,7 @@ from tests.support.servers.provision import program, skip_or_fail
 from tests.support.servers.redis import RedisServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 pytestmark = pytest.mark.wide
 
@@ -37,7 +37,6 @@ SERVICE = (UNITS / "svcnode.service").read_text()
 KEYS = unit_sandbox.parse_unit(SERVICE)
 INSTALLED = "/opt/svcnode/bin/svcnode"
 COMMAND = f"{Path(sys.executable).parent}/svcnode"
-CONFIG_FILE = "/etc/svcnode/svcnode.toml"
 SANDBOX = (sys.executable, str(ROOT / "tests" / "support" / "unit_sandbox.py"))
 CONFIG = """
 [node]
@@ -244,57 +243,15 @@ def test_the_unit_is_hardened(tmp_path: Path) -> None:
     assert exposure(tmp_path, SERVICE.replace("CapabilityBoundingSet=\n", "")) > 1.5
 
 
-# ---- the unit: its commands
-
-
-def arguments_of(key: str, config_file: Path) -> list[str]:
-    (command,) = KEYS[key]
-    program_name, *arguments = command.replace(CONFIG_FILE, str(config_file)).split()
-    assert program_name == INSTALLED
-    return arguments
+# ---- the unit: probes in its sandbox
 
 
 @pytest.fixture
-def under_unit(tmp_path: Path) -> Callable[..., Agent]:
-    """Starts the node with the command of the unit, in the folders that systemd makes, and in the unit's sandbox."""
+def _sandbox() -> None:
     if os.geteuid() != 0:
         skip_or_fail("needs root")
     program("systemd-analyze", "systemd")
-    for folder in ("run", "state"):
-        (tmp_path / folder).mkdir()
 
-    def start(config: str) -> Agent:
-        subcommand, *arguments = arguments_of("ExecStart", tmp_path / "svcnode.toml")
-        assert subcommand == "serve"
-        prefix = (*SANDBOX, str(UNITS / "svcnode.service"))
-        return Agent(tmp_path, *arguments, config=config, prefix=prefix, environ=unit_environ(tmp_path))
-
-    return start
-
-
-def unit_environ(folder: Path) -> dict[str, str]:
-    folders = {"RUNTIME_DIRECTORY": "run", "STATE_DIRECTORY": "state"}
-    return {name: str(folder / path) for name, path in folders.items()}
-
-
-def test_the_reload_of_the_unit_fails_if_the_node_refuses_it(under_unit: Callable[..., Agent], tmp_path: Path) -> None:
-    def reload() -> int:
-        command = [*_sandboxed(), COMMAND, *arguments_of("ExecReload", tmp_path / "svcnode.toml")]
-        return run_command(command, tmp_path, **unit_environ(tmp_path)).returncode
-
-    with under_unit(CONFIG.format(port=0, chain="Up")) as agent:
-        agent.wait_for_event("started")
-        agent.config_file.write_text(CONFIG.format(port=0, chain="Down"))
-        assert reload() == 0
-        assert agent.statuses()["chain"] == "Down"
-        agent.config_file.write_text(CONFIG.format(port=0, chain="Green"))
-        assert reload() != 0
-        assert agent.statuses()["chain"] == "Down"
-        assert agent.stop() == 0
-        assert (tmp_path / "state" / "nodes" / "validator-7" / "history.db").exists()
-
-
-# ---- the unit: probes in its sandbox
 
 # Prints the verdict of each probe, given as JSON.
 CHECK_ALL = """
@@ -345,7 +302,8 @@ def host_probes(folder: Path) -> list[Any]:
     return [f"file:{ROOT}/README.md", "disk:/", {"url": f"disk:{folder}", "write": True}, f"sqlite:{database}"]
 
 
-def test_every_kind_of_probe_but_exec_works_in_the_sandbox(under_unit: object, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_sandbox")
+def test_every_kind_of_probe_but_exec_works_in_the_sandbox(tmp_path: Path) -> None:
     """PostgreSQL's driver loads a library, rediss has TLS; the other kinds get as far as they do outside of it."""
     certificate = make_certificate(tmp_path)
     with ExitStack() as stack:
@@ -359,6 +317,7 @@ def test_every_kind_of_probe_but_exec_works_in_the_sandbox(under_unit: object, t
     assert len(set(map(tuple, outside[len(working) :]))) == 1, "all are refused"
 
 
+@pytest.mark.usefixtures("_sandbox")
 @pytest.mark.parametrize(
     ("line", "tightened", "probe"),
     [
@@ -367,9 +326,7 @@ def test_every_kind_of_probe_but_exec_works_in_the_sandbox(under_unit: object, t
         ("SystemCallFilter=~@privileged", "SystemCallFilter=~connect @privileged", "tcp://127.0.0.1:1"),
     ],
 )
-def test_the_stand_in_for_the_sandbox_restricts(
-    under_unit: object, line: str, tightened: str, probe: str, tmp_path: Path
-) -> None:
+def test_the_stand_in_for_the_sandbox_restricts(line: str, tightened: str, probe: str, tmp_path: Path) -> None:
     """Otherwise the test before would prove nothing."""
     assert line in SERVICE
     tightened_unit = tmp_path / "tightened.service"
