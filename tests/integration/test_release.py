@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("scripts.release", reason="the scripts are not part of the wheel")
 
+from typing import TYPE_CHECKING
+
 from scripts.release.artefacts import differing, write_sums
 from scripts.release.audit import judge
 from scripts.release.tag import checked_release
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.wide
 
