@@ -387,6 +387,20 @@ def test_a_reload_changes_nothing_of_registered_services(agent: Agent, client: C
     assert agent.health() == 503
 
 
+def test_a_service_of_the_file_takes_the_place_of_a_registered_one_until_it_is_removed(
+    agent: Agent, client: Client, folder: Path
+) -> None:
+    client.register("job", ttl="60s")
+    client.beat("job", "down")
+    with changed_file(agent, config(folder, services='[[services]]\nid = "job"\nstatus = "Up"\n')):
+        client.reload()
+        assert agent.statuses() == {"job": UP}
+        with pytest.raises(ControlError) as refused:
+            client.deregister("job")
+        assert refused.value.status == 409
+    assert agent.statuses()["job"] == DOWN
+
+
 def test_a_client_that_disconnects_does_not_end_a_reload(agent: Agent, folder: Path) -> None:
     services = "".join(f'[[services]]\nid = "new-{n}"\nprobe = "tcp://127.0.0.1:1"\n' for n in range(200))
     reloads = len(agent.events("reloaded"))

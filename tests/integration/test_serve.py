@@ -220,6 +220,8 @@ def test_an_invalid_file_changes_nothing_and_is_logged_with_file_and_line(agent:
     assert entry["message"].endswith(" (svcnode.toml:5)")
     agent.reload("")
     assert last_event(agent) == "reload_failed", "an emptied file does not make an unhealthy node healthy"
+    agent.reload(f'[sharing]\nregistry = "etcd://127.0.0.1:1"\nreplica = "a"\n[node]\nname = "old"\n{FIXED}')
+    assert last_event(agent) == "reload_failed", "it needs a restart"
     agent.config_file.unlink()
     agent.reload()
     assert last_event(agent) == "reload_failed"
