@@ -219,8 +219,6 @@ def test_a_document_of_a_newer_version_is_kept(etcd: EtcdServer, tmp_path: Path,
     [
         (["register", "a", "--probe", "exec:/bin/true"], 2),
         (["register", "a", "--probe", "redis://:hunter2hunter2@127.0.0.1"], 2),
-        (["register", "a", "--probe", "tpc://127.0.0.1"], 2),
-        (["register", "a", "--ttl", "15"], 2),
         (["register", "a", "--ttl", "15s", "--owner", "replica:host-1"], 2),
         (["register", "..", "--ttl", "15s"], 2),
         (["beat", "a"], 1),
