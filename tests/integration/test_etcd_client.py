@@ -84,7 +84,8 @@ def endpoint_of(server: EtcdServer) -> TcpEndpoint:
 
 
 def client_of(*servers: EtcdServer | EtcdGateway, **options: Any) -> EtcdClient:
-    return EtcdClient([(server.host, server.port) for server in servers], **options)
+    """Its calls may take longer than those of a replica: the machine may be busy."""
+    return EtcdClient([(server.host, server.port) for server in servers], timeout_s=10.0, **options)
 
 
 def user_of(server: EtcdServer | EtcdGateway, password: str = PASSWORD) -> EtcdClient:
@@ -124,7 +125,7 @@ async def until_it_works(call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
 
 @on_uvloop
 async def test_a_key_has_its_value_revisions_and_lease_and_traffic_is_counted(server: EtcdServer) -> None:
-    async with EtcdClient([("localhost", server.port)]) as client:
+    async with EtcdClient([("localhost", server.port)], timeout_s=10.0) as client:
         lease = await client.grant_lease(30)
         created = await client.put("kv/é", b"\0\xff", lease_id=lease.id)
         changed = await client.put("kv/é", bytes(1000))

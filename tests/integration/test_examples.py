@@ -124,7 +124,7 @@ def test_the_python_blocks_of_embed_md_run_as_one_program(tmp_path: Path) -> Non
     program = re.findall(r"^```python\n(.*?)\n```$", page, re.DOTALL | re.MULTILINE)
     assert len(program) > 7
     completed = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", "\n".join(program)],
+        [sys.executable, "-W", "error", "-c", "\n".join(program)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
