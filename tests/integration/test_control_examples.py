@@ -115,7 +115,7 @@ def shown_commands() -> Iterator[tuple[str, str]]:
         for shown in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, output = shown.partition("\n")
             if "--registry" not in command:  # test_registry_commands.py tests these
-                yield command, output
+                yield command.replace("15s", "1h"), output.replace("15s", "1h")  # the machine may be busy
 
 
 def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
