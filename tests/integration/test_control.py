@@ -103,6 +103,7 @@ class BlockingClient:
         self._client = AsyncClient(path)
 
     def __enter__(self) -> BlockingClient:
+        self._runner.run(self._client.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:

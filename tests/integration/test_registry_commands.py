@@ -374,6 +374,13 @@ def test_check_finds_a_full_registry(etcd: EtcdServer, tmp_path: Path) -> None:
         assert findings(ended)[f"{etcd.host}:{etcd.port}"] == "warning"
 
 
+def test_check_works_with_a_member_that_is_down(etcd: EtcdServer, tmp_path: Path) -> None:
+    endpoints = [f"{etcd.host}:{etcd.port}", f"127.0.0.1:{free_port()}"]
+    ended = svcnode(tmp_path, "registry", "check", "--registry", f"etcd://{','.join(endpoints)}", "--node", NODE)
+    assert ended.returncode == 0
+    assert [findings(ended)[endpoint] for endpoint in endpoints] == ["ok", "warning"]
+
+
 def test_check_warns_of_a_history_that_is_not_compacted(etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async def levels() -> dict[str, FindingLevel]:
         registry = parse_registry_url(f"etcd://{etcd.host}:{etcd.port}")
