@@ -335,6 +335,14 @@ async def test_the_error_names_each_endpoint_also_if_it_is_not_etcd() -> None:
         writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nNot Found")
         writer.close()
 
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the client closes
+        writer.close()
+
+    silent = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with silent, EtcdClient([silent.sockets[0].getsockname()], timeout_s=0.5) as client:
+        with pytest.raises(RegistryUnreachableError, match=r"no response within 0\.5 s"):
+            await client.fence("a/")
     async with await asyncio.start_server(respond, "127.0.0.1", 0) as other:
         not_etcd = other.sockets[0].getsockname()
         endpoints = [("127.0.0.1", free_port()), ("nowhere.invalid", 2379), not_etcd]
