@@ -6,13 +6,11 @@ import os
 import re
 import signal
 import sqlite3
-import tomllib
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml  # type: ignore[import-untyped]
 
 from svcnode.version import __version__
 from tests.support.containers import BASE, IMAGE, Container, ImageStore
@@ -27,17 +25,6 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]  # the first test bu
 
 ROOT = Path(__file__).parents[2]
 UID = 10001
-# Each check leaves two orphans: one in the session of the program, one in a session of its own.
-ORPHANS = """
-[server]
-listen = "0.0.0.0:8420"
-[security]
-allow_exec = true
-[[services]]
-id = "orphans"
-probe = { url = "exec:", argv = ["/bin/sh", "-c", "echo >> /var/lib/svcnode/ran; sleep 0.1 & setsid sleep 0.2 &"] }
-interval = "500ms"
-"""
 CONFIG = """
 [node]
 name = "validator-7"
@@ -48,17 +35,6 @@ drain = "{drain}"
 id = "ledger"
 status = "{ledger}"
 """
-EVERY_DRIVER = "".join(
-    f'[[services]]\nid = "{url.partition(":")[0]}"\nprobe = "{url}"\n'
-    for url in (
-        "postgresql://monitor@db/ledger",
-        "mysql://monitor@db/ledger",
-        "redis://cache",
-        "amqp://queue",
-        "nats://bus",
-        "grpc://api:50051",
-    )
-)
 
 
 @pytest.fixture(scope="module")
@@ -125,25 +101,15 @@ def test_the_image_has_the_pinned_packages_and_no_tools_to_build(store: ImageSto
         assert not (packages / name).exists()
 
 
-def test_the_image_has_the_programs_of_the_kubernetes_manifests(start: Callable[..., Container]) -> None:
-    with start() as container:
-        container.wait_for_event("started")
+def test_the_node_has_a_read_only_root_no_capabilities_and_no_other_user(start: Callable[..., Container]) -> None:
+    with start(environ={"SVCNODE_NODE_NAME": "validator-7"}) as container:
+        assert container.wait_for_event("started")["node"] == "validator-7"
+        wait_until(lambda: container.get("/svc/node/health") == 200, "health")
+        assert container.statuses() == {"store": "Up"}, "without any configuration, it serves its own store"
+        assert container.get("/metrics") == 403, "no token is configured"
         assert (
             container.run("sh", "-c", "command -v svcnode && command -v readlink && command -v sleep").returncode == 0
         )
-
-
-def test_without_any_configuration_the_node_serves_its_own_store(start: Callable[..., Container]) -> None:
-    with start() as container:
-        assert container.wait_for_event("started")["node"] == "svcnode"
-        wait_until(lambda: container.get("/svc/node/health") == 200, "health")
-        assert container.statuses() == {"store": "Up"}
-        assert container.get("/metrics") == 403, "no token is configured"
-
-
-def test_the_node_has_a_read_only_root_no_capabilities_and_no_other_user(start: Callable[..., Container]) -> None:
-    with start() as container:
-        container.wait_for_event("started")
         status = Path(f"/proc/{container.process_1}/status").read_text()
         assert re.search(rf"Uid:\t{UID}\t{UID}\t{UID}\t{UID}\n", status)
         assert set(re.findall(r"(?m)^Cap\w+:\t(\w+)$", status)) == {"0" * 16}
@@ -151,42 +117,6 @@ def test_the_node_has_a_read_only_root_no_capabilities_and_no_other_user(start: 
         for path in ("/tmp/x", "/etc/svcnode/x", "/opt/svcnode/x"):
             assert container.run("touch", path).returncode != 0
         assert container.run("touch", "/var/lib/svcnode/x").returncode == 0
-
-
-def test_the_configuration_by_variables_alone(start: Callable[..., Container]) -> None:
-    environ = {
-        "SVCNODE_NODE_NAME": "validator-7",
-        "SVCNODE_SERVICES": "disk=disk:/var/lib/svcnode\n root=file:/opt/svcnode/bin/svcnode",
-    }
-    with start(environ=environ) as container:
-        assert container.wait_for_event("started")["node"] == "validator-7"
-        wait_until(lambda: container.statuses() == {"disk": "Up", "root": "Up"}, "services")
-        assert container.healthcheck() == 0
-
-
-def test_the_configuration_by_a_mount_has_every_driver(start: Callable[..., Container], config_folder: Path) -> None:
-    mounts = write(config_folder, CONFIG.format(drain="0s", ledger="Up") + EVERY_DRIVER)
-    with start(mounts=mounts) as container:
-        assert container.wait_for_event("started")["services"] == 1 + EVERY_DRIVER.count("[[")
-        checked = container.run("svcnode", "check-config")
-        assert (checked.returncode, checked.stderr) == (0, "")
-
-
-def test_the_health_check_is_not_node_health(start: Callable[..., Container], config_folder: Path) -> None:
-    with start(mounts=write(config_folder, CONFIG.format(drain="0s", ledger="Initializing"))) as container:
-        container.wait_for_event("started")
-        assert (container.get("/svc/node/health"), container.healthcheck()) == (206, 0)
-        write(config_folder, CONFIG.format(drain="0s", ledger="Down"))
-        container.signal(signal.SIGHUP)
-        container.wait_for_event("reloaded")
-        assert (container.get("/svc/node/health"), container.healthcheck()) == (503, 0)
-
-
-def test_a_node_that_does_not_answer_fails_the_health_check(start: Callable[..., Container]) -> None:
-    with start(environ={"SVCNODE_SERVER_LISTEN": "127.0.0.1:8420"}) as container:
-        container.wait_for_event("started")
-        wrong = container.run("env", "SVCNODE_SERVER_LISTEN=127.0.0.1:8421", "svcnode", "ping")
-        assert wrong.returncode == 1
 
 
 def test_both_ways_to_reload(start: Callable[..., Container], config_folder: Path) -> None:
@@ -197,6 +127,12 @@ def test_both_ways_to_reload(start: Callable[..., Container], config_folder: Pat
         container.signal(signal.SIGHUP)
         container.wait_for_event("reloaded")
         assert list(container.statuses()) == ["ledger", "a"]
+        write(config_folder, CONFIG.format(drain="0s", ledger="Down"))
+        container.signal(signal.SIGHUP)
+        wait_until(lambda: container.get("/svc/node/health") == 503, "health")
+        assert container.healthcheck() == 0, "it is not node health"
+        wrong = container.run("env", "SVCNODE_SERVER_LISTEN=127.0.0.1:8421", "svcnode", "ping")
+        assert wrong.returncode == 1
         write(config_folder, CONFIG.format(drain="0s", ledger="Up") + more.format("b"))
         assert container.run("svcnode", "reload").returncode == 0
         assert list(container.statuses()) == ["ledger", "b"]
@@ -215,25 +151,6 @@ def test_sigterm_drains_and_ends_the_container_with_0(start: Callable[..., Conta
         assert container.healthcheck() == 0, "a node that drains must not be killed"
         assert container.wait() == 0
         container.wait_for_event("stopped")
-
-
-def test_a_second_sigterm_ends_the_container_at_once(start: Callable[..., Container], config_folder: Path) -> None:
-    with start(mounts=write(config_folder, CONFIG.format(drain="1h", ledger="Up"))) as container:
-        container.wait_for_event("started")
-        container.signal(signal.SIGTERM)
-        container.wait_for_event("draining")
-        container.signal(signal.SIGTERM)
-        assert container.wait() == 128 + signal.SIGTERM
-
-
-def test_no_zombies_remain_of_exec_probes_and_their_orphans(
-    start: Callable[..., Container], config_folder: Path, volume: Path
-) -> None:
-    ran = volume / "ran"
-    with start(mounts=write(config_folder, ORPHANS)) as container:
-        container.wait_for_event("started")
-        wait_until(lambda: ran.exists() and ran.read_text().count("\n") >= 6, "checks")
-        wait_until(lambda: container.zombies() == [], "no zombies")
 
 
 def test_the_volume_keeps_the_history_over_a_kill_and_a_new_container(
@@ -261,38 +178,9 @@ def recorded(volume: Path) -> list[str]:
         return [status for (status,) in database.execute("SELECT after FROM transitions ORDER BY id")]
 
 
-def test_a_container_of_the_kubernetes_manifests(
-    store: ImageStore, config: ImageConfig, volume: Path, config_folder: Path, tmp_path: Path
-) -> None:
-    """Its command replaces the entry point of the image. Process 1 is the same."""
-    manifests = ROOT / "deploy" / "kubernetes"
-    pod = yaml.safe_load((manifests / "deployment.yaml").read_text())["spec"]["template"]["spec"]
-    container = next(each for each in pod["containers"] if each["name"] == "svcnode")
-    mounts = write(config_folder, yaml.safe_load((manifests / "configmap.yaml").read_text())["data"]["svcnode.toml"])
-    for name in ("operator-token", "ledger-password"):
-        (tmp_path / "secrets").mkdir(exist_ok=True)
-        (tmp_path / "secrets" / name).write_text("0123456789abcdef0123")
-    mounts["/etc/svcnode-secrets"] = tmp_path / "secrets"
-    environ = {each["name"]: each["value"] for each in container["env"]} | {"RUNTIME_DIRECTORY": "/run"}
-    in_pod = config._replace(entrypoint=[])
-    with Container(in_pod, store.mount(), volume, *container["command"], environ=environ, mounts=mounts) as running:
-        running.wait_for_event("started")
-        assert running.get(container["livenessProbe"]["httpGet"]["path"]) == 200
-        assert running.run("svcnode", "reload", "--config", "/etc/svcnode/svcnode.toml").returncode == 0
-        running.signal(signal.SIGTERM)
-        running.wait_for_event("draining")
-        running.signal(signal.SIGTERM)
-        assert running.wait() == 128 + signal.SIGTERM
-
-
 def test_the_documented_size_is_that_of_the_image(store: ImageStore) -> None:
     sizes = store.sizes_bytes()
     added_mb = (sizes[IMAGE] - sizes[BASE]) / 10**6
     page = (ROOT / "docs" / "operate.md").read_text()
     (documented_mb,) = re.findall(r"adds (\d+) MB to its base", page)
     assert added_mb == pytest.approx(int(documented_mb), rel=0.1)
-
-
-def test_the_configuration_of_the_image_is_the_file_of_the_repository(store: ImageStore) -> None:
-    inside = store.mount() / "etc/svcnode/svcnode.toml"
-    assert tomllib.loads(inside.read_text()) == tomllib.loads((ROOT / "deploy/container/svcnode.toml").read_text())

@@ -14,9 +14,7 @@ def result(values: list[float], threshold: Threshold | None) -> Result:
     return Result(title="", comparison=comparison, samples=[Sample(0.0, one) for one in values], baseline_samples=[])
 
 
-@pytest.mark.parametrize(
-    ("count", "skipped"), [(1, 0), (2, 0), (4, 0), (5, 0), (7, 0), (8, 1), (9, 1), (15, 3), (27, 8)]
-)
+@pytest.mark.parametrize(("count", "skipped"), [(1, 0), (7, 0), (8, 1), (15, 3), (27, 8)])
 def test_the_interval_leaves_out_as_many_values_at_both_ends_as_it_may(count: int, skipped: int) -> None:
     values = [float(number) for number in range(count)]
     assert median_interval(values) == (values[skipped], values[-1 - skipped])

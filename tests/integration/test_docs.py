@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import shlex
-import subprocess
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,20 +19,18 @@ from svcnode.config.sources import SERVICES_VARIABLE, environment_keys
 from svcnode.discovery.catalog import CATALOG
 from svcnode.probes import KINDS
 from svcnode.version import __version__
+from tests.support import commands
 from tests.support.certificates import make_certificate
-from tests.support.processes import DEADLINE_S, Agent
-from tests.truth import timing
-from tests.truth.faults import FAULT_NAMES
+from tests.support.processes import Agent
 
 if TYPE_CHECKING:
-    import argparse
+    import subprocess
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 OVERVIEW = ROOT / "docs" / "probes" / "README.md"
 PROBES = "\n".join(page.read_text() for page in sorted(OVERVIEW.parent.glob("*.md")))
-REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 ALL_PAGES = (
     *PAGES,
     *(ROOT / name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
@@ -147,15 +142,9 @@ def check(config: str, config_folder: Path, folder: Path) -> subprocess.Complete
         config = config.replace(prefix, f"{config_folder}{prefix}")
     file = folder / "svcnode.toml"
     file.write_text(config)
-    secrets = {name: f"the-value-of-{name}" for name in re.findall(r"(?<!\$)\$\{(\w+)\}", config)}
-    return subprocess.run(
-        [sys.executable, "-m", "svcnode", "check-config", str(file)],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "RUNTIME_DIRECTORY": "/run/svcnode", **secrets},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
+    environ: Any = {name: f"the-value-of-{name}" for name in re.findall(r"(?<!\$)\$\{(\w+)\}", config)}
+    return commands.svcnode(
+        "check-config", str(file), folder=folder, **{"RUNTIME_DIRECTORY": "/run/svcnode", **environ}
     )
 
 
@@ -164,10 +153,6 @@ CONFIGURATIONS = [
     for page in PAGES
     for number, block in enumerate(blocks(page, "toml"), start=1)
 ]
-
-
-def test_the_pages_have_configurations() -> None:
-    assert len(CONFIGURATIONS) > 8
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
@@ -189,12 +174,9 @@ def kinds_table() -> Iterator[tuple[str, str, str]]:
         yield from ((scheme, driver.strip("`"), shared) for scheme in re.findall(r"`([^`]+)`", schemes))
 
 
-def test_the_table_of_kinds_has_every_scheme_with_its_driver() -> None:
+def test_the_table_of_kinds_has_every_scheme_with_its_driver_and_the_shared_options() -> None:
     drivers = {scheme: "".join(re.findall(r"\[(.*)\]", target)) for scheme, target in KINDS.items()}
     assert {scheme: driver for scheme, driver, _ in kinds_table()} == drivers
-
-
-def test_the_table_of_kinds_has_the_shared_options() -> None:
     labels = {"login": "username", "HTTP": "headers", "reuse": "reuse"}
     for scheme, _, shared in kinds_table():
         assert shared == ", ".join(label for label, option in labels.items() if option in options_of(scheme)), scheme
@@ -208,21 +190,14 @@ def test_the_overview_names_every_kind_with_tls() -> None:
 
 
 @pytest.mark.parametrize("scheme", list(KINDS))
-def test_the_options_of_a_kind_are_those_of_its_tables(scheme: str) -> None:
-    own, *common = (set(examples(section(title))) for title in sections_for(scheme))
+def test_the_section_of_a_kind_has_its_options_and_says_what_is_noticed(scheme: str) -> None:
+    title, *common_titles = sections_for(scheme)
     tls_options = set(examples(section(TLS)))
     # A kind without TLS inherits the TLS options and refuses them.
     options = options_of(scheme) - (set() if uses_tls(scheme) else tls_options)
-    assert own.union(*common) == options
-
-
-NOTICED = ("Noticed by default", "Noticed with an option", "Not noticed")
-
-
-@pytest.mark.parametrize("scheme", list(KINDS))
-def test_the_section_of_a_kind_says_what_is_noticed(scheme: str) -> None:
-    title, *_ = sections_for(scheme)
-    assert re.findall(r"^\*\*(.*?)\*\*: .+", section(title), re.MULTILINE) == list(NOTICED)
+    assert set(examples(section(title))).union(*(examples(section(each)) for each in common_titles)) == options
+    noticed = ["Noticed by default", "Noticed with an option", "Not noticed"]
+    assert re.findall(r"^\*\*(.*?)\*\*: .+", section(title), re.MULTILINE) == noticed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -264,14 +239,10 @@ def test_an_option_that_a_kind_does_not_accept_is_refused(
 # ---- the command line
 
 
-def command_parser(command: str) -> argparse.ArgumentParser:
+def options_of_command(command: str) -> set[str]:
     parser = CommandParser(prog=f"svcnode {command}")
     load_command(command, parser)
-    return parser
-
-
-def options_of_command(command: str) -> set[str]:
-    return {name for action in command_parser(command)._actions for name in action.option_strings}
+    return {name for action in parser._actions for name in action.option_strings}
 
 
 def command_lines(page: Path) -> Iterator[str]:
@@ -281,104 +252,31 @@ def command_lines(page: Path) -> Iterator[str]:
         yield from prompted or [line for line in block.splitlines() if line]
 
 
-def whole_commands() -> Iterator[Any]:
-    """The svcnode commands in code blocks, also after variables or with a path."""
-    for page in PAGES:
-        for line in command_lines(page):
-            if match := re.match(r"(?:[A-Z_]+=\S+ )*(?:\S+/)?svcnode (.*)", line):
-                yield pytest.param(shlex.split(match[1], comments=True), id=f"{page.name}: {match[1]}")
-
-
-def mentioned_commands() -> Iterator[Any]:
-    """The commands in the text, which may be incomplete."""
-    for page in PAGES:
-        for text in re.findall(r"`svcnode ([a-z-]+\s[^`]*)`", prose(page)):
-            yield pytest.param(text.split(), id=f"{page.name}: {' '.join(text.split())}")
-
-
-@pytest.mark.parametrize("command_line", list(whole_commands()))
-def test_every_command_in_a_code_block_is_valid(command_line: list[str]) -> None:
-    arguments = build_parser().parse_args(command_line)  # raises SystemExit if it is invalid
-    if command_line[0] == "probe":
-        scheme = arguments.url.partition(":")[0]
-        assert {option.partition("=")[0] for option in arguments.option} <= options_of(scheme)
-
-
-@pytest.mark.parametrize("command_line", list(mentioned_commands()))
-def test_every_command_in_the_text_has_known_options(command_line: list[str]) -> None:
-    command, *rest = command_line
-    assert {argument for argument in rest if argument.startswith("-")} <= options_of_command(command)
-
-
-# Commands of other programs, which the tests do not run.
-OTHER_PROGRAMS = {
-    *(
-        "cp",
-        "curl",
-        "echo",
-        "etcd",
-        "etcdctl",
-        "export",
-        "git",
-        "jq",
-        "kubectl",
-        "mkdir",
-        "nats",
-        "pip",
-        "podman",
-        "promtool",
-        "python3",
-        "rm",
-        "ssh",
-    ),
-    *("apt", "editor", "ln", "systemctl", "umask", "useradd"),
-}
-
-
-@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
-def test_every_other_command_is_known(page: Path) -> None:
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    for line in command_lines(page):
-        program, *arguments = shlex.split(re.sub(r"^([A-Z_]+=\S+ )+", "", line), comments=True)
-        match program.rpartition("/")[2]:
-            case "svcnode":
-                pass  # see above
-            case "make":
-                assert set(arguments) <= set(targets), line
-            case "python":
-                assert arguments[0] == "-m", line
-                assert find_spec(arguments[1]), line
-            case name:
-                assert name in OTHER_PROGRAMS, line
-    for target in re.findall(r"`make ([a-z-]+)`", prose(page)):
-        assert target in targets, target
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_variable_is_one_of_the_configuration(page: Path) -> None:
-    named = set(re.findall(r"\b(SVCNODE_[A-Z_]+[A-Z])\b", page.read_text()))
-    assert named <= {*environment_keys(), "SVCNODE_CONFIG", "SVCNODE_CONTROL", SERVICES_VARIABLE}
+def test_every_command_is_valid(page: Path) -> None:
+    for line in command_lines(page):  # also after variables or with a path
+        if match := re.match(r"(?:[A-Z_]+=\S+ )*(?:\S+/)?svcnode (.*)", line):
+            words = shlex.split(match[1], comments=True)
+            arguments = build_parser().parse_args(words)  # raises SystemExit if it is invalid
+            if words[0] == "probe":
+                scheme = arguments.url.partition(":")[0]
+                assert {option.partition("=")[0] for option in arguments.option} <= options_of(scheme), line
+    for text in re.findall(r"`svcnode ([a-z-]+\s[^`]*)`", prose(page)):  # may be incomplete
+        command, *rest = text.split()
+        assert {argument for argument in rest if argument.startswith("-")} <= options_of_command(command), text
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
-def test_every_block_of_python_compiles(page: Path) -> None:
-    for block in blocks(page, "python"):
-        compile(block, page.name, "exec")
-
-
-# ---- the campaign
-
-
-def test_the_page_about_the_truth_campaign_has_its_bounds_and_faults() -> None:
-    page = (ROOT / "docs" / "internals" / "truth.md").read_text()
-    listed = re.findall(r"^\| .* \| (\d+) \| .* \| (\d+\.\d\d) s \|$", page, re.MULTILINE)
-    refused, hung, not_ready, ready = timing.REFUSED_S, timing.HUNG_S, timing.NOT_READY_S, timing.READY_S
-    checks = (timing.FALL, timing.FALL, 1, timing.RISE, 2 * timing.MAX_FAILURES + 2, timing.MAX_FAILURES + 1, 1)
-    times_s = (refused, hung, not_ready, ready, timing.EVERY_SECOND_S, timing.CRASH_LOOP_S, timing.RELIABLE_S)
-    assert listed == [(str(count), f"{time_s:.2f}") for count, time_s in zip(checks, times_s, strict=True)]
-    table = re.search(r"^\| condition \|.*?\n.*?\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
-    assert table
-    assert [row.split(" | ")[0].removeprefix("| ") for row in table[1].splitlines()] == list(FAULT_NAMES)
+def test_every_target_of_make_and_every_module_exists(page: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    lines = [re.sub(r"^([A-Z_]+=\S+ )+", "", line) for line in command_lines(page)]
+    shown = [shlex.split(line, comments=True) for line in lines]
+    named = [word for program, *words in shown if program == "make" for word in words]
+    assert {*named, *re.findall(r"`make ([a-z-]+)`", prose(page))} <= set(targets)
+    for program, *arguments in shown:
+        if program.rpartition("/")[2] == "python":
+            assert arguments[0] == "-m"
+            assert find_spec(arguments[1]), arguments
 
 
 # ---- configure.md and install.md
@@ -395,6 +293,7 @@ def test_the_example_of_a_configuration_error_is_the_printed_one(config_folder: 
 
 def test_the_first_node_answers_as_printed(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "install.md").read_text()
+    assert re.findall(r"svcnode-([\d.]+)-py3", text) == [__version__]
     printed = dict(re.findall(r"^\$ curl .*http://127\.0\.0\.1:8420(\S+)\n(.*)$", text, re.MULTILINE))
     assert len(printed) == 3
     with Agent(tmp_path, "--listen", "127.0.0.1:0", "--name", "my-host") as agent:
@@ -402,10 +301,6 @@ def test_the_first_node_answers_as_printed(tmp_path: Path) -> None:
         for path, answer in printed.items():
             response = agent.request(path)
             assert (response.body.decode() or str(response.code)) == answer
-
-
-def test_the_wheel_in_the_docs_has_the_current_version() -> None:
-    assert re.findall(r"svcnode-([\d.]+)-py3", (ROOT / "docs" / "install.md").read_text()) == [__version__]
 
 
 # ---- recipes.md
@@ -442,20 +337,20 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
-def test_every_link_has_a_target(page: Path) -> None:
+def test_every_link_file_and_variable_of_a_page_exists_and_its_python_compiles(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", prose(page)):
         file, _, anchor = target.partition("#")
         linked = page.parent / file if file else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
-
-
-@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
-def test_every_file_that_a_page_names_exists(page: Path) -> None:
-    named = re.findall(
-        r"`((?:docs|tests|src|examples|deploy|benchmarks|scripts|requirements)/[\w./-]*)[`:]", page.read_text()
-    )
+    folders = "docs|tests|src|examples|deploy|benchmarks|scripts|requirements"
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)[`:]", page.read_text())
     assert [path for path in named if not (ROOT / path).exists()] == []
+    if page in PAGES:
+        variables = set(re.findall(r"\b(SVCNODE_[A-Z_]+[A-Z])\b", page.read_text()))
+        assert variables <= {*environment_keys(), "SVCNODE_CONFIG", "SVCNODE_CONTROL", SERVICES_VARIABLE}
+    for block in blocks(page, "python"):
+        compile(block, page.name, "exec")
 
 
 def test_every_page_that_the_code_names_exists() -> None:

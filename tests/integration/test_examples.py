@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.example_apps import ALL_EXAMPLES, EXAMPLES, ROOT, Example, RunningExample
-from tests.support.transports import SERVICE_NOT_FOUND, VERSION_NOT_FOUND
+from tests.support.transports import SERVICE_NOT_FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,75 +50,33 @@ def slash_path(example: Example) -> str:
     return f"/node/services/{quote(example.slash_id, safe='')}/health"
 
 
-def endpoints(example: Example) -> tuple[str, ...]:
-    return ("/node", "/node/health", "/node/services", slash_path(example))
-
-
 def test_every_example_is_run() -> None:
     assert {example.file for example in ALL_EXAMPLES} == {
         file.name for file in EXAMPLES.glob("*.py") if not file.name.startswith("test_")
     }, "tests/integration/test_testing.py runs the tests"
 
 
-def test_the_identity_of_the_node(running: RunningExample) -> None:
+@pytest.mark.wide
+def test_the_node_and_the_application_answer(running: RunningExample) -> None:
     response = running.request_node("/node")
     assert (response.code, response.headers["Content-Type"]) == (200, "application/json")
-    identity = json.loads(response.body)
-    assert list(identity) == ["node_name", "spec_version", "node_version"]
-    assert identity["spec_version"] == "v0.0.1"
-
-
-def test_health_is_a_code_without_a_body(running: RunningExample) -> None:
-    for endpoint in ("/node/health", slash_path(running.example)):
-        response = running.request_node(endpoint)
-        assert (response.code, response.body, response.headers["Content-Length"]) == (200, b"", "0")
-
-
-def test_every_listed_service_is_up_and_its_health_agrees(running: RunningExample) -> None:
     services = json.loads(running.request_node("/node/services").body)["services"]
     assert running.example.slash_id in {service["id"] for service in services}
     for service in services:
         assert service["status"] == "Up"
-        assert running.request_node(f"/node/services/{quote(service['id'], safe='')}/health").code == 200
-
-
-def test_head_has_the_code_and_headers_of_get(running: RunningExample) -> None:
-    for endpoint in endpoints(running.example):
-        head, get = running.request_node(endpoint, method="HEAD"), running.request_node(endpoint)
-        assert (head.code, head.body) == (get.code, b"")
-        for name in ("Content-Type", "Content-Length", "Cache-Control"):
-            assert head.headers[name] == get.headers[name]
-
-
-def test_an_unsupported_version_is_not_found_on_any_endpoint(running: RunningExample) -> None:
-    for endpoint in endpoints(running.example):
-        assert running.request_node(f"{endpoint}?version=v0.0.1").code == 200
-        response = running.request_node(f"{endpoint}?version=v9")
-        assert (response.code, json.loads(response.body)) == VERSION_NOT_FOUND
-
-
-def test_other_methods_are_not_allowed(running: RunningExample) -> None:
-    response = running.request_node("/node/health", method="OPTIONS")
-    assert (response.code, response.headers["Allow"]) == (405, "GET, HEAD")
-
-
-def test_an_unknown_service_is_not_found(running: RunningExample) -> None:
+        response = running.request_node(f"/node/services/{quote(service['id'], safe='')}/health")
+        assert (response.code, response.body, response.headers["Content-Length"]) == (200, b"", "0")
+    assert len(response.headers.get_all("Date", [])) == 1
+    assert response.headers.get_all("Cache-Control") == ["no-store"]
     response = running.request_node("/node/services/not%2Fregistered/health")
     assert (response.code, json.loads(response.body)) == SERVICE_NOT_FOUND
-
-
-def test_every_response_has_a_date_and_is_not_cached(running: RunningExample) -> None:
-    for endpoint in (*endpoints(running.example), "/nowhere"):
-        response = running.request_node(endpoint)
-        assert len(response.headers.get_all("Date", [])) == 1
-        assert response.headers.get_all("Cache-Control") == ["no-store"]
-
-
-def test_the_routes_of_the_application_still_work(running: RunningExample) -> None:
+    for prefix in running.example.prefixes:
+        assert running.request(f"{prefix}/node/health").code == 200, prefix
     for path in running.example.own_paths:
         assert running.request(path).code == 200, path
 
 
+@pytest.mark.wide
 def test_other_paths_get_the_404_of_the_application(running: RunningExample) -> None:
     for path in ("/nowhere", "/svcs/node", "//[svc/node"):
         response = running.request(path)
@@ -126,11 +84,7 @@ def test_other_paths_get_the_404_of_the_application(running: RunningExample) -> 
         assert (response.code, is_of_node) == (404, not running.example.has_own_404), path
 
 
-def test_every_prefix_is_served(running: RunningExample) -> None:
-    for prefix in running.example.prefixes:
-        assert running.request(f"{prefix}/node/health").code == 200, prefix
-
-
+@pytest.mark.wide
 def test_the_node_is_unhealthy_while_a_backing_service_is_stopped(
     running: RunningExample,
 ) -> None:
@@ -148,6 +102,7 @@ def test_the_node_is_unhealthy_while_a_backing_service_is_stopped(
     running.wait_until(lambda: codes() == {200} and statuses() == {"Up"})
 
 
+@pytest.mark.wide
 def test_sigterm_stops_the_example_cleanly(running: RunningExample) -> None:
     """The last test of each example, because it stops the process."""
     assert running.stop() in (0, -signal.SIGTERM)  # uvicorn cleans up, then ends by the signal
@@ -169,7 +124,7 @@ def test_the_python_blocks_of_embed_md_run_as_one_program(tmp_path: Path) -> Non
     program = re.findall(r"^```python\n(.*?)\n```$", page, re.DOTALL | re.MULTILINE)
     assert len(program) > 7
     completed = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", "\n".join(program)],
+        [sys.executable, "-W", "error", "-c", "\n".join(program)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -79,88 +78,43 @@ def schema_errors(manifests: list[Any], *versions: str) -> list[str]:
 
 def test_the_manifests_are_valid_for_three_versions_of_kubernetes() -> None:
     assert schema_errors([MANIFESTS[name] for name in MANIFESTS if name not in WITHOUT_SCHEMA], *VERSIONS) == []
-
-
-def test_the_validation_notices_mistakes() -> None:
     misspelled = json.loads(json.dumps(MANIFESTS["deployment"]).replace("livenessProbe", "livelinessProbe"))
-    wrong_type = {**MANIFESTS["service"], "spec": {"ports": [{"port": "8420"}]}}
-    assert len(schema_errors([misspelled, wrong_type], VERSIONS[0])) == 2
-
-
-def test_the_kustomization_has_all_manifests_of_a_node_of_its_own() -> None:
-    listed = {name.removesuffix(".yaml") for name in KUSTOMIZATION["resources"]}
-    assert listed == set(MANIFESTS) - {"sidecar", "servicemonitor"}
-    assert [image["name"] for image in KUSTOMIZATION["images"]] == ["svcnode"]
-
-
-def test_kustomize_renders_the_base() -> None:
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("kubectl is not installed")
-    ended = subprocess.run(
-        [kubectl, "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    rendered = list(yaml.safe_load_all(ended.stdout))
-    assert sorted(each["kind"] for each in rendered) == ["ConfigMap", "Deployment", "NetworkPolicy", "Service"]
-    assert "image: registry.example.com/svcnode:0.1.0" in ended.stdout
+    assert len(schema_errors([misspelled], VERSIONS[0])) == 1
 
 
 # ---- consistency
 
 
-@pytest.mark.parametrize("name", ["service", "networkpolicy", "servicemonitor"])
-def test_a_selector_selects_the_node(name: str) -> None:
-    spec = MANIFESTS[name]["spec"]
-    selector = spec.get("podSelector", spec.get("selector"))
-    of_pod = MANIFESTS["deployment"]["spec"]["template"]["metadata"]["labels"]
-    selected = MANIFESTS["service"]["metadata"]["labels"] if name == "servicemonitor" else of_pod
-    assert selector.get("matchLabels", selector).items() <= selected.items()
-
-
-def test_every_named_port_is_that_of_the_container() -> None:
-    (port,) = container("deployment", "svcnode")["ports"]
-    (of_service,) = MANIFESTS["service"]["spec"]["ports"]
-    (of_policy,) = MANIFESTS["networkpolicy"]["spec"]["ingress"][0]["ports"]
-    (of_monitor,) = MANIFESTS["servicemonitor"]["spec"]["endpoints"]
-    assert {of_service["targetPort"], of_policy["port"], of_monitor["port"]} == {port["name"]}
-    assert of_service["name"] == of_monitor["port"]
-    assert config().count(f'listen = "0.0.0.0:{port["containerPort"]}"') == 1
-
-
-@pytest.mark.parametrize("name", ["svcnode", "reload"])
-def test_the_sidecar_has_the_containers_of_the_node(name: str) -> None:
-    assert container("sidecar", name) == container("deployment", name)
-
-
-def test_the_sidecar_has_the_pod_of_the_node() -> None:
-    node, sidecar = ({key: value for key, value in pod(name).items() if key != "containers"} for name in DEPLOYMENTS)
-    assert node == sidecar
-
-
-def test_a_deployment_selects_its_own_pods() -> None:
+def test_selectors_ports_mounts_and_tokens_of_the_manifests_agree() -> None:
+    specs = {name: manifest.get("spec", {}) for name, manifest in MANIFESTS.items()}
+    labels = specs["deployment"]["template"]["metadata"]["labels"]
+    assert specs["service"]["selector"].items() <= labels.items()
+    assert specs["networkpolicy"]["podSelector"]["matchLabels"].items() <= labels.items()
+    of_service = MANIFESTS["service"]["metadata"]["labels"]
+    assert specs["servicemonitor"]["selector"]["matchLabels"].items() <= of_service.items()
     for name in DEPLOYMENTS:
-        spec = MANIFESTS[name]["spec"]
-        assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
-
-
-def test_every_mount_has_its_volume_and_is_whole() -> None:
+        assert specs[name]["selector"]["matchLabels"] == specs[name]["template"]["metadata"]["labels"]
+    (port,) = container("deployment", "svcnode")["ports"]
+    (service_port,) = specs["service"]["ports"]
+    (policy_port,) = specs["networkpolicy"]["ingress"][0]["ports"]
+    (endpoint,) = specs["servicemonitor"]["endpoints"]
+    assert {service_port["targetPort"], policy_port["port"], endpoint["port"], service_port["name"]} == {port["name"]}
+    assert config().count(f'listen = "0.0.0.0:{port["containerPort"]}"') == 1
     volumes = {volume["name"]: volume for volume in pod("deployment")["volumes"]}
     for name in ("svcnode", "reload"):
         mounts = {mount["name"]: mount for mount in container("deployment", name)["volumeMounts"]}
         assert mounts.keys() == volumes.keys()
         assert not any("subPath" in mount for mount in mounts.values()), "it would never be updated"
-        assert mounts["config"]["mountPath"] == CONFIG_FOLDER
-        assert mounts["secrets"]["mountPath"] == SECRETS_FOLDER
+        assert (mounts["config"]["mountPath"], mounts["secrets"]["mountPath"]) == (CONFIG_FOLDER, SECRETS_FOLDER)
+        assert container("sidecar", name) == container("deployment", name)
     assert volumes["config"]["configMap"]["name"] == MANIFESTS["configmap"]["metadata"]["name"]
-
-
-def test_the_token_of_the_scrape_is_that_of_the_node() -> None:
-    (endpoint,) = MANIFESTS["servicemonitor"]["spec"]["endpoints"]
     credentials = endpoint["authorization"]["credentials"]
-    (secret,) = (volume["secret"] for volume in pod("deployment")["volumes"] if "secret" in volume)
-    assert credentials["name"] == secret["secretName"]
+    assert credentials["name"] == volumes["secrets"]["secret"]["secretName"]
     assert f'operator_token = {{ file = "{SECRETS_FOLDER}/{credentials["key"]}" }}' in config()
+    (drain_s,) = re.findall(r'drain = "(\d+)s"', config())
+    assert pod("deployment")["terminationGracePeriodSeconds"] > int(drain_s) + 30
+    listed = {name.removesuffix(".yaml") for name in KUSTOMIZATION["resources"]}
+    assert listed == set(MANIFESTS) - {"sidecar", "servicemonitor"}
 
 
 def test_the_containers_have_no_privileges() -> None:
@@ -171,11 +125,6 @@ def test_the_containers_have_no_privileges() -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-
-
-def test_the_grace_period_covers_the_drain() -> None:
-    (drain_s,) = re.findall(r'drain = "(\d+)s"', config())
-    assert pod("deployment")["terminationGracePeriodSeconds"] > int(drain_s) + 30
 
 
 # ---- the node, with the configuration and the probes of the manifests
@@ -252,6 +201,10 @@ def test_a_failed_service_makes_the_pod_not_ready_and_never_restarts_it(volume: 
     with running_node(tmp_path) as agent:
         assert probe(agent, "startupProbe") == 200
         assert probe(agent, "readinessProbe") == 200, "206 is ready"
+        (endpoint,) = MANIFESTS["servicemonitor"]["spec"]["endpoints"]
+        token = SECRETS[endpoint["authorization"]["credentials"]["key"]]
+        assert get(agent, endpoint["path"]) == 401
+        assert get(agent, endpoint["path"], Authorization=f"{endpoint['authorization']['type']} {token}") == 200
         volume.write({"svcnode.toml": local(config(), tmp_path) + '[defaults]\nstart_period = "0s"\nfall = 1\n'})
         agent.signal(signal.SIGHUP)
         agent.wait_until(lambda: get(agent, "/svc/node/health") == 503)
@@ -260,14 +213,6 @@ def test_a_failed_service_makes_the_pod_not_ready_and_never_restarts_it(volume: 
         agent.signal(signal.SIGTERM)
         agent.wait_for_event("draining")
         assert probe(agent, "livenessProbe") == 200
-
-
-def test_prometheus_can_read_the_metrics_with_the_token_only(volume: Volume, tmp_path: Path) -> None:
-    (endpoint,) = MANIFESTS["servicemonitor"]["spec"]["endpoints"]
-    with running_node(tmp_path) as agent:
-        assert get(agent, endpoint["path"]) == 401
-        token = SECRETS[endpoint["authorization"]["credentials"]["key"]]
-        assert get(agent, endpoint["path"], Authorization=f"{endpoint['authorization']['type']} {token}") == 200
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import DEADLINE_S, run_command
+from tests.support.processes import run_command
 
 pytestmark = pytest.mark.wide
 
@@ -43,75 +42,45 @@ def make_run(folder: Path, *arguments: str) -> list[str]:
     return lines
 
 
-def add_python(folder: Path, code: str, name: str = "python3") -> None:
-    file = folder / "bin" / name
+def add_python(folder: Path, code: str) -> None:
+    file = folder / "bin" / "python3"
     file.parent.mkdir(exist_ok=True)
     file.write_text(f'#!/bin/sh\nexec \'{sys.executable}\' -c "{code}" "$2"\n')
     file.chmod(0o755)
 
 
-def test_an_old_python_is_named_with_the_version_that_is_needed(checkout: Path) -> None:
-    add_python(checkout, OLD_PYTHON)
-    (line,) = make_run(checkout)
-    assert all(part in line for part in ("3.11", "python3 is 3.9.2", "make run PYTHON=python3.12"))
+@pytest.mark.parametrize(
+    ("python", "arguments", "parts"),
+    [
+        (OLD_PYTHON, (), ("3.11", "python3 is 3.9.2", "make run PYTHON=python3.12")),
+        (OLD_PYTHON, ("PYTHON=python3.99",), ("python3.99 does not run",)),
+        (PYTHON_WITHOUT_VENV, (), (f"apt-get install python3.{sys.version_info.minor}-venv", "make run PYTHON=")),
+    ],
+)
+def test_a_python_that_cannot_be_used_is_named(
+    checkout: Path, python: str, arguments: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    add_python(checkout, python)
+    (line,) = make_run(checkout, *arguments)
+    assert all(part in line for part in parts)
 
 
-def test_the_python_that_is_named_is_checked(checkout: Path) -> None:
-    add_python(checkout, OLD_PYTHON, "python3.9")
-    (line,) = make_run(checkout, "PYTHON=python3.9")
-    assert "python3.9 is 3.9.2" in line
-
-
-def test_a_python_that_does_not_exist_is_named(checkout: Path) -> None:
-    (line,) = make_run(checkout, "PYTHON=python3.99")
-    assert "python3.99 does not run" in line
-
-
-def test_without_the_venv_module_its_package_is_named(checkout: Path) -> None:
-    add_python(checkout, PYTHON_WITHOUT_VENV)
-    (line,) = make_run(checkout)
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert f"apt-get install python{version}-venv" in line
-    assert "make run PYTHON=" in line
-
-
-def test_this_python_is_accepted() -> None:
-    ended = subprocess.run([ROOT / "scripts" / "check_python.sh", sys.executable], capture_output=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, b"")
-
-
-def test_the_needed_version_is_that_of_the_package() -> None:
-    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
-    assert "(3, 11)" in (ROOT / "scripts" / "check_python.sh").read_text()
-
-
-def test_without_buildah_make_image_names_its_package() -> None:
+def test_without_the_tools_of_an_image_or_a_package_their_packages_are_named(tmp_path: Path) -> None:
     ended = run_command(["make", "image", "BUILDAH=buildah-that-is-not-installed --isolation chroot"], ROOT)
     line, last = ended.stderr.splitlines()
     assert ended.returncode == 2
     assert "apt-get install buildah" in line
     assert "***" in last
-
-
-def start_make(folder: Path, port: int) -> subprocess.Popen[str]:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "SVCNODE_SERVER_DRAIN": "0s"}
-    command = [*MAKE, f"SVCNODE_SERVER_LISTEN=127.0.0.1:{port}"]
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environ, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
+    build_deb = ["/bin/sh", str(ROOT / "scripts" / "build_deb.sh")]
+    ended = subprocess.run(build_deb, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert "apt-get install --no-install-recommends dpkg-dev debhelper" in ended.stderr
 
 
 def test_with_a_port_in_use_make_run_names_both_ways_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        _, printed = start_make(tmp_path, other.getsockname()[1]).communicate(timeout=DEADLINE_S)
+        command = [*MAKE, f"SVCNODE_SERVER_LISTEN=127.0.0.1:{other.getsockname()[1]}"]
+        printed = run_command(command, ROOT, HOME=str(tmp_path)).stderr
     assert "stop the other process" in printed
     assert "SVCNODE_SERVER_LISTEN" in printed
     assert "Traceback" not in printed
-
-
-def test_make_run_serves_on_another_address(tmp_path: Path) -> None:
-    with start_make(tmp_path, 0) as process:
-        assert process.stderr is not None
-        assert any("started: node" in line for line in process.stderr)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=DEADLINE_S)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.integration.test_metrics import documented_metrics, exported_metrics
+from tests.support import commands
 from tests.support.replicas import Backends, Replica, Replicas
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import EtcdServer
@@ -51,10 +49,7 @@ def metrics(replica: Replica) -> dict[str, float]:
 
 
 def explain(replica: Replica, *arguments: str) -> str:
-    url = f"unix:{replica.folder}/n.sock"
-    command = [sys.executable, "-W", "error", "-m", "svcnode", "explain", url, *arguments]
-    environ = {"PATH": os.environ["PATH"]}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False).stdout
+    return commands.svcnode("explain", f"unix:{replica.folder}/n.sock", *arguments, folder=replica.folder).stdout
 
 
 def test_operators_see_the_replicas_who_checks_what_and_the_loss_of_the_registry(shared: Shared) -> None:

@@ -12,11 +12,7 @@ import json
 import logging
 import re
 import signal
-import socket
 import sys
-import threading
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -27,7 +23,9 @@ from svcnode import Node
 from svcnode.config import load
 from svcnode.core import redaction
 from svcnode.logs import JsonFormatter
-from tests.support.processes import Agent, run_command
+from tests.support import commands
+from tests.support.backends import Backend, HttpBackend, Peer, ReceivedRequest, http_response
+from tests.support.processes import Agent
 
 if TYPE_CHECKING:
     import subprocess
@@ -93,101 +91,40 @@ class Secrets:
 # ---- services that echo
 
 
-class EchoHandler(BaseHTTPRequestHandler):
-    """The first part of the path selects the response; the request is echoed."""
-
-    server: EchoServer
-
-    def respond(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        mode = re.search("/(echo|rpc-error|rpc-result|garbage|moved|hang|ready|503)", self.path)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.received |= {headers.get("authorization", ""): None}
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        echo = {
-            "target": self.path,
-            "body": body,
-            "headers": headers,
-            "received": list(self.server.received),
-            "user": base64.b64decode(token).decode() if scheme == "Basic" else "",
-        }
-        match mode and mode[1]:
-            case "ready" | "echo":
-                self.send(200, echo)
-            case "rpc-error":
-                params = " ".join(map(str, json.loads(body)["params"]))
-                self.send(200, {"id": 1, "error": {"code": 1, "message": "x" * 185 + params}})
-            case "rpc-result":
-                self.send(200, {"id": 1, "result": json.loads(body)["params"]})
-            case "garbage":
-                self.wfile.write(f"what is {self.path}?".encode())
-            case "moved":
-                self.send(302, echo, location=self.path.replace("moved", "503"))
-            case "hang":
-                self.server.stopped.wait()
-            case _:
-                self.send(503, echo)
-
-    do_GET = do_POST = respond  # noqa: N815  the names of http.server
-
-    def send(self, code: int, document: object, location: str = "") -> None:
-        body = json.dumps(document).encode()
-        self.send_response(code, f"received {quote(self.path)}")
-        self.send_header("Content-Length", str(len(body)))
-        if location:
-            self.send_header("Location", location)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+def echo(peer: Peer) -> None:
+    peer.send(peer.sock.recv(4096))
+    peer.shutdown_write()
 
 
-class EchoServer(ThreadingHTTPServer):
-    daemon_threads = True
+class EchoServer(HttpBackend):
+    """A part of the path selects the response; the request is echoed."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), EchoHandler)
-        self.stopped = threading.Event()
+        HttpBackend.__init__(self, self.respond)
         self.received: dict[str, None] = {}  # all Authorization headers, in order
 
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server_port}"
-
-
-@contextmanager
-def echoing_http() -> Iterator[EchoServer]:
-    with EchoServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stopped.set()
-            server.shutdown()
-            thread.join()
-
-
-@contextmanager
-def echoing_tcp() -> Iterator[str]:
-    """Echoes the first bytes and closes."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    with connection:
-                        connection.sendall(connection.recv(4096))
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)  # ends accept()
-            thread.join()
+    def respond(self, request: ReceivedRequest) -> bytes:
+        mode = re.search("/(echo|rpc-error|rpc-result|garbage|ready|503)", request.target)
+        assert mode is not None
+        authorization = request.headers.get("authorization", "")
+        self.received |= {authorization: None}
+        scheme, _, token = authorization.partition(" ")
+        document: dict[str, Any] = {
+            "target": request.target,
+            "body": request.body.decode(),
+            "headers": request.headers,
+            "received": list(self.received),
+            "user": base64.b64decode(token).decode() if scheme == "Basic" else "",
+        }
+        if mode[1] == "garbage":
+            return f"what is {request.target}?".encode()
+        if mode[1] == "rpc-error":
+            params = " ".join(map(str, json.loads(request.body)["params"]))
+            document = {"id": 1, "error": {"code": 1, "message": "x" * 185 + params}}
+        elif mode[1] == "rpc-result":
+            document = {"id": 1, "result": json.loads(request.body)["params"]}
+        response = http_response(503 if mode[1] == "503" else 200, json.dumps(document))
+        return response.replace(b"Reason", f"received {quote(request.target)}".encode(), 1)
 
 
 # ---- the configuration
@@ -212,145 +149,77 @@ class SecretsSetup:
         (self.folder / "broken_kind.py").write_text(BROKEN_KIND)
 
     @property
-    def environ(self) -> dict[str, str]:
+    def environ(self) -> dict[str, Any]:
         return {**self.secrets.environ, "PYTHONPATH": str(self.folder)}
 
     @property
     def config(self) -> str:
-        lines = ['[defaults]\ninterval = "20s"\ntimeout = "5s"\nfall = 1\nstart_period = "0s"']
+        lines = ['[defaults]\ninterval = "60s"\ntimeout = "59s"\nfall = 1\nstart_period = "0s"']
         lines += ["[security]\nallow_exec = true"]
         for service_id, probe in self.probes.items():
-            timeout = '\ntimeout = "300ms"' if service_id == "timed-out" else ""
-            lines.append(f'[[services]]\nid = "{service_id}"\nprobe = {toml(probe)}{timeout}')
+            lines.append(f'[[services]]\nid = "{service_id}"\nprobe = {toml(probe)}')
         return "\n".join(lines)
 
     def add(self, service_id: str, code: str, reason: str, probe: Any) -> None:
         self.probes[service_id], self.expected[service_id] = probe, (code, reason)
 
     def _fill(self, secret: Secrets, http: str, tcp: str) -> None:
-        add, wrong = self.add, "wrong"
-        echo = f"http://{http}/echo"
-        closed = "127.0.0.1:1"
+        add, closed, echo, unexpected = self.add, "127.0.0.1:1", f"http://{http}/echo", "unexpected_response"
+
+        def asked(pointer: str, url: Any = echo, **options: Any) -> Any:
+            """A check that fails, and whose reason has this part of what was sent."""
+            return {"url": url, **options, "json": {pointer: "wrong"}}
+
+        def rpc(path: str, **options: Any) -> Any:
+            return {"url": f"jsonrpc+http://{http}/{path}", **options}
+
+        def program(script: str, *arguments: Any) -> Any:
+            return {"url": "exec:", "argv": ["/bin/sh", "-c", script, *arguments]}
 
         # In a URL: user, path, query, all of it.
         add("ready", "ok", "", {"url": f"http://{USER}:{secret.env()}@{http}/ready/{secret.env()}?k={secret.env()}"})
-        add(
-            "password",
-            "unexpected_response",
-            r'"Basic \*\*\*"',
-            {"url": f"http://{USER}:{secret.env()}@{http}/echo", "json": {"/headers/authorization": wrong}},
-        )
-        add(
-            "literal-password",
-            "unexpected_response",
-            r'"Basic \*\*\*"',
-            {"url": f"http://{USER}:{secret.literal()}@{http}/echo", "json": {"/headers/authorization": wrong}},
-        )
-        add(
-            "literal-password-alone",
-            "unexpected_response",
-            r'"reader:\*\*\*"',
-            {"url": f"http://{USER}:{secret.literal()}@{http}/echo", "json": {"/user": wrong}},
-        )
+        with_password = f"http://{USER}:{secret.env()}@{http}/echo"
+        add("password", unexpected, r'"Basic \*\*\*"', asked("/headers/authorization", with_password))
+        with_password = f"http://{USER}:{secret.literal()}@{http}/echo"
+        add("literal-password", unexpected, r'"reader:\*\*\*"', asked("/user", with_password))
         add("refused", "connection_refused", r"http://reader:\*\*\*@", f"http://{USER}:{secret.literal()}@{closed}/")
-        add("refused-bare", "connection_refused", r"http://:\*\*\*@", f"http://:{secret.literal()}@{closed}/")
-        add(
-            "query",
-            "unexpected_response",
-            r'"/echo\?k=\*\*\*"',
-            {"url": f"{echo}?k={secret.env()}", "json": {"/target": wrong}},
-        )
+        add("query", unexpected, r'"/echo\?k=\*\*\*"', asked("/target", f"{echo}?k={secret.env()}"))
         add("path", "server_error", r"http://.*/503/\*\*\*$", f"http://{http}/503/{secret.env()}")
-        add(
-            "whole-url",
-            "server_error",
-            r"http://reader:\*\*\*@.*/503/\*\*\*\?\*\*\*",
-            secret.file(f"http://{USER}:{secret.literal()}@{http}/503/{secret.literal()}?k={secret.literal()}"),
-        )
-        add(
-            "whole-url-echoed",
-            "unexpected_response",
-            r'"/echo/\*\*\*\?k=\*\*\*"',
-            {
-                "url": secret.file(f"{echo}/{secret.literal()}?k={secret.literal()}"),
-                "json": {"/target": wrong},
-            },
-        )
-        add("starting", "starting", r"/503/\*\*\*$", {
-            "url": f"http://{http}/503/{secret.env()}", "starting_status": 503,
-        })  # fmt: skip
-        add("moved", "server_error", r"http://.*/503/\*\*\*$", {
-            "url": f"http://{http}/moved/{secret.env()}", "redirects": 1,
-        })  # fmt: skip
+        whole = secret.file(f"{echo}/{secret.literal()}?k={secret.literal()}")
+        add("whole-url", unexpected, r'"/echo/\*\*\*\?k=\*\*\*"', asked("/target", whole))
         add("no-http", "protocol_error", r"http://.*/garbage/\*\*\*$", f"http://{http}/garbage/{secret.env()}")
-        add("timed-out", "timeout", r"0\.3 s", f"http://{http}/hang/{secret.env()}?{secret.env()}")
         add("missing-file", "file_not_found", r"/no/such/\*\*\*", f"file:/no/such/{secret.env()}")
-        add("missing-sqlite", "file_not_found", r"/no/such/\*\*\*", f"sqlite:/no/such/{secret.env()}")
-        add("node", "unhealthy", r"svc\+http://.*/503/\*\*\*$", f"svc+http://{http}/503/{secret.env()}")
 
         # In options.
-        add(
-            "header",
-            "unexpected_response",
-            r'/headers/x-key .*"\*\*\*"',
-            {"url": echo, "headers": {"X-Key": secret.file()}, "json": {"/headers/x-key": wrong}},
-        )
-        add(
-            "bearer",
-            "unexpected_response",
-            r'"Bearer \*\*\*"',
-            {"url": echo, "bearer": secret.file(), "json": {"/headers/authorization": wrong}},
-        )
-        add(
-            "body",
-            "unexpected_response",
-            r'"key=\*\*\*"',
-            {"url": echo, "method": "POST", "body": f"key={secret.env()}", "json": {"/body": wrong}},
-        )
-        add(
-            "proxy",
-            "unexpected_response",
-            r'"Basic \*\*\*"',
-            {
-                "url": echo,
-                "proxy": f"http://{USER}:{secret.literal()}@{http}",
-                "json": {"/headers/proxy-authorization": wrong},
-            },
-        )
-        add("expected", "unexpected_response", r'"\*\*\*": http', {"url": echo, "json": {"/target": secret.env()}})
-        add("contains", "unexpected_response", r'"\*\*\*": http', {"url": echo, "contains": secret.file()})
-        add("send", "unexpected_response", r'"not \*\*\*"', {
-            "url": f"tcp://{tcp}", "send": secret.env(), "expect": f"not {secret.env()}",
-        })  # fmt: skip
+        header = asked("/headers/x-key", headers={"X-Key": secret.file()})
+        add("header", unexpected, r'/headers/x-key .*"\*\*\*"', header)
+        add("bearer", unexpected, r'"Bearer \*\*\*"', asked("/headers/authorization", bearer=secret.file()))
+        body = asked("/body", method="POST", body=f"key={secret.env()}")
+        add("body", unexpected, r'"key=\*\*\*"', body)
+        proxy = asked("/headers/proxy-authorization", proxy=f"http://{USER}:{secret.literal()}@{http}")
+        add("proxy", unexpected, r'"Basic \*\*\*"', proxy)
+        add("expected", unexpected, r'"\*\*\*": http', {"url": echo, "json": {"/target": secret.env()}})
+        add("contains", unexpected, r'"\*\*\*": http', {"url": echo, "contains": secret.file()})
+        send = {"url": f"tcp://{tcp}", "send": secret.env(), "expect": f"not {secret.env()}"}
+        add("send", unexpected, r'"not \*\*\*"', send)
         add("sent-and-echoed", "ok", "", {"url": f"tcp://{tcp}", "send": (sent := secret.env()), "expect": sent})
-        add("rpc-error", "server_error", r"method-\*\*\*: .*x+\*\*\*", {
-            "url": f"jsonrpc+http://{http}/rpc-error", "method": f"method-{secret.env()}", "params": [secret.env()],
-        })  # fmt: skip
-        add("rpc-result", "unexpected_response", r'\["\*\*\*"\]', {
-            "url": f"jsonrpc+http://{http}/rpc-result", "method": "m", "params": [secret.file()], "result": {"": wrong},
-        })  # fmt: skip
+        error = rpc("rpc-error", method=f"method-{secret.env()}", params=[secret.env()])
+        add("rpc-error", "server_error", r"method-\*\*\*: .*x+\*\*\*", error)
+        result = rpc("rpc-result", method="m", params=[secret.file()], result={"": "wrong"})
+        add("rpc-result", unexpected, r'\["\*\*\*"\]', result)
 
         # In programs, and in a kind that raises.
-        add(
-            "exec-url",
-            "exit_status",
-            r"75: it is \*\*\*$",
-            f"exec:/bin/sh -c 'echo it is \"$0\"; exit 75' {secret.env()}",
-        )
-        add("exec-argv", "exit_status", r"1: \*\*\*$", {
-            "url": "exec:", "argv": ["/bin/sh", "-c", 'printf %s "$0"; exit 1', secret.file()],
-        })  # fmt: skip
-        add("exec-first-of-two-lines", "exit_status", r"1: \*\*\*$", {
-            "url": "exec:",
-            "argv": ["/bin/sh", "-c", 'echo "$0"; exit 1', secret.file(f"{secret.new()}\n{secret.new()}")],
-        })  # fmt: skip
+        exits = f"exec:/bin/sh -c 'echo it is \"$0\"; exit 75' {secret.env()}"
+        add("exec-url", "exit_status", r"75: it is \*\*\*$", exits)
+        add("exec-argv", "exit_status", r"1: \*\*\*$", program('printf %s "$0"; exit 1', secret.file()))
+        two_lines = secret.file(f"{secret.new()}\n{secret.new()}")
+        add("exec-first-of-two-lines", "exit_status", r"1: \*\*\*$", program('echo "$0"; exit 1', two_lines))
         add("exec-missing", "command_not_started", r"/no/such/\*\*\*", f"exec:/no/such/{secret.env()}")
-        add("broken", "probe_error", r"RuntimeError: cannot use \*\*\* and '\*\*\*", {
-            "url": f"broken:{secret.env()}", "key": secret.file(),
-        })  # fmt: skip
+        broken = {"url": f"broken:{secret.env()}", "key": secret.file()}
+        add("broken", "probe_error", r"RuntimeError: cannot use \*\*\* and '\*\*\*", broken)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_command([sys.executable, "-m", "svcnode", *arguments], self.folder, **self.environ)
+        return commands.svcnode(*arguments, folder=self.folder, **self.environ)
 
 
 def toml(value: Any) -> str:
@@ -364,12 +233,16 @@ def toml(value: Any) -> str:
 
 
 @pytest.fixture
-def secrets_setup(tmp_path: Path) -> Iterator[SecretsSetup]:
-    with echoing_http() as http, echoing_tcp() as tcp:
-        yield SecretsSetup(tmp_path, http.address, tcp)
+def secrets_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretsSetup]:
+    """The kind that raises can be used in this process too."""
+    with EchoServer() as http, Backend(echo) as tcp:
+        setup = SecretsSetup(tmp_path, http.address, tcp.address)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "broken_kind", raising=False)
+        yield setup
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A secret that one test registers must not be redacted in another."""
     monkeypatch.setattr(redaction, "_secrets", {})
@@ -379,14 +252,11 @@ def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- a running node
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_running_node_shows_no_secret(secrets_setup: SecretsSetup, log_format: str) -> None:
-    flags = ("--listen", "127.0.0.1:0", "--drain", "0s", "--log-level", "debug", "--log-format", log_format)
+def test_a_running_node_shows_no_secret(secrets_setup: SecretsSetup) -> None:
+    flags = ("--listen", "127.0.0.1:0", "--drain", "0s", "--log-level", "debug", "--log-format", "json")
     with Agent(secrets_setup.folder, *flags, config=secrets_setup.config, environ=secrets_setup.environ) as agent:
         for service_id, (code, reason) in secrets_setup.expected.items():
-            if log_format == "text":
-                agent.wait_for_log(f"service {service_id} .*{reason}")
-            elif code == "ok":
+            if code == "ok":
                 agent.wait_for_event("service_status", service=service_id, status="Up")
             else:
                 entry = agent.wait_for_event("check_outcome", service=service_id, code=code)
@@ -399,16 +269,13 @@ def test_a_running_node_shows_no_secret(secrets_setup: SecretsSetup, log_format:
         assert agent.stop() == 0
         assert secrets_setup.secrets.found_in("\n".join(agent.lines)) == set()
         assert secrets_setup.secrets.found_in(b"\n".join(responses).decode()) == set()
-        assert {"ready", "sent-and-echoed"} <= secrets_setup.probes.keys()
-        if log_format == "json":
-            assert all({"time", "level", "logger", "message"} <= json.loads(line).keys() for line in agent.lines)
 
 
 def test_after_a_rotation_neither_the_old_nor_the_new_secret_is_shown(tmp_path: Path) -> None:
     secrets = Secrets(tmp_path)
     old, new = secrets.new(), secrets.new()
     (tmp_path / "key").write_text(old, encoding="utf-8")
-    with echoing_http() as http:
+    with EchoServer() as http:
         probe = {"url": f"http://{http.address}/echo", "bearer": {"file": "key"}, "json": {"/received": "wrong"}}
         defaults = '[defaults]\ninterval = "6s"\ntransition_interval = "200ms"\ntimeout = "5s"\nfall = 1\n'
         config = f'{defaults}[[services]]\nid = "db"\nprobe = {toml(probe)}'
@@ -427,21 +294,18 @@ def test_after_a_rotation_neither_the_old_nor_the_new_secret_is_shown(tmp_path: 
 # ---- commands
 
 
-def test_check_config_shows_no_secret(secrets_setup: SecretsSetup) -> None:
+def test_no_command_shows_a_secret(secrets_setup: SecretsSetup) -> None:
     (secrets_setup.folder / "svcnode.toml").write_text(secrets_setup.config, encoding="utf-8")
     done = secrets_setup.run("check-config")
     assert done.returncode == 0, done.stderr
     assert all(service_id in done.stdout for service_id in secrets_setup.probes)
     assert secrets_setup.secrets.found_in(done.stdout + done.stderr) == set()
-
-
-def test_svcnode_probe_shows_no_secret(secrets_setup: SecretsSetup) -> None:
     for index, (service_id, probe) in enumerate(secrets_setup.probes.items()):
         options = probe if isinstance(probe, dict) else {"url": probe}
         if not isinstance(options.get("url"), str):
             continue  # the URL argument cannot be a file
         arguments = [f"-o{key}={toml(value)}" for key, value in options.items() if key != "url"]
-        arguments += ["--timeout", "300ms" if service_id == "timed-out" else "5s", "--allow-exec"]
+        arguments += ["--timeout", "60s", "--allow-exec"]
         done = secrets_setup.run("probe", options["url"], *arguments, *["--json"] * (index % 2))
         shown = done.stdout + done.stderr
         assert done.stdout, shown
@@ -454,10 +318,8 @@ def test_svcnode_probe_shows_no_secret(secrets_setup: SecretsSetup) -> None:
 ERROR_CONTEXTS = [
     "tcp://127.0.0.1:{}",
     "tcp://me:{}@127.0.0.1:1",
-    "tcp://127.0.0.1:1/{}",
     "http://me:{}@127.0.0.1:99999/",
     "http://me:{}@[::1/",
-    "http://me:{}@[nonsense]/",
     "http://me:{}@/",
     "htpp://me:{}@127.0.0.1",
     "heartbeat:{}",
@@ -469,14 +331,11 @@ ERROR_CONTEXTS = [
     {"url": "http://127.0.0.1", "matches": "(?P<{}"},
     {"url": "http://127.0.0.1", "headers": {"X-Key\n": "{}"}},
     {"url": "http://127.0.0.1", "headers": {"X-Key": "{}\n"}},
-    {"url": "http://127.0.0.1", "proxy": "https://me:{}@127.0.0.1"},
     {"url": "http://127.0.0.1", "proxy": "http://me:{}@127.0.0.1:x"},
     {"url": "https://127.0.0.1", "ca": "/no/such/{}"},
-    {"url": "svc+http://127.0.0.1/{}", "prefix": "/{}"},
     {"url": "svc+http://127.0.0.1", "prefix": "{}"},
     {"url": "tcp://127.0.0.1:1", "send": {"hex": "{}"}},
     {"url": "file:/x", "max_age": "{}"},
-    {"url": "disk:/x", "min_free": "{}"},
     {"url": "jsonrpc+http://127.0.0.1/{}", "method": "m", "params": "{}"},
     {"url": "exec:/bin/check {}"},
 ]
@@ -488,16 +347,16 @@ def with_secrets(value: Any, secrets: Secrets) -> Any:
     return value.replace("{}", secrets.env())
 
 
-@pytest.mark.parametrize("index", range(len(ERROR_CONTEXTS)))
-def test_no_configuration_error_shows_a_secret(index: int, secrets_setup: SecretsSetup) -> None:
-    probe = with_secrets(ERROR_CONTEXTS[index], secrets_setup.secrets)
-    (secrets_setup.folder / "svcnode.toml").write_text(
-        f'[[services]]\nid = "db"\nprobe = {toml(probe)}', encoding="utf-8"
-    )
+def test_no_configuration_error_shows_a_secret(secrets_setup: SecretsSetup) -> None:
+    services = [
+        f'[[services]]\nid = "s{number}"\nprobe = {toml(with_secrets(probe, secrets_setup.secrets))}'
+        for number, probe in enumerate(ERROR_CONTEXTS)
+    ]
+    (secrets_setup.folder / "svcnode.toml").write_text("\n".join(services), encoding="utf-8")
     done = secrets_setup.run("check-config")
     assert done.returncode == 2, done.stdout
-    assert done.stderr.startswith("svcnode: services.db.probe")
-    assert done.stderr.count("\n") == 1
+    named = [int(number) for number in re.findall(r"^svcnode: services\.s(\d+)\.probe", done.stderr, re.MULTILINE)]
+    assert named == list(range(len(ERROR_CONTEXTS)))
     assert secrets_setup.secrets.found_in(done.stderr) == set(), done.stderr
 
 
@@ -512,24 +371,20 @@ def test_no_configuration_error_shows_a_secret(index: int, secrets_setup: Secret
         "htpp://me:{}@127.0.0.1",
     ],
 )
-@pytest.mark.parametrize("command", ["serve", "probe"])
-def test_no_error_shows_the_password_of_an_invalid_url(command: str, url: str, tmp_path: Path) -> None:
+def test_no_error_shows_the_password_of_an_invalid_url(url: str, tmp_path: Path) -> None:
     secrets = Secrets(tmp_path)
     url = url.format(secrets.literal())
-    arguments = ("probe", url) if command == "probe" else ("serve", "--service", f"db={url}")
-    done = run_command([sys.executable, "-m", "svcnode", *arguments], tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("svcnode: ")
-    assert secrets.found_in(done.stdout + done.stderr) == set(), done.stderr
+    for arguments in (("probe", url), ("serve", "--service", f"db={url}")):
+        done = commands.svcnode(*arguments, folder=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith("svcnode: ")
+        assert secrets.found_in(done.stdout + done.stderr) == set(), done.stderr
 
 
 # ---- in a program
 
 
-@pytest.mark.usefixtures("_isolated_secrets")
-def test_no_repr_or_str_shows_a_secret(secrets_setup: SecretsSetup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(secrets_setup.folder))
-    monkeypatch.delitem(sys.modules, "broken_kind", raising=False)
+def test_no_repr_or_str_shows_a_secret(secrets_setup: SecretsSetup) -> None:
     (secrets_setup.folder / "svcnode.toml").write_text(secrets_setup.config, encoding="utf-8")
     settings = load(secrets_setup.folder / "svcnode.toml", secrets_setup.environ)
     node = Node("validator-7", version="v1")
@@ -560,7 +415,6 @@ WITHOUT_EVIDENCE = {"broken", "exec-missing"}
 # ---- secrets that occur in the format of the log
 
 
-@pytest.mark.usefixtures("_isolated_secrets")
 @pytest.mark.parametrize("secret", ["message", "level", '": "', "info", "2026", '", "', "\\n\\n"])
 def test_a_secret_that_is_part_of_the_json_syntax_does_not_break_a_line(secret: str) -> None:
     redaction.register_secret(secret)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -12,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -29,7 +27,7 @@ from tests.support.servers.provision import program, skip_or_fail
 from tests.support.servers.redis import RedisServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 pytestmark = pytest.mark.wide
 
@@ -39,7 +37,6 @@ SERVICE = (UNITS / "svcnode.service").read_text()
 KEYS = unit_sandbox.parse_unit(SERVICE)
 INSTALLED = "/opt/svcnode/bin/svcnode"
 COMMAND = f"{Path(sys.executable).parent}/svcnode"
-CONFIG_FILE = "/etc/svcnode/svcnode.toml"
 SANDBOX = (sys.executable, str(ROOT / "tests" / "support" / "unit_sandbox.py"))
 CONFIG = """
 [node]
@@ -109,67 +106,22 @@ def notified(tmp_path: Path) -> Iterator[NotifySocket]:
 
 def test_a_node_reports_start_status_reload_and_stop(tmp_path: Path, notified: NotifySocket) -> None:
     config = CONFIG.format(port=0, chain="Down")
-    with Agent(tmp_path, config=config, environ={"NOTIFY_SOCKET": str(notified.path)}) as agent:
+    environ = {"NOTIFY_SOCKET": str(notified.path), "WATCHDOG_USEC": "2000000"}
+    with Agent(tmp_path, config=config, environ=environ) as agent:
         seen = notified.wait_for("READY=1")
         assert agent.request("/livez").code == 200
+        notified.wait_for("WATCHDOG=1", after=seen)
         seen = notified.wait_for("STATUS=node health is 206: 1 Up, 0 Initializing, 1 Down", after=seen)
         agent.reload(CONFIG.format(port=0, chain="Up"))
         seen = notified.wait_for(r"MONOTONIC_USEC=\d+", after=seen)
         seen = notified.wait_for("STATUS=node health is 200: 2 Up, 0 Initializing, 0 Down", after=seen)
         agent.reload("listen = ")
         notified.wait_for("STATUS=.*; the last reload failed", after=seen)
-        assert agent.stop() == 0
-        notified.wait_for(r"EXTEND_TIMEOUT_USEC=\d+", after=seen)
-    assert notified.states() == ["READY=1", "RELOADING=1", "READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
-
-
-def test_a_node_that_cannot_start_is_never_ready(tmp_path: Path, notified: NotifySocket) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        config = CONFIG.format(port=other.getsockname()[1], chain="Up")
-        with Agent(tmp_path, config=config, environ={"NOTIFY_SOCKET": str(notified.path)}) as agent:
-            assert agent.wait_for_exit() == 1
-    assert notified.states() == []
-
-
-def test_a_long_drain_extends_the_time_to_stop(tmp_path: Path, notified: NotifySocket) -> None:
-    config = CONFIG.format(port=0, chain="Up").replace("0s", "50m")
-    with Agent(tmp_path, config=config, environ={"NOTIFY_SOCKET": str(notified.path)}) as agent:
-        notified.wait_for("READY=1")
+        agent.reload(CONFIG.format(port=0, chain="Up").replace("0s", "50m"))
         agent.signal(signal.SIGTERM)
-        notified.wait_for(r"EXTEND_TIMEOUT_USEC=30\d{8}")
-        notified.wait_for("STATUS=node health is 503: .*; draining")
-
-
-# Loaded by the interpreter at its start: SIGUSR1 stops the scheduler, and nothing else.
-STOP_SCHEDULER = """
-import signal
-
-def stop_scheduler(*_):
-    from svcnode.net.timers import TimerQueue
-    TimerQueue._run_due = lambda self: None
-
-signal.signal(signal.SIGUSR1, stop_scheduler)
-"""
-
-
-def test_only_a_node_whose_scheduler_runs_feeds_the_watchdog(tmp_path: Path, notified: NotifySocket) -> None:
-    (tmp_path / "sitecustomize.py").write_text(STOP_SCHEDULER)
-    watchdog_s = 2.0
-    environ = {
-        "NOTIFY_SOCKET": str(notified.path),
-        "WATCHDOG_USEC": str(int(watchdog_s * 1_000_000)),
-        "PYTHONPATH": str(tmp_path),
-    }
-    with Agent(tmp_path, config=CONFIG.format(port=0, chain="Up"), environ=environ) as agent:
-        seen = notified.wait_for("READY=1")
-        for _ in range(2):
-            seen = notified.wait_for("WATCHDOG=1", after=seen)
-        agent.signal(signal.SIGUSR1)
-        time.sleep(watchdog_s / 2)  # for a ping that was on its way
-        seen = len(notified.messages)
-        time.sleep(watchdog_s)
-        assert agent.request("/livez").code == 200, "the event loop runs"
-        assert ["WATCHDOG=1"] not in notified.messages[seen:]
+        notified.wait_for(r"EXTEND_TIMEOUT_USEC=30\d{8}", after=seen)
+        notified.wait_for("STATUS=node health is 503: .*; draining", after=seen)
+    assert notified.states() == ["READY=1", *["RELOADING=1", "READY=1"] * 3, "STOPPING=1"]
 
 
 # ---- socket activation
@@ -184,13 +136,10 @@ class Clients:
         self.dropped: list[str] = []
         self._is_ending = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(count)]
-
-    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
         self._is_ending.set()
         for thread in self._threads:
             thread.join()
@@ -211,7 +160,8 @@ def test_a_restart_drops_no_connection(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         port = listener.getsockname()[1]
         config = CONFIG.format(port=port, chain="Up")
-        with Clients(port) as clients:
+        clients = Clients(port)
+        try:
             for _ in range(3):
                 with Agent(tmp_path, config=config, passed=listener) as agent:
                     agent.wait_for_event("started")
@@ -219,8 +169,11 @@ def test_a_restart_drops_no_connection(tmp_path: Path) -> None:
                     agent.wait_until(lambda before=before: clients.answered > before + 50)  # type: ignore[misc]
                     assert agent.stop() == 0
             with Agent(tmp_path, config=config, passed=listener) as agent:  # for those that wait
-                agent.wait_for_event("started")
-                clients.__exit__()
+                agent.reload(CONFIG.format(port=0, chain="Up"))
+                agent.wait_for_event("reload_failed")  # without the address of the passed socket
+                clients.end()
+        finally:
+            clients.end()
         assert clients.dropped == []
 
 
@@ -232,24 +185,6 @@ def test_a_socket_of_systemd_is_used(tmp_path: Path) -> None:
         agent.wait_for_log("Listening on")
         assert agent.request("/svc/node/health", port).code == 200
         agent.wait_for_log("started: node")
-
-
-def test_a_socket_that_is_not_configured_is_a_clear_error(tmp_path: Path) -> None:
-    config = CONFIG.format(port=0, chain="Up")
-    with socket.create_server(("127.0.0.1", 0)) as listener, Agent(tmp_path, config=config, passed=listener) as agent:
-        assert agent.wait_for_exit() == 1
-        agent.wait_for_event("listen_failed")
-
-
-def test_a_reload_without_the_address_of_a_passed_socket_is_refused(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = CONFIG.format(port=listener.getsockname()[1], chain="Up")
-        with Agent(tmp_path, config=config, passed=listener) as agent:
-            agent.reload(CONFIG.format(port=0, chain="Up"))
-            agent.wait_for_event("reload_failed")
-            agent.reload(config)
-            agent.wait_for_event("reloaded")
-            assert agent.health() == 200
 
 
 # ---- the unit: its text
@@ -273,22 +208,21 @@ def problems(folder: Path, text: str = SERVICE) -> list[str]:
     return [line for line in ended.stderr.splitlines() if "svcnode" in line]
 
 
-def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units_also_with_a_credential(tmp_path: Path) -> None:
     assert problems(tmp_path) == []
-
-
-def test_systemd_accepts_the_unit_with_a_credential(tmp_path: Path) -> None:
     with_credential = SERVICE.replace("#LoadCredential=", "LoadCredential=")
     assert with_credential != SERVICE
     assert problems(tmp_path, with_credential) == []
+    assert "\n[Install]\nWantedBy=multi-user.target\n" in SERVICE
+    assert "\n[Install]\nWantedBy=sockets.target\n" in (UNITS / "svcnode.socket").read_text()
+    assert KEYS["Restart"] == ["on-failure"]
+    assert "\nStartLimitIntervalSec=0\n" in SERVICE.partition("[Service]")[0]
 
 
 @pytest.mark.parametrize(
     ("line", "broken"),
     [
-        ("Type=notify", "Type=notified"),
         ("ExecStart=", "ExecStart=/nowhere"),
-        ("ProtectProc=invisible", "ProtectProc=hidden"),
         ("ProtectClock=yes", "ProtectTheClock=yes"),
     ],
 )
@@ -309,90 +243,15 @@ def test_the_unit_is_hardened(tmp_path: Path) -> None:
     assert exposure(tmp_path, SERVICE.replace("CapabilityBoundingSet=\n", "")) > 1.5
 
 
-def test_the_unit_can_be_enabled() -> None:
-    assert "\n[Install]\nWantedBy=multi-user.target\n" in SERVICE
-    assert "\n[Install]\nWantedBy=sockets.target\n" in (UNITS / "svcnode.socket").read_text()
-
-
-# ---- the unit: its commands
-
-
-def arguments_of(key: str, config_file: Path) -> list[str]:
-    (command,) = KEYS[key]
-    program_name, *arguments = command.replace(CONFIG_FILE, str(config_file)).split()
-    assert program_name == INSTALLED
-    return arguments
+# ---- the unit: probes in its sandbox
 
 
 @pytest.fixture
-def under_unit(tmp_path: Path) -> Callable[..., Agent]:
-    """Starts the node with the command of the unit, in the folders that systemd makes, and in the unit's sandbox."""
+def _sandbox() -> None:
     if os.geteuid() != 0:
         skip_or_fail("needs root")
     program("systemd-analyze", "systemd")
-    for folder in ("run", "state", "credentials"):
-        (tmp_path / folder).mkdir()
 
-    def start(config: str) -> Agent:
-        subcommand, *arguments = arguments_of("ExecStart", tmp_path / "svcnode.toml")
-        assert subcommand == "serve"
-        prefix = (*SANDBOX, str(UNITS / "svcnode.service"))
-        return Agent(tmp_path, *arguments, config=config, prefix=prefix, environ=unit_environ(tmp_path))
-
-    return start
-
-
-def unit_environ(folder: Path) -> dict[str, str]:
-    folders = {"RUNTIME_DIRECTORY": "run", "STATE_DIRECTORY": "state", "CREDENTIALS_DIRECTORY": "credentials"}
-    return {name: str(folder / path) for name, path in folders.items()}
-
-
-def test_the_reload_of_the_unit_fails_if_the_node_refuses_it(under_unit: Callable[..., Agent], tmp_path: Path) -> None:
-    def reload() -> int:
-        command = [*_sandboxed(), COMMAND, *arguments_of("ExecReload", tmp_path / "svcnode.toml")]
-        return run_command(command, tmp_path, **unit_environ(tmp_path)).returncode
-
-    with under_unit(CONFIG.format(port=0, chain="Up")) as agent:
-        agent.wait_for_event("started")
-        agent.config_file.write_text(CONFIG.format(port=0, chain="Down"))
-        assert reload() == 0
-        assert agent.statuses()["chain"] == "Down"
-        agent.config_file.write_text(CONFIG.format(port=0, chain="Green"))
-        assert reload() != 0
-        assert agent.statuses()["chain"] == "Down"
-        assert agent.stop() == 0
-        assert (tmp_path / "state" / "nodes" / "validator-7" / "history.db").exists()
-
-
-@pytest.mark.parametrize("config", ["[server]\nlisten = 5", '[server]\nlisten = "192.0.2.1:8420"'])
-def test_a_node_that_cannot_start_is_tried_again(config: str, tmp_path: Path) -> None:
-    with Agent(tmp_path, "--config", "svcnode.toml", config=config) as agent:
-        assert agent.wait_for_exit() > 0, "a failure for systemd"
-    assert KEYS["Restart"] == ["on-failure"]
-    assert "RestartPreventExitStatus" not in KEYS
-    assert "\nStartLimitIntervalSec=0\n" in SERVICE.partition("[Service]")[0]
-
-
-def test_a_credential_is_a_secret_of_the_configuration(under_unit: Callable[..., Agent], tmp_path: Path) -> None:
-    (reference,) = re.findall(r"\{ file = \"\$\{CREDENTIALS_DIRECTORY\}/ledger\" \}", SERVICE)
-    (tmp_path / "credentials" / "ledger").write_text("a-token-of-the-operator\n")
-    config = CONFIG.format(port=0, chain="Up") + f"[security]\noperator_token = {reference}\n"
-    with under_unit(config) as agent:
-        assert agent.request("/details").code == 401
-        authorized = {"Authorization": "Bearer a-token-of-the-operator"}
-        assert get(agent.port, "/details", authorized) == 200
-        assert not any("a-token-of-the-operator" in line for line in agent.lines)
-
-
-def get(port: int, path: str, headers: dict[str, str]) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
-    connection.request("GET", path, headers=headers)
-    code = connection.getresponse().status
-    connection.close()
-    return code
-
-
-# ---- the unit: probes in its sandbox
 
 # Prints the verdict of each probe, given as JSON.
 CHECK_ALL = """
@@ -443,7 +302,8 @@ def host_probes(folder: Path) -> list[Any]:
     return [f"file:{ROOT}/README.md", "disk:/", {"url": f"disk:{folder}", "write": True}, f"sqlite:{database}"]
 
 
-def test_every_kind_of_probe_but_exec_works_in_the_sandbox(under_unit: object, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_sandbox")
+def test_every_kind_of_probe_but_exec_works_in_the_sandbox(tmp_path: Path) -> None:
     """PostgreSQL's driver loads a library, rediss has TLS; the other kinds get as far as they do outside of it."""
     certificate = make_certificate(tmp_path)
     with ExitStack() as stack:
@@ -457,6 +317,7 @@ def test_every_kind_of_probe_but_exec_works_in_the_sandbox(under_unit: object, t
     assert len(set(map(tuple, outside[len(working) :]))) == 1, "all are refused"
 
 
+@pytest.mark.usefixtures("_sandbox")
 @pytest.mark.parametrize(
     ("line", "tightened", "probe"),
     [
@@ -465,9 +326,7 @@ def test_every_kind_of_probe_but_exec_works_in_the_sandbox(under_unit: object, t
         ("SystemCallFilter=~@privileged", "SystemCallFilter=~connect @privileged", "tcp://127.0.0.1:1"),
     ],
 )
-def test_the_stand_in_for_the_sandbox_restricts(
-    under_unit: object, line: str, tightened: str, probe: str, tmp_path: Path
-) -> None:
+def test_the_stand_in_for_the_sandbox_restricts(line: str, tightened: str, probe: str, tmp_path: Path) -> None:
     """Otherwise the test before would prove nothing."""
     assert line in SERVICE
     tightened_unit = tmp_path / "tightened.service"
