@@ -14,7 +14,6 @@ from svcnode.core.model import Evidence, Outcome, ServiceState, Status, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.net.timers import RECANCEL_AFTER_S
 from svcnode.net.trace import step
-from svcnode.node import Node
 from svcnode.probes.base import Probe, time_left_s
 from svcnode.probes.run import is_late_from_blocking
 from tests.support.scheduling import (
@@ -27,44 +26,16 @@ from tests.support.scheduling import (
     block_loop,
     make_node,
     make_scheduler,
-    now_s,
     raise_cleanup_error,
 )
 from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
 
 # ---- the result of a check
-
-
-@in_virtual_time
-async def test_the_verdict_of_a_probe_determines_the_state() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s", fall=2)
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-        assert node.status("db-1") is Status.UP
-        probe.verdict = FAILED
-        await asyncio.sleep(20.0)
-        assert (node.state("db-1").status, node.state("db-1").code) == (Status.DOWN, FAILED.code)
-        probe.verdict = Verdict.not_ready("syncing", code=ReasonCode.SYNCING)
-        await asyncio.sleep(10.0)
-        assert (node.state("db-1").status, node.state("db-1").code) == (Status.INITIALIZING, ReasonCode.SYNCING)
-
-
-@in_virtual_time
-async def test_no_response_within_the_timeout_is_a_failure() -> None:
-    node, probe = make_node(), ScriptedProbe(duration_s=60.0)
-    node.register("db-1", probe=probe, interval="10s", timeout="3s", fall=1, start_period=0.0)
-    async with make_scheduler(node):
-        await asyncio.sleep(4.0)
-        state = node.state("db-1")
-        assert (state.status, state.code) == (Status.DOWN, ReasonCode.TIMEOUT)
-    assert probe.started_at_s == [0.0]
-    assert probe.cancelled_at_s == [3.0]
 
 
 @in_virtual_time
@@ -147,30 +118,14 @@ async def test_a_probe_whose_own_task_was_cancelled_is_checked_again(
 
 
 @in_virtual_time
-async def test_the_duration_of_a_check_is_recorded() -> None:
-    class RecordingNode(Node):
-        durations_s: list[float]
-
-        def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
-            self.durations_s.extend(evidence.duration_s for evidence in checks.values())
-            return super().record_checks(checks)
-
-    node = RecordingNode("validator-7", version="v1", clock=asyncio.get_running_loop().time)
-    node.durations_s = []
+async def test_evidence_is_dated_at_the_start_of_its_check_and_has_its_duration() -> None:
+    node = make_node()
     node.register("db-1", probe=ScriptedProbe(duration_s=1.5), interval="10s")
+    checks: list[Evidence] = []
+    node.subscribe(on_evidence=lambda _, evidence, __: checks.append(evidence))
     async with make_scheduler(node):
         await asyncio.sleep(15.0)
-    assert node.durations_s == [1.5, 1.5]
-
-
-@in_virtual_time
-async def test_a_success_is_dated_at_the_start_of_its_check() -> None:
-    node = make_node()
-    node.register("db-1", probe=ScriptedProbe(duration_s=2.5), interval="10s")
-    began_s = now_s()
-    async with make_scheduler(node):
-        await asyncio.sleep(4.0)
-        assert node.state("db-1").last_ready_at_s == began_s
+    assert checks == [Evidence(READY, 0.0, 1.5), Evidence(READY, 10.0, 1.5)]
 
 
 @in_virtual_time
@@ -271,11 +226,6 @@ async def test_max_latency_applies_to_successes_only(verdict: Verdict, status: S
 
 
 @in_virtual_time
-async def test_without_max_latency_a_slow_success_is_a_success() -> None:
-    assert (await state_after_one_check(ScriptedProbe(duration_s=2.9))).status is Status.UP
-
-
-@in_virtual_time
 async def test_a_timeout_is_a_failure_also_with_max_latency() -> None:
     state = await state_after_one_check(ScriptedProbe(duration_s=HUNG_S), max_latency="500ms")
     assert (state.status, state.code) == (Status.DOWN, ReasonCode.TIMEOUT)
@@ -327,20 +277,17 @@ async def test_a_resolver_that_does_not_answer_says_nothing_about_the_service(
     assert len(caplog.messages) == 1
 
 
+@pytest.mark.parametrize("on_cancel", [lambda: READY, raise_cleanup_error], ids=["returns", "raises"])
 @in_virtual_time
-async def test_a_probe_that_swallows_its_cancellation_has_timed_out() -> None:
-    state = await state_after_one_check(CancelSwallowingProbe(lambda: READY))
-    assert (state.status, state.code) == (Status.DOWN, ReasonCode.TIMEOUT)
-
-
-@in_virtual_time
-async def test_a_probe_that_raises_while_it_is_cancelled_has_timed_out(caplog: pytest.LogCaptureFixture) -> None:
-    state = await state_after_one_check(CancelSwallowingProbe(raise_cleanup_error))
+async def test_a_probe_that_swallows_its_cancellation_has_timed_out(
+    on_cancel: Callable[[], Verdict], caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await state_after_one_check(CancelSwallowingProbe(on_cancel))
     assert (state.status, state.code) == (Status.DOWN, ReasonCode.TIMEOUT)
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("ignored_cancels", [1, 2, 10])
+@pytest.mark.parametrize("ignored_cancels", [1, 3])
 @in_virtual_time
 async def test_a_check_that_ignores_its_cancellation_is_cancelled_again(ignored_cancels: int) -> None:
     node, probe = make_node(), CancelIgnoringProbe(ignored_cancels)
@@ -499,43 +446,19 @@ async def test_an_invalid_verdict_is_a_probe_error_and_the_checks_continue(verdi
         assert node.status("db-1") is Status.UP
 
 
-def _failing_listener(*_: object) -> None:
-    raise ValueError
-
-
 @in_virtual_time
-async def test_a_listener_that_raises_does_not_stop_the_checks(caplog: pytest.LogCaptureFixture) -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    node.subscribe(_failing_listener, on_evidence=_failing_listener)
-    async with make_scheduler(node):
-        await asyncio.sleep(35.0)
-    assert len(probe.started_at_s) == 4
-    assert {record.name for record in caplog.records} == {"svcnode.feed"}
-
-
-@in_virtual_time
-async def test_the_password_of_a_url_in_an_exception_of_a_probe_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    node, probe = make_node(), ScriptedProbe(error=ValueError("kaboom http://u:boomsecret@h/"))
+async def test_a_secret_in_an_exception_of_a_probe_is_neither_logged_nor_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    register_secret("correct horse battery")
+    error = RuntimeError("login with correct horse battery at http://u:boomsecret@h/")
+    node, probe = make_node(), ScriptedProbe(error=error)
     node.register("db-1", probe=probe)
     reasons: list[str] = []
     node.subscribe(on_evidence=lambda _id, evidence, _state: reasons.append(evidence.verdict.reason))
     async with make_scheduler(node):
         await asyncio.sleep(1.0)
-    [reason] = reasons
-    for text in (reason, caplog.text):
-        assert "u:***@h" in text
-        assert "boomsecret" not in text
-
-
-@in_virtual_time
-async def test_a_secret_in_an_exception_of_a_probe_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    register_secret("correct horse battery")
-    node, probe = make_node(), ScriptedProbe(error=RuntimeError("login with correct horse battery"))
-    node.register("db-1", probe=probe)
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-    [record] = caplog.records
+    [record], [reason] = caplog.records, reasons
     assert record.exc_info is None
-    assert "RuntimeError: login with ***" in caplog.text
-    assert "correct horse battery" not in caplog.text
+    for text in (caplog.text, reason):
+        assert "RuntimeError: login with *** at http://u:***@h/" in text

@@ -83,17 +83,6 @@ async def test_a_probe_is_closed_after_its_running_check_has_ended(change: Calla
     assert probe.closed_at_s == [(11.0, 0)]
 
 
-@in_virtual_time
-async def test_a_new_name_does_not_close_the_probe() -> None:
-    node, probe = make_node(), CachingProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    async with make_scheduler(node):
-        await asyncio.sleep(15.0)
-        node.replace(define("db-1", name="Ledger", probe=probe, interval="10s"))
-        await asyncio.sleep(15.0)
-        assert probe.closed_at_s == []
-
-
 @pytest.mark.parametrize("duration_s", [0.0, 2.0], ids=["between checks", "during a check"])
 @in_virtual_time
 async def test_every_probe_is_closed_when_probing_stops(duration_s: float) -> None:

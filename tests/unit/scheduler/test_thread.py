@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from svcnode.core.model import Change, Status, Verdict
 from svcnode.node import Node
 from svcnode.probes.base import Probe
-from svcnode.scheduler.thread import SchedulerThread
 from tests.support.scheduling import READY
 
 if TYPE_CHECKING:
@@ -71,34 +70,19 @@ def test_a_service_registered_from_another_thread_is_checked(monkeypatch: pytest
         node.stop()
 
 
-def test_start_and_stop_are_idempotent() -> None:
-    node = Node("validator-7", version="v1")
-    node.start()
-    node.start()
-    try:
-        assert [thread.name for thread in threading.enumerate()].count("svcnode scheduler") == 1
-    finally:
-        node.stop()
-        node.stop()
-
-
 def test_probing_can_be_started_again_after_stop() -> None:
     node, probe = Node("validator-7", version="v1"), EventProbe()
     node.start()
     node.stop()
+    node.stop()
     node.register("db-1", probe=probe, interval="60s")
+    node.start()
     node.start()
     try:
         assert probe.was_checked.wait(WAIT_TIMEOUT_S)
+        assert [thread.name for thread in threading.enumerate()].count("svcnode scheduler") == 1
     finally:
         node.stop()
-
-
-def test_stopping_a_thread_that_has_ended_does_nothing() -> None:
-    thread = SchedulerThread(Node("validator-7", version="v1").probing)
-    thread.stop()
-    assert not thread.is_alive
-    thread.stop()
 
 
 def test_an_unexpected_end_of_probing_is_logged_and_probing_can_be_restarted(caplog: pytest.LogCaptureFixture) -> None:
