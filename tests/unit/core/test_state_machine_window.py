@@ -360,11 +360,6 @@ def round_robin(backends: Iterable[bool]) -> Callable[[random.Random], Callable[
     return make
 
 
-def at_random(failure_rate: float) -> Callable[[random.Random], Callable[[float], bool]]:
-    """Each check fails independently of the others."""
-    return lambda rng: lambda _now_s: rng.random() < failure_rate
-
-
 @pytest.mark.parametrize("backends", [(True, False), (True, True, False)], ids=["one of two", "two of three"])
 def test_a_load_balancer_with_broken_backends_is_not_up(backends: tuple[bool, ...]) -> None:
     assert mean_share_up(round_robin(backends), runs=3) < 0.01
@@ -379,16 +374,3 @@ def test_a_crash_loop_of_12_s_up_and_3_s_down_is_not_up() -> None:
 def test_a_crash_loop_is_not_up(up_s: float, down_s: float) -> None:
     """With outages that are too short for Down, and with longer ones."""
     assert mean_share_up(crash_loop(up_s, down_s), runs=8) < 0.08
-
-
-def test_one_outage_of_five_minutes_costs_no_more_than_these() -> None:
-    down_s = 3600 * (1 - share_up(lambda now_s: 1000.0 < now_s < 1300.0, seed=1))
-    assert down_s < 300 + SCHEDULE.interval_s + SCHEDULE.wait_s(is_change_pending=True) + 1
-
-
-# With a tenth of the packets lost: the first one is sent again after 1 s, and a check ends after 3 s.
-CONNECT_FAILURE_RATE = 0.021
-
-
-def test_a_service_behind_a_network_that_loses_a_tenth_of_the_packets_stays_up() -> None:
-    assert mean_share_up(at_random(CONNECT_FAILURE_RATE), runs=2, hours=12.0) > 0.9999

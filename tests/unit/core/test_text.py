@@ -97,19 +97,9 @@ def test_a_text_that_is_too_long_ends_with_an_ellipsis() -> None:
     assert truncate("x" * 11, 10) == "x" * 9 + "…"
 
 
-@pytest.mark.parametrize(
-    ("text", "has_any"),
-    [
-        ("Größe ☃~ \xa0\ue000", False),
-        ("\x1f", True),
-        ("\x7f", True),
-        ("\x9f", True),
-        ("\ud800", True),
-        ("\udfff", True),
-    ],
-)
-def test_control_characters_and_lone_surrogates_are_found(text: str, has_any: bool) -> None:
-    assert has_control_chars(text) is has_any
+def test_control_characters_and_lone_surrogates_are_found() -> None:
+    assert all(map(has_control_chars, ("a\nb", "\x1f", "\x7f", "\x9f", "\ud800", "\udfff")))
+    assert not has_control_chars("Größe ☃ ~\xa0\ue000")
 
 
 def test_many_names_are_shortened_to_the_first() -> None:

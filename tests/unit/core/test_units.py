@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,9 @@ from svcnode.core.units import (
     parse_duration_s,
     parse_size_bytes,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -130,89 +134,22 @@ def test_a_time_is_in_utc_with_milliseconds(wall_s: float, text: str, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("style", "texts"),
     [
-        (60, "1 min"),
-        (252, "4 min 12 s"),
-        (3600, "1 h"),
-        (3661, "1 h 1 min"),
-        (86_400, "1 day"),
-        (200_000, "2 days 7 h"),
+        (format_duration, {0.4: "less than 1 s", 0.6: "1 s", 60: "1 min", 252: "4 min 12 s", 3661: "1 h 1 min"}),
+        (format_duration, {3600: "1 h", 86_400: "1 day", 200_000: "2 days 7 h"}),
+        (format_limit, {0.5: "0.5 s", 119: "119 s", 120: "2 min", 150.5: "150.5 s", 3660: "1 h 1 min", 3661: "3661 s"}),
+        (format_short_duration, {0.04: "0.0s", 9.94: "9.9s", 10: "10s", 59.6: "1m", 250: "4m 10s", 273_659: "3d 4h"}),
+        (format_coarse_duration, {0: "0 s", 59.99: "59 s", 60: "1 min", 3599: "59 min", 86_399: "23 h 59 min"}),
+        (format_coarse_duration, {3600: "1 h", 86_400: "1 d"}),
+        (format_narrow_duration, {0: "0s", 59.9: "59s", 60: "1m00s", 599: "9m59s", 600: "10m", 3599: "59m"}),
+        (format_narrow_duration, {3600: "1h00m", 35_999: "9h59m", 36_000: "10h", 172_799: "47h", 172_800: "2d"}),
     ],
 )
-def test_a_duration_has_at_most_two_units(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.5, "0.5 s"),
-        (90, "90 s"),
-        (120, "2 min"),
-        (150.5, "150.5 s"),
-        (3660, "1 h 1 min"),
-        (3661, "3661 s"),
-    ],
-)
-def test_a_limit_is_readable_and_never_rounded(seconds: float, text: str) -> None:
-    assert format_limit(seconds) == text
-
-
-def test_a_duration_below_half_a_second_is_not_shown_as_zero() -> None:
-    assert format_duration(0.4) == "less than 1 s"
-    assert format_duration(0.6) == "1 s"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.04, "0.0s"),
-        (3.24, "3.2s"),
-        (10, "10s"),
-        (59.6, "1m"),
-        (250, "4m 10s"),
-        (7530, "2h 5m"),
-        (86_400 * 3 + 3600 * 4 + 59, "3d 4h"),
-    ],
-)
-def test_a_short_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
-    assert format_short_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (59.99, "59 s"),
-        (60, "1 min"),
-        (3599, "59 min"),
-        (3600, "1 h"),
-        (86_399, "23 h 59 min"),
-        (86_400, "1 d"),
-    ],
-)
-def test_a_coarse_duration_is_rounded_down_and_has_no_seconds_beside_minutes(seconds: float, text: str) -> None:
-    assert format_coarse_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (59.9, "59s"),
-        (60, "1m00s"),
-        (599, "9m59s"),
-        (600, "10m"),
-        (3599, "59m"),
-        (3600, "1h00m"),
-        (36000, "10h"),
-        (172799, "47h"),
-        (172800, "2d"),
-    ],
-)
-def test_a_narrow_duration_has_at_most_five_characters(seconds: float, text: str) -> None:
-    assert format_narrow_duration(seconds) == text
+def test_each_style_of_a_duration_rounds_and_shortens_as_its_place_needs_it(
+    style: Callable[[float], str], texts: dict[float, str]
+) -> None:
+    assert {seconds: style(seconds) for seconds in texts} == texts
 
 
 @pytest.mark.parametrize(

@@ -161,13 +161,6 @@ def test_the_path_of_a_file_is_shown_even_if_it_looks_like_a_key(text: str) -> N
     assert str(Url.parse(text)).endswith(text.removeprefix("file:").removeprefix("//").removeprefix("disk:"))
 
 
-@pytest.mark.parametrize("text", ["http://db/v3/{}", "exec:/bin/check {}", "http://{}@db", "file:/run/{}"])
-def test_an_interpolated_secret_is_hidden_anywhere_in_the_url(text: str) -> None:
-    url = Url.parse(interpolate_url(text.format("${KEY}"), {"KEY": "top secret"}))
-    assert str(url) == text.format("***")
-    assert "secret" not in repr(url)
-
-
 @pytest.mark.parametrize(
     "text", ["http://me:hun/ter2@db", "http://me:hun?ter2@db", "http://me@corp:hunter2@db", "http://me:hun#ter2@db"]
 )
@@ -227,29 +220,21 @@ def test_the_error_suggests_the_ascii_form_of_a_host_name(host: str) -> None:
 HOST_ONLY = UrlForm(has_credentials=False, path=NO_PATH, query="")
 
 
-def reject(form: UrlForm) -> Callable[[Url], object]:
-    return lambda url: url.reject_parts(form)
-
-
-@pytest.mark.parametrize("text", ["tcp://db:1/x", "tcp://db:1?x", "tcp://db:1/?x"])
-def test_a_path_or_query_is_rejected(text: str) -> None:
-    assert invalid_part(text, reject(HOST_ONLY)) == "path"
-
-
-@pytest.mark.parametrize("text", ["tcp://db:1", "tcp://db:1/", "tcp://db:1?", "tcp://db:1#x"])
-def test_a_host_and_a_port_are_accepted(text: str) -> None:
-    Url.parse(text).reject_parts(HOST_ONLY)
-    assert re.fullmatch(HOST_ONLY.pattern(), text.removeprefix("tcp:"))
-
-
-def test_a_query_is_rejected() -> None:
-    assert invalid_part("redis://db/0?x=1", reject(UrlForm(query=""))) == "query"
-    Url.parse("redis://db/0").reject_parts(UrlForm(query=""))
-
-
-@pytest.mark.parametrize("text", ["tcp://me@db:1", "tcp://:pw@db:1"])
-def test_credentials_are_rejected(text: str) -> None:
-    assert invalid_part(text, reject(HOST_ONLY)) == "credentials"
+@pytest.mark.parametrize(
+    ("text", "form", "part"),
+    [
+        ("tcp://db:1/x", HOST_ONLY, "path"),
+        ("tcp://db:1/?x", HOST_ONLY, "path"),
+        ("tcp://me@db:1", HOST_ONLY, "credentials"),
+        ("tcp://:pw@db:1", HOST_ONLY, "credentials"),
+        ("redis://db/0?x=1", UrlForm(query=""), "query"),
+    ],
+)
+def test_a_part_that_a_form_does_not_have_is_rejected(text: str, form: UrlForm, part: UrlPart) -> None:
+    assert invalid_part(text, lambda url: url.reject_parts(form)) == part
+    for accepted in ("tcp://db:1", "tcp://db:1/", "tcp://db:1?", "tcp://db:1#x"):
+        Url.parse(accepted).reject_parts(form)
+        assert re.fullmatch(form.pattern(), accepted.removeprefix("tcp:"))
 
 
 @pytest.mark.parametrize(
@@ -305,11 +290,8 @@ def test_a_path_is_decoded_once(text: str, path: str) -> None:
     assert Url.parse(text).file_path == path
 
 
-@pytest.mark.parametrize("text", ["file://run/app.pid", "file://100%2541/x"])
-def test_a_file_url_with_a_host_is_rejected(text: str) -> None:
-    assert invalid_part(text, lambda url: url.file_path) == "host"
-
-
-@pytest.mark.parametrize("text", ["file:///run/x?y", "file:/run/%00"])
-def test_a_file_url_with_a_query_or_a_null_character_is_rejected(text: str) -> None:
-    assert invalid_part(text, lambda url: url.file_path) == "path"
+@pytest.mark.parametrize(
+    ("text", "part"), [("file://run/app.pid", "host"), ("file:///run/x?y", "path"), ("file:/run/%00", "path")]
+)
+def test_a_file_url_with_a_host_a_query_or_a_null_character_is_rejected(text: str, part: UrlPart) -> None:
+    assert invalid_part(text, lambda url: url.file_path) == part

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,48 +11,24 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Evidence, Outcome, ServiceState, Status, Verdict
 from svcnode.core.redaction import register_secret
-from svcnode.net.timers import RECANCEL_AFTER_S
-from svcnode.net.trace import step
-from svcnode.probes.base import Probe, time_left_s
+from svcnode.probes.base import Probe
 from svcnode.probes.run import is_late_from_blocking
 from tests.support.scheduling import (
     FAILED,
     HUNG_S,
     READY,
-    CancelIgnoringProbe,
-    CancelSwallowingProbe,
     ScriptedProbe,
     block_loop,
     make_node,
     make_scheduler,
-    raise_cleanup_error,
 )
 from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
 
 # ---- the result of a check
-
-
-@in_virtual_time
-async def test_a_probe_knows_the_time_until_its_deadline() -> None:
-    left_s: list[float] = []
-
-    class TimedProbe(Probe):
-        async def check(self) -> Verdict:
-            await asyncio.sleep(1.0)
-            left_s.append(time_left_s())
-            return READY
-
-    node = make_node()
-    node.register("db-1", probe=TimedProbe(), interval="10s", timeout="3s")
-    async with make_scheduler(node):
-        await asyncio.sleep(15.0)
-    assert left_s == [pytest.approx(2.0)] * len(left_s)
-    assert len(left_s) >= 2
 
 
 @in_virtual_time
@@ -89,18 +64,6 @@ async def test_a_probe_that_keeps_raising_is_logged_once_until_it_works_again(ca
         probe.error = RuntimeError("no driver again")
         await asyncio.sleep(100.0)
     assert len(caplog.records) == 2
-
-
-@in_virtual_time
-async def test_a_timeout_error_of_the_probe_itself_is_not_the_timeout_of_the_check(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    node, probe = make_node(), ScriptedProbe(error=TimeoutError())
-    node.register("db-1", probe=probe, interval="10s", fall=1, start_period=0.0)
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-    assert node.status("db-1") is Status.INITIALIZING
-    assert len(caplog.records) == 1
 
 
 @in_virtual_time
@@ -211,92 +174,10 @@ async def state_after_one_check(probe: Probe, **options: Any) -> ServiceState:
         return node.state("db-1")
 
 
-@pytest.mark.parametrize(
-    ("verdict", "status", "code"),
-    [
-        (FAILED, Status.DOWN, FAILED.code),
-        (Verdict.not_ready("syncing", code=ReasonCode.SYNCING), Status.INITIALIZING, ReasonCode.SYNCING),
-        (Verdict.unknown("no driver"), Status.INITIALIZING, ReasonCode.NO_EVIDENCE),
-    ],
-)
-@in_virtual_time
-async def test_max_latency_applies_to_successes_only(verdict: Verdict, status: Status, code: str) -> None:
-    state = await state_after_one_check(ScriptedProbe(verdict, duration_s=2.0), max_latency="500ms")
-    assert (state.status, state.code) == (status, code)
-
-
 @in_virtual_time
 async def test_a_timeout_is_a_failure_also_with_max_latency() -> None:
     state = await state_after_one_check(ScriptedProbe(duration_s=HUNG_S), max_latency="500ms")
     assert (state.status, state.code) == (Status.DOWN, ReasonCode.TIMEOUT)
-
-
-@dataclass(eq=False)
-class SteppingProbe(Probe):
-    """Enters one step after the other and hangs in the last."""
-
-    steps: tuple[str, ...]
-
-    async def check(self) -> Verdict:
-        with ExitStack() as entered:
-            for name in self.steps:
-                entered.enter_context(step(name))
-            await asyncio.sleep(60.0)
-        return READY
-
-
-@pytest.mark.parametrize(
-    ("steps", "code"),
-    [
-        (("connect",), ReasonCode.CONNECT_TIMEOUT),
-        (("connect", "handshake"), ReasonCode.TLS_TIMEOUT),
-        (("resolve", "exchange"), ReasonCode.TIMEOUT),
-    ],
-)
-@in_virtual_time
-async def test_a_timeout_names_the_step_in_which_it_occurred(steps: tuple[str, ...], code: ReasonCode) -> None:
-    state = await state_after_one_check(SteppingProbe(steps))
-    assert (state.status, state.code) == (Status.DOWN, code)
-    assert steps[-1] in state.reason
-
-
-@in_virtual_time
-async def test_a_resolver_that_does_not_answer_says_nothing_about_the_service(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    node = make_node()
-    node.register("db-1", probe=SteppingProbe(("resolve",)), interval="10s", timeout="3s", fall=1, start_period=0.0)
-    codes: set[str] = set()
-    node.subscribe(on_evidence=lambda _, evidence, __: codes.add(evidence.verdict.code))
-    with caplog.at_level("INFO", logger="svcnode.scheduler"):
-        async with make_scheduler(node):
-            await asyncio.sleep(100.0)
-            state = node.state("db-1")
-    assert (state.status, state.failures_in_a_row) == (Status.INITIALIZING, 0)
-    assert codes == {ReasonCode.RESOLVER_FAILED}
-    assert len(caplog.messages) == 1
-
-
-@pytest.mark.parametrize("on_cancel", [lambda: READY, raise_cleanup_error], ids=["returns", "raises"])
-@in_virtual_time
-async def test_a_probe_that_swallows_its_cancellation_has_timed_out(
-    on_cancel: Callable[[], Verdict], caplog: pytest.LogCaptureFixture
-) -> None:
-    state = await state_after_one_check(CancelSwallowingProbe(on_cancel))
-    assert (state.status, state.code) == (Status.DOWN, ReasonCode.TIMEOUT)
-    assert caplog.records == []
-
-
-@pytest.mark.parametrize("ignored_cancels", [1, 3])
-@in_virtual_time
-async def test_a_check_that_ignores_its_cancellation_is_cancelled_again(ignored_cancels: int) -> None:
-    node, probe = make_node(), CancelIgnoringProbe(ignored_cancels)
-    node.register("db-1", probe=probe, interval="10s", timeout="2s", start_period="1h")
-    async with make_scheduler(node):
-        await asyncio.sleep(16.0)
-        assert probe.ended_at_s[0] == pytest.approx(2.0 + RECANCEL_AFTER_S * ignored_cancels, abs=0.01)
-        assert node.state("db-1").code == ReasonCode.TIMEOUT
-        assert len(probe.ended_at_s) > 1, "the service is checked again"
 
 
 @in_virtual_time

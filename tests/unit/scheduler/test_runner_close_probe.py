@@ -11,8 +11,6 @@ import pytest
 from svcnode.definition import define
 from tests.support.scheduling import (
     HUNG_S,
-    READY,
-    CancelSwallowingProbe,
     ScriptedProbe,
     make_node,
     make_scheduler,
@@ -24,7 +22,6 @@ from tests.support.virtual_time import in_virtual_time
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from svcnode.core.model import Verdict
     from svcnode.node import Node
 
 
@@ -92,27 +89,6 @@ async def test_every_probe_is_closed_when_probing_stops(duration_s: float) -> No
     async with make_scheduler(node):
         await asyncio.sleep(11.5)
     assert [probe.closed_at_s for probe in probes] == [[(11.5, 0)]] * 3
-
-
-@in_virtual_time
-async def test_a_probe_that_swallows_its_cancellation_is_closed_after_the_check() -> None:
-    @dataclass(eq=False)
-    class CancelSwallowingCachingProbe(CancelSwallowingProbe):
-        calls: list[str] = field(default_factory=list)
-
-        async def check(self) -> Verdict:
-            verdict = await super().check()
-            self.calls.append("check")
-            return verdict
-
-        def close(self) -> None:
-            self.calls.append("close")
-
-    node, probe = make_node(), CancelSwallowingCachingProbe(lambda: READY)
-    node.register("db-1", probe=probe, interval="10s", timeout="5s")
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-    assert probe.calls == ["check", "close"]
 
 
 @in_virtual_time

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,6 @@ from svcnode.core.model import Outcome, Status
 from svcnode.net.timers import RECANCEL_AFTER_S
 from tests.support.scheduling import (
     HUNG_S,
-    CancelIgnoringProbe,
-    ScriptedProbe,
     block_loop,
     make_node,
     make_scheduler,
@@ -48,71 +45,6 @@ async def test_a_check_that_returns_no_result_is_never_up_and_logs_what_to_retur
     (record,) = caplog.records
     assert (record.code, record.outcome) == (ReasonCode.BAD_RETURN, Outcome.UNKNOWN)  # type: ignore[attr-defined]
     assert "Verdict" in record.getMessage() or "raise" in record.getMessage()
-
-
-@in_virtual_time
-async def test_a_check_that_calls_sys_exit_affects_only_its_own_service() -> None:
-    node, other = make_node(), ScriptedProbe()
-    node.register("other", probe=other, interval="10s")
-
-    @node.check("db-1", interval="10s", fall=2, start_period=0.0)
-    async def check() -> None:
-        sys.exit("config lost")
-
-    async with make_scheduler(node):
-        await asyncio.sleep(35.0)
-        state = node.state("db-1")
-    assert (state.status, state.code) == (Status.DOWN, ReasonCode.CHECK_FAILED)
-    assert len(other.started_at_s) == 4
-
-
-@in_virtual_time
-async def test_a_check_whose_client_was_cancelled_takes_its_service_down(caplog: pytest.LogCaptureFixture) -> None:
-    node = make_node()
-    client = asyncio.create_task(asyncio.sleep(HUNG_S))
-
-    @node.check("db-1", interval="10s", fall=2, start_period=0.0)
-    async def check() -> None:
-        if client.done():
-            await client
-
-    async with make_scheduler(node):
-        await asyncio.sleep(5.0)
-        assert node.status("db-1") is Status.UP
-        client.cancel()
-        await asyncio.sleep(20.0)
-        state = node.state("db-1")
-    assert (state.status, state.code) == (Status.DOWN, ReasonCode.CHECK_FAILED)
-    assert [record.exc_info for record in caplog.records if record.exc_info] == []
-
-
-@in_virtual_time
-async def test_a_check_that_raises_generator_exit_fails_and_runs_again() -> None:
-    node, outcomes = make_node(), list[Outcome]()
-    node.subscribe(on_evidence=lambda _, evidence, __: outcomes.append(evidence.verdict.outcome))
-
-    @node.check("db-1", interval="10s", start_period=0.0)
-    async def check() -> None:
-        if not outcomes:
-            raise GeneratorExit
-
-    async with make_scheduler(node):
-        await asyncio.sleep(15.0)
-    assert outcomes[:2] == [Outcome.FAILED, Outcome.READY]
-
-
-@in_virtual_time
-async def test_a_listener_that_raises_cancelled_error_does_not_stop_the_checks() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s")
-
-    def cancel(*_: object) -> None:
-        raise asyncio.CancelledError
-
-    node.subscribe(cancel, on_evidence=cancel)
-    async with make_scheduler(node):
-        await asyncio.sleep(35.0)
-    assert len(probe.started_at_s) == 4
 
 
 @pytest.mark.parametrize(
@@ -216,15 +148,6 @@ async def test_a_check_that_ignored_its_cancellation_runs_again_after_it_has_end
         assert node.status("db-1") is Status.DOWN
         await asyncio.sleep(60.0)
         assert node.status("db-1") is Status.UP
-
-
-@in_virtual_time
-async def test_a_check_that_lost_its_cancellation_is_cancelled_again_at_every_check() -> None:
-    node, probe = make_node(), CancelIgnoringProbe(ignored_cancels=3)
-    node.check("db-1", interval="2s", timeout="500ms", start_period=0.0)(probe.check)
-    async with make_scheduler(node):
-        await asyncio.sleep(10.0)
-    assert len(probe.ended_at_s) > 1
 
 
 @in_virtual_time

@@ -25,12 +25,10 @@ from tests.support.scheduling import (
     FAILED,
     READY,
     CancelIgnoringProbe,
-    CancelSwallowingProbe,
     ScriptedProbe,
     make_node,
     make_scheduler,
     now_s,
-    raise_cleanup_error,
     register_many,
     running_checks,
 )
@@ -50,16 +48,6 @@ async def test_the_interval_runs_from_one_start_to_the_next() -> None:
     async with make_scheduler(node):
         await asyncio.sleep(35.0)
     assert probe.started_at_s == [0.0, 10.0, 20.0, 30.0]
-
-
-@in_virtual_time
-async def test_a_slow_service_does_not_delay_others() -> None:
-    node, slow, quick = make_node(), ScriptedProbe(duration_s=9.0), ScriptedProbe()
-    node.register("slow", probe=slow, interval="10s", timeout="9.5s")
-    node.register("quick", probe=quick, interval="1s")
-    async with make_scheduler(node):
-        await asyncio.sleep(10.5)
-    assert len(quick.started_at_s) == 10
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -244,16 +232,6 @@ async def test_a_new_schedule_starts_with_a_check_at_once(option: str) -> None:
 
 
 @in_virtual_time
-async def test_a_service_registered_while_probing_is_checked_at_once() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    async with make_scheduler(node):
-        await asyncio.sleep(100.0)
-        node.register("db-1", probe=probe, interval="10s")
-        await asyncio.sleep(15.0)
-    assert probe.started_at_s == [100.0, 110.0]
-
-
-@in_virtual_time
 async def test_a_removed_service_is_not_checked_again_and_its_running_check_is_cancelled() -> None:
     node, probe = make_node(), ScriptedProbe(duration_s=4.0)
     node.register("db-1", probe=probe, interval="10s", timeout="5s")
@@ -423,22 +401,6 @@ async def test_a_service_registered_just_before_or_after_the_end_is_not_checked(
     assert not running_checks()
     assert probe.started_at_s == []
     assert node._feed.has_listeners is False
-
-
-@pytest.mark.parametrize("on_cancel", [lambda: READY, raise_cleanup_error], ids=["returns", "raises"])
-@in_virtual_time
-async def test_a_probe_that_swallows_its_cancellation_does_not_delay_the_end(
-    on_cancel: Callable[[], Verdict], caplog: pytest.LogCaptureFixture
-) -> None:
-    node = make_node()
-    node.register("db-1", probe=CancelSwallowingProbe(on_cancel), interval="10s", timeout="5s")
-    async with asyncio.timeout(100.0):
-        async with make_scheduler(node):
-            await asyncio.sleep(1.0)
-    assert now_s() == 1.0
-    assert not running_checks()
-    assert node.state("db-1").code == ReasonCode.NO_EVIDENCE
-    assert caplog.records == []
 
 
 @pytest.mark.parametrize("ignored_cancels", [1, 3])
