@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from svcnode.core.errors import InvalidValueError, ProbeError, UnknownOptionError
+from svcnode.core.errors import InvalidValueError, UnknownOptionError
 from svcnode.core.model import REPORTED_POLICY, Impact, Tolerance, Verdict
 from svcnode.definition import define
 from svcnode.probes.base import Probe
@@ -35,11 +35,6 @@ def test_an_id_is_enough() -> None:
 def test_an_impact_may_be_text_or_a_member() -> None:
     service = define("db-1", impact="critical", maintenance_impact=Impact.NONE, name="").service
     assert (service.impact, service.maintenance_impact, service.name) == (Impact.CRITICAL, Impact.NONE, "")
-
-
-def test_an_unknown_impact_is_rejected() -> None:
-    with pytest.raises(InvalidValueError, match=r'"critical", "partial", "none".*"high"'):
-        define("db-1", impact="high")
 
 
 # ---- policy and schedule
@@ -200,12 +195,6 @@ def test_a_probe_may_be_a_table_with_a_url_and_options() -> None:
 @pytest.mark.parametrize("probe", ["heartbeat:30s", {"url": "heartbeat:", "ttl": "30s"}])
 def test_a_heartbeat_probe_is_a_ttl(probe: str | dict[str, str]) -> None:
     assert define("worker", probe=probe) == define("worker", ttl="30s")
-
-
-@pytest.mark.parametrize("probe", ["exec:/bin/true", {"url": "exec:", "argv": ["/bin/true"]}])
-def test_an_exec_probe_needs_permission(probe: str | dict[str, object]) -> None:
-    with pytest.raises(ProbeError, match="allow_exec"):
-        define("db-1", probe=probe)
 
 
 def test_an_object_that_is_not_a_probe_is_rejected() -> None:

@@ -238,16 +238,6 @@ def test_the_level_and_the_format_can_be_changed_while_running(pipe: LogPipe) ->
 # ---- a reader that has stopped reading
 
 
-def test_lines_are_buffered_while_the_log_is_not_read_and_written_in_order(pipe: LogPipe) -> None:
-    configure("info", "text", pipe.descriptor)
-    pipe.fill()
-    for number in range(1000):
-        logging.getLogger("svcnode").info("line %d", number)
-    logging.getLogger("svcnode").info("the end")
-    numbers = re.findall(r"line (\d+)\n", pipe.read_until_end())
-    assert numbers == [str(number) for number in range(1000)]
-
-
 def test_lines_beyond_the_buffer_are_lost_and_counted_at_their_position(
     pipe: LogPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -113,22 +112,6 @@ def test_a_url_or_a_table_names_the_probe(tmp_path: Path, as_table: bool) -> Non
     assert run_check(probe) == Verdict.ready()
 
 
-def test_a_check_function_is_checked_in_a_thread_and_a_coroutine_in_the_loop() -> None:
-    threads = []
-
-    def plain() -> bool:
-        threads.append(threading.current_thread())
-        return False
-
-    async def coroutine() -> Outcome:
-        threads.append(threading.current_thread())
-        return Outcome.NOT_READY
-
-    assert run_check(plain).code == ReasonCode.CHECK_FAILED
-    assert run_check(coroutine).outcome is Outcome.NOT_READY
-    assert [thread is threading.current_thread() for thread in threads] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("options", "timeout_s"), [({}, 3.0), ({"timeout": "500ms"}, 0.5), ({"timeout": 20, "max_latency": "15s"}, 20.0)]
 )
@@ -174,18 +157,6 @@ def test_a_probe_with_an_error_is_unknown_and_its_traceback_is_logged(
 def test_what_a_node_refuses_is_refused_before_the_check(probe: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         run_check(probe)
-
-
-def test_cancellation_of_the_caller_cancels_the_check() -> None:
-    probe = ScriptedProbe(duration_s=HUNG_S)
-
-    async def cancel_early() -> None:
-        async with asyncio.timeout(1.0):
-            await run_check_async(probe)
-
-    with pytest.raises(TimeoutError):
-        run_in_virtual_time(cancel_early())
-    assert probe.cancelled_at_s == [1.0]
 
 
 # ---- assertions

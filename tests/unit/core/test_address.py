@@ -129,23 +129,7 @@ def test_an_address_has_one_root(url: str, prefix: str, root: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "a b",
-        "a\nb",
-        "http://",
-        "h:70000",
-        "[::1",
-        "ftp://h",
-        "unix:",
-        "h\\x",
-        "h?a=b",
-        "h#x",
-        "a..b",
-        "me@x@h",
-        "h:0",
-    ],
+    "url", ["", "a b", "a\nb", "http://", "h:70000", "[::1", "ftp://h", "unix:", "h\\x", "h?a", "h#x", "a..b", "m@x@h"]
 )
 def test_an_invalid_url_is_an_error(url: str) -> None:
     with pytest.raises(InvalidValueError):

@@ -33,7 +33,7 @@ CASES: list[tuple[Callable[[object], Any], list[object], list[object]]] = [
     (duration(at_least="1m", zero="none"), ["0s", "1m", "2h"], ["59s", "1s"]),
     (byte_size(), ["0B", "5 GiB"], [5, True, "5 apples", []]),
     (byte_size(at_least="1MiB"), ["1MiB", "1024KiB", "2GiB"], ["1023KiB", "0B"]),
-    (whole_number(1), [1, 10_000], [0, True, 1.0, "1"]),
+    (whole_number(1), [1, 10_000], [0, True, 1.5, "1"]),
     (whole_number(1, 7), [1, 7], [0, 8]),
     (one_of("Up", "Down"), ["Up"], ["up", "sideways", 1]),
     (one_of("only"), ["only"], ["other"]),

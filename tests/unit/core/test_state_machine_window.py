@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +25,7 @@ from svcnode.core.model import (
 from svcnode.core.state_machine import initial_state, is_change_pending, next_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 SCHEDULE = Schedule()
 # The default policy of a service with a probe.
@@ -207,7 +208,7 @@ def test_a_smaller_window_counts_only_its_own_checks() -> None:
 
 # ---- properties
 
-brief = settings(max_examples=100)
+brief = settings(max_examples=80)
 results = st.lists(st.sampled_from("SSFFLU"), max_size=40).map("".join)
 
 
@@ -242,7 +243,7 @@ def test_the_failures_are_those_of_the_last_checks_with_each_outage_as_one(lette
     counted: list[bool] = []
     before_run: list[bool] = []
     has_been_ready = is_counted = False  # since the last outage; in this run
-    for letter, before, state in zip(letters, states_of(letters, policy), states_of(letters, policy)[1:], strict=False):
+    for letter, (before, state) in zip(letters, pairwise(states_of(letters, policy)), strict=True):
         has_been_ready = has_been_ready or letter == "S"
         if letter == "F" and not before.failures_in_a_row:
             before_run, is_counted = list(counted), has_been_ready
@@ -264,9 +265,13 @@ def test_the_failures_are_those_of_the_last_checks_with_each_outage_as_one(lette
 
 @brief
 @given(results, policies())
-def test_no_service_is_up_with_more_failures_than_allowed_and_no_more_are_kept(letters: str, policy: Policy) -> None:
-    for state in states_of(letters, policy):
+def test_no_service_is_up_with_more_failures_than_allowed_or_than_it_recovers_with(
+    letters: str, policy: Policy
+) -> None:
+    for before, state in pairwise(states_of(letters, policy)):
         recent = state.recent_failures
+        if before.recent_failures.is_unreliable and not recent.is_unreliable and state.status is not Status.DOWN:
+            assert max(recent.failure_count, len(recent.repeated_at_s)) <= policy.recovery_failures
         assert recent.failures < 1 << policy.window
         assert len(recent.repeated_at_s) <= policy.max_failures + 1
         if state.status is Status.UP:
@@ -275,15 +280,6 @@ def test_no_service_is_up_with_more_failures_than_allowed_and_no_more_are_kept(l
             assert max(recent.failure_count, len(recent.repeated_at_s)) <= max(1, policy.max_failures)
         if state.code == ReasonCode.UNRELIABLE:
             assert recent.is_unreliable
-
-
-@brief
-@given(results, policies())
-def test_an_unreliable_service_stays_so_until_few_enough_failures_are_left(letters: str, policy: Policy) -> None:
-    for before, state in zip(states_of(letters, policy), states_of(letters, policy)[1:], strict=False):
-        recent = state.recent_failures
-        if before.recent_failures.is_unreliable and not recent.is_unreliable and state.status is not Status.DOWN:
-            assert max(recent.failure_count, len(recent.repeated_at_s)) <= policy.recovery_failures
 
 
 @brief
@@ -343,31 +339,9 @@ def crash_loop(up_s: float, down_s: float) -> Callable[[random.Random], Callable
     return make
 
 
-def round_robin(backends: Iterable[bool]) -> Callable[[random.Random], Callable[[float], bool]]:
-    """A load balancer that sends each request to the next backend; True is a broken one."""
-    is_broken = list(backends)
-
-    def make(rng: random.Random) -> Callable[[float], bool]:
-        requests = rng.randrange(len(is_broken))
-
-        def fails(_now_s: float) -> bool:
-            nonlocal requests
-            requests += 1
-            return is_broken[requests % len(is_broken)]
-
-        return fails
-
-    return make
-
-
-@pytest.mark.parametrize("backends", [(True, False), (True, True, False)], ids=["one of two", "two of three"])
-def test_a_load_balancer_with_broken_backends_is_not_up(backends: tuple[bool, ...]) -> None:
-    assert mean_share_up(round_robin(backends), runs=3) < 0.01
-
-
 def test_a_crash_loop_of_12_s_up_and_3_s_down_is_not_up() -> None:
     """Up only until it is noticed: no three checks in a row fail, and only some of the first checks meet the 3 s."""
-    assert mean_share_up(crash_loop(12.0, 3.0), runs=20) < 0.12
+    assert mean_share_up(crash_loop(12.0, 3.0), runs=12) < 0.12
 
 
 @pytest.mark.parametrize(("up_s", "down_s"), [(6.0, 3.0), (12.0, 6.0), (40.0, 8.0)])

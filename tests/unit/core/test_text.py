@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import datetime
 import errno
 import socket
 import tomllib
@@ -24,26 +23,8 @@ from svcnode.core.text import (
     suggestion,
     toml_value,
     truncate,
-    type_name,
     visible_text,
 )
-
-
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [
-        ("", "a string"),
-        (1, "a whole number"),
-        (1.5, "a number"),
-        (True, "true or false"),
-        ([], "a list"),
-        ({}, "a table"),
-        (datetime.date(2026, 1, 1), "a date or time"),
-        (datetime.time(1), "a date or time"),
-    ],
-)
-def test_a_type_has_its_toml_name(value: object, name: str) -> None:
-    assert type_name(value) == name
 
 
 def test_the_closest_name_is_found() -> None:

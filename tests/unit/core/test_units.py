@@ -28,16 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [
-        ("500ms", 0.5),
-        ("5s", 5.0),
-        ("2m", 120.0),
-        ("1h", 3600.0),
-        (" 7d ", 604800.0),
-        ("1.5s", 1.5),
-        ("0s", 0),
-        (0.25, 0.25),
-    ],
+    [("500ms", 0.5), ("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), (" 7d ", 604800.0), ("1.5s", 1.5), (0, 0.0)],
 )
 def test_a_duration_is_a_number_and_a_unit_or_a_number_of_seconds(value: str | float, seconds: float) -> None:
     assert parse_duration_s(value) == pytest.approx(seconds)

@@ -63,18 +63,7 @@ def test_a_url_is_split_into_its_parts(text: str, url: Url) -> None:
     ("part", "texts"),
     [
         ("scheme", ["", "//db:1", "127.0.0.1:5432", "/run/app.pid", ":x", "ü:x", "1tcp://h", " tcp:"]),
-        (
-            "url",
-            [
-                "tcp://h\n:1",
-                "tcp://\x7f",
-                "exec:a\tb",
-                "http://h/\udcff",
-                "tcp://[::1]x:1",
-                "tcp://[::1:1",
-                "tcp://x[::1]",
-            ],
-        ),
+        ("url", ["tcp://h\n:1", "tcp://\x7f", "exec:a\tb", "http://h/\udcff", "tcp://[::1]x:1", "tcp://[::1:1"]),
         ("port", [f"tcp://db:{port}" for port in ("0", "65536", "-1", "http", "8 0", "٣", "9" * 5000, "0000080000")]),
         ("host", ["nats://a,b", "nats://a:1,b:2", "nats://a:1,", "tcp://[::g]:1", "tcp://[]:1", "tcp://[127.0.0.1]:1"]),
     ],

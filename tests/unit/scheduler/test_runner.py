@@ -123,14 +123,14 @@ async def test_an_outcome_that_changes_at_every_check_is_logged_once_a_minute(ca
     node.register("db-1", probe=probe, interval="10s")
     with caplog.at_level("DEBUG", logger="svcnode.scheduler"):
         async with make_scheduler(node):
-            await asyncio.sleep(3600.0)
+            await asyncio.sleep(600.0)
             lines = [record for record in caplog.records if record.levelname == "INFO"]
-            assert 50 <= len(lines) <= 70
-            assert len(caplog.records) > 1000  # the others have the level of debugging
+            assert 10 <= len(lines) <= 15
+            assert len(caplog.records) > 150  # the others have the level of debugging
             probe.is_repaired = True
             await asyncio.sleep(130.0)
     lines = [record for record in caplog.records if record.levelname == "INFO"]
-    assert len(lines) <= 72
+    assert len(lines) <= 17
     assert vars(lines[-1])["outcome"] is Outcome.READY
 
 
@@ -261,31 +261,6 @@ def test_a_check_is_late_from_blocking_if_it_had_been_in_time_without_its_own_bl
 # ---- faulty probes
 
 
-@dataclass(eq=False)
-class ForgetfulProbe(Probe):
-    """Returns no verdict once."""
-
-    checks: int = 0
-
-    async def check(self) -> Verdict:
-        self.checks += 1
-        return cast("Verdict", None) if self.checks == 2 else READY
-
-
-@in_virtual_time
-async def test_a_check_without_a_verdict_is_a_probe_error_and_the_checks_continue(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    node, probe = make_node(), ForgetfulProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    async with make_scheduler(node):
-        await asyncio.sleep(35.0)
-    assert probe.checks == 4
-    [record] = caplog.records
-    assert record.exc_info is not None
-    assert record.exc_info[0] is TypeError
-
-
 @in_virtual_time
 async def test_a_probe_that_raises_system_exit_or_an_error_without_text_does_not_stop_the_checks(
     caplog: pytest.LogCaptureFixture,
@@ -314,9 +289,9 @@ class _NoText:
         raise ValueError
 
 
-@pytest.mark.parametrize("verdict", [Verdict(cast("Any", "ready")), Verdict.failed(cast("Any", _NoText()))])
+@pytest.mark.parametrize("verdict", [None, Verdict(cast("Any", "ready")), Verdict.failed(cast("Any", _NoText()))])
 @in_virtual_time
-async def test_an_invalid_verdict_is_a_probe_error_and_the_checks_continue(verdict: Verdict) -> None:
+async def test_an_invalid_verdict_is_a_probe_error_and_the_checks_continue(verdict: Any) -> None:
     node, probe = make_node(), ScriptedProbe(verdict=verdict)
     node.register("db-1", probe=probe, interval="10s")
     async with make_scheduler(node):

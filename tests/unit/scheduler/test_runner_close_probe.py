@@ -69,26 +69,32 @@ async def test_a_probe_is_closed_when_its_service_is_removed_or_gets_another_pro
 
 @CHANGES
 @in_virtual_time
-async def test_a_probe_is_closed_after_its_running_check_has_ended(change: Callable[[Node], None]) -> None:
+async def test_a_probe_is_not_used_again_and_closed_after_its_running_check_has_ended(
+    change: Callable[[Node], None],
+) -> None:
     node, probe = make_node(), CachingProbe(duration_s=2.0)
     node.register("db-1", probe=probe, interval="10s", timeout="5s")
     async with make_scheduler(node):
         await asyncio.sleep(11.0)
         change(node)
         await asyncio.sleep(15.0)
-    assert probe.cancelled_at_s == [11.0]
+    assert (probe.started_at_s, probe.cancelled_at_s) == ([0.0, 10.0], [11.0])
     assert probe.closed_at_s == [(11.0, 0)]
 
 
 @pytest.mark.parametrize("duration_s", [0.0, 2.0], ids=["between checks", "during a check"])
 @in_virtual_time
-async def test_every_probe_is_closed_when_probing_stops(duration_s: float) -> None:
+async def test_every_check_is_cancelled_and_every_probe_closed_when_probing_stops(
+    duration_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
     node, probes = make_node(), [CachingProbe(duration_s=duration_s) for _ in range(3)]
     for number, probe in enumerate(probes):
         node.register(f"svc-{number}", probe=probe, interval="10s", timeout="5s")
     async with make_scheduler(node):
         await asyncio.sleep(11.5)
+    assert not running_checks()
     assert [probe.closed_at_s for probe in probes] == [[(11.5, 0)]] * 3
+    assert caplog.records == []
 
 
 @in_virtual_time

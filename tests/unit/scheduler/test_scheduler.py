@@ -114,21 +114,11 @@ async def test_another_object_can_record_the_checks_and_its_states_set_their_tim
     node, probe = make_node(), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s", transition_interval="4s")
     recorder = PendingRecorder(node)
-    async with ProbeScheduler(node, jitter=lambda: 0.0, recorder=recorder):
+    async with node.probing(recorder=recorder):
         await asyncio.sleep(9.0)
     assert [(service_id, evidence.verdict) for service_id, evidence in recorder.received] == [("db-1", READY)] * 3
-    assert probe.started_at_s == [0.0, 4.0, 8.0]
+    assert probe.started_at_s == pytest.approx([0.0, 4.0, 8.0], abs=8.0 * JITTER)
     assert node.state("db-1").last_evidence_at_s is None
-
-
-@in_virtual_time
-async def test_a_node_passes_the_recorder_to_its_scheduler() -> None:
-    node = make_node()
-    node.register("db-1", probe=ScriptedProbe())
-    recorder = PendingRecorder(node)
-    async with node.probing(recorder=recorder):
-        await asyncio.sleep(1.0)
-    assert [service_id for service_id, _ in recorder.received] == ["db-1"]
 
 
 # ---- the transition interval
@@ -173,8 +163,8 @@ async def test_late_checks_are_logged_once_a_minute(caplog: pytest.LogCaptureFix
     node = make_node()
     probes = register_many(node, 3, lambda: ScriptedProbe(duration_s=0.2), interval="500ms")
     async with make_scheduler(node, max_concurrent_checks=1):
-        await asyncio.sleep(3 * LATE_CHECKS_LOG_INTERVAL_S + 1.0)
-        assert len(caplog.messages) == 3
+        await asyncio.sleep(2 * LATE_CHECKS_LOG_INTERVAL_S + 1.0)
+        assert len(caplog.messages) == 2
         fields = vars(caplog.records[1])
         assert fields["event"] == "late_checks"
         assert 0 < fields["late"] <= fields["checks"] == pytest.approx(300, abs=2)
@@ -182,7 +172,7 @@ async def test_late_checks_are_logged_once_a_minute(caplog: pytest.LogCaptureFix
             probe.duration_s = 0.01
         await asyncio.sleep(LATE_CHECKS_LOG_INTERVAL_S)
         caplog.clear()
-        await asyncio.sleep(10 * LATE_CHECKS_LOG_INTERVAL_S)
+        await asyncio.sleep(2 * LATE_CHECKS_LOG_INTERVAL_S)
     assert caplog.messages == []
 
 
@@ -232,17 +222,6 @@ async def test_a_new_schedule_starts_with_a_check_at_once(option: str) -> None:
 
 
 @in_virtual_time
-async def test_a_removed_service_is_not_checked_again_and_its_running_check_is_cancelled() -> None:
-    node, probe = make_node(), ScriptedProbe(duration_s=4.0)
-    node.register("db-1", probe=probe, interval="10s", timeout="5s")
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-        node.deregister("db-1")
-        await asyncio.sleep(100.0)
-    assert (probe.started_at_s, probe.cancelled_at_s) == ([0.0], [1.0])
-
-
-@in_virtual_time
 async def test_a_redefined_service_is_checked_by_its_new_probe_at_once() -> None:
     node, old, new = make_node(), ScriptedProbe(duration_s=1.0), ScriptedProbe()
     node.register("db-1", probe=old, interval="10s")
@@ -264,18 +243,6 @@ async def test_a_new_name_does_not_restart_the_checks() -> None:
         node.replace(define("db-1", probe=probe, interval="10s", name="another name"))
         await asyncio.sleep(10.0)
     assert probe.started_at_s == [0.0, 10.0]
-
-
-@in_virtual_time
-async def test_a_service_without_its_former_probe_is_not_checked() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    async with make_scheduler(node):
-        await asyncio.sleep(5.0)
-        node.replace(define("db-1"))
-        await asyncio.sleep(100.0)
-    assert probe.started_at_s == [0.0]
-    assert node.status("db-1") is Status.INITIALIZING
 
 
 @dataclass(eq=False)
@@ -377,18 +344,6 @@ async def test_the_node_knows_the_time_until_the_next_check() -> None:
 
 
 # ---- stopping
-
-
-@in_virtual_time
-async def test_leaving_the_block_cancels_every_check_and_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    node, probe = make_node(), ScriptedProbe(duration_s=4.0)
-    node.register("db-1", probe=probe, interval="10s", timeout="5s")
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-        assert len(running_checks()) == 1
-    assert not running_checks()
-    assert probe.cancelled_at_s == [1.0]
-    assert caplog.records == []
 
 
 @in_virtual_time
