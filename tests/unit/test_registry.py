@@ -147,7 +147,7 @@ def test_the_handle_of_a_registered_service_can_be_requested(node: Node) -> None
     node.handle("db-1").up()
     assert node.status("db-1") is Status.UP
     assert ("db-1" in node, "unknown" in node) == (True, False)
-    assert node.status("unknown") is node.find("unknown") is None
+    assert (node.status("unknown"), node.find("unknown")) == (None, None)
     assert node.probe_config("db-1") is node.probe_config("unknown") is None
     with pytest.raises(UnknownServiceError, match="'unknown'"):
         node.handle("unknown")

@@ -96,7 +96,7 @@ def test_any_other_id_is_rejected(service_id: Any, problem: str) -> None:
 @pytest.mark.parametrize("field", ["name", "description", "group"])
 @given(char=st.characters(categories=["Cc", "Cs"], exclude_characters="\n\t"))
 def test_texts_must_not_contain_control_characters_or_surrogates(field: str, char: str) -> None:
-    fields = {"name": "Ledger", "description": "PostgreSQL", field: f"a{char}b"}
+    fields: dict[str, Any] = {"name": "Ledger", "description": "PostgreSQL", field: f"a{char}b"}
     with pytest.raises(InvalidValueError, match=f"{field}.*'db-1'"):
         Service(id="db-1", **fields)
 
@@ -155,7 +155,7 @@ def test_an_interval_is_at_most_one_day() -> None:
 def test_rise_and_fall_are_whole_numbers_from_1_to_1000(name: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=f"^{name} .*{re.escape(repr(value))}$"):
         Policy(**{name: value})
-    Policy(**{name: 1000})
+    Policy(**dict[str, Any]({name: 1000}))
 
 
 def test_stale_after_and_ttl_exclude_each_other() -> None:
