@@ -35,6 +35,8 @@ def test_an_id_is_enough() -> None:
 def test_an_impact_may_be_text_or_a_member() -> None:
     service = define("db-1", impact="critical", maintenance_impact=Impact.NONE, name="").service
     assert (service.impact, service.maintenance_impact, service.name) == (Impact.CRITICAL, Impact.NONE, "")
+    with pytest.raises(InvalidValueError, match=r'^impact .*"critical", "partial", "none".*"high"'):
+        define("db-1", impact="high")
 
 
 # ---- policy and schedule

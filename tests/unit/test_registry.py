@@ -76,6 +76,7 @@ def ids_of(node: Node) -> list[str]:
 
 
 def test_the_identity_can_be_changed(node: Node) -> None:
+    assert node, "also without services"
     revision = node.revision
     node.set_identity(name="validator-8", version="v2")
     assert (node.identity.node_name, node.identity.node_version) == ("validator-8", "v2")
@@ -147,6 +148,7 @@ def test_the_handle_of_a_registered_service_can_be_requested(node: Node) -> None
     node.handle("db-1").up()
     assert node.status("db-1") is Status.UP
     assert ("db-1" in node, "unknown" in node) == (True, False)
+    assert repr(node.handle("db-1")) == "<Handle 'db-1'>"
     assert (node.status("unknown"), node.find("unknown")) == (None, None)
     assert node.probe_config("db-1") is node.probe_config("unknown") is None
     with pytest.raises(UnknownServiceError, match="'unknown'"):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from svcnode.core.model import Change, Status, Verdict
 from svcnode.node import Node
 from svcnode.probes.base import Probe
+from svcnode.scheduler.thread import SchedulerThread
 from tests.support.scheduling import READY
 
 if TYPE_CHECKING:
@@ -83,6 +84,13 @@ def test_probing_can_be_started_again_after_stop() -> None:
         assert [thread.name for thread in threading.enumerate()].count("svcnode scheduler") == 1
     finally:
         node.stop()
+
+
+def test_stopping_a_thread_that_has_ended_does_nothing() -> None:
+    thread = SchedulerThread(Node("validator-7", version="v1").probing)
+    thread.stop()
+    assert not thread.is_alive
+    thread.stop()
 
 
 def test_an_unexpected_end_of_probing_is_logged_and_probing_can_be_restarted(caplog: pytest.LogCaptureFixture) -> None:

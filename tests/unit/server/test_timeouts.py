@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from svcnode.server.timeouts import TimeoutList
 
 UNLISTED = TimeoutList(0.0)
+EVERY_BRANCH = [
+    ("add", 0),
+    ("add", 1),
+    ("active", 0),
+    ("find", 0),
+    ("active", 1),
+    ("find", 0),
+    ("remove", 0),
+    ("find", 0),
+]
 
 
 class FakeConnection:
@@ -79,6 +89,7 @@ def test_a_removed_connection_does_not_expire() -> None:
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(["add", "active", "remove", "find"]), st.integers(0, 9))))
+@example(EVERY_BRANCH)
 def test_the_least_recently_active_connection_is_found_after_any_activity(steps: list[tuple[str, int]]) -> None:
     idle, connections = TimeoutList(75.0), [FakeConnection() for _ in range(10)]
     listed: set[FakeConnection] = set()
