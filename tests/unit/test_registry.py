@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,6 +44,8 @@ from tests.support.virtual_time import VirtualClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from svcnode.registry import Handle
+
 READY = Verdict.ready()
 FAILED = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
 
@@ -73,50 +75,18 @@ def ids_of(node: Node) -> list[str]:
 # ---- identity
 
 
-def test_a_node_has_an_identity(node: Node) -> None:
-    identity = node.identity
-    assert (identity.node_name, identity.spec_version, identity.node_version) == ("validator-7", "v0.0.1", "v1.4.2")
-
-
-def test_a_node_needs_a_valid_name_and_version() -> None:
-    with pytest.raises(InvalidValueError, match="node name"):
-        Node("", version="v1")
-    with pytest.raises(InvalidValueError, match='"v1"'):
-        Node("validator-7", version="1")
-
-
 def test_the_identity_can_be_changed(node: Node) -> None:
+    assert node, "also without services"
     revision = node.revision
     node.set_identity(name="validator-8", version="v2")
     assert (node.identity.node_name, node.identity.node_version) == ("validator-8", "v2")
     assert node.revision > revision
-
-
-def test_an_invalid_identity_is_rejected_and_changes_nothing(node: Node) -> None:
     with pytest.raises(InvalidValueError):
-        node.set_identity(name="validator-8", version="two")
-    assert node.identity.node_name == "validator-7"
-
-
-def test_a_node_without_services_is_true(node: Node) -> None:
-    assert node
-    assert len(node) == 0
+        node.set_identity(name="validator-9", version="two")
+    assert node.identity.node_name == "validator-8"
 
 
 # ---- registration
-
-
-def test_services_are_listed_in_the_order_of_registration(node: Node) -> None:
-    for service_id in ("zeta", "alpha", "mu"):
-        node.register(service_id)
-    assert ids_of(node) == ["zeta", "alpha", "mu"]
-    assert len(node) == 3
-
-
-def test_a_service_is_known_by_its_id(node: Node) -> None:
-    node.register("db-1")
-    assert "db-1" in node
-    assert "db-2" not in node
 
 
 def test_a_service_that_exists_for_longer_than_the_process_expires_accordingly(node: Node, clock: VirtualClock) -> None:
@@ -143,57 +113,12 @@ def test_evidence_from_before_the_process_counts_since_the_registration_and_not_
 
 
 def test_a_drained_node_is_healthy_again_after_undrain(node: Node) -> None:
-    node.drain("kernel update")
+    node.drain(b"update\n")
     assert (node.health, node.condition.draining) == (Health.UNHEALTHY, True)
-    assert node.condition.drain_reason == "kernel update"
+    assert node.condition.drain_reason == "update\\n"
     node.undrain()
     node.undrain()
     assert (node.health, node.condition) == (Health.HEALTHY, Condition())
-
-
-def test_registering_an_id_twice_is_rejected_and_changes_nothing(node: Node) -> None:
-    node.register("db-1", name="first").up()
-    with pytest.raises(DuplicateServiceError, match="'db-1'"):
-        node.register("db-1", name="second")
-    [(service, state)] = node
-    assert (service.name, state.status) == ("first", Status.UP)
-
-
-@pytest.mark.parametrize("service_id", ["", "x" * 257, "a\nb", "\ud800"])
-def test_an_invalid_id_is_rejected_and_registers_nothing(node: Node, service_id: str) -> None:
-    with pytest.raises(InvalidValueError):
-        node.register(service_id)
-    assert len(node) == 0
-
-
-def test_a_new_service_is_initializing(node: Node) -> None:
-    handle = node.register("db-1")
-    assert handle.state == state_machine.initial_state(100.0)
-    assert node.status("db-1") is Status.INITIALIZING
-
-
-def test_the_id_of_a_removed_service_can_be_registered_again(node: Node) -> None:
-    handle = node.register("db-1")
-    node.register("cache")
-    handle.deregister()
-    assert ids_of(node) == ["cache"]
-    assert node.status("db-1") is None
-    node.register("db-1")
-    assert ids_of(node) == ["cache", "db-1"]
-
-
-def test_a_removed_service_is_not_counted(node: Node) -> None:
-    node.register("cache").up()
-    node.register("db-1", impact="critical").down()
-    assert node.health == 503
-    node.deregister("db-1")
-    assert node.health == 200
-
-
-def test_a_service_that_is_registered_again_starts_without_evidence(node: Node) -> None:
-    node.register("db-1").up()
-    node.deregister("db-1")
-    assert node.register("db-1").state.status is Status.INITIALIZING
 
 
 def test_an_unknown_service_cannot_be_read_reported_or_removed(node: Node) -> None:
@@ -218,32 +143,16 @@ def test_the_check_decorator_registers_a_service_and_returns_the_function(node: 
     assert (service.name, service.impact) == ("Cache", Impact.CRITICAL)
 
 
-def test_a_generator_function_is_rejected_as_a_check_and_registers_nothing(node: Node) -> None:
-    def get_db() -> Iterator[None]:
-        1 / 0  # noqa: B018  never runs
-        yield
-
-    with pytest.raises(InvalidValueError, match="get_db"):
-        node.check("db", impact="critical")(get_db)
-    assert "db" not in node
-
-
-def test_a_service_without_a_probe_has_no_probe_configuration(node: Node) -> None:
-    node.register("db-1")
-    assert node.probe_config("db-1") is None
-    assert node.probe_config("unknown") is None
-
-
 def test_the_handle_of_a_registered_service_can_be_requested(node: Node) -> None:
     node.register("db-1")
     node.handle("db-1").up()
     assert node.status("db-1") is Status.UP
+    assert ("db-1" in node, "unknown" in node) == (True, False)
+    assert repr(node.handle("db-1")) == "<Handle 'db-1'>"
+    assert (node.status("unknown"), node.find("unknown")) == (None, None)
+    assert node.probe_config("db-1") is node.probe_config("unknown") is None
     with pytest.raises(UnknownServiceError, match="'unknown'"):
         node.handle("unknown")
-
-
-def test_the_repr_of_a_handle_has_the_id(node: Node) -> None:
-    assert repr(node.register("db-1")) == "<Handle 'db-1'>"
 
 
 # ---- replacing
@@ -251,17 +160,6 @@ def test_the_repr_of_a_handle_has_the_id(node: Node) -> None:
 
 def probed(service_id: str = "db-1", **options: Any) -> Definition:
     return define(service_id, probe=UnusedProbe(), **options)
-
-
-def test_a_new_name_keeps_the_position_and_the_state(node: Node) -> None:
-    node.add(probed(name="old"))
-    node.register("cache")
-    node.record("db-1", READY)
-    before = node.state("db-1")
-    node.replace(probed(name="new", description="described", impact="none"))
-    (service, state), _ = node
-    assert (service.id, service.name, service.description) == ("db-1", "new", "described")
-    assert state == before
 
 
 @pytest.mark.parametrize(
@@ -277,46 +175,14 @@ def test_another_probe_starts_without_evidence(node: Node, clock: VirtualClock, 
     assert node.state("db-1") == state_machine.initial_state(105.0)
 
 
-@pytest.mark.parametrize("changed", [probed(interval="7s"), probed(fall=9)], ids=["interval", "fall"])
-def test_another_schedule_or_policy_keeps_the_state(node: Node, clock: VirtualClock, changed: Definition) -> None:
-    node.add(probed())
-    node.record("db-1", READY)
-    clock.advance(5.0)
-    node.replace(changed)
-    assert node.status("db-1") is Status.UP
-
-
-def test_a_kept_state_follows_the_new_policy_at_once(node: Node, clock: VirtualClock) -> None:
-    node.add(probed(stale_after="20s"))
+@pytest.mark.parametrize(("before", "after"), [("20s", "11s"), ("11s", "20s")])
+def test_a_kept_state_has_expired_if_it_has_by_the_old_or_the_new_policy(
+    node: Node, clock: VirtualClock, before: str, after: str
+) -> None:
+    node.add(probed(stale_after=before))
     node.record("db-1", READY)
     clock.advance(12.0)
-    node.replace(probed(stale_after="11s"))
-    assert node.status("db-1") is Status.INITIALIZING
-
-
-def test_an_expired_state_stays_expired_under_a_longer_stale_after(node: Node, clock: VirtualClock) -> None:
-    node.add(probed(stale_after="11s"))
-    node.record("db-1", READY)
-    clock.advance(12.0)
-    node.replace(probed(stale_after="20s"))
-    assert node.status("db-1") is Status.INITIALIZING
-
-
-def test_a_new_impact_takes_effect_at_once(node: Node) -> None:
-    node.register("db-1").down()
-    node.register("cache").up()
-    assert node.health == 206
-    node.replace(define("db-1", impact="critical"))
-    assert node.health == 503
-    node.replace(define("db-1", impact="none"))
-    assert node.health == 200
-
-
-def test_a_kept_state_still_expires(node: Node, clock: VirtualClock) -> None:
-    node.add(probed(stale_after="20s"))
-    node.record("db-1", READY)
-    node.replace(probed(stale_after="20s", name="another name"))
-    clock.advance(20.0)
+    node.replace(probed(stale_after=after))
     assert node.status("db-1") is Status.INITIALIZING
 
 
@@ -342,16 +208,8 @@ def test_the_list_has_the_order_that_is_set_and_unnamed_services_follow(node: No
     revision = node.revision
     node.reorder(["d", "unknown", "b", "d"])
     assert ids_of(node) == ["d", "b", "a", "c"]
-    assert node.revision == revision + 1
-
-
-def test_the_same_order_is_no_change(node: Node, changes: list[Change]) -> None:
-    for service_id in ("a", "b", "c"):
-        node.register(service_id)
-    revision = node.revision
-    changes.clear()
-    node.reorder(["a", "b"])
-    assert (ids_of(node), node.revision, changes) == (["a", "b", "c"], revision, [])
+    node.reorder(["d", "b"])  # no change
+    assert (ids_of(node), node.revision) == (["d", "b", "a", "c"], revision + 1)
 
 
 # ---- states that are decided elsewhere
@@ -374,15 +232,6 @@ def test_a_mirrored_state_is_published_as_any_other(node: Node, changes: list[Ch
     ]
 
 
-def test_a_mirrored_state_expires_with_its_evidence(node: Node, clock: VirtualClock) -> None:
-    node.add(probed(stale_after="20s"))
-    node.mirror({"db-1": mirrored(node, Status.UP, 90.0)})
-    clock.advance(9.5)
-    assert node.health == 200
-    clock.advance(0.5)
-    assert node.health == 206
-
-
 def test_a_mirrored_state_whose_evidence_is_too_old_is_never_up(node: Node, changes: list[Change]) -> None:
     node.add(probed(stale_after="20s"))
     node.mirror({"db-1": mirrored(node, Status.UP, 80.0)})
@@ -394,13 +243,15 @@ def test_a_mirrored_state_with_older_evidence_expires_earlier(node: Node, clock:
     node.add(probed(stale_after="20s"))
     for at_s in (100.0, 95.0, 85.0):
         node.mirror({"db-1": mirrored(node, Status.UP, at_s)})
-    clock.advance(5.0)
+    clock.advance(4.5)
+    assert node.health == 200
+    clock.advance(0.5)
     assert node.health == 206
 
 
 def test_mirrored_states_do_not_grow_the_expiry_heap(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    for step in range(1000):
+    for step in range(200):
         node.mirror({"db-1": mirrored(node, Status.UP, 100.0 - step / 1000)})
     assert len(node._expiry_heap) <= 2 + 64
     clock.advance(20.0)
@@ -422,31 +273,17 @@ def test_evidence_of_a_mirrored_state_reaches_the_evidence_listeners(node: Node)
 # ---- evidence
 
 
-def test_a_report_takes_effect_at_once(node: Node) -> None:
-    handle = node.register("indexer")
-    handle.up()
-    assert handle.state.status is Status.UP
-    handle.initializing("replaying")
-    assert (handle.state.status, handle.state.reason) == (Status.INITIALIZING, "replaying")
-    handle.down("full")
-    assert (handle.state.status, handle.state.reason) == (Status.DOWN, "full")
-    handle.up()
-    assert handle.state.status is Status.UP
-
-
 def test_a_report_has_the_code_reported_unless_one_is_given(node: Node) -> None:
     handle = node.register("indexer")
-    for report in (handle.up, handle.initializing, handle.down):
+    reports = {Status.UP: handle.up, Status.INITIALIZING: handle.initializing, Status.DOWN: handle.down}
+    for status, report in reports.items():
         report("because")
+        assert (handle.state.status, handle.state.reason) == (status, "because"), "at once"
         assert handle.state.code == ReasonCode.REPORTED
         report("because", code=ReasonCode.DISK_LOW)
         assert handle.state.code == ReasonCode.DISK_LOW
     handle.down("because", code="x_indexer")
     assert handle.state.code == "x_indexer"
-
-
-def test_an_unknown_code_of_a_report_becomes_other(node: Node) -> None:
-    handle = node.register("indexer")
     handle.down("because", code="Disk full!")
     assert (handle.state.reason, handle.state.code) == ("because", ReasonCode.OTHER)
 
@@ -477,33 +314,9 @@ def test_listeners_receive_all_evidence_of_many_checks_before_their_changes(node
         lambda change: received.append(f"change of {change.service_id}"),
         on_evidence=lambda service_id, *_: received.append(f"evidence of {service_id}"),
     )
-    node.record_checks(dict.fromkeys(("db-1", "db-2"), Evidence(READY, 100.0)))
+    states = node.record_checks(dict.fromkeys(("gone", "db-1", "db-2"), Evidence(READY, 100.0)))
+    assert [*states] == ["db-1", "db-2"], "not that of a service that was removed"
     assert received == ["evidence of db-1", "evidence of db-2", "change of db-1", "change of db-2"]
-
-
-def test_a_check_of_a_removed_service_is_not_recorded(node: Node) -> None:
-    node.add(probed("db-1"))
-    received: list[str] = []
-    node.subscribe(on_evidence=lambda service_id, *_: received.append(service_id))
-    states = node.record_checks(dict.fromkeys(("gone", "db-1"), Evidence(READY, 100.0)))
-    assert ([*states], received) == (["db-1"], ["db-1"])
-
-
-def test_a_report_is_valid_until_the_next_one(node: Node, clock: VirtualClock) -> None:
-    node.register("indexer").up()
-    clock.advance(1e9)
-    assert node.status("indexer") is Status.UP
-
-
-def test_evidence_expires_by_the_clock_alone(node: Node, clock: VirtualClock) -> None:
-    node.add(probed(stale_after="20s"))
-    node.record("db-1", READY)
-    clock.advance(19.9)
-    assert node.health == 200
-    clock.advance(0.1)
-    assert node.health == 206
-    assert node.status("db-1") is Status.INITIALIZING
-    assert node.state("db-1").code == ReasonCode.STALE
 
 
 @pytest.mark.parametrize(
@@ -512,55 +325,16 @@ def test_evidence_expires_by_the_clock_alone(node: Node, clock: VirtualClock) ->
         lambda node: node.health is Health.PARTIAL,
         lambda node: node.status("db-1") is Status.INITIALIZING,
         lambda node: node.state("db-1").status is Status.INITIALIZING,
+        lambda node: node.find("db-1")[1].status is Status.INITIALIZING,
         lambda node: [state.status for _, state in node] == [Status.INITIALIZING],
     ],
-    ids=["health", "status", "state", "list"],
+    ids=["health", "status", "state", "find", "list"],
 )
 def test_every_read_expires_stale_evidence(node: Node, clock: VirtualClock, read: Callable[[Node], bool]) -> None:
     node.add(probed(stale_after="20s"))
     node.record("db-1", READY)
     clock.advance(20.0)
     assert read(node)
-
-
-def test_fresh_evidence_keeps_a_service_up(node: Node, clock: VirtualClock) -> None:
-    node.add(probed(stale_after="20s"))
-    for _ in range(10):
-        node.record("db-1", READY)
-        clock.advance(15.0)
-        assert node.status("db-1") is Status.UP
-    clock.advance(5.0)
-    assert node.status("db-1") is Status.INITIALIZING
-
-
-def test_a_heartbeat_service_is_down_after_its_ttl_and_up_with_the_next_heartbeat(
-    node: Node, clock: VirtualClock
-) -> None:
-    node.register("worker", ttl="10s")
-    node.beat("worker")
-    clock.advance(9.9)
-    assert node.status("worker") is Status.UP
-    clock.advance(0.1)
-    assert node.status("worker") is Status.DOWN
-    node.beat("worker")
-    assert node.status("worker") is Status.UP
-
-
-def test_a_heartbeat_service_without_any_heartbeat_is_down_after_its_ttl(node: Node, clock: VirtualClock) -> None:
-    node.register("worker", ttl="10s")
-    clock.advance(9.9)
-    assert node.status("worker") is Status.INITIALIZING
-    clock.advance(0.1)
-    assert node.status("worker") is Status.DOWN
-
-
-def test_evidence_may_be_dated_before_it_is_recorded(node: Node, clock: VirtualClock) -> None:
-    node.add(probed(stale_after="20s"))
-    clock.advance(15.0)
-    node.record("db-1", READY, at_s=110.0)
-    assert node.status("db-1") is Status.UP
-    clock.advance(15.0)
-    assert node.state("db-1").status is Status.INITIALIZING
 
 
 def test_evidence_that_is_stale_when_recorded_brings_no_service_up(node: Node, clock: VirtualClock) -> None:
@@ -573,32 +347,11 @@ def test_evidence_that_is_stale_when_recorded_brings_no_service_up(node: Node, c
     assert changes == []
 
 
-def test_evidence_from_before_the_registration_is_ignored(node: Node) -> None:
-    node.register("worker", ttl="10s")
-    node.record("worker", READY, at_s=99.0)
-    assert node.state("worker") == state_machine.initial_state(100.0)
-
-
 def test_evidence_from_the_future_is_dated_now(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
     node.record("db-1", READY, at_s=1e9)
     clock.advance(20.0)
     assert node.status("db-1") is Status.INITIALIZING
-
-
-def test_a_read_does_not_change_the_effect_of_late_evidence() -> None:
-    def down_then_late_ready(*, is_read_between: bool) -> ServiceState:
-        clock = VirtualClock(0.0)
-        node = Node("validator-7", version="v1", clock=clock)
-        node.add(probed(stale_after="20s", start_period=0.0, fall=1))
-        node.record("db-1", FAILED)
-        clock.advance(30.0)
-        if is_read_between:
-            node.expire_stale()
-        node.record("db-1", READY, at_s=15.0)
-        return node.state("db-1")
-
-    assert down_then_late_ready(is_read_between=True) == down_then_late_ready(is_read_between=False)
 
 
 def test_unknown_verdicts_change_no_revision(node: Node) -> None:
@@ -613,14 +366,6 @@ def test_unknown_verdicts_change_no_revision(node: Node) -> None:
 # ---- the node as a whole
 
 
-def test_a_starting_node_is_partially_healthy_until_it_has_started(clock: VirtualClock) -> None:
-    node = Node("validator-7", version="v1", starting=True, clock=clock)
-    assert node.health == 206
-    node.started()
-    assert node.health == 200
-    assert node.condition == Condition()
-
-
 def test_an_issue_makes_the_node_unhealthy_until_it_is_cleared(node: Node) -> None:
     node.set_issue("clock skew")
     node.set_issue("disk almost full")
@@ -630,15 +375,13 @@ def test_an_issue_makes_the_node_unhealthy_until_it_is_cleared(node: Node) -> No
     assert node.health == 503
     node.clear_issue("disk almost full")
     assert node.health == 200
+    node.set_issue("clock skew")
+    node.set_issue("disk almost full")
+    node.clear_issue()
+    assert node.health == 200
 
 
-def test_an_id_that_is_no_text_is_rejected(node: Node) -> None:
-    with pytest.raises(InvalidValueError, match="must be a string, not int"):
-        node.register(5)  # type: ignore[arg-type]
-    assert len(node) == 0
-
-
-@pytest.mark.parametrize("issue", [None, b"\xff", OSError("no disk"), "a\ud800\n", "x" * 5000])
+@pytest.mark.parametrize("issue", [None, b"\xff", "a\ud800\n", "x" * MAX_REASON_CHARS, "x" * (MAX_REASON_CHARS + 1)])
 def test_any_object_can_be_an_issue_and_is_cleared_by_itself(node: Node, issue: object) -> None:
     node.set_issue(issue)
     (text,) = node.condition.issues
@@ -650,38 +393,15 @@ def test_any_object_can_be_an_issue_and_is_cleared_by_itself(node: Node, issue: 
     assert node.health == 200
 
 
-def test_long_issues_that_begin_alike_stay_apart(node: Node) -> None:
+def test_an_issue_counts_once_and_long_ones_that_begin_alike_stay_apart(node: Node) -> None:
     node.set_issue("x" * 5000 + "1")
     node.set_issue("x" * 5000 + "2")
-    node.clear_issue("x" * 5000 + "1")
-    assert node.health == 503
-
-
-def test_any_object_can_be_the_reason_of_a_drain(node: Node) -> None:
-    node.drain(b"update\n")
-    assert node.condition.drain_reason == "update\\n"
-
-
-def test_all_issues_can_be_cleared_at_once(node: Node) -> None:
-    node.set_issue("clock skew")
-    node.set_issue("disk almost full")
-    node.clear_issue()
-    assert node.health == 200
-
-
-def test_setting_the_same_issue_twice_is_one_change(node: Node) -> None:
-    node.set_issue("clock skew")
     revision = node.revision
-    node.set_issue("clock skew")
+    node.set_issue("x" * 5000 + "1")
     node.clear_issue("something else")
     assert node.revision == revision
-
-
-def test_a_draining_node_is_unhealthy_with_any_services(node: Node) -> None:
-    node.register("db-1").up()
-    node.drain()
+    node.clear_issue("x" * 5000 + "1")
     assert node.health == 503
-    assert node.status("db-1") is Status.UP
 
 
 # ---- the change feed
@@ -692,21 +412,6 @@ def changes(node: Node) -> list[Change]:
     received: list[Change] = []
     node.subscribe(received.append)
     return received
-
-
-@pytest.mark.parametrize(("before", "after"), [(None, "1d"), ("1d", None)])
-def test_a_report_is_not_a_heartbeat_and_a_heartbeat_not_a_report(
-    node: Node, before: str | None, after: str | None
-) -> None:
-    node.add(define("db-1", ttl=before)).up()
-    node.replace(define("db-1", ttl=after))
-    assert node.status("db-1") is Status.INITIALIZING
-
-
-def test_another_ttl_keeps_the_state(node: Node) -> None:
-    node.register("db-1", ttl="10s").up()
-    node.replace(define("db-1", ttl="20s"))
-    assert node.status("db-1") is Status.UP
 
 
 def test_a_check_without_a_service_id_is_rejected(node: Node) -> None:
@@ -772,14 +477,6 @@ def test_a_change_has_the_state_before_and_after(node: Node, clock: VirtualClock
     )
 
 
-def test_a_registration_has_no_before_and_a_removal_no_after(node: Node, changes: list[Change]) -> None:
-    node.register("db-1").deregister()
-    registered, removed = changes
-    assert registered.before is None
-    assert registered.after == removed.before == state_machine.initial_state(100.0)
-    assert removed.after is None
-
-
 def test_an_expired_state_is_delivered_when_it_is_detected(
     node: Node, clock: VirtualClock, changes: list[Change]
 ) -> None:
@@ -794,65 +491,13 @@ def test_an_expired_state_is_delivered_when_it_is_detected(
     assert (change.at_s, change.after.status, change.after.since_s) == (125.0, Status.INITIALIZING, 120.0)
 
 
-def test_a_removed_service_does_not_expire(node: Node, clock: VirtualClock, changes: list[Change]) -> None:
-    node.register("worker", ttl="10s").up()
-    node.deregister("worker")
-    changes.clear()
-    clock.advance(10.0)
-    node.expire_stale()
-    assert changes == []
-    assert node.health == 200
-
-
-def test_a_listener_that_raises_affects_no_other_listener_and_not_the_recording_thread(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*_: object) -> None:
-        raise ValueError
-
-    changes: list[Change] = []
-    evidence: list[tuple[str, Evidence, ServiceState]] = []
-    node.subscribe(fail, on_evidence=fail)
-    node.subscribe(changes.append, on_evidence=lambda *received: evidence.append(received))
-    handle = node.register("db-1")
-    handle.up()
-    assert [change.kind for change in changes] == [ChangeKind.REGISTERED, ChangeKind.STATUS]
-    assert [(service_id, state) for service_id, _, state in evidence] == [("db-1", handle.state)]
-    assert handle.state.status is Status.UP
-    assert [record.name for record in caplog.records] == ["svcnode.feed"] * 3
-
-
 def test_evidence_is_delivered_before_the_change_that_it_causes(node: Node) -> None:
-    order: list[str] = []
+    order: list[object] = []
     node.register("db-1")
-    node.subscribe(lambda change: order.append("change"), on_evidence=lambda *_: order.append("evidence"))
+    node.subscribe(lambda change: order.append("change"), on_evidence=lambda _, evidence, __: order.append(evidence))
     node.record("db-1", READY, duration_s=0.5)
-    node.record("db-1", READY)
-    assert order == ["evidence", "change", "evidence"]
-
-
-def test_evidence_is_delivered_with_its_verdict_time_and_duration(node: Node, clock: VirtualClock) -> None:
-    received: list[Evidence] = []
-    node.register("db-1")
-    node.subscribe(on_evidence=lambda _, evidence, __: received.append(evidence))
-    clock.advance(1.0)
-    node.record("db-1", FAILED, duration_s=0.5)
-    assert received == [Evidence(FAILED, 101.0, 0.5)]
-
-
-def test_a_change_that_a_listener_reports_is_delivered_after_the_current_one(node: Node) -> None:
-    node.register("db-1")
-    node.register("mirror")
-
-    def mirror(change: Change) -> None:
-        if change.service_id == "db-1":
-            node.record("mirror", READY)
-
-    received: list[str | None] = []
-    node.subscribe(mirror)
-    node.subscribe(lambda change: received.append(change.service_id))
-    node.record("db-1", READY)
-    assert received == ["db-1", "mirror"]
+    node.record("db-1", FAILED, at_s=100.0)
+    assert order == [Evidence(READY, 100.0, 0.5), "change", Evidence(FAILED, 100.0), "change"]
 
 
 def test_a_listener_may_read_and_change_the_node(node: Node) -> None:
@@ -865,44 +510,7 @@ def test_a_listener_may_read_and_change_the_node(node: Node) -> None:
     assert "db-1" not in node
 
 
-def test_after_unsubscribing_nothing_is_delivered(node: Node) -> None:
-    changes: list[Change] = []
-    unsubscribe = node.subscribe(changes.append)
-    node.register("db-1")
-    unsubscribe()
-    node.register("db-2")
-    assert len(changes) == 1
-
-
-def test_earlier_changes_are_not_delivered(node: Node) -> None:
-    node.register("db-1").up()
-    changes: list[Change] = []
-    node.subscribe(changes.append)
-    assert changes == []
-
-
 # ---- threads
-
-
-def run_concurrently(*jobs: Callable[[], None]) -> None:
-    """Run all jobs at the same time; fail if one fails."""
-    barrier = threading.Barrier(len(jobs))
-    failures: list[Exception] = []
-
-    def run(job: Callable[[], None]) -> None:
-        barrier.wait()
-        try:
-            job()
-        except Exception as exc:  # noqa: BLE001  asserted below
-            failures.append(exc)
-
-    threads = [threading.Thread(target=run, args=(job,), daemon=True) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60.0)
-    assert not any(thread.is_alive() for thread in threads)
-    assert failures == []
 
 
 @pytest.fixture
@@ -923,73 +531,16 @@ def test_changes_of_several_threads_are_delivered_in_their_order() -> None:
     node.subscribe(changes.append)
     revision = node.revision
 
-    def flap(number: int) -> Callable[[], None]:
-        def job() -> None:
-            for _ in range(150):
-                handles[number].up()
-                handles[number].down()
+    def flap(handle: Handle) -> None:
+        for _ in range(50):
+            handle.up()
+            handle.down()
 
-        return job
-
-    run_concurrently(*map(flap, range(4)))
-    assert len(changes) == node.revision - revision == 4 * 300
+    with ThreadPoolExecutor(len(handles)) as pool:
+        list(pool.map(flap, handles))
+    assert len(changes) == node.revision - revision == 4 * 100
     assert [change.at_s for change in changes] == sorted({change.at_s for change in changes})
     assert all(one.health is other.health_before for one, other in itertools.pairwise(changes))
-
-
-@pytest.mark.usefixtures("_frequent_thread_switches")
-def test_concurrent_calls_of_every_method_leave_a_consistent_node() -> None:
-    clock = VirtualClock(0.0)
-    node = Node("validator-7", version="v1", clock=clock)
-    shared = node.register("shared", impact="critical")
-
-    def register_and_remove(name: str) -> Callable[[], None]:
-        def job() -> None:
-            for number in range(60):
-                handle = node.register(f"{name}-{number}", ttl="1h")
-                handle.up()
-                node.replace(define(f"{name}-{number}", ttl="1h", impact="none"))
-                handle.down()
-                if number % 2:
-                    handle.deregister()
-
-        return job
-
-    def report() -> None:
-        for _ in range(200):
-            shared.down()
-            shared.up()
-
-    def read() -> None:
-        for _ in range(200):
-            assert node.health in Health
-            assert all(state.status in Status for _, state in node)
-            assert node.state("shared").registered_at_s == 0.0
-
-    run_concurrently(register_and_remove("a"), register_and_remove("b"), report, read)
-    remaining = [f"{name}-{number}" for name in "ab" for number in range(0, 60, 2)]
-    assert sorted(ids_of(node)) == sorted(["shared", *remaining])
-    assert {state.status for service, state in node if service.id != "shared"} == {Status.DOWN}
-    assert node.status("shared") is Status.UP
-    assert node.health == 200
-
-
-@pytest.mark.usefixtures("_frequent_thread_switches")
-def test_an_expired_state_is_delivered_once_to_concurrent_readers() -> None:
-    clock = VirtualClock(0.0)
-    node = Node("validator-7", version="v1", clock=clock)
-    for number in range(50):
-        node.register(f"svc-{number}", ttl="10s").up()
-    changes: list[Change] = []
-    node.subscribe(changes.append)
-    clock.advance(10.0)
-
-    def read() -> None:
-        for _ in range(20):
-            assert node.health == 503
-
-    run_concurrently(read, read, read, read)
-    assert sorted(str(change.service_id) for change in changes) == sorted(f"svc-{number}" for number in range(50))
 
 
 # ---- cost and memory
@@ -1025,16 +576,6 @@ def node_with(service_count: int) -> Node:
     return node
 
 
-@pytest.fixture(scope="module")
-def small() -> Node:
-    return node_with(10)
-
-
-@pytest.fixture(scope="module")
-def large() -> Node:
-    return node_with(10_000)
-
-
 @pytest.mark.parametrize(
     "work",
     [
@@ -1052,35 +593,26 @@ def large() -> Node:
     ],
     ids=["report", "change of status", "issue", "health", "status", "registration", "replacement"],
 )
-def test_everything_but_the_list_costs_the_same_with_10_and_with_10000_services(
-    small: Node, large: Node, work: Callable[[Node], object]
-) -> None:
+def test_everything_but_the_list_costs_the_same_with_any_number_of_services(work: Callable[[Node], object]) -> None:
+    small, large = node_with(10), node_with(100)
+    assert count_opcodes(lambda: list(large)) > 5 * count_opcodes(lambda: list(small)), "the list is measured"
     assert 0 < count_opcodes(lambda: work(small)) == count_opcodes(lambda: work(large))
 
 
-def test_the_measurement_detects_a_loop_over_the_services(small: Node, large: Node) -> None:
-    assert count_opcodes(lambda: list(large)) > 100 * count_opcodes(lambda: list(small))
-
-
-def test_reports_do_not_grow_the_expiry_heap(node: Node, clock: VirtualClock) -> None:
-    node.add(probed())
-    for _ in range(1000):
-        node.record("db-1", READY)
+def test_neither_reports_nor_removed_nor_redefined_services_grow_the_expiry_heap(
+    node: Node, clock: VirtualClock
+) -> None:
+    node.register("db-1", ttl="7d")
+    for _ in range(100):
+        node.beat("db-1")
         clock.advance(10.0)
         node.expire_stale()
     assert len(node._expiry_heap) == 1
-
-
-def test_services_that_are_removed_do_not_grow_the_expiry_heap(node: Node) -> None:
-    for number in range(2000):
+    for number in range(200):
         node.register(f"svc-{number}", ttl="7d").up()
         node.deregister(f"svc-{number}")
-    assert len(node._expiry_heap) <= 64
-
-
-def test_services_that_are_redefined_do_not_grow_the_expiry_heap(node: Node, clock: VirtualClock) -> None:
-    node.register("db-1", ttl="7d").up()
-    for number in range(2000):
+    assert len(node._expiry_heap) <= 2 + 64
+    for number in range(200):
         node.replace(define("db-1", ttl="7d", name=f"name {number}"))
     assert len(node._expiry_heap) <= 2 + 64 + 1
     clock.advance(7 * 86400.0)
@@ -1091,23 +623,17 @@ def test_a_job_that_starts_and_ends_again_and_again_expires_in_time_and_does_not
     node: Node, clock: VirtualClock
 ) -> None:
     node.register("job", probe={"url": "heartbeat:", "period": "7d", "grace": "1s"})
-    for _ in range(2000):
+    for _ in range(200):
         node.beat("job")
+        revision = node.revision
         node.record_start("job", at_s=clock())
+        assert node.revision > revision, "readers look at the next expiry again"
+        assert node.next_expiry_at_s <= clock() + 1.0
         clock.advance(0.9)
         assert node.status("job") is Status.UP
     assert len(node._expiry_heap) <= 2 + 64 + 1
     clock.advance(0.1)
     assert node.status("job") is Status.DOWN
-
-
-def test_a_start_is_a_new_revision_for_readers(node: Node, clock: VirtualClock) -> None:
-    node.register("job", probe={"url": "heartbeat:", "period": "1h", "grace": "0.5s"})
-    node.beat("job")
-    revision = node.revision
-    node.record_start("job", at_s=clock())
-    assert node.revision > revision
-    assert node.next_expiry_at_s == clock() + 0.5
 
 
 def test_services_expire_in_time_after_many_others_were_removed(node: Node, clock: VirtualClock) -> None:
@@ -1137,41 +663,14 @@ def test_a_status_is_dated_when_the_verdict_is_recorded(node: Node, clock: Virtu
     clock.advance(10.0)
     state = node.record("db-1", READY, at_s=clock.now_s - 3.0, duration_s=3.0)
     assert (state.since_s, state.last_ready_at_s) == (clock.now_s, clock.now_s - 3.0)
+    node.add(probed("db-2"))
+    assert node.record("db-2", READY, duration_s=3.0).since_s == clock.now_s, "never in the future"
 
 
-def test_a_duration_without_a_start_does_not_date_a_status_in_the_future(node: Node, clock: VirtualClock) -> None:
-    node.add(probed("db-1"))
-    assert node.record("db-1", READY, duration_s=3.0).since_s == clock.now_s
-
-
-def test_a_time_of_the_node_has_one_wall_clock_time(node: Node) -> None:
-    assert node.wall_time_s(5.0) == node.wall_time_s(5.0) == round(node.wall_time_s(0.0) + 5.0, 3)
-
-
-@pytest.mark.parametrize("option", ["intervall", "time_out"])
-def test_a_misspelt_option_is_refused_when_the_service_is_registered(node: Node, option: str) -> None:
-    with pytest.raises(TypeError, match=f'"{option}"'):
-        node.register("db-1", **{option: "5s"})  # type: ignore[arg-type]
+@pytest.mark.parametrize("option", ["intervall", "probe", "ttl"])
+def test_an_option_that_a_check_does_not_have_is_refused_at_once(node: Node, option: str) -> None:
     with pytest.raises(TypeError, match=f'"{option}"'):
         node.check("db-1", **{option: "5s"})  # type: ignore[arg-type]
-    assert len(node) == 0
-
-
-@pytest.mark.parametrize("option", ["probe", "ttl"])
-def test_a_check_takes_no_probe_and_no_ttl(node: Node, option: str) -> None:
-    with pytest.raises(TypeError, match=f'"{option}"'):
-        node.check("db-1", **{option: "5s"})  # type: ignore[arg-type]
-
-
-def test_an_interval_without_a_probe_is_refused(node: Node) -> None:
-    with pytest.raises(InvalidValueError, match="interval"):
-        node.register("db-1", interval="5s")
-    assert len(node) == 0
-
-
-def test_a_report_without_a_ttl_has_no_expiry(node: Node) -> None:
-    node.register("db-1").up()
-    assert node.next_expiry_at_s == math.inf
 
 
 # ---- against a model that computes every state from the whole history
@@ -1349,21 +848,10 @@ class NodeAgainstModel(RuleBasedStateMachine):
 
 
 TestNodeAgainstModel = NodeAgainstModel.TestCase
-TestNodeAgainstModel.settings = settings(max_examples=60, stateful_step_count=40)
+TestNodeAgainstModel.settings = settings(max_examples=50, stateful_step_count=30)
 
 
-def test_find_returns_a_service_and_its_current_state() -> None:
-    clock = VirtualClock()
-    node = Node("n", version="v1", clock=clock)
-    node.register("db", ttl=5.0).up()
-    clock.advance(6)
-    found = node.find("db")
-    assert found is not None
-    assert (found[0].id, found[1].status) == ("db", Status.DOWN)
-    assert node.find("unknown") is None
-
-
-@pytest.mark.parametrize("reason", [None, b"\xff\n", OSError("no disk"), "a\ud800\x1b", ["a"], "x" * 60_000])
+@pytest.mark.parametrize("reason", [None, b"\xff\n", "x" * 60_000])
 def test_any_object_can_be_the_reason_of_a_report(reason: Any) -> None:
     node = Node("node", version="v1")
     service = node.register("db")
@@ -1391,12 +879,8 @@ def test_a_service_is_in_maintenance_until_the_end(node: Node, clock: VirtualClo
     assert node.maintenance() is None
     clock.now_s = 160.0
     assert node.maintenance("db") is None
-
-
-def test_maintenance_of_the_node_is_one_of_each_service(node: Node) -> None:
-    node.register("db")
-    node.set_maintenance(maintenance(160.0))
-    assert node.maintenance("db") == node.maintenance() == maintenance(160.0)
+    node.set_maintenance(maintenance(170.0))
+    assert node.maintenance("db") == node.maintenance() == maintenance(170.0), "of the node is of each service"
     node.end_maintenance(source="control")
     assert node.maintenance("db") is None
 
@@ -1425,13 +909,6 @@ def test_maintenance_is_published_with_its_end(node: Node, clock: VirtualClock) 
         (ChangeKind.MAINTENANCE_ENDED, "db", None),
     ]
     assert node.next_expiry_at_s == math.inf
-
-
-def test_during_maintenance_a_service_that_is_down_is_down(node: Node) -> None:
-    node.register("db", impact="critical").up()
-    node.set_maintenance(maintenance(math.inf), "db")
-    node.handle("db").down("stopped for the work")
-    assert (node.status("db"), node.health) == (Status.DOWN, Health.UNHEALTHY)
 
 
 @pytest.mark.parametrize("lowered", ["partial", "none"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
-import threading
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import ChangeKind, Maintenance, Outcome, Status, Verdict
+from svcnode.core.model import ChangeKind, Evidence, Maintenance, Outcome, Status, Verdict
 from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.probes import make_probe
@@ -27,6 +26,9 @@ from svcnode.stats import (
     probe_kind,
 )
 from tests.support.virtual_time import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 READY = Verdict.ready("fine")
 FAILED = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
@@ -63,15 +65,12 @@ def test_a_result_is_the_evidence_and_the_status_after_it(recorded: RecordedNode
     recorded.clock.advance(5)
     recorded.node.record("db", READY, duration_s=0.25)
     (result,) = recorded.stats().recent_results
-    assert (result.evidence.verdict, result.evidence.at_s, result.evidence.duration_s) == (READY, 105.0, 0.25)
-    assert result.status is Status.UP
-
-
-def test_results_show_the_status_after_each_verdict(recorded: RecordedNode) -> None:
-    for verdict in (READY, FAILED, FAILED, FAILED, READY, READY):
+    assert result == (Evidence(READY, 105.0, 0.25), Status.UP)
+    for verdict in (FAILED, FAILED, FAILED, READY, READY):
         recorded.node.record("db", verdict)
     up, down = Status.UP, Status.DOWN
     assert recorded.statuses() == [up, up, up, down, down, up]
+    assert recorded.stats().checks_by_outcome == dict.fromkeys(Outcome, 0) | {Outcome.READY: 3, Outcome.FAILED: 3}
 
 
 def test_the_last_twenty_results_are_stored_the_newest_last(recorded: RecordedNode) -> None:
@@ -82,29 +81,7 @@ def test_the_last_twenty_results_are_stored_the_newest_last(recorded: RecordedNo
     assert reasons == [str(number) for number in range(5, 25)]
 
 
-def test_a_service_that_was_not_checked_has_no_results(recorded: RecordedNode) -> None:
-    assert not recorded.stats().recent_results
-    assert recorded.check_stats.get("other") is None
-
-
-def test_earlier_and_later_services_are_recorded(recorded: RecordedNode) -> None:
-    recorded.node.register("late").up()
-    recorded.node.record("db", READY)
-    assert recorded.statuses("late") == recorded.statuses("db") == [Status.UP]
-
-
 # ---- counters
-
-
-def test_checks_are_counted_by_outcome(recorded: RecordedNode) -> None:
-    for verdict in (READY, READY, FAILED, Verdict.not_ready("loading"), Verdict.unknown("no files left")):
-        recorded.node.record("db", verdict)
-    assert recorded.stats().checks_by_outcome == {
-        Outcome.READY: 2,
-        Outcome.FAILED: 1,
-        Outcome.NOT_READY: 1,
-        Outcome.UNKNOWN: 1,
-    }
 
 
 def test_transitions_are_changes_of_status_only(recorded: RecordedNode) -> None:
@@ -112,13 +89,11 @@ def test_transitions_are_changes_of_status_only(recorded: RecordedNode) -> None:
         recorded.node.record("db", verdict)
     recorded.node.replace(define("db", name="Ledger", probe=make_probe(TCP), start_period="0s"))
     assert recorded.stats().transitions == 2
-
-
-def test_an_expired_state_is_a_transition_without_a_result(recorded: RecordedNode) -> None:
-    recorded.node.record("db", READY)
+    for verdict in (READY, READY):
+        recorded.node.record("db", verdict)
     recorded.clock.advance(1000)
-    assert recorded.node.status("db") is Status.INITIALIZING
-    assert (recorded.stats().transitions, len(recorded.stats().recent_results)) == (2, 1)
+    assert recorded.node.status("db") is Status.INITIALIZING, "expired, without a result"
+    assert (recorded.stats().transitions, len(recorded.stats().recent_results)) == (4, 8)
 
 
 def test_changes_of_the_health_of_the_node_are_counted(recorded: RecordedNode) -> None:
@@ -163,18 +138,15 @@ def test_the_number_of_failure_codes_is_bounded(recorded: RecordedNode) -> None:
 def test_durations_are_recorded_per_kind_of_probe(recorded: RecordedNode) -> None:
     recorded.node.register("other", probe="tcp://127.0.0.1:2")
     recorded.node.register("api", probe="http://127.0.0.1/")
+    recorded.node.register("own").up()
     for service_id in ("db", "other", "api"):
         recorded.node.record(service_id, READY, duration_s=0.002)
     assert {kind: sum(histogram.counts) for kind, histogram in recorded.check_stats.durations.items()} == {
         "tcp": 2,
         "http": 1,
+        REPORTED_KIND: 0,
     }
     assert recorded.stats("db").durations is recorded.stats("other").durations
-
-
-def test_reports_have_no_duration(recorded: RecordedNode) -> None:
-    recorded.node.register("own").up()
-    assert sum(recorded.check_stats.durations[REPORTED_KIND].counts) == 0
 
 
 @pytest.mark.parametrize(("duration_s", "bucket"), [(0.0, 0), (0.0005, 0), (0.00051, 1), (10.0, 13), (10.1, 14)])
@@ -215,12 +187,6 @@ def test_a_fixed_status_is_not_a_result_and_from_the_start_not_a_transition(reco
     assert (len(stats.recent_results), stats.transitions) == (0, 1)
 
 
-def test_a_report_with_the_same_reason_is_a_result(recorded: RecordedNode) -> None:
-    recorded.node.register("own").up(REASON)
-    assert recorded.stats("own").kind == REPORTED_KIND
-    assert (recorded.statuses("own"), recorded.stats("own").transitions) == ([Status.UP], 1)
-
-
 def test_a_probe_cannot_hide_its_checks_with_the_code_fixed(recorded: RecordedNode) -> None:
     recorded.node.record("db", Verdict.failed("down", code=ReasonCode.FIXED))
     assert (recorded.stats().kind, len(recorded.stats().recent_results)) == ("tcp", 1)
@@ -248,35 +214,24 @@ def test_a_service_whose_status_was_fixed_can_be_reported(recorded: RecordedNode
 # ---- services that are registered, redefined and removed
 
 
-def test_the_statistics_of_a_removed_service_are_dropped(recorded: RecordedNode) -> None:
+@pytest.mark.parametrize(
+    ("change", "kind", "results"),
+    [
+        (lambda node: node.replace(define("db", name="Ledger", probe=make_probe(TCP), fall=9)), "tcp", 1),
+        (lambda node: node.replace(define("db", probe=make_probe("http://127.0.0.1/"))), "http", 0),
+        (lambda node: node.replace(define("db"), keeps_state=True), REPORTED_KIND, 0),
+        (lambda node: (node.deregister("db"), node.register("db", probe="http://127.0.0.1/")), "http", 0),
+    ],
+    ids=["another name", "another probe", "checked elsewhere", "registered again"],
+)
+def test_only_another_source_of_evidence_has_new_statistics(
+    recorded: RecordedNode, change: Callable[[Node], object], kind: str, results: int
+) -> None:
     recorded.node.record("db", READY)
+    change(recorded.node)
+    assert (recorded.stats().kind, len(recorded.stats().recent_results)) == (kind, results)
     recorded.node.deregister("db")
     assert recorded.check_stats.get("db") is None
-
-
-def test_a_service_that_is_registered_again_has_new_statistics(recorded: RecordedNode) -> None:
-    recorded.node.record("db", READY)
-    recorded.node.deregister("db")
-    recorded.node.register("db", probe="http://127.0.0.1/")
-    assert (recorded.stats().kind, len(recorded.stats().recent_results), recorded.stats().transitions) == ("http", 0, 0)
-
-
-def test_another_probe_has_new_statistics(recorded: RecordedNode) -> None:
-    recorded.node.record("db", READY)
-    recorded.node.replace(define("db", probe=make_probe("http://127.0.0.1/")))
-    assert (recorded.stats().kind, len(recorded.stats().recent_results)) == ("http", 0)
-
-
-def test_a_service_that_is_checked_elsewhere_now_has_new_statistics(recorded: RecordedNode) -> None:
-    recorded.node.record("db", READY)
-    recorded.node.replace(define("db"), keeps_state=True)
-    assert (recorded.stats().kind, len(recorded.stats().recent_results)) == (REPORTED_KIND, 0)
-
-
-def test_another_name_or_policy_keeps_the_statistics(recorded: RecordedNode) -> None:
-    recorded.node.record("db", READY)
-    recorded.node.replace(define("db", name="Ledger", probe=make_probe(TCP), fall=9))
-    assert len(recorded.stats().recent_results) == 1
 
 
 def test_a_report_of_a_service_that_is_removed_by_another_thread_is_ignored() -> None:
@@ -286,26 +241,6 @@ def test_a_report_of_a_service_that_is_removed_by_another_thread_is_ignored() ->
     check_stats = CheckStats(node)
     node.record("db", READY)
     assert check_stats.get("db") is None
-
-
-def test_concurrent_reports_are_all_counted() -> None:
-    node = Node("validator-7", version="v1")
-    check_stats = CheckStats(node)
-    handles = [node.register(str(number)) for number in range(8)]
-    interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [threading.Thread(target=lambda one=handle: [one.up() for _ in range(500)]) for handle in handles]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval_s)
-    for handle in handles:
-        stats = check_stats.get(handle.id)
-        assert stats is not None
-        assert (stats.checks_by_outcome[Outcome.READY], stats.transitions) == (500, 1)
 
 
 def test_every_kind_of_change_is_handled(recorded: RecordedNode, caplog: pytest.LogCaptureFixture) -> None:

@@ -238,24 +238,18 @@ def test_evidence_that_comes_late_does_not_replace_newer_evidence(clock: Virtual
     assert [node.status("indexer") for node in pair] == [Status.DOWN] * 2
 
 
-def test_a_report_before_the_start_is_shared(clock: VirtualClock, folder: Path) -> None:
-    first, second = make_node(clock), make_node(clock)
-    first.handle("indexer").up("at import")
-    with joined(first, second, folder=folder):
-        assert second.state("indexer").reason == "at import"
-
-
 def test_a_worker_that_starts_later_has_the_states_at_once(clock: VirtualClock, folder: Path) -> None:
     first = make_node(clock)
+    first.handle("indexer").up("at import")
     with joined(first, folder=folder):
         first.record("db", READY)
-        first.handle("indexer").up()
         first.set_issue("disk")
         clock.advance(3.0)
         late = make_node(clock)
         with joined(late, folder=folder):
             assert late.health == first.health == 503
             assert late.state("db") == first.state("db")
+            assert late.state("indexer").reason == "at import"
 
 
 def test_the_next_run_of_the_program_starts_without_the_states_of_this_one(clock: VirtualClock, folder: Path) -> None:
@@ -307,14 +301,8 @@ def test_an_issue_holds_in_every_worker_until_any_of_them_clears_it(pair: tuple[
     assert second.condition.issues == ("the key store is locked",)
     second.clear_issue()
     assert [node.health for node in pair] == [200, 200]
-
-
-def test_a_drain_is_of_one_worker(pair: tuple[Node, Node]) -> None:
-    first, _ = pair
-    first.handle("indexer").up()
-    first.record("db", READY)
     first.drain()
-    assert [node.health for node in pair] == [503, 200]
+    assert [node.health for node in pair] == [503, 200], "a drain is of one worker"
 
 
 # ---- failures

@@ -18,10 +18,6 @@ class FakeStream:
         self.is_closed = True
 
 
-def test_a_new_mount_has_no_application() -> None:
-    assert Mount().app is None
-
-
 def test_replacing_the_application_closes_every_open_stream() -> None:
     mount, streams = Mount(APP), [FakeStream(), FakeStream()]
     mount.open_streams.update(streams)

@@ -25,15 +25,12 @@ from svcnode.core.redaction import redacted
     ("text", "address"),
     [
         ("127.0.0.1:8420", Address(scheme="http", host="127.0.0.1", port=8420)),
-        ("http://127.0.0.1:8420", Address(scheme="http", host="127.0.0.1", port=8420)),
         ("http://127.0.0.1:8420/", Address(scheme="http", host="127.0.0.1", port=8420)),
         ("localhost:0", Address(scheme="http", host="localhost", port=0)),
         ("0.0.0.0:65535", Address(scheme="http", host="0.0.0.0", port=65535)),
         ("[::1]:8420", Address(scheme="http", host="::1", port=8420)),
-        ("[0:0:0:0:0:0:0:1]:8420", Address(scheme="http", host="::1", port=8420)),
         ("[FE80::1%eth0]:80", Address(scheme="http", host="fe80::1%eth0", port=80)),
         ("unix:/run/svcnode.sock", Address(scheme="unix", path="/run/svcnode.sock")),
-        ("unix:here.sock", Address(scheme="unix", path="here.sock")),
     ],
 )
 def test_an_address_is_parsed(text: str, address: Address) -> None:
@@ -53,15 +50,10 @@ def test_with_a_certificate_an_address_uses_tls_unless_its_scheme_is_http(text: 
     [
         ("8420", '"127.0.0.1:8420"'),
         ("::1:8420", '"[::1]:8420"'),
-        ("fe80::1", '"[::1]:8420"'),
         ("ftp://127.0.0.1:1", '"unix:/run/svcnode.sock"'),
-        ("localhost", '"unix:/run/svcnode.sock"'),
-        (":8420", '"unix:/run/svcnode.sock"'),
         ("", '"unix:/run/svcnode.sock"'),
-        ("127.0.0.1:", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:80 ", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:٨٠", '"unix:/run/svcnode.sock"'),
-        ("127.0.0.1:-1", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:123456", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:80/svc", '"unix:/run/svcnode.sock"'),
         ("[]:80", '"unix:/run/svcnode.sock"'),
@@ -70,7 +62,6 @@ def test_with_a_certificate_an_address_uses_tls_unless_its_scheme_is_http(text: 
         ("https://127.0.0.1:1", "[server.tls]"),
         ("unix:", '"unix:/run/svcnode.sock"'),
         ("unix:/a\0b", "control characters"),
-        ("unix:/a\n", "control characters"),
     ],
 )
 def test_an_invalid_address_is_rejected_with_a_hint(text: str, hint: str) -> None:
@@ -109,21 +100,17 @@ def test_two_addresses_have_one_bind_key_whatever_their_scheme() -> None:
     [
         ("node.example", "/svc", "http://node.example/svc"),
         ("node.example:8420", "/svc", "http://node.example:8420/svc"),
-        ("localhost:8420", "/svc", "http://localhost:8420/svc"),
-        ("http://127.0.0.1:8420", "/svc", "http://127.0.0.1:8420/svc"),
         ("http://127.0.0.1:8420/", "/svc", "http://127.0.0.1:8420/svc"),
         (" HTTPS://Node.Example ", "/svc", "https://node.example/svc"),
         ("http://knöten.example/größe", "/svc", "http://xn--knten-kua.example/gr%C3%B6%C3%9Fe/svc"),
         ("[::1]:8420", "/svc", "http://[::1]:8420/svc"),
         ("https://example.com/nodes/7/", "/svc", "https://example.com/nodes/7/svc"),
-        ("h", "/eigen", "http://h/eigen"),
         ("h", "/a/b/", "http://h/a/b"),
         ("h", "/", "http://h"),
         ("h", "", "http://h"),
         ("h/base", "", "http://h/base"),
         # A URL copied from the log of a node.
         ("http://127.0.0.1:8420/svc/node", "/svc", "http://127.0.0.1:8420/svc"),
-        ("http://127.0.0.1:8420/svc", "/svc", "http://127.0.0.1:8420/svc"),
         ("http://h/base/eigen/node/", "/eigen", "http://h/base/eigen"),
         ("http://h/svc/node/health", "/svc", "http://h/svc"),
         ("http://h/base/svc/node/services/", "/svc", "http://h/base/svc"),
@@ -142,27 +129,7 @@ def test_an_address_has_one_root(url: str, prefix: str, root: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "a b",
-        "a\nb",
-        "http://",
-        ":8420",
-        "h:http",
-        "h:70000",
-        "::1",
-        "[::1",
-        "ftp://h",
-        "unix:",
-        "unix:/run/\nx",
-        "http:\\\\127.0.0.1:80",
-        "h?version=v1",
-        "h#x",
-        "a..b",
-        "me@corp@h",
-        "h:0",
-    ],
+    "url", ["", "a b", "a\nb", "http://", "h:70000", "[::1", "ftp://h", "unix:", "h\\x", "h?a", "h#x", "a..b", "m@x@h"]
 )
 def test_an_invalid_url_is_an_error(url: str) -> None:
     with pytest.raises(InvalidValueError):
@@ -193,9 +160,9 @@ def test_a_login_is_sent_and_redacted() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["bob:hunter2/x@h", "bob:hunt#er2@h", "bob:hunter2@h:x", "bob:hunter2@", "bob:1/hunter2@h"]
+    "url", ["bob:hunter2/x@h", "bob:hunt#er2@h", "bob:hunter2@h:x", "bob:hunter2@", "bob:1/hunter2@h", "h/?key=hunter2"]
 )
-def test_a_login_in_an_invalid_url_is_redacted(url: str) -> None:
+def test_a_login_or_query_in_an_invalid_url_is_redacted(url: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         parse_node_address(url)
     assert "hunt" not in str(caught.value)
@@ -208,27 +175,15 @@ def test_a_user_name_without_a_password_may_be_a_token_and_is_redacted() -> None
     assert redacted("echo ghp-7f3a9") == "echo ***"
 
 
-@pytest.mark.parametrize("url", ["http://h/?token=hunter2", "h:1/base#hunter2", "http://bob:x@h/?token=hunter2"])
-def test_a_query_is_an_error_and_is_redacted(url: str) -> None:
-    with pytest.raises(InvalidValueError) as caught:
-        parse_node_address(url)
-    assert "hunter2" not in str(caught.value)
-
-
 @pytest.mark.parametrize(("url", "prefix"), [(None, "/svc"), (8420, "/svc"), (b"h", "/svc"), ("h", None)])
 def test_url_and_prefix_must_be_strings(url: Any, prefix: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"^(url|prefix): "):
         parse_node_address(url, prefix)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.255.0.9", "::1", "0:0:0:0:0:0:0:1", "localhost", "localhost."])
-def test_all_names_of_loopback_are_recognised(host: str) -> None:
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["", "128.0.0.1", "::2", "local", "localhost.example", "127.0.0.1 ", "127.1"])
-def test_similar_names_are_not_loopback(host: str) -> None:
-    assert not is_loopback(host)
+def test_all_names_of_loopback_are_recognised_and_no_similar_ones() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.255.0.9", "::1", "0:0:0:0:0:0:0:1", "LocalHost", "localhost.")))
+    assert not any(map(is_loopback, ("", "128.0.0.1", "::2", "local", "localhost.example", "127.0.0.1 ", "127.1")))
 
 
 # ---- where the registry of a shared node is
@@ -261,19 +216,14 @@ def test_the_password_of_a_registry_is_never_shown() -> None:
     "text",
     [
         "",
-        "a:2379",
         "http://a:2379",
-        "etcd://",
         "etcd:///prefix",
         "etcd://a,,b",
         "etcd://a,a:2379",
         "etcd://a:0",
         "etcd://a:99999",
-        "etcd://a:port",
         "etcd://[::x]",
-        "etcd://a b",
         "etcd://a?tls=true",
-        "etcd://a#b",
         "etcd://:secret-9@a",
         "etcd://a//b",
         "etcd://a/b%20c",

@@ -28,6 +28,7 @@ def at(text: str) -> float:
 def test_a_start_is_a_time_of_day_with_or_without_a_weekday() -> None:
     assert parse_start("02:00") == Start(weekday=None, hour=2, minute=0)
     assert parse_start("Sun 23:59") == Start(weekday=6, hour=23, minute=59)
+    assert (parse_start("02:00").period_s, parse_start("Sun 02:00").period_s) == (86_400.0, 604_800.0)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import FrozenInstanceError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -27,65 +26,41 @@ from svcnode.core.model import (
     Status,
     Verdict,
     validate_service_id,
-    validate_text,
     validate_version,
 )
 
-
-def make_service(service_id: str = "db-1", name: str = "Ledger", description: str = "PostgreSQL") -> Service:
-    return Service(id=service_id, name=name, description=description)
-
-
-def make_identity(name: str = "validator-7", version: str = "v1.4.2", spec_version: str = SPEC_VERSION) -> Identity:
-    return Identity(node_name=name, spec_version=spec_version, node_version=version)
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 # ---- the values that clients see
 
 
-def test_the_interface_is_version_0_0_1() -> None:
+def test_statuses_health_and_impacts_have_the_values_of_the_interface_and_the_configuration() -> None:
     assert SPEC_VERSION == "v0.0.1"
-
-
-def test_the_statuses_are_those_of_the_interface() -> None:
     assert {status.value for status in Status} == {"Up", "Down", "Initializing"}
-
-
-def test_health_is_one_of_three_codes() -> None:
-    assert sorted(Health) == [200, 206, 503]
-
-
-def test_a_health_has_one_word_and_a_text_for_sentences() -> None:
-    assert [health.label for health in Health] == ["healthy", "partial", "unhealthy"]
-    assert [health.text for health in Health] == ["healthy", "partially healthy", "unhealthy"]
-
-
-def test_the_impacts_are_those_of_the_configuration() -> None:
     assert {impact.value for impact in Impact} == {"critical", "partial", "none"}
+    assert [(health.value, health.label, health.text) for health in Health] == [
+        (200, "healthy", "healthy"),
+        (206, "partial", "partially healthy"),
+        (503, "unhealthy", "unhealthy"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("verdict", "outcome", "reason", "code"),
+    ("make", "outcome", "code"),
     [
-        (Verdict.ready(), Outcome.READY, "", ReasonCode.OK),
-        (Verdict.ready("up", code="x_mine"), Outcome.READY, "up", "x_mine"),
-        (Verdict.not_ready("syncing"), Outcome.NOT_READY, "syncing", ReasonCode.OTHER),
-        (Verdict.not_ready("syncing", code=ReasonCode.SYNCING), Outcome.NOT_READY, "syncing", ReasonCode.SYNCING),
-        (Verdict.failed("refused"), Outcome.FAILED, "refused", ReasonCode.OTHER),
-        (Verdict.failed("late", code=ReasonCode.TIMEOUT), Outcome.FAILED, "late", ReasonCode.TIMEOUT),
-        (Verdict.unknown("driver"), Outcome.UNKNOWN, "driver", ReasonCode.OTHER),
-        (Verdict.unknown("dns", code=ReasonCode.RESOLVER_FAILED), Outcome.UNKNOWN, "dns", ReasonCode.RESOLVER_FAILED),
+        (Verdict.ready, Outcome.READY, ReasonCode.OK),
+        (Verdict.not_ready, Outcome.NOT_READY, ReasonCode.OTHER),
+        (Verdict.failed, Outcome.FAILED, ReasonCode.OTHER),
+        (Verdict.unknown, Outcome.UNKNOWN, ReasonCode.OTHER),
     ],
 )
 def test_a_verdict_has_an_outcome_a_reason_and_a_code(
-    verdict: Verdict, outcome: Outcome, reason: str, code: str
+    make: Callable[..., Verdict], outcome: Outcome, code: ReasonCode
 ) -> None:
-    assert (verdict.outcome, verdict.reason, verdict.code) == (outcome, reason, code)
-
-
-def test_values_cannot_be_changed() -> None:
-    with pytest.raises(FrozenInstanceError):
-        make_service().name = "another"  # type: ignore[misc]  # a frozen dataclass
+    assert make("why") == (outcome, "why", code)
+    assert make("why", code="x_mine") == (outcome, "why", "x_mine")
 
 
 # ---- ids
@@ -95,85 +70,55 @@ printable = st.characters(exclude_categories=["Cc", "Cs"])
 
 @given(st.text(printable, min_size=1, max_size=MAX_ID_CHARS).filter(lambda text: text not in (".", "..")))
 def test_an_id_may_contain_any_character_that_is_not_a_control_character(service_id: str) -> None:
-    assert make_service(service_id).id == service_id
-
-
-@pytest.mark.parametrize(
-    "service_id", ["a/b", "../..", "a b", "%2F", "?", "#", "Ünïcode", "数据库", "🙂", "\u2028", "...", ".a"]
-)
-def test_an_id_may_look_like_a_path_or_a_query(service_id: str) -> None:
     validate_service_id(service_id)
 
 
-@pytest.mark.parametrize("service_id", [".", ".."])
-def test_an_id_must_not_be_a_dot_segment(service_id: str) -> None:
-    with pytest.raises(InvalidValueError, match=f'"{re.escape(service_id)}"'):
+@pytest.mark.parametrize(
+    ("service_id", "problem"),
+    [
+        ("", "empty"),
+        (".", r'"\."'),
+        ("..", r'"\.\."'),
+        ("é" * 257, r"256 .*257"),
+        ("a\x9fb", "control"),
+        (5, "not int"),
+    ],
+)
+def test_any_other_id_is_rejected(service_id: Any, problem: str) -> None:
+    with pytest.raises(InvalidValueError, match=problem):
         validate_service_id(service_id)
-
-
-def test_an_id_must_not_be_empty() -> None:
-    with pytest.raises(InvalidValueError, match="empty"):
-        validate_service_id("")
-
-
-def test_an_id_has_at_most_256_characters() -> None:
     validate_service_id("é" * 256)
-    with pytest.raises(InvalidValueError, match=r"256 .*257"):
-        validate_service_id("é" * 257)
-
-
-@given(st.characters(categories=["Cc", "Cs"]))
-def test_an_id_must_not_contain_control_characters_or_surrogates(char: str) -> None:
-    with pytest.raises(InvalidValueError, match="control characters"):
-        validate_service_id(f"a{char}b")
 
 
 # ---- texts and versions
 
 
-@pytest.mark.parametrize("field", ["name", "description"])
-def test_name_and_description_must_not_contain_surrogates(field: str) -> None:
-    fields = {"name": "Ledger", "description": "PostgreSQL", field: "half a \ud83d smile"}
+@pytest.mark.parametrize("field", ["name", "description", "group"])
+@given(char=st.characters(categories=["Cc", "Cs"], exclude_characters="\n\t"))
+def test_texts_must_not_contain_control_characters_or_surrogates(field: str, char: str) -> None:
+    fields: dict[str, Any] = {"name": "Ledger", "description": "PostgreSQL", field: f"a{char}b"}
     with pytest.raises(InvalidValueError, match=f"{field}.*'db-1'"):
-        make_service(**fields)
+        Service(id="db-1", **fields)
 
 
-@given(st.characters(categories=["Cc", "Cs"]))
-def test_a_name_must_not_contain_control_characters(char: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"name.*'db-1'"):
-        make_service(name=f"a{char}b")
+def test_only_a_description_may_have_several_lines_and_all_texts_may_be_empty() -> None:
+    service = Service(id="db-1", name="", description="line one\n\tline two")
+    assert (service.name, service.description, service.group) == ("", "line one\n\tline two", "")
+    for char in "\n\t":
+        with pytest.raises(InvalidValueError, match=r"name.*'db-1'"):
+            Service(id="db-1", name=f"a{char}b", description="")
 
 
-def test_a_description_may_have_several_lines() -> None:
-    assert make_service(description="line one\n\tline two").description == "line one\n\tline two"
-
-
-@given(st.characters(categories=["Cc", "Cs"], exclude_characters="\n\t"))
-def test_a_description_must_not_contain_other_control_characters(char: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"description.*'db-1'"):
-        make_service(description=f"a{char}b")
-
-
-def test_name_and_description_may_be_empty() -> None:
-    assert make_service(name="", description="").name == ""
-
-
-def test_a_required_text_must_not_be_empty() -> None:
-    with pytest.raises(InvalidValueError, match="motto"):
-        validate_text("motto", "")
-
-
-@pytest.mark.parametrize("version", ["v0", "v1.4.2", "v0.0.1", "v2024.11.1.7", "v00.01"])
+@pytest.mark.parametrize("version", ["v0", "v1.4.2", "v2024.11.1.7", "v00.01"])
 def test_a_version_is_a_v_followed_by_dotted_numbers(version: str) -> None:
     validate_version("node version", version)
 
 
-@pytest.mark.parametrize(
-    "version", ["", "v", "v1.", "v.1", "v1..2", "V1.0", "v1.0-rc1", " v1.0", "v1.0\n", "v\u0661", "latest"]
-)
+@pytest.mark.parametrize("version", ["", "v", "v1.", "v.1", "v1..2", "V1.0", "v1.0-rc1", " v1.0", "v1.0\n", "v\u0661"])
 def test_any_other_text_is_not_a_version(version: str) -> None:
-    with pytest.raises(InvalidValueError, match="node version"):
+    with pytest.raises(InvalidValueError, match="node version") as caught:
         validate_version("node version", version)
+    assert "?" not in str(caught.value)
 
 
 def test_a_version_without_its_v_is_suggested_with_it() -> None:
@@ -181,24 +126,19 @@ def test_a_version_without_its_v_is_suggested_with_it() -> None:
         validate_version("node version", "1.4.2")
 
 
-def test_for_another_text_no_version_is_suggested() -> None:
-    with pytest.raises(InvalidValueError) as caught:
-        validate_version("node version", "latest")
-    assert "?" not in str(caught.value)
-
-
-def test_the_name_of_an_identity_is_one_line() -> None:
-    with pytest.raises(InvalidValueError, match="node name"):
-        make_identity(name="")
-    with pytest.raises(InvalidValueError, match="node name"):
-        make_identity(name="two\nlines")
-
-
-def test_an_identity_validates_both_versions() -> None:
-    with pytest.raises(InvalidValueError, match="node version"):
-        make_identity(version="1.0")
-    with pytest.raises(InvalidValueError, match="spec version"):
-        make_identity(spec_version="0.0.1")
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"node_name": ""}, "node name"),
+        ({"node_name": "two\nlines"}, "node name"),
+        ({"node_version": "1.0"}, "node version"),
+        ({"spec_version": "0.0.1"}, "spec version"),
+    ],
+)
+def test_an_identity_validates_its_name_and_both_versions(fields: dict[str, str], problem: str) -> None:
+    valid = {"node_name": "validator-7", "spec_version": SPEC_VERSION, "node_version": "v1.4.2"}
+    with pytest.raises(InvalidValueError, match=problem):
+        Identity(**(valid | fields))
 
 
 # ---- policies and schedules
@@ -211,10 +151,11 @@ def test_an_interval_is_at_most_one_day() -> None:
 
 
 @pytest.mark.parametrize("name", ["rise", "fall"])
-@pytest.mark.parametrize("value", [0, -1, 1001, 10**24, 1.5, 2.0, True, "2", None])
+@pytest.mark.parametrize("value", [0, 1001, 2.0, True, "2", None])
 def test_rise_and_fall_are_whole_numbers_from_1_to_1000(name: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=f"^{name} .*{re.escape(repr(value))}$"):
         Policy(**{name: value})
+    Policy(**dict[str, Any]({name: 1000}))
 
 
 def test_stale_after_and_ttl_exclude_each_other() -> None:
@@ -232,9 +173,8 @@ def test_stale_after_and_ttl_must_be_positive(limit_s: float) -> None:
 
 def test_stale_after_is_at_most_7_days() -> None:
     Policy(stale_after_s=7 * 86_400.0)
-    for limit_s in (7 * 86_400.0 + 0.1, 36_500 * 86_400.0, float("inf")):
-        with pytest.raises(InvalidValueError, match=r"^stale_after "):
-            Policy(stale_after_s=limit_s)
+    with pytest.raises(InvalidValueError, match=r"^stale_after "):
+        Policy(stale_after_s=7 * 86_400.0 + 0.1)
 
 
 def test_the_default_of_stale_after_is_valid_for_the_longest_interval() -> None:
@@ -254,46 +194,22 @@ def test_a_timeout_must_be_positive_and_below_the_interval(interval_s: float, ti
         Schedule(interval_s=interval_s, timeout_s=timeout_s)
 
 
-@pytest.mark.parametrize("transition_interval_s", [0.0, -1.0, 10.1, float("nan"), float("inf")])
-def test_a_transition_interval_must_be_positive_and_at_most_the_interval(
-    transition_interval_s: float,
-) -> None:
+@pytest.mark.parametrize("transition_interval_s", [0.0, -1.0, 10.1, float("nan")])
+def test_a_transition_interval_must_be_positive_and_at_most_the_interval(transition_interval_s: float) -> None:
     with pytest.raises(InvalidValueError, match="transition_interval"):
         Schedule(interval_s=10.0, transition_interval_s=transition_interval_s)
 
 
-@pytest.mark.parametrize("transition_interval_s", [0.001, 2.0, 10.0])
-def test_a_transition_interval_may_be_shorter_than_the_timeout_and_as_long_as_the_interval(
-    transition_interval_s: float,
+@pytest.mark.parametrize(
+    ("transition_interval_s", "pending_s"),
+    [(None, 2.0), (0.001, 0.001), (10.0, 10.0)],
+    ids=["default", "least", "most"],
+)
+def test_while_a_change_is_pending_the_wait_is_the_transition_interval(
+    transition_interval_s: float | None, pending_s: float
 ) -> None:
     schedule = Schedule(interval_s=10.0, timeout_s=3.0, transition_interval_s=transition_interval_s)
-    assert schedule.wait_s(is_change_pending=True) == transition_interval_s
-
-
-intervals_s = st.floats(min_value=0.01, max_value=86400.0)
-shares = st.floats(min_value=0.001, max_value=1.0)
-
-
-@given(intervals_s, st.none() | shares)
-def test_without_a_pending_change_the_wait_is_the_interval(interval_s: float, share: float | None) -> None:
-    schedule = Schedule(
-        interval_s=interval_s,
-        timeout_s=interval_s / 2,
-        transition_interval_s=None if share is None else interval_s * share,
-    )
-    assert schedule.wait_s(is_change_pending=False) == interval_s
-
-
-@given(intervals_s)
-def test_with_a_pending_change_the_wait_is_a_fifth_of_the_interval(interval_s: float) -> None:
-    schedule = Schedule(interval_s=interval_s, timeout_s=interval_s / 2)
-    assert schedule.wait_s(is_change_pending=True) == pytest.approx(interval_s / 5)
-
-
-@given(intervals_s, shares)
-def test_with_a_pending_change_the_wait_is_the_transition_interval(interval_s: float, share: float) -> None:
-    schedule = Schedule(interval_s=interval_s, timeout_s=interval_s / 2, transition_interval_s=interval_s * share)
-    assert schedule.wait_s(is_change_pending=True) == interval_s * share <= interval_s
+    assert (schedule.wait_s(is_change_pending=False), schedule.wait_s(is_change_pending=True)) == (10.0, pending_s)
 
 
 # ---- maintenance

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,9 +15,7 @@ from hypothesis import strategies as st
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import (
     NO_FAILURES,
-    REPORTED_POLICY,
     Evidence,
-    Outcome,
     Policy,
     Schedule,
     ServiceState,
@@ -26,7 +25,7 @@ from svcnode.core.model import (
 from svcnode.core.state_machine import initial_state, is_change_pending, next_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 SCHEDULE = Schedule()
 # The default policy of a service with a probe.
@@ -58,55 +57,56 @@ def is_unreliable(state: ServiceState) -> bool:
 
 # ---- the rule
 
+# What the defaults make of results at intervals of some seconds: "Up", "Down" or "unreliable".
+CASES = [
+    # Four failures among ten checks are allowed, a fifth is not.
+    ("S FS FS FS FS", 10.0, "Up"),
+    ("S FS FS FS FS F", 10.0, "unreliable"),
+    ("S FS FS FS FS SSS F", 10.0, "Up"),
+    ("S FFS FFS F", 10.0, "unreliable"),
+    # One failure among ten checks is few enough to be Up again.
+    ("S FS FS FS FS F SSSSSSS", 10.0, "unreliable"),
+    ("S FS FS FS FS F SSSSSSSS", 10.0, "Up"),
+    # Not ready is a check that did not fail; its reason is shown also of a service that is unreliable.
+    ("S FL FL FL FL S", 10.0, "Up"),
+    ("S FL FL FL FL F", 10.0, "unreliable"),
+    ("S FS FS FS FS F L", 10.0, "starting"),
+    ("S FS FS FS FS F L S", 10.0, "unreliable"),
+    # One outage of any length is over after `rise` successes.
+    ("SSSS FFF SS", 10.0, "Up"),
+    ("SSSS FFFFFFFFFFFFFFF SS", 10.0, "Up"),
+    # A third one within ten intervals makes a service unreliable, and so do shorter ones with those that ended in Down.
+    ("S FFFSS FFFSS", 2.0, "Up"),
+    ("S FFFSS FFFSS FFF", 2.0, "Down"),
+    ("S FFFSS FFFSS FFFSS", 2.0, "unreliable"),
+    ("S FFFSS FFS FFSS", 2.0, "unreliable"),
+    ("S FFFSS FFFSS FFFSS FFFSS", 10.0, "Up"),
+    # Failures before an outage still count after it.
+    ("S FS FS FS FFF SS", 10.0, "Up"),
+    ("S FS FS FS FFF SS F", 10.0, "unreliable"),
+    ("S FS FS FS FS FFF SS", 10.0, "unreliable"),
+    ("S FS FS FS FS FS FFF SS", 10.0, "unreliable"),
+    # An unreliable service has no start period.
+    ("S FS FS FS FS FFF", 1.0, "Down"),
+]
 
-def test_four_failures_among_ten_checks_are_allowed() -> None:
-    assert after("S FS FS FS FS").status is Status.UP
+
+@pytest.mark.parametrize(("results", "step_s", "expected"), CASES)
+def test_too_many_failures_make_a_service_unreliable(results: str, step_s: float, expected: str) -> None:
+    state = after(results, step_s=step_s)
+    assert expected == (state.code if state.status is Status.INITIALIZING else state.status.value)
 
 
-def test_a_fifth_failure_among_ten_checks_is_too_many() -> None:
+def test_an_unreliable_service_has_the_latest_failure_as_reason_and_keeps_its_since() -> None:
     state = after("S FS FS FS FS F")
-    assert is_unreliable(state)
     assert (state.recent_failures.failure_count, state.since_s) == (5, state.last_evidence_at_s)
     assert FAILED.reason in state.reason
-
-
-def test_failures_that_are_more_than_ten_checks_ago_do_not_count() -> None:
-    assert after("S FS FS FS FS SSS F").status is Status.UP
-
-
-def test_two_failures_of_three_checks_are_too_many() -> None:
-    assert is_unreliable(after("S FFS FFS F"))
-
-
-def test_an_unreliable_service_is_up_again_with_one_failure_among_ten_checks() -> None:
-    state = after("S FS FS FS FS F")
-    state = after("SSSSSSS", state=state)
-    assert is_unreliable(state)
-    assert state.recent_failures.failure_count == 2
-    state = after("S", state=state)
-    assert (state.status, state.code, state.recent_failures.failure_count) == (Status.UP, ReasonCode.OK, 1)
-
-
-def test_an_unreliable_service_keeps_the_time_at_which_it_became_so() -> None:
-    state = after("S FS FS FS FS F")
     assert after("SFS", state=state).since_s == state.since_s
 
 
 def test_failures_before_the_first_success_do_not_count() -> None:
     state = after("FF FF FF FF S", step_s=1.0)
     assert (state.status, state.recent_failures) == (Status.UP, NO_FAILURES)
-
-
-def test_not_ready_is_a_check_that_did_not_fail() -> None:
-    assert after("S FL FL FL FL S").status is Status.UP
-    state = after("S FL FL FL FL F")
-    assert is_unreliable(state)
-
-
-def test_a_service_that_says_that_it_is_not_ready_has_that_reason_also_if_it_is_unreliable() -> None:
-    state = after("S FS FS FS FS F L")
-    assert (state.status, state.code) == (Status.INITIALIZING, LOADING.code)
-    assert is_unreliable(after("S", state=state))
 
 
 def test_unknown_does_not_count() -> None:
@@ -116,32 +116,10 @@ def test_unknown_does_not_count() -> None:
 # ---- outages
 
 
-@pytest.mark.parametrize("more_failures", [0, 4, 100])
-def test_one_outage_of_any_length_is_up_after_rise_successes(more_failures: int) -> None:
-    state = after("SSSS FFF" + more_failures * "F" + "SS")
-    assert (state.status, state.code) == (Status.UP, ReasonCode.OK)
-
-
 def test_an_outage_that_ended_in_down_counts_once() -> None:
     state = after("S FFFFFF SS", step_s=2.0)
     assert (state.recent_failures.failure_count, len(state.recent_failures.repeated_at_s)) == (1, 2)
     assert after("SSSSSSSSSS", state=state).recent_failures == NO_FAILURES
-
-
-def test_a_third_outage_within_ten_intervals_makes_a_service_unreliable() -> None:
-    state = after("S FFFSS FFFSS", step_s=2.0)
-    assert state.status is Status.UP
-    state = after("FFF", state=state, step_s=2.0)
-    assert state.status is Status.DOWN
-    assert is_unreliable(after("SS", state=state, step_s=2.0))
-
-
-def test_outages_that_ended_in_down_and_shorter_ones_count_together() -> None:
-    assert is_unreliable(after("S FFFSS FFS FFSS", step_s=2.0))
-
-
-def test_outages_that_are_further_apart_do_not_make_a_service_unreliable() -> None:
-    assert after("S FFFSS FFFSS FFFSS FFFSS").status is Status.UP
 
 
 def test_a_service_that_was_down_again_and_again_is_up_after_ten_intervals_without_an_outage() -> None:
@@ -171,22 +149,6 @@ def test_the_checks_stay_quick_for_ten_intervals_after_an_outage() -> None:
     assert not is_change_pending(after("S", state=state, step_s=2.0))
 
 
-def test_failures_before_an_outage_still_count_after_it() -> None:
-    state = after("S FS FS FS FFF SS")
-    assert (state.status, state.recent_failures.failure_count) == (Status.UP, 4)
-    assert is_unreliable(after("F", state=state))
-
-
-def test_a_failure_that_is_too_many_is_too_many_also_if_it_ends_in_down() -> None:
-    assert is_unreliable(after("S FS FS FS FS FFF SS"))
-
-
-def test_a_service_that_was_unreliable_before_an_outage_is_unreliable_after_it() -> None:
-    state = after("S FS FS FS FS FS FFF")
-    assert state.status is Status.DOWN
-    assert is_unreliable(after("SS", state=state))
-
-
 def test_a_long_count_of_failures_makes_a_service_unreliable_and_then_down_and_then_up() -> None:
     tolerant = Policy(fall=8)
     state = after("S FFFFF", tolerant)
@@ -194,10 +156,6 @@ def test_a_long_count_of_failures_makes_a_service_unreliable_and_then_down_and_t
     state = after("FFF", tolerant, state)
     assert state.status is Status.DOWN
     assert after("SS", tolerant, state).status is Status.UP
-
-
-def test_an_unreliable_service_has_no_start_period() -> None:
-    assert after("S FS FS FS FS FFF", step_s=1.0).status is Status.DOWN
 
 
 # ---- failures that the next check repeats
@@ -227,10 +185,6 @@ def test_an_unreliable_service_is_up_again_when_its_short_outages_are_ten_interv
     assert after("SS", state=state).status is Status.UP
 
 
-def test_single_failures_are_not_repeated_failures() -> None:
-    assert after("S FS FS FS FS").recent_failures.repeated_at_s == ()
-
-
 # ---- other policies
 
 
@@ -252,13 +206,9 @@ def test_a_smaller_window_counts_only_its_own_checks() -> None:
     assert after("S", Policy(window=5), state).recent_failures.failure_count == 2
 
 
-def test_reports_of_the_program_are_not_judged_by_the_rule() -> None:
-    assert after("S" + "FS" * 50, REPORTED_POLICY).status is Status.UP
-
-
 # ---- properties
 
-brief = settings(max_examples=100)
+brief = settings(max_examples=80)
 results = st.lists(st.sampled_from("SSFFLU"), max_size=40).map("".join)
 
 
@@ -293,7 +243,7 @@ def test_the_failures_are_those_of_the_last_checks_with_each_outage_as_one(lette
     counted: list[bool] = []
     before_run: list[bool] = []
     has_been_ready = is_counted = False  # since the last outage; in this run
-    for letter, before, state in zip(letters, states_of(letters, policy), states_of(letters, policy)[1:], strict=False):
+    for letter, (before, state) in zip(letters, pairwise(states_of(letters, policy)), strict=True):
         has_been_ready = has_been_ready or letter == "S"
         if letter == "F" and not before.failures_in_a_row:
             before_run, is_counted = list(counted), has_been_ready
@@ -315,24 +265,21 @@ def test_the_failures_are_those_of_the_last_checks_with_each_outage_as_one(lette
 
 @brief
 @given(results, policies())
-def test_no_service_is_up_with_more_failures_than_allowed(letters: str, policy: Policy) -> None:
-    for state in states_of(letters, policy):
+def test_no_service_is_up_with_more_failures_than_allowed_or_than_it_recovers_with(
+    letters: str, policy: Policy
+) -> None:
+    for before, state in pairwise(states_of(letters, policy)):
         recent = state.recent_failures
+        if before.recent_failures.is_unreliable and not recent.is_unreliable and state.status is not Status.DOWN:
+            assert max(recent.failure_count, len(recent.repeated_at_s)) <= policy.recovery_failures
+        assert recent.failures < 1 << policy.window
+        assert len(recent.repeated_at_s) <= policy.max_failures + 1
         if state.status is Status.UP:
             assert not recent.is_unreliable
             # One outage is always allowed.
             assert max(recent.failure_count, len(recent.repeated_at_s)) <= max(1, policy.max_failures)
         if state.code == ReasonCode.UNRELIABLE:
             assert recent.is_unreliable
-
-
-@brief
-@given(results, policies())
-def test_an_unreliable_service_stays_so_until_few_enough_failures_are_left(letters: str, policy: Policy) -> None:
-    for before, state in zip(states_of(letters, policy), states_of(letters, policy)[1:], strict=False):
-        recent = state.recent_failures
-        if before.recent_failures.is_unreliable and not recent.is_unreliable and state.status is not Status.DOWN:
-            assert max(recent.failure_count, len(recent.repeated_at_s)) <= policy.recovery_failures
 
 
 @brief
@@ -356,14 +303,6 @@ def test_enough_successes_bring_every_service_up(letters: str, policy: Policy) -
     steps = policy.window + policy.rise + math.ceil(policy.window_s / 10.0)
     state = after("S" * steps, policy, states_of(letters, policy)[-1])
     assert (state.status, state.recent_failures) == (Status.UP, NO_FAILURES)
-
-
-@brief
-@given(results, policies())
-def test_the_state_is_small_whatever_happens(letters: str, policy: Policy) -> None:
-    for state in states_of(letters, policy):
-        assert state.recent_failures.failures < 1 << policy.window
-        assert len(state.recent_failures.repeated_at_s) <= policy.max_failures + 1
 
 
 # ---- services that work some of the time, checked with the schedule and the policy of the defaults
@@ -400,93 +339,12 @@ def crash_loop(up_s: float, down_s: float) -> Callable[[random.Random], Callable
     return make
 
 
-def round_robin(backends: Iterable[bool]) -> Callable[[random.Random], Callable[[float], bool]]:
-    """A load balancer that sends each request to the next backend; True is a broken one."""
-    is_broken = list(backends)
-
-    def make(rng: random.Random) -> Callable[[float], bool]:
-        requests = rng.randrange(len(is_broken))
-
-        def fails(_now_s: float) -> bool:
-            nonlocal requests
-            requests += 1
-            return is_broken[requests % len(is_broken)]
-
-        return fails
-
-    return make
-
-
-def at_random(failure_rate: float) -> Callable[[random.Random], Callable[[float], bool]]:
-    """Each check fails independently of the others."""
-    return lambda rng: lambda _now_s: rng.random() < failure_rate
-
-
-@pytest.mark.parametrize("backends", [(True, False), (True, True, False)], ids=["one of two", "two of three"])
-def test_a_load_balancer_with_broken_backends_is_not_up(backends: tuple[bool, ...]) -> None:
-    assert mean_share_up(round_robin(backends), runs=10) < 0.01
-
-
 def test_a_crash_loop_of_12_s_up_and_3_s_down_is_not_up() -> None:
     """Up only until it is noticed: no three checks in a row fail, and only some of the first checks meet the 3 s."""
-    assert mean_share_up(crash_loop(12.0, 3.0), runs=60) < 0.1
+    assert mean_share_up(crash_loop(12.0, 3.0), runs=12) < 0.12
 
 
-def test_a_crash_loop_of_6_s_up_and_3_s_down_is_not_up() -> None:
-    assert mean_share_up(crash_loop(6.0, 3.0), runs=20) < 0.05
-
-
-@pytest.mark.parametrize(
-    ("up_s", "down_s"), [(12.0, 4.0), (12.0, 6.0), (12.0, 7.0), (14.0, 8.0), (10.0, 10.0), (20.0, 8.0), (40.0, 8.0)]
-)
-def test_a_crash_loop_whose_outages_end_in_down_is_not_up(up_s: float, down_s: float) -> None:
-    assert mean_share_up(crash_loop(up_s, down_s), runs=20) < 0.06
-
-
-def test_a_service_that_is_up_and_down_for_half_a_minute_each_is_up_for_less_than_half_of_the_time() -> None:
-    """Too slow to be unreliable: each outage is Down."""
-    assert 0.3 < mean_share_up(crash_loop(30.0, 30.0), runs=10) < 0.5
-
-
-def test_one_outage_of_five_minutes_costs_no_more_than_these() -> None:
-    down_s = 3600 * (1 - share_up(lambda now_s: 1000.0 < now_s < 1300.0, seed=1))
-    assert down_s < 300 + SCHEDULE.interval_s + SCHEDULE.wait_s(is_change_pending=True) + 1
-
-
-def test_an_outage_of_a_minute_once_an_hour_costs_no_more_than_itself() -> None:
-    assert share_up(lambda now_s: now_s % 3600 < 60.0, seed=1, hours=24.0) > 1 - 73 / 3600
-
-
-PACKET_LOSS = 0.1
-# The kernel sends the first packet of a connection again after 1 s and after 3 s; a check ends after 3 s.
-CONNECT_FAILURE_RATE = (
-    PACKET_LOSS * (1 - (1 - PACKET_LOSS) ** 2)  # the request is lost, and so is the second one or its answer
-    + (1 - PACKET_LOSS) * PACKET_LOSS * PACKET_LOSS * (1 - (1 - PACKET_LOSS) ** 2)  # only the answers are lost
-)
-
-
-def test_a_tenth_of_the_packets_lost_is_a_fiftieth_of_the_checks_failed() -> None:
-    assert 0.02 < CONNECT_FAILURE_RATE < 0.022
-
-
-def test_a_service_behind_a_network_that_loses_a_tenth_of_the_packets_stays_up() -> None:
-    assert mean_share_up(at_random(CONNECT_FAILURE_RATE), runs=4, hours=24.0) > 0.9999
-
-
-def test_a_service_of_which_a_tenth_of_the_checks_fail_is_hardly_ever_caught() -> None:
-    """Five failures among ten checks are improbable, and so are three pairs of failures in 100 s."""
-    assert sum(math.comb(10, count) * 0.1**count * 0.9 ** (10 - count) for count in range(5, 11)) < 0.002
-    assert mean_share_up(at_random(0.1), runs=4, hours=24.0) > 0.96
-
-
-def test_a_service_that_fails_once_an_hour_stays_up() -> None:
-    assert share_up(lambda now_s: now_s % 3600 < 3.0, seed=1, hours=24.0) == 1.0
-
-
-def test_a_restart_of_a_few_seconds_does_not_take_a_service_out_of_up() -> None:
-    """A deployment: one outage that is shorter than `fall` checks."""
-    assert share_up(lambda now_s: 1000.0 < now_s < 1003.5, seed=1) == 1.0
-
-
-def test_every_outcome_has_a_letter() -> None:
-    assert {verdict.outcome for verdict in LETTERS.values() if verdict} == set(Outcome)
+@pytest.mark.parametrize(("up_s", "down_s"), [(6.0, 3.0), (12.0, 6.0), (40.0, 8.0)])
+def test_a_crash_loop_is_not_up(up_s: float, down_s: float) -> None:
+    """With outages that are too short for Down, and with longer ones."""
+    assert mean_share_up(crash_loop(up_s, down_s), runs=8) < 0.08

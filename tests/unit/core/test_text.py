@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import datetime
 import errno
 import socket
 import tomllib
@@ -24,41 +23,21 @@ from svcnode.core.text import (
     suggestion,
     toml_value,
     truncate,
-    type_name,
     visible_text,
 )
-
-
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [
-        ("", "a string"),
-        (1, "a whole number"),
-        (1.5, "a number"),
-        (True, "true or false"),
-        ([], "a list"),
-        ({}, "a table"),
-        (datetime.date(2026, 1, 1), "a date or time"),
-        (datetime.time(1), "a date or time"),
-    ],
-)
-def test_a_type_has_its_toml_name(value: object, name: str) -> None:
-    assert type_name(value) == name
 
 
 def test_the_closest_name_is_found() -> None:
     assert closest_match("htpp", ["tcp", "http", "https"]) == "http"
     assert closest_match("xyz", ["tcp", "http"]) is None
-    assert closest_match("tcp", []) is None
+    assert closest_match("inte", ["interval_of_the_checks"]) == "interval_of_the_checks"
+    assert closest_match("int", ["interval_of_the_checks"]) is None
+    assert closest_match("s1", [f"s{number}" for number in range(MAX_COMPARED_NAMES)]) == "s1"
     assert closest_match("s1", [f"s{number}" for number in range(MAX_COMPARED_NAMES + 1)]) is None
 
 
-def test_for_an_unknown_name_the_closest_one_is_suggested() -> None:
-    text = suggestion("htpp", iter(["tcp", "http"]))
-    assert ('"http"?' in text, "tcp" in text) == (True, False)
-
-
-def test_without_a_close_name_all_names_are_listed_in_order() -> None:
+def test_for_an_unknown_name_the_closest_one_is_suggested_or_all_are_listed_in_order() -> None:
+    assert suggestion("htpp", iter(["tcp", "http"])) == '; did you mean "http"?'
     assert suggestion("xyz", iter(["tcp", "http"])).endswith(": http, tcp")
 
 
@@ -87,13 +66,11 @@ def test_the_text_of_an_error_has_its_type_and_message(error: Exception, text: s
     assert error_text(error) == text
 
 
-def test_control_characters_are_escaped() -> None:
-    assert one_line("a\nb\x1b[31m ü\u202e") == "a\\nb\\x1b[31m ü\\u202e"
-
-
 def test_secrets_are_hidden_and_control_characters_escaped_in_a_text_from_outside() -> None:
     register_secret("hunter2")
+    assert one_line("a\nb\x1b[31m ü\u202e") == "a\\nb\\x1b[31m ü\\u202e"
     assert sanitize("hunter2\r\n") == r"***\r\n"
+    assert encodable("hunter2 ü\udcff") == "*** ü?"
 
 
 def test_a_text_that_is_too_long_ends_with_an_ellipsis() -> None:
@@ -101,24 +78,15 @@ def test_a_text_that_is_too_long_ends_with_an_ellipsis() -> None:
     assert truncate("x" * 11, 10) == "x" * 9 + "…"
 
 
-def test_a_text_can_be_encoded_after_its_lone_surrogates_are_replaced() -> None:
-    register_secret("hunter2")
-    assert encodable("hunter2 ü\udcff") == "*** ü?"
-
-
-@pytest.mark.parametrize(
-    ("text", "has_any"),
-    [("Größe ☃\xa0", False), ("a\nb", True), ("\x00", True), ("\x7f", True), ("\x9b", True), ("\udcff", True)],
-)
-def test_control_characters_and_lone_surrogates_are_found(text: str, has_any: bool) -> None:
-    assert has_control_chars(text) is has_any
+def test_control_characters_and_lone_surrogates_are_found() -> None:
+    assert all(map(has_control_chars, ("a\nb", "\x1f", "\x7f", "\x9f", "\ud800", "\udfff")))
+    assert not has_control_chars("Größe ☃ ~\xa0\ue000")
 
 
 def test_many_names_are_shortened_to_the_first() -> None:
     assert join_first([], 2) == ""
     assert join_first(["a", "b"], 2) == "a, b"
-    assert join_first(["a", "b", "c", "d"], 2).startswith("a, b ")
-    assert "2" in join_first(["a", "b", "c", "d"], 2)
+    assert join_first(["a", "b", "c", "d"], 2) == "a, b and 2 more"
 
 
 def test_an_excerpt_is_one_line_of_limited_length() -> None:
@@ -143,11 +111,8 @@ class NoText:
         ("disk full", "disk full"),
         (None, ""),
         (b"disk \xff full\n", "disk \\xff full\\n"),
-        (bytearray(b"full"), "full"),
         (memoryview(b"full"), "full"),
         (ValueError("bad\nvalue"), "ValueError: bad\\nvalue"),
-        (404, "404"),
-        (["a", None], "['a', None]"),
         ("a\ud800b\x1b[2J\x9b\x00\t", "a\\ud800b\\x1b[2J\\x9b\\x00\\t"),
         (NoText(), "NoText"),
     ],

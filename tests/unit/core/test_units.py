@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -21,48 +22,31 @@ from svcnode.core.units import (
     parse_size_bytes,
 )
 
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("500ms", 0.5),
-        ("5s", 5.0),
-        ("2m", 120.0),
-        ("1h", 3600.0),
-        ("7d", 604800.0),
-        ("1.5s", 1.5),
-        (" 5s ", 5.0),
-        ("0s", 0),
-    ],
-)
-def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    assert parse_duration_s(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("seconds", [0, 5, 0.25])
-def test_a_duration_may_be_a_number_of_seconds(seconds: float) -> None:
-    assert parse_duration_s(seconds) == seconds
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s", "5", "5 s", "-5s", "5S", "5sec", ".5s", "5.s", "1e3s", "infs", "\u0665s", "5s5s"]
+    ("value", "seconds"),
+    [("500ms", 0.5), ("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), (" 7d ", 604800.0), ("1.5s", 1.5), (0, 0.0)],
 )
+def test_a_duration_is_a_number_and_a_unit_or_a_number_of_seconds(value: str | float, seconds: float) -> None:
+    assert parse_duration_s(value) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "5 s", "-5s", "5S", ".5s", "5.s", "1e3s", "\u0665s", "5s5s", "soon"])
 def test_any_other_text_is_not_a_duration(text: str) -> None:
-    with pytest.raises(InvalidValueError, match="duration"):
+    with pytest.raises(InvalidValueError, match=r'duration.*"500ms"'):
         parse_duration_s(text)
 
 
-def test_for_a_number_without_a_unit_seconds_are_suggested() -> None:
-    with pytest.raises(InvalidValueError, match='"30s"'):
-        parse_duration_s("30")
+@pytest.mark.parametrize("text", ["30", " 2.5 "])
+def test_for_a_number_without_a_unit_seconds_are_suggested(text: str) -> None:
+    with pytest.raises(InvalidValueError, match=f'"{text.strip()}s"'):
+        parse_duration_s(text)
 
 
-def test_for_other_text_examples_are_given() -> None:
-    with pytest.raises(InvalidValueError, match='"500ms"'):
-        parse_duration_s("soon")
-
-
-@pytest.mark.parametrize("value", [-1.0, -0.5, math.nan, math.inf, True, False, "9" * 400 + "s"])
+@pytest.mark.parametrize("value", [-0.5, math.nan, math.inf, True, False, "9" * 400 + "s"])
 def test_a_duration_must_be_finite_and_not_negative(value: str | float) -> None:
     with pytest.raises(InvalidValueError, match="duration"):
         parse_duration_s(value)
@@ -84,18 +68,16 @@ def test_any_text_is_a_duration_or_an_invalid_value(text: str) -> None:
     ("text", "size"),
     [
         ("0B", 0),
-        ("512B", 512),
         ("1kB", 1000),
         ("1KB", 1000),
-        ("2MB", 2_000_000),
-        ("3GB", 3_000_000_000),
+        ("1MB", 10**6),
+        ("1GB", 10**9),
         ("1TB", 10**12),
         ("1KiB", 1024),
-        ("2MiB", 2 * 1024**2),
-        ("5GiB", 5 * 1024**3),
+        ("1.5B", 1),
+        ("1MiB", 1024**2),
         ("1TiB", 1024**4),
         ("1.5KiB", 1536),
-        ("1.5B", 1),
         (" 5 GiB ", 5 * 1024**3),
     ],
 )
@@ -103,16 +85,14 @@ def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
     assert parse_size_bytes(text) == size
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "GiB", "-5GiB", "5gib", "5G", "5  GiB", ".5GiB", "1e3B", "\u0665B", "5GiB5GiB"]
-)
+@pytest.mark.parametrize("text", ["", "5", "GiB", "-5GiB", "5gib", "5  GiB", ".5GiB", "\u0665B", "5GiB5GiB"])
 def test_any_other_text_is_not_a_size(text: str) -> None:
     with pytest.raises(InvalidValueError, match='"512KiB"'):
         parse_size_bytes(text)
 
 
 def test_a_size_must_be_finite() -> None:
-    with pytest.raises(InvalidValueError, match="size"):
+    with pytest.raises(InvalidValueError, match="too large"):
         parse_size_bytes("9" * 400 + "B")
 
 
@@ -145,99 +125,22 @@ def test_a_time_is_in_utc_with_milliseconds(wall_s: float, text: str, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("style", "texts"),
     [
-        (0.6, "1 s"),
-        (59.4, "59 s"),
-        (60, "1 min"),
-        (252, "4 min 12 s"),
-        (3600, "1 h"),
-        (3661, "1 h 1 min"),
-        (3605, "1 h"),
-        (86_400, "1 day"),
-        (200_000, "2 days 7 h"),
-        (86_460, "1 day"),
+        (format_duration, {0.4: "less than 1 s", 0.6: "1 s", 60: "1 min", 252: "4 min 12 s", 3661: "1 h 1 min"}),
+        (format_duration, {3600: "1 h", 86_400: "1 day", 200_000: "2 days 7 h"}),
+        (format_limit, {0.5: "0.5 s", 119: "119 s", 120: "2 min", 150.5: "150.5 s", 3660: "1 h 1 min", 3661: "3661 s"}),
+        (format_short_duration, {0.04: "0.0s", 9.94: "9.9s", 10: "10s", 59.6: "1m", 250: "4m 10s", 273_659: "3d 4h"}),
+        (format_coarse_duration, {0: "0 s", 59.99: "59 s", 60: "1 min", 3599: "59 min", 86_399: "23 h 59 min"}),
+        (format_coarse_duration, {3600: "1 h", 86_400: "1 d"}),
+        (format_narrow_duration, {0: "0s", 59.9: "59s", 60: "1m00s", 599: "9m59s", 600: "10m", 3599: "59m"}),
+        (format_narrow_duration, {3600: "1h00m", 35_999: "9h59m", 36_000: "10h", 172_799: "47h", 172_800: "2d"}),
     ],
 )
-def test_a_duration_has_at_most_two_units(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.5, "0.5 s"),
-        (90, "90 s"),
-        (120, "2 min"),
-        (150.5, "150.5 s"),
-        (3660, "1 h 1 min"),
-        (3661, "3661 s"),
-        (90_000, "1 day 1 h"),
-    ],
-)
-def test_a_limit_is_readable_and_never_rounded(seconds: float, text: str) -> None:
-    assert format_limit(seconds) == text
-
-
-def test_a_duration_below_half_a_second_is_not_shown_as_zero() -> None:
-    assert format_duration(0) == format_duration(0.4)
-    assert "0 s" not in format_duration(0)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.04, "0.0s"),
-        (3.24, "3.2s"),
-        (10, "10s"),
-        (59.6, "1m"),
-        (250, "4m 10s"),
-        (3600, "1h"),
-        (7530, "2h 5m"),
-        (86_400 * 3 + 3600 * 4 + 59, "3d 4h"),
-    ],
-)
-def test_a_short_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
-    assert format_short_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (59.99, "59 s"),
-        (60, "1 min"),
-        (3599, "59 min"),
-        (3600, "1 h"),
-        (5400, "1 h 30 min"),
-        (86_399, "23 h 59 min"),
-        (86_400, "1 d"),
-        (200_000, "2 d 7 h"),
-    ],
-)
-def test_a_coarse_duration_is_rounded_down_and_has_no_seconds_beside_minutes(seconds: float, text: str) -> None:
-    assert format_coarse_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (59.9, "59s"),
-        (60, "1m00s"),
-        (599, "9m59s"),
-        (600, "10m"),
-        (3599, "59m"),
-        (3600, "1h00m"),
-        (35999, "9h59m"),
-        (36000, "10h"),
-        (172799, "47h"),
-        (172800, "2d"),
-        (86400 * 999, "999d"),
-    ],
-)
-def test_a_narrow_duration_has_at_most_five_characters(seconds: float, text: str) -> None:
-    assert format_narrow_duration(seconds) == text
+def test_each_style_of_a_duration_rounds_and_shortens_as_its_place_needs_it(
+    style: Callable[[float], str], texts: dict[float, str]
+) -> None:
+    assert {seconds: style(seconds) for seconds in texts} == texts
 
 
 @pytest.mark.parametrize(
@@ -245,12 +148,9 @@ def test_a_narrow_duration_has_at_most_five_characters(seconds: float, text: str
     [
         ((0.04,), "0.0 ms"),
         ((9.94,), "9.9 ms"),
-        ((9.97,), "10 ms"),
-        ((12.4,), "12 ms"),
+        ((9.95,), "10 ms"),
         ((999.4,), "999 ms"),
-        ((999.7,), "1.0 s"),
-        ((12_345,), "12.3 s"),
-        ((0.41, 0.42), "0.4 ms"),
+        ((999.5,), "1.0 s"),
         ((0.4, 12), "0.4 to 12 ms"),
         ((0.4, 3000), "0.4 ms to 3.0 s"),
         ((12, 1.1, 5), "1.1 to 12 ms"),

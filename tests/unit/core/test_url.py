@@ -40,22 +40,18 @@ def invalid_part(text: str, use: Callable[[Url], object] = str) -> UrlPart:
     ("text", "url"),
     [
         ("tcp://db:5432", Url(scheme="tcp", host="db", port=5432)),
-        ("tcp://db", Url(scheme="tcp", host="db")),
         ("tcp://db:", Url(scheme="tcp", host="db")),
         ("HTTP://Db/A%20b", Url(scheme="http", host="Db", path="/A%20b")),
         ("http://h?k=v", Url(scheme="http", host="h", query="k=v")),
         ("http://h/p?k=/?#part", Url(scheme="http", host="h", path="/p", query="k=/?")),
-        ("http://me@h", Url(scheme="http", host="h", username="me")),
         ("http://me:pw@h:1/", Url(scheme="http", host="h", port=1, path="/", username="me", password="pw")),
         ("http://:pw@h", Url(scheme="http", host="h", password="pw")),
         ("http://a%40b:p%2Fw@h", Url(scheme="http", host="h", username="a@b", password="p/w")),
         ("http://me:p:w@x@h", Url(scheme="http", host="h", username="me", password="p:w@x")),
         ("svc+https://[::1]:443/svc", Url(scheme="svc+https", host="::1", port=443, path="/svc")),
         ("tcp://[0:0::0:1]:1", Url(scheme="tcp", host="::1", port=1)),
-        ("file:/run/app.pid", Url(scheme="file", path="/run/app.pid")),
         ("file:///run/app.pid", Url(scheme="file", path="/run/app.pid")),
         ("exec:/bin/check a ?b #c", Url(scheme="exec", path="/bin/check a ?b #c")),
-        ("heartbeat:30s", Url(scheme="heartbeat", path="30s")),
         ("exec:", Url(scheme="exec")),
     ],
 )
@@ -64,35 +60,17 @@ def test_a_url_is_split_into_its_parts(text: str, url: Url) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "db", "//db:1", "127.0.0.1:5432", "/run/app.pid", ":x", "ü:x", "1tcp://h", " tcp:"]
+    ("part", "texts"),
+    [
+        ("scheme", ["", "//db:1", "127.0.0.1:5432", "/run/app.pid", ":x", "ü:x", "1tcp://h", " tcp:"]),
+        ("url", ["tcp://h\n:1", "tcp://\x7f", "exec:a\tb", "http://h/\udcff", "tcp://[::1]x:1", "tcp://[::1:1"]),
+        ("port", [f"tcp://db:{port}" for port in ("0", "65536", "-1", "http", "8 0", "٣", "9" * 5000, "0000080000")]),
+        ("host", ["nats://a,b", "nats://a:1,b:2", "nats://a:1,", "tcp://[::g]:1", "tcp://[]:1", "tcp://[127.0.0.1]:1"]),
+    ],
 )
-def test_a_url_without_a_scheme_is_rejected(text: str) -> None:
-    assert invalid_part(text) == "scheme"
-
-
-@pytest.mark.parametrize("text", ["tcp://h\n:1", "tcp://h\0", "tcp://\x7f", "exec:a\tb", "http://h/\udcff"])
-def test_control_characters_and_surrogates_are_rejected(text: str) -> None:
-    assert invalid_part(text) == "url"
-
-
-@pytest.mark.parametrize("port", ["0", "65536", "-1", "http", "1e3", "8 0", "٣", "9" * 5000, "0000080000"])
-def test_an_invalid_port_is_rejected(port: str) -> None:
-    assert invalid_part(f"tcp://db:{port}") == "port"
-
-
-@pytest.mark.parametrize("hosts", ["a,b", "a:1,b:2", "a:1,"])
-def test_several_hosts_are_rejected(hosts: str) -> None:
-    assert invalid_part(f"nats://{hosts}") == "host"
-
-
-@pytest.mark.parametrize("host", ["[::g]", "[]", "[127.0.0.1]"])
-def test_an_invalid_ipv6_address_is_rejected(host: str) -> None:
-    assert invalid_part(f"tcp://{host}:1") == "host"
-
-
-@pytest.mark.parametrize("host", ["[::1]x", "[::1", "x[::1]"])
-def test_misplaced_brackets_are_rejected(host: str) -> None:
-    assert invalid_part(f"tcp://{host}:1") == "url"
+def test_the_error_of_an_invalid_url_names_its_part(part: UrlPart, texts: list[str]) -> None:
+    assert [invalid_part(text) for text in texts] == [part] * len(texts)
+    assert Url.parse("tcp://db:65535").port == 65535
 
 
 @given(anything())
@@ -131,15 +109,12 @@ def test_an_interpolated_query_value_cannot_add_parameters(key: str) -> None:
     assert url.query.endswith("&more=1")
 
 
-@pytest.mark.parametrize("password", ["hunter2", "pw", "%2F%2F"])
+@pytest.mark.parametrize("password", ["hunter2", "pw"])
 def test_neither_the_password_nor_the_query_is_shown(password: str) -> None:
     url = Url.parse(f"http://me:{password}@db:1/path?key=topsecret")
     assert str(url) == "http://me:***@db:1/path?***"
     assert repr(url) == "<Url http://me:***@db:1/path?***>"
-
-
-def test_a_password_without_a_user_is_not_shown() -> None:
-    assert str(Url.parse("redis://:hunter2@db")) == "redis://:***@db"
+    assert str(Url.parse(f"redis://:{password}@db")) == "redis://:***@db"
 
 
 def test_a_password_is_registered_as_a_secret() -> None:
@@ -147,48 +122,32 @@ def test_a_password_is_registered_as_a_secret() -> None:
     assert redacted("wrong: hunter 2, hunter%202") == "wrong: ***, ***"
 
 
-def test_a_password_sent_by_a_server_is_hidden_but_not_registered() -> None:
-    url = Url.parse("http://me:Down@elsewhere", register_secrets=False)
-    assert str(url) == "http://me:***@elsewhere"
-    assert redacted("service db is Down") == "service db is Down"
-
-
 HEX_KEY, MIXED_KEY, UUID = "9aa3d95b3bc440fa88ea12eaa4456161", "Xk2-9sDfaZ_q81LpW0vTn3", "6f1c3a52-07de-4b0a-9c1e-2a"
 
 
-@pytest.mark.parametrize("key", [HEX_KEY, MIXED_KEY, UUID])
 @pytest.mark.parametrize("text", ["http://db/v3/{}", "https://db/{}/mainnet", "http://{}@db:1/", "ws://db/bot1:{}"])
-def test_a_likely_key_is_hidden_and_registered_as_a_secret(text: str, key: str) -> None:
-    url = Url.parse(text.format(key))
+def test_a_likely_key_is_hidden_and_registered_as_a_secret(text: str) -> None:
+    url = Url.parse(text.format(HEX_KEY))
     assert str(url) == text.format("***")
-    assert redacted(f"user {key}") == "user ***"
+    assert redacted(f"user {HEX_KEY}") == "user ***"
 
 
-def test_a_key_in_the_query_is_registered_as_a_secret() -> None:
-    Url.parse(f"http://db/?key={HEX_KEY}")
-    assert redacted(f"invalid: {HEX_KEY}") == "invalid: ***"
-
-
-def test_a_key_is_found_between_percent_encoded_characters() -> None:
+def test_a_key_is_found_in_the_query_and_between_percent_encoded_characters() -> None:
+    Url.parse(f"http://db/?key={MIXED_KEY}")
+    assert redacted(f"invalid: {MIXED_KEY}") == "invalid: ***"
     assert str(Url.parse(f"http://db/a%20b%3D{HEX_KEY}%3D%3D")) == "http://db/a%20b%3D***%3D%3D"
     assert redacted(f"a b={HEX_KEY}==") == "a b=***=="
 
 
-def test_a_key_sent_by_a_server_is_not_registered() -> None:
-    Url.parse(f"http://elsewhere/{HEX_KEY}", register_secrets=False)
-    assert redacted(HEX_KEY) == HEX_KEY
+def test_a_secret_sent_by_a_server_is_hidden_but_not_registered() -> None:
+    url = Url.parse(f"http://me:Down@elsewhere/{HEX_KEY}", register_secrets=False)
+    assert str(url) == f"http://me:***@elsewhere/{HEX_KEY}"
+    assert redacted(f"service db is Down {HEX_KEY}") == f"service db is Down {HEX_KEY}"
 
 
 @pytest.mark.parametrize("text", [f"file:/run/{HEX_KEY}/pid", f"file:///run/{HEX_KEY}/pid", f"disk:/mnt/{UUID}"])
 def test_the_path_of_a_file_is_shown_even_if_it_looks_like_a_key(text: str) -> None:
     assert str(Url.parse(text)).endswith(text.removeprefix("file:").removeprefix("//").removeprefix("disk:"))
-
-
-@pytest.mark.parametrize("text", ["http://db/v3/{}", "exec:/bin/check {}", "http://{}@db", "file:/run/{}"])
-def test_an_interpolated_secret_is_hidden_anywhere_in_the_url(text: str) -> None:
-    url = Url.parse(interpolate_url(text.format("${KEY}"), {"KEY": "top secret"}))
-    assert str(url) == text.format("***")
-    assert "secret" not in repr(url)
 
 
 @pytest.mark.parametrize(
@@ -208,13 +167,10 @@ def test_a_password_with_unencoded_characters_is_not_shown_in_the_error(text: st
     ("url", "redacted_url"),
     [
         ("https://h/path", "https://h/path"),
-        ("/path", "/path"),
         ("https://h/path?token=x", "https://h/path?…"),
         ("https://h/#x", "https://h/?…"),
-        ("https://bob:x@h/path", "…@h/path"),
         ("https://bob:x/y@z@h/path?a=b", "…@h/path?…"),
         ("https://bob:x?y@h/path", "…"),
-        ("https://h/?mail=a@b", "…"),
         ("", ""),
     ],
 )
@@ -225,18 +181,12 @@ def test_redact_url_removes_login_and_query(url: str, redacted_url: str) -> None
 # ---- requirements of the kinds
 
 
-@pytest.mark.parametrize(
-    ("text", "host_port"), [("tcp://db:1", "db:1"), ("tcp://[::1]:1", "[::1]:1"), ("tcp://db", "db")]
-)
-def test_host_and_port_are_joined_as_in_a_url(text: str, host_port: str) -> None:
-    assert Url.parse(text).host_port == host_port
-
-
 def test_a_missing_host_or_port_is_rejected() -> None:
     assert invalid_part("tcp:5432", Url.require_host) == "host"
     assert invalid_part("tcp://db", Url.require_port) == "port"
     assert Url.parse("tcp://db:1").require_host() == "db"
     assert Url.parse("tcp://db:1").require_port() == 1
+    assert [Url.parse(text).host_port for text in ("tcp://[::1]:1", "tcp://db")] == ["[::1]:1", "db"]
 
 
 @pytest.mark.parametrize("host", ["a..b", "h%0d%0aX-Key:1", "a%20b", "x" * 64])
@@ -259,29 +209,21 @@ def test_the_error_suggests_the_ascii_form_of_a_host_name(host: str) -> None:
 HOST_ONLY = UrlForm(has_credentials=False, path=NO_PATH, query="")
 
 
-def reject(form: UrlForm) -> Callable[[Url], object]:
-    return lambda url: url.reject_parts(form)
-
-
-@pytest.mark.parametrize("text", ["tcp://db:1/x", "tcp://db:1?x", "tcp://db:1/?x"])
-def test_a_path_or_query_is_rejected(text: str) -> None:
-    assert invalid_part(text, reject(HOST_ONLY)) == "path"
-
-
-@pytest.mark.parametrize("text", ["tcp://db:1", "tcp://db:1/", "tcp://db:1?", "tcp://db:1#x"])
-def test_a_host_and_a_port_are_accepted(text: str) -> None:
-    Url.parse(text).reject_parts(HOST_ONLY)
-    assert re.fullmatch(HOST_ONLY.pattern(), text.removeprefix("tcp:"))
-
-
-def test_a_query_is_rejected() -> None:
-    assert invalid_part("redis://db/0?x=1", reject(UrlForm(query=""))) == "query"
-    Url.parse("redis://db/0").reject_parts(UrlForm(query=""))
-
-
-@pytest.mark.parametrize("text", ["tcp://me@db:1", "tcp://:pw@db:1"])
-def test_credentials_are_rejected(text: str) -> None:
-    assert invalid_part(text, reject(HOST_ONLY)) == "credentials"
+@pytest.mark.parametrize(
+    ("text", "form", "part"),
+    [
+        ("tcp://db:1/x", HOST_ONLY, "path"),
+        ("tcp://db:1/?x", HOST_ONLY, "path"),
+        ("tcp://me@db:1", HOST_ONLY, "credentials"),
+        ("tcp://:pw@db:1", HOST_ONLY, "credentials"),
+        ("redis://db/0?x=1", UrlForm(query=""), "query"),
+    ],
+)
+def test_a_part_that_a_form_does_not_have_is_rejected(text: str, form: UrlForm, part: UrlPart) -> None:
+    assert invalid_part(text, lambda url: url.reject_parts(form)) == part
+    for accepted in ("tcp://db:1", "tcp://db:1/", "tcp://db:1?", "tcp://db:1#x"):
+        Url.parse(accepted).reject_parts(form)
+        assert re.fullmatch(form.pattern(), accepted.removeprefix("tcp:"))
 
 
 @pytest.mark.parametrize(
@@ -328,7 +270,6 @@ def test_user_name_and_password_are_an_authorization_header_that_is_a_secret() -
     ("text", "path"),
     [
         ("file:/run/a%20b", "/run/a b"),
-        ("file:///run/app.pid", "/run/app.pid"),
         ("file:app.pid", "app.pid"),
         ("file:100%2541", "100%41"),
         ("file:", ""),
@@ -338,11 +279,8 @@ def test_a_path_is_decoded_once(text: str, path: str) -> None:
     assert Url.parse(text).file_path == path
 
 
-@pytest.mark.parametrize("text", ["file://run/app.pid", "file://100%2541/x"])
-def test_a_file_url_with_a_host_is_rejected(text: str) -> None:
-    assert invalid_part(text, lambda url: url.file_path) == "host"
-
-
-@pytest.mark.parametrize("text", ["file:///run/x?y", "file:/run/%00"])
-def test_a_file_url_with_a_query_or_a_null_character_is_rejected(text: str) -> None:
-    assert invalid_part(text, lambda url: url.file_path) == "path"
+@pytest.mark.parametrize(
+    ("text", "part"), [("file://run/app.pid", "host"), ("file:///run/x?y", "path"), ("file:/run/%00", "path")]
+)
+def test_a_file_url_with_a_host_a_query_or_a_null_character_is_rejected(text: str, part: UrlPart) -> None:
+    assert invalid_part(text, lambda url: url.file_path) == part

@@ -27,9 +27,9 @@ async def test_never_more_checks_run_than_the_limit_allows(max_concurrent_checks
     node, counter = make_node(), ConcurrencyCounter()
     probes = register_many(node, 20, lambda: ScriptedProbe(duration_s=0.2, concurrency=counter), interval="1s")
     async with make_scheduler(node, max_concurrent_checks=max_concurrent_checks):
-        await asyncio.sleep(60.0)
+        await asyncio.sleep(30.0)
     assert counter.peak == max_concurrent_checks
-    assert sum(len(probe.started_at_s) for probe in probes) == pytest.approx(60.0 / 0.2 * max_concurrent_checks, abs=20)
+    assert sum(len(probe.started_at_s) for probe in probes) == pytest.approx(30.0 / 0.2 * max_concurrent_checks, abs=20)
     counts = [len(probe.started_at_s) for probe in probes]
     assert min(counts) > 0.8 * max(counts), "every service is checked"
 
@@ -60,19 +60,19 @@ async def test_a_single_slot_is_for_slow_checks_too() -> None:
 async def test_any_number_of_hung_services_do_not_delay_the_others() -> None:
     node, counter = make_node(), ConcurrencyCounter()
     hung = register_many(
-        node, 100, lambda: ScriptedProbe(duration_s=HUNG_S, concurrency=counter), interval="10s", timeout="3s"
+        node, 60, lambda: ScriptedProbe(duration_s=HUNG_S, concurrency=counter), interval="10s", timeout="3s"
     )
     quick = register_many(node, 10, lambda: ScriptedProbe(duration_s=0.05, concurrency=counter), interval="1s")
     async with make_scheduler(node, max_concurrent_checks=20):
         await asyncio.sleep(60.0)  # until the scheduler knows the hung ones
         for probe in quick:
             probe.started_at_s.clear()
-        await asyncio.sleep(600.0)
+        await asyncio.sleep(120.0)
     assert counter.peak == 20
     for probe in quick:
-        assert len(probe.started_at_s) == 600
-        assert probe.intervals_s == pytest.approx([1.0] * 599)
-    assert all(len(probe.started_at_s) > 5 for probe in hung), "hung services are still checked"
+        assert len(probe.started_at_s) == 120
+        assert probe.intervals_s == pytest.approx([1.0] * 119)
+    assert all(len(probe.started_at_s) > 2 for probe in hung), "hung services are still checked"
 
 
 @in_virtual_time
@@ -112,25 +112,14 @@ async def test_services_that_waited_for_a_slot_release_it(action: str) -> None:
         assert len(probe.intervals_s) >= 18
 
 
-@in_virtual_time
-async def test_leaving_the_block_stops_waiting_for_a_slot() -> None:
-    node, counter = make_node(), ConcurrencyCounter()
-    register_many(node, 20, lambda: ScriptedProbe(duration_s=HUNG_S, concurrency=counter), interval="10s", timeout="3s")
-    async with make_scheduler(node, max_concurrent_checks=4):
-        await asyncio.sleep(100.0)
-        assert counter.running == 1
-    assert counter.running == 0
-    assert not running_checks()
-
-
 @pytest.mark.parametrize("action", ["removed", "left"])
 @in_virtual_time
 async def test_any_number_of_services_may_be_removed_while_they_wait_for_a_slot(action: str) -> None:
     node, counter = make_node(), ConcurrencyCounter()
     register_many(
-        node, 2000, lambda: ScriptedProbe(duration_s=HUNG_S, concurrency=counter), interval="10s", timeout="3s"
+        node, 1200, lambda: ScriptedProbe(duration_s=HUNG_S, concurrency=counter), interval="10s", timeout="3s"
     )
-    async with make_scheduler(node, max_concurrent_checks=4):
+    async with make_scheduler(node, max_concurrent_checks=4):  # more of them than calls that may be nested
         await asyncio.sleep(10.0)
         if action == "removed":
             for service, _ in node:

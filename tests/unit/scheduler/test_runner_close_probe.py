@@ -11,8 +11,6 @@ import pytest
 from svcnode.definition import define
 from tests.support.scheduling import (
     HUNG_S,
-    READY,
-    CancelSwallowingProbe,
     ScriptedProbe,
     make_node,
     make_scheduler,
@@ -24,7 +22,6 @@ from tests.support.virtual_time import in_virtual_time
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from svcnode.core.model import Verdict
     from svcnode.node import Node
 
 
@@ -72,58 +69,32 @@ async def test_a_probe_is_closed_when_its_service_is_removed_or_gets_another_pro
 
 @CHANGES
 @in_virtual_time
-async def test_a_probe_is_closed_after_its_running_check_has_ended(change: Callable[[Node], None]) -> None:
+async def test_a_probe_is_not_used_again_and_closed_after_its_running_check_has_ended(
+    change: Callable[[Node], None],
+) -> None:
     node, probe = make_node(), CachingProbe(duration_s=2.0)
     node.register("db-1", probe=probe, interval="10s", timeout="5s")
     async with make_scheduler(node):
         await asyncio.sleep(11.0)
         change(node)
         await asyncio.sleep(15.0)
-    assert probe.cancelled_at_s == [11.0]
+    assert (probe.started_at_s, probe.cancelled_at_s) == ([0.0, 10.0], [11.0])
     assert probe.closed_at_s == [(11.0, 0)]
-
-
-@in_virtual_time
-async def test_a_new_name_does_not_close_the_probe() -> None:
-    node, probe = make_node(), CachingProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    async with make_scheduler(node):
-        await asyncio.sleep(15.0)
-        node.replace(define("db-1", name="Ledger", probe=probe, interval="10s"))
-        await asyncio.sleep(15.0)
-        assert probe.closed_at_s == []
 
 
 @pytest.mark.parametrize("duration_s", [0.0, 2.0], ids=["between checks", "during a check"])
 @in_virtual_time
-async def test_every_probe_is_closed_when_probing_stops(duration_s: float) -> None:
+async def test_every_check_is_cancelled_and_every_probe_closed_when_probing_stops(
+    duration_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
     node, probes = make_node(), [CachingProbe(duration_s=duration_s) for _ in range(3)]
     for number, probe in enumerate(probes):
         node.register(f"svc-{number}", probe=probe, interval="10s", timeout="5s")
     async with make_scheduler(node):
         await asyncio.sleep(11.5)
+    assert not running_checks()
     assert [probe.closed_at_s for probe in probes] == [[(11.5, 0)]] * 3
-
-
-@in_virtual_time
-async def test_a_probe_that_swallows_its_cancellation_is_closed_after_the_check() -> None:
-    @dataclass(eq=False)
-    class CancelSwallowingCachingProbe(CancelSwallowingProbe):
-        calls: list[str] = field(default_factory=list)
-
-        async def check(self) -> Verdict:
-            verdict = await super().check()
-            self.calls.append("check")
-            return verdict
-
-        def close(self) -> None:
-            self.calls.append("close")
-
-    node, probe = make_node(), CancelSwallowingCachingProbe(lambda: READY)
-    node.register("db-1", probe=probe, interval="10s", timeout="5s")
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-    assert probe.calls == ["check", "close"]
+    assert caplog.records == []
 
 
 @in_virtual_time

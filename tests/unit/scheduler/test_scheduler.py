@@ -15,7 +15,6 @@ from svcnode.net.timers import RECANCEL_AFTER_S, TICK_S
 from svcnode.node import Node
 from svcnode.probes.base import Probe
 from svcnode.scheduler import (
-    FIRST_CHECKS_WITHIN_S,
     JITTER,
     LATE_CHECKS_LOG_INTERVAL_S,
     START_SPACING_S,
@@ -26,15 +25,12 @@ from tests.support.scheduling import (
     FAILED,
     READY,
     CancelIgnoringProbe,
-    CancelSwallowingProbe,
     ScriptedProbe,
     make_node,
     make_scheduler,
     now_s,
-    raise_cleanup_error,
     register_many,
     running_checks,
-    seeded_jitter,
 )
 from tests.support.virtual_time import in_virtual_time
 
@@ -46,15 +42,6 @@ if TYPE_CHECKING:
 
 
 @in_virtual_time
-async def test_a_service_is_checked_at_its_interval() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    async with make_scheduler(node):
-        await asyncio.sleep(35.0)
-    assert probe.started_at_s == [0.0, 10.0, 20.0, 30.0]
-
-
-@in_virtual_time
 async def test_the_interval_runs_from_one_start_to_the_next() -> None:
     node, probe = make_node(), ScriptedProbe(duration_s=2.0)
     node.register("db-1", probe=probe, interval="10s")
@@ -63,40 +50,9 @@ async def test_the_interval_runs_from_one_start_to_the_next() -> None:
     assert probe.started_at_s == [0.0, 10.0, 20.0, 30.0]
 
 
+@pytest.mark.parametrize("count", [1, 3])
 @in_virtual_time
-async def test_every_service_has_its_own_interval() -> None:
-    node, often, seldom = make_node(), ScriptedProbe(), ScriptedProbe()
-    node.register("often", probe=often, interval="2s")
-    node.register("seldom", probe=seldom, interval="20s")
-    async with make_scheduler(node):
-        await asyncio.sleep(20.5)
-    assert len(often.started_at_s) == 11
-    assert len(seldom.started_at_s) == 1
-
-
-@in_virtual_time
-async def test_a_slow_service_does_not_delay_others() -> None:
-    node, slow, quick = make_node(), ScriptedProbe(duration_s=9.0), ScriptedProbe()
-    node.register("slow", probe=slow, interval="10s", timeout="9.5s")
-    node.register("quick", probe=quick, interval="1s")
-    async with make_scheduler(node):
-        await asyncio.sleep(10.5)
-    assert len(quick.started_at_s) == 10
-
-
-@in_virtual_time
-async def test_the_first_checks_are_spread_over_two_seconds() -> None:
-    node, probes = make_node(), [ScriptedProbe() for _ in range(4)]
-    for number, probe in enumerate(probes):
-        node.register(f"svc-{number}", probe=probe, interval="60s")
-    async with make_scheduler(node):
-        await asyncio.sleep(FIRST_CHECKS_WITHIN_S)
-    assert [probe.started_at_s for probe in probes] == [[0.0], [0.5], [1.0], [1.5]]
-
-
-@pytest.mark.parametrize("count", [1, 3, 100])
-@in_virtual_time
-async def test_the_first_checks_of_any_number_of_services_are_spread_evenly(count: int) -> None:
+async def test_the_first_checks_are_spread_evenly_over_two_seconds(count: int) -> None:
     node, probes = make_node(), [ScriptedProbe() for _ in range(count)]
     for number, probe in enumerate(probes):
         node.register(f"reported-{number}")  # not checked, so it takes no share of the time
@@ -122,16 +78,6 @@ async def test_services_registered_together_while_probing_are_not_checked_at_the
     assert started_s[-1] <= 1.0 + 100 * START_SPACING_S + TICK_S
 
 
-@in_virtual_time
-async def test_jitter_spreads_checks_around_the_interval() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    async with ProbeScheduler(node, seeded_jitter(7)):
-        await asyncio.sleep(2000.0)
-    assert len(set(probe.intervals_s)) > 100
-    assert all(10.0 * (1 - JITTER) <= gap_s <= 10.0 * (1 + JITTER) + 1e-6 for gap_s in probe.intervals_s)
-
-
 @pytest.mark.parametrize(("end", "share"), [(0, 1 - 0.05), (1, 1 + 0.05)])
 @in_virtual_time
 async def test_jitter_is_at_most_a_twentieth_of_the_wait(
@@ -146,24 +92,6 @@ async def test_jitter_is_at_most_a_twentieth_of_the_wait(
     assert stable.intervals_s == pytest.approx([10.0 * share] * len(stable.intervals_s))
     assert pending.intervals_s == pytest.approx([2.0 * share] * len(pending.intervals_s))
     assert (len(stable.intervals_s), len(pending.intervals_s)) == ((10, 52), (9, 47))[end]
-
-
-@in_virtual_time
-async def test_the_scheduler_has_a_random_jitter_by_default() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    async with ProbeScheduler(node):
-        await asyncio.sleep(100.0)
-    assert 9 <= len(probe.started_at_s) <= 11
-
-
-@in_virtual_time
-async def test_a_service_without_a_probe_keeps_its_reported_status() -> None:
-    node = make_node()
-    node.register("indexer").down("out of disk", code=ReasonCode.DISK_LOW)
-    async with make_scheduler(node):
-        await asyncio.sleep(3600.0)
-    assert (node.state("indexer").status, node.state("indexer").code) == (Status.DOWN, ReasonCode.DISK_LOW)
 
 
 # ---- evidence that another object records
@@ -186,21 +114,11 @@ async def test_another_object_can_record_the_checks_and_its_states_set_their_tim
     node, probe = make_node(), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s", transition_interval="4s")
     recorder = PendingRecorder(node)
-    async with ProbeScheduler(node, jitter=lambda: 0.0, recorder=recorder):
+    async with node.probing(recorder=recorder):
         await asyncio.sleep(9.0)
     assert [(service_id, evidence.verdict) for service_id, evidence in recorder.received] == [("db-1", READY)] * 3
-    assert probe.started_at_s == [0.0, 4.0, 8.0]
+    assert probe.started_at_s == pytest.approx([0.0, 4.0, 8.0], abs=8.0 * JITTER)
     assert node.state("db-1").last_evidence_at_s is None
-
-
-@in_virtual_time
-async def test_a_node_passes_the_recorder_to_its_scheduler() -> None:
-    node = make_node()
-    node.register("db-1", probe=ScriptedProbe())
-    recorder = PendingRecorder(node)
-    async with node.probing(recorder=recorder):
-        await asyncio.sleep(1.0)
-    assert [service_id for service_id, _ in recorder.received] == ["db-1"]
 
 
 # ---- the transition interval
@@ -227,64 +145,6 @@ async def test_a_service_is_checked_five_times_as_often_while_a_change_is_pendin
 
 
 @in_virtual_time
-async def test_a_starting_service_that_fails_is_checked_more_often_until_it_is_down() -> None:
-    node, probe = make_node(), ScriptedProbe(FAILED)
-    node.register("db-1", probe=probe, interval="10s", start_period="30s")
-    async with make_scheduler(node):
-        await asyncio.sleep(45.0)
-        assert node.status("db-1") is Status.DOWN
-    assert probe.started_at_s == pytest.approx([*(2.0 * number for number in range(16)), 40.0])
-
-
-@in_virtual_time
-async def test_a_single_failure_causes_one_early_check() -> None:
-    node, probe = make_node(), ScriptedProbe(FAILED)
-    node.register("db-1", probe=probe, interval="10s")
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-        probe.verdict = READY
-        await asyncio.sleep(30.0)
-    assert probe.started_at_s == pytest.approx([0.0, 2.0, 12.0, 22.0])
-
-
-@in_virtual_time
-async def test_an_unknown_verdict_leaves_a_change_pending() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s", fall=2)
-    async with make_scheduler(node):
-        await asyncio.sleep(5.0)
-        probe.verdict = FAILED
-        await asyncio.sleep(6.0)
-        probe.verdict = Verdict.unknown("no file descriptors")
-        await asyncio.sleep(2.0)
-        probe.verdict = FAILED
-        await asyncio.sleep(20.0)
-        assert node.status("db-1") is Status.DOWN
-    assert probe.started_at_s == pytest.approx([0.0, 10.0, 12.0, 14.0, 24.0])
-
-
-@in_virtual_time
-async def test_a_service_that_is_not_ready_is_checked_at_its_normal_interval() -> None:
-    node, probe = make_node(), ScriptedProbe(Verdict.not_ready("syncing"))
-    node.register("db-1", probe=probe, interval="10s")
-    async with make_scheduler(node):
-        await asyncio.sleep(35.0)
-    assert probe.started_at_s == pytest.approx([0.0, 10.0, 20.0, 30.0])
-
-
-@pytest.mark.parametrize(
-    ("transition_interval", "starts_s"), [("500ms", (0.0, 0.5, 1.0, 11.0)), ("10s", (0.0, 10.0, 20.0, 30.0))]
-)
-@in_virtual_time
-async def test_the_transition_interval_can_be_set(transition_interval: str, starts_s: tuple[float, ...]) -> None:
-    node, probe = make_node(), ScriptedProbe(FAILED)
-    node.register("db-1", probe=probe, interval="10s", transition_interval=transition_interval, start_period=0.0)
-    async with make_scheduler(node):
-        await asyncio.sleep(starts_s[-1] + 0.25)
-    assert probe.started_at_s == pytest.approx(starts_s)
-
-
-@in_virtual_time
 async def test_checks_longer_than_the_transition_interval_run_one_at_a_time() -> None:
     node, probe = make_node(), ScriptedProbe(FAILED, duration_s=3.0)
     node.register("db-1", probe=probe, interval="10s", timeout="4s", transition_interval="1s", start_period=0.0)
@@ -295,25 +155,6 @@ async def test_checks_longer_than_the_transition_interval_run_one_at_a_time() ->
     assert probe.concurrency.peak == 1
 
 
-@in_virtual_time
-async def test_record_returns_the_new_state() -> None:
-    node = make_node()
-    node.register("db-1", probe=ScriptedProbe(), fall=2)
-    assert node.record("db-1", READY) is node.state("db-1")
-    after = node.record("db-1", FAILED)
-    assert (after.status, after.failures_in_a_row) == (Status.UP, 1)
-    assert node.record("db-1", FAILED).status is Status.DOWN
-
-
-@in_virtual_time
-async def test_recording_an_old_success_returns_a_stale_state() -> None:
-    node = make_node()
-    node.register("db-1", probe=ScriptedProbe(), stale_after="20s")
-    await asyncio.sleep(30.0)
-    after = node.record("db-1", READY, at_s=5.0)
-    assert (after.status, after.code) == (Status.INITIALIZING, ReasonCode.STALE)
-
-
 # ---- late checks
 
 
@@ -322,8 +163,8 @@ async def test_late_checks_are_logged_once_a_minute(caplog: pytest.LogCaptureFix
     node = make_node()
     probes = register_many(node, 3, lambda: ScriptedProbe(duration_s=0.2), interval="500ms")
     async with make_scheduler(node, max_concurrent_checks=1):
-        await asyncio.sleep(3 * LATE_CHECKS_LOG_INTERVAL_S + 1.0)
-        assert len(caplog.messages) == 3
+        await asyncio.sleep(2 * LATE_CHECKS_LOG_INTERVAL_S + 1.0)
+        assert len(caplog.messages) == 2
         fields = vars(caplog.records[1])
         assert fields["event"] == "late_checks"
         assert 0 < fields["late"] <= fields["checks"] == pytest.approx(300, abs=2)
@@ -331,7 +172,7 @@ async def test_late_checks_are_logged_once_a_minute(caplog: pytest.LogCaptureFix
             probe.duration_s = 0.01
         await asyncio.sleep(LATE_CHECKS_LOG_INTERVAL_S)
         caplog.clear()
-        await asyncio.sleep(10 * LATE_CHECKS_LOG_INTERVAL_S)
+        await asyncio.sleep(2 * LATE_CHECKS_LOG_INTERVAL_S)
     assert caplog.messages == []
 
 
@@ -341,28 +182,6 @@ async def test_late_checks_are_logged_once_a_minute(caplog: pytest.LogCaptureFix
 )
 def test_late_checks_are_logged_from_5_per_minute_and_5_percent_on(late: int, total: int, is_logged: bool) -> None:
     assert should_log_late_checks(late, total) is is_logged
-
-
-@in_virtual_time
-async def test_a_single_late_check_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    node = make_node()
-    first, *_ = register_many(node, 3, lambda: ScriptedProbe(duration_s=0.01), interval="10s")
-    async with make_scheduler(node, max_concurrent_checks=1):
-        await asyncio.sleep(15.0)
-        first.duration_s = 4.0  # the next service waits for the slot
-        await asyncio.sleep(10.0)
-        first.duration_s = 0.01
-        await asyncio.sleep(10 * LATE_CHECKS_LOG_INTERVAL_S)
-    assert caplog.messages == []
-
-
-@in_virtual_time
-async def test_checks_that_start_on_time_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    node = make_node()
-    register_many(node, 3, lambda: ScriptedProbe(FAILED, duration_s=0.2), interval="500ms")
-    async with make_scheduler(node, max_concurrent_checks=3):
-        await asyncio.sleep(10 * LATE_CHECKS_LOG_INTERVAL_S)
-    assert caplog.messages == []
 
 
 # ---- services that are registered, redefined and removed
@@ -389,7 +208,7 @@ async def test_registering_redefining_or_removing_a_service_does_not_affect_othe
     assert neighbour.cancelled_at_s == [30.5]
 
 
-@pytest.mark.parametrize("option", ["interval", "timeout", "transition_interval", "max_latency"])
+@pytest.mark.parametrize("option", ["interval", "timeout", "max_latency"])
 @in_virtual_time
 async def test_a_new_schedule_starts_with_a_check_at_once(option: str) -> None:
     node, probe = make_node(), ScriptedProbe()
@@ -400,40 +219,6 @@ async def test_a_new_schedule_starts_with_a_check_at_once(option: str) -> None:
         await asyncio.sleep(1.0)
         assert node.status("db-1") is Status.UP
     assert probe.started_at_s == [0.0, 5.0]
-
-
-@in_virtual_time
-async def test_a_service_registered_while_probing_is_checked_at_once() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    async with make_scheduler(node):
-        await asyncio.sleep(100.0)
-        node.register("db-1", probe=probe, interval="10s")
-        await asyncio.sleep(15.0)
-    assert probe.started_at_s == [100.0, 110.0]
-
-
-@in_virtual_time
-async def test_a_service_removed_while_probing_is_not_checked_again() -> None:
-    node, probe, other = make_node(), ScriptedProbe(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    node.register("other", probe=other, interval="10s")
-    async with make_scheduler(node):
-        await asyncio.sleep(15.0)
-        node.deregister("db-1")
-        await asyncio.sleep(100.0)
-    assert len(probe.started_at_s) == 2
-    assert len(other.started_at_s) == 12
-
-
-@in_virtual_time
-async def test_a_running_check_is_cancelled_when_its_service_is_removed() -> None:
-    node, probe = make_node(), ScriptedProbe(duration_s=4.0)
-    node.register("db-1", probe=probe, interval="10s", timeout="5s")
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-        node.deregister("db-1")
-        await asyncio.sleep(0.5)
-        assert probe.cancelled_at_s == [1.0]
 
 
 @in_virtual_time
@@ -458,18 +243,6 @@ async def test_a_new_name_does_not_restart_the_checks() -> None:
         node.replace(define("db-1", probe=probe, interval="10s", name="another name"))
         await asyncio.sleep(10.0)
     assert probe.started_at_s == [0.0, 10.0]
-
-
-@in_virtual_time
-async def test_a_service_without_its_former_probe_is_not_checked() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    async with make_scheduler(node):
-        await asyncio.sleep(5.0)
-        node.replace(define("db-1"))
-        await asyncio.sleep(100.0)
-    assert probe.started_at_s == [0.0]
-    assert node.status("db-1") is Status.INITIALIZING
 
 
 @dataclass(eq=False)
@@ -574,55 +347,18 @@ async def test_the_node_knows_the_time_until_the_next_check() -> None:
 
 
 @in_virtual_time
-async def test_leaving_the_block_cancels_every_check_and_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    node, probe = make_node(), ScriptedProbe(duration_s=4.0)
-    node.register("db-1", probe=probe, interval="10s", timeout="5s")
-    async with make_scheduler(node):
-        await asyncio.sleep(1.0)
-        assert len(running_checks()) == 1
-    assert not running_checks()
-    assert probe.cancelled_at_s == [1.0]
-    assert caplog.records == []
-
-
-@in_virtual_time
-async def test_a_service_registered_just_before_the_end_is_not_checked() -> None:
+async def test_a_service_registered_just_before_or_after_the_end_is_not_checked() -> None:
     node, probe = make_node(), ScriptedProbe()
     async with make_scheduler(node):
         node.register("db-1", probe=probe, interval="10s")
+    node.register("db-2", probe=probe, interval="10s")
     await asyncio.sleep(100.0)
     assert not running_checks()
     assert probe.started_at_s == []
-
-
-@in_virtual_time
-async def test_after_the_block_the_scheduler_has_unsubscribed() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    async with make_scheduler(node):
-        pass
     assert node._feed.has_listeners is False
-    node.register("db-1", probe=probe, interval="10s")
-    await asyncio.sleep(100.0)
-    assert probe.started_at_s == []
 
 
-@pytest.mark.parametrize("on_cancel", [lambda: READY, raise_cleanup_error], ids=["returns", "raises"])
-@in_virtual_time
-async def test_a_probe_that_swallows_its_cancellation_does_not_delay_the_end(
-    on_cancel: Callable[[], Verdict], caplog: pytest.LogCaptureFixture
-) -> None:
-    node = make_node()
-    node.register("db-1", probe=CancelSwallowingProbe(on_cancel), interval="10s", timeout="5s")
-    async with asyncio.timeout(100.0):
-        async with make_scheduler(node):
-            await asyncio.sleep(1.0)
-    assert now_s() == 1.0
-    assert not running_checks()
-    assert node.state("db-1").code == ReasonCode.NO_EVIDENCE
-    assert caplog.records == []
-
-
-@pytest.mark.parametrize("ignored_cancels", [1, 2, 10])
+@pytest.mark.parametrize("ignored_cancels", [1, 3])
 @in_virtual_time
 async def test_a_check_that_ignores_the_end_of_the_block_is_cancelled_again(ignored_cancels: int) -> None:
     node, probe = make_node(), CancelIgnoringProbe(ignored_cancels)
@@ -630,21 +366,6 @@ async def test_a_check_that_ignores_the_end_of_the_block_is_cancelled_again(igno
     async with make_scheduler(node):
         await asyncio.sleep(1.0)
     assert now_s() == pytest.approx(1.0 + RECANCEL_AFTER_S * ignored_cancels)
-    assert not running_checks()
-
-
-@in_virtual_time
-async def test_an_exception_in_the_block_is_raised_and_stops_the_checks() -> None:
-    node = make_node()
-    node.register("db-1", probe=ScriptedProbe(duration_s=1.0), interval="10s")
-
-    async def raise_in_block() -> None:
-        async with make_scheduler(node):
-            await asyncio.sleep(0.5)
-            raise LookupError
-
-    with pytest.raises(LookupError):
-        await raise_in_block()
     assert not running_checks()
 
 
@@ -661,17 +382,6 @@ async def test_after_the_scheduler_has_stopped_a_service_does_not_stay_up() -> N
 
 
 # ---- node.probing and node.lifespan
-
-
-@in_virtual_time
-async def test_services_are_checked_while_the_block_runs() -> None:
-    node, probe = make_node(), ScriptedProbe()
-    node.register("db-1", probe=probe, interval="10s")
-    async with node.probing() as same_node:
-        assert same_node is node
-        await asyncio.sleep(1.0)
-    await asyncio.sleep(100.0)
-    assert probe.started_at_s == [0.0]
 
 
 @in_virtual_time

@@ -71,25 +71,17 @@ def test_a_service_registered_from_another_thread_is_checked(monkeypatch: pytest
         node.stop()
 
 
-def test_start_and_stop_are_idempotent() -> None:
-    node = Node("validator-7", version="v1")
-    node.start()
-    node.start()
-    try:
-        assert [thread.name for thread in threading.enumerate()].count("svcnode scheduler") == 1
-    finally:
-        node.stop()
-        node.stop()
-
-
 def test_probing_can_be_started_again_after_stop() -> None:
     node, probe = Node("validator-7", version="v1"), EventProbe()
     node.start()
     node.stop()
+    node.stop()
     node.register("db-1", probe=probe, interval="60s")
+    node.start()
     node.start()
     try:
         assert probe.was_checked.wait(WAIT_TIMEOUT_S)
+        assert [thread.name for thread in threading.enumerate()].count("svcnode scheduler") == 1
     finally:
         node.stop()
 

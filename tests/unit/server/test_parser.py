@@ -45,15 +45,15 @@ def test_the_body_of_one_request_is_not_part_of_the_next() -> None:
     assert bodies(parse(WHOLE + without + CHUNKED)) == [b"hello world", b"", b"hello world"]
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        HEAD + b"Content-Length: 101\r\n\r\n",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101 + b"\r\n0\r\n\r\n",
-    ],
-    ids=["whole", "chunked"],
-)
-def test_a_body_that_is_too_large_is_refused(data: bytes) -> None:
-    [refused] = parse(data)
+def sized(size: int, *, is_chunked: bool) -> bytes:
+    if is_chunked:
+        return HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size + b"x" * size + b"\r\n0\r\n\r\n"
+    return HEAD + b"Content-Length: %d\r\n\r\n" % size + b"x" * size
+
+
+@pytest.mark.parametrize("is_chunked", [False, True], ids=["whole", "chunked"])
+def test_only_a_body_that_is_larger_than_the_limit_is_refused(is_chunked: bool) -> None:
+    assert bodies(parse(sized(100, is_chunked=is_chunked))) == [b"x" * 100]
+    [refused] = parse(sized(101, is_chunked=is_chunked))
     assert isinstance(refused, Response)
     assert refused.code == 413

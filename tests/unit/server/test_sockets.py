@@ -19,7 +19,7 @@ from svcnode.server.sockets import (
     remove_unix_socket,
     tls_context,
 )
-from tests.support.certificates import make_certificate
+from tests.support.certificates import Certificate, make_certificate
 from tests.support.ports import free_port
 from tests.support.processes import has_ipv6
 
@@ -54,23 +54,11 @@ def test_port_0_binds_a_free_port() -> None:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-def test_the_url_of_an_ipv6_address_has_brackets() -> None:
-    with bind(tcp(host="::1")) as sock:
-        assert sock.family == socket.AF_INET6
-        assert bound_url(sock, tcp(host="::1"), "/x") == f"http://[::1]:{sock.getsockname()[1]}/x"
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_an_ipv6_wildcard_leaves_ipv4_to_another_listener() -> None:
     with bind(tcp(free_port(), "::")) as six:
         six.listen()
         with bind(tcp(six.getsockname()[1], "0.0.0.0")) as four:
             four.listen()
-
-
-def test_a_host_name_is_resolved() -> None:
-    with bind(tcp(host="localhost")) as sock:
-        assert sock.getsockname()[0] in ("127.0.0.1", "::1")
 
 
 @pytest.mark.parametrize(("set_by", "named"), [(None, "--listen"), ("server.listen", "server.listen")])
@@ -84,14 +72,19 @@ def test_an_address_in_use_is_an_error_that_names_the_address_and_its_setting(se
     assert named in str(raised.value)
 
 
-def test_an_address_of_another_machine_is_an_error() -> None:
-    assert bind_errno(tcp(80, "192.0.2.1")) == errno.EADDRNOTAVAIL
-
-
-@pytest.mark.parametrize("host", ["a" * 64 + ".example", "ü" * 70, "a\0b", "no..name", "\udcff"])
-def test_an_invalid_host_name_is_an_error(host: str) -> None:
-    with pytest.raises(ListenError):
-        bind(tcp(80, host))
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        (tcp(80, "192.0.2.1"), "192.0.2.1 is not an address of this machine"),
+        (tcp(80, "ü" * 70), "invalid host name"),
+        (tcp(80, "no..name"), None),
+        (Address(scheme="unix", path="/no/a.sock"), "no such directory: /no"),
+        (Address(scheme="unix", path="/tmp/" + "x" * 108), None),
+    ],
+)
+def test_an_address_that_cannot_be_bound_is_an_error_that_says_why(address: Address, problem: str | None) -> None:
+    with pytest.raises(ListenError, match=problem):
+        bind(address)
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM])
@@ -160,35 +153,21 @@ def test_the_socket_of_an_ended_process_is_replaced(tmp_path: Path) -> None:
             client.connect(str(tmp_path / "a.sock"))
 
 
-def test_a_socket_in_use_is_kept(tmp_path: Path) -> None:
-    address = unix(tmp_path / "a.sock")
-    with bind(address) as other:
-        other.listen()
-        assert bind_errno(address) == errno.EADDRINUSE
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(tmp_path / "a.sock"))
-
-
 def test_a_file_that_is_not_a_socket_is_kept(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("content")
     assert bind_errno(unix(tmp_path / "notes")) == errno.EADDRINUSE
     assert (tmp_path / "notes").read_text() == "content"
 
 
-def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
-    assert bind_errno(unix(tmp_path / "no" / "a.sock")) == errno.ENOENT
-
-
-def test_a_path_that_is_too_long_for_a_socket_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ListenError):
-        bind(unix(tmp_path / ("x" * 108)))
-
-
 # ---- TLS
 
 
-def test_a_certificate_and_its_key_make_a_context(tmp_path: Path) -> None:
-    made = make_certificate(tmp_path)
+@pytest.fixture
+def made(tmp_path: Path) -> Certificate:
+    return make_certificate(tmp_path)
+
+
+def test_a_certificate_and_its_key_make_a_context(made: Certificate) -> None:
     context = tls_context(made.certificate, made.key)
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context.verify_mode is ssl.CERT_NONE  # no client certificates
@@ -202,40 +181,39 @@ def invalid_setting(certificate: Path, key: Path) -> str | None:
     return raised.value.key
 
 
-def test_the_key_of_another_certificate_is_an_error(tmp_path: Path) -> None:
-    one, other = make_certificate(tmp_path, "one"), make_certificate(tmp_path, "other")
-    assert invalid_setting(one.certificate, other.key) == "server.tls.key"
+@pytest.mark.parametrize(
+    ("certificate", "key", "setting"),
+    [
+        ("hello", None, "server.tls.certificate"),
+        ("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n", None, "server.tls.certificate"),
+        (None, "", "server.tls.key"),
+        (None, "-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n", "server.tls.key"),
+    ],
+)
+def test_an_error_names_the_file_that_is_invalid(
+    made: Certificate, certificate: str | None, key: str | None, setting: str
+) -> None:
+    if certificate is not None:
+        made.certificate.write_text(certificate)
+    if key is not None:
+        made.key.write_text(key)
+    assert invalid_setting(made.certificate, made.key) == setting
 
 
-@pytest.mark.parametrize("text", ["hello", "", "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"])
-def test_an_invalid_certificate_file_is_an_error(text: str, tmp_path: Path) -> None:
-    made = make_certificate(tmp_path)
-    made.certificate.write_text(text)
-    assert invalid_setting(made.certificate, made.key) == "server.tls.certificate"
-
-
-@pytest.mark.parametrize("text", ["hello", "", "-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n"])
-def test_an_invalid_key_file_is_an_error(text: str, tmp_path: Path) -> None:
-    made = make_certificate(tmp_path)
-    made.key.write_text(text)
-    assert invalid_setting(made.certificate, made.key) == "server.tls.key"
-
-
-def test_a_missing_certificate_file_is_an_error(tmp_path: Path) -> None:
-    made = make_certificate(tmp_path)
+def test_another_an_encrypted_or_a_missing_file_is_an_error_and_does_not_prompt(
+    made: Certificate, tmp_path: Path
+) -> None:
+    encrypted = make_certificate(tmp_path, "encrypted", passphrase=b"secret")
+    assert invalid_setting(made.certificate, make_certificate(tmp_path, "other").key) == "server.tls.key"
+    assert invalid_setting(encrypted.certificate, encrypted.key) == "server.tls.key"
     made.certificate.unlink()
     assert invalid_setting(made.certificate, made.key) == "server.tls"
-
-
-def test_an_encrypted_key_is_an_error_and_does_not_prompt(tmp_path: Path) -> None:
-    made = make_certificate(tmp_path, passphrase=b"secret")
-    assert invalid_setting(made.certificate, made.key) == "server.tls.key"
 
 
 # ---- the private socket
 
 
-@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+@pytest.fixture(params=[0o000, 0o077], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     old = os.umask(request.param)
     yield request.param
@@ -249,6 +227,9 @@ def mode_of(path: Path) -> int:
 def test_a_private_socket_is_for_its_user_only(tmp_path: Path, umask: int) -> None:
     path = tmp_path / "new" / "c.sock"
     with bind_private(path) as sock:
+        sock.listen()
+        with pytest.raises(OSError, match="in use"):
+            bind_private(path)
         assert mode_of(path) == 0o600
         assert mode_of(path.parent) == 0o700
         remove_unix_socket(sock)
@@ -269,14 +250,6 @@ def test_a_group_that_cannot_be_set_leaves_no_socket(tmp_path: Path, monkeypatch
     with pytest.raises(PermissionError):
         bind_private(tmp_path / "c.sock", 5)
     assert not (tmp_path / "c.sock").exists()
-
-
-def test_a_private_socket_in_use_is_not_replaced(tmp_path: Path) -> None:
-    with bind_private(tmp_path / "c.sock") as sock:
-        sock.listen()
-        with pytest.raises(OSError, match="in use") as raised:
-            bind_private(tmp_path / "c.sock")
-    assert raised.value.errno == errno.EADDRINUSE
 
 
 class PeerSocket:
@@ -303,15 +276,8 @@ class PeerSocket:
         (PeerSocket(65_500, 7), 7, True),
         (PeerSocket(65_500, 8, 6, 7), 7, True),
         (PeerSocket(65_500, 8, 6, 9), 7, False),
-        (PeerSocket(65_500, 8), 7, False),
         (PeerSocket(65_500, 8, *range(300)), 7, False),  # more groups than can be read
     ],
 )
 def test_a_peer_is_allowed_by_its_user_or_its_groups(peer: PeerSocket, group_id: int | None, is_allowed: bool) -> None:
     assert is_peer_allowed(cast("socket.socket", peer), group_id) == is_allowed
-
-
-def test_this_process_is_allowed() -> None:
-    one, other = socket.socketpair()
-    with one, other:
-        assert is_peer_allowed(one)
