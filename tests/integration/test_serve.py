@@ -353,14 +353,19 @@ def test_reloads_change_certificates_and_addresses_while_connections_stay(tmp_pa
             assert client.request("/svc/node").code == 200
 
 
+def started(agent: Agent) -> Agent:
+    """Its port is the last one that it listens on."""
+    agent.wait_for_event("started")
+    return agent
+
+
 def test_several_addresses_and_prefixes_are_served_and_a_request_in_flight_is_answered_before_the_stop(
     tmp_path: Path,
 ) -> None:
     ipv6 = ("--listen", "[::1]:0") if has_ipv6() else ()
     prefixes = ("--prefix", "/svc", "--prefix", "/eigen")
     arguments = ("--listen", "unix:a.sock", *ipv6, *ANYWHERE, *prefixes, "--drain", "0s")
-    with Agent(tmp_path, *arguments, config=FIXED) as agent, agent.connect() as tcp:
-        agent.wait_for_event("started")
+    with Agent(tmp_path, *arguments, config=FIXED) as agent, started(agent).connect() as tcp:
         unix_entry, *others = agent.events("listening")
         assert unix_entry["url"].startswith("unix:a.sock ")
         assert all(f"/{prefix}/node" in others[-1]["message"] for prefix in ("svc", "eigen"))

@@ -54,6 +54,8 @@ def svcnode(
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # serve changes them, and children inherit that
             stack.callback(signal.signal, number, signal.getsignal(number))
         stack.enter_context(restored_logging())
+        if "serve" in arguments:  # it watches until the process ends, and would end this one
+            stack.enter_context(mock.patch("svcnode.agent.Watchdog.start"))
         try:
             code = main(arguments)
         except SystemExit as ended:  # of argparse

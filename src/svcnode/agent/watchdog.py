@@ -27,6 +27,7 @@ from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 TICK_S = 1.0
 # In ticks of the watchdog's own thread: they do not pass while the process is stopped or the machine sleeps.
@@ -119,6 +120,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         missed_ticks, ticks = 0, self._quiet_ticks
+        started, start_ticks = None, 0  # the thread start that the loop is in, and for how long
         while not self._closed.wait(ticks * self._tick_s):
             missed_ticks = 0 if self._has_answered else missed_ticks + ticks
             if self._has_answered:
@@ -126,7 +128,10 @@ class Watchdog:
             ticks = 1 if missed_ticks or self._stop_ticks is not None else self._quiet_ticks
             if missed_ticks >= LATE_TICKS:
                 bytes(RESERVE_BYTES)
-            if missed_ticks >= START_TICKS and self._is_loop_starting_thread():
+            before, started = started, self._thread_start() if missed_ticks else None
+            # The same one: on a busy machine, a loop that starts many threads may be seen in several of them.
+            start_ticks = start_ticks + ticks if started is not None and started is before else 0
+            if start_ticks >= START_TICKS:
                 self._exit(OUT_OF_MEMORY)
             if missed_ticks >= LOOP_TICKS:
                 self._exit(LOOP_HANGS)
@@ -135,12 +140,12 @@ class Watchdog:
                 if self._stop_ticks <= 0:
                     self._exit(STOP_HANGS)
 
-    def _is_loop_starting_thread(self) -> bool:
-        """`Thread.start` never returns for a thread without memory, also in the pool of asyncio."""
+    def _thread_start(self) -> FrameType | None:
+        """The call of `Thread.start` that the loop is in: it never returns for a thread without memory."""
         frame = sys._current_frames().get(self._loop_thread_id)
         while frame is not None and frame.f_code is not threading.Thread.start.__code__:
             frame = frame.f_back
-        return frame is not None
+        return frame
 
     def _ping_loop(self) -> None:
         self._has_answered = False

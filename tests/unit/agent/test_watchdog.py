@@ -158,6 +158,13 @@ def test_a_loop_that_waits_for_a_thread_that_died_ends_the_process(
     assert run_watched(ended, wait_for_dead_thread) == [OUT_OF_MEMORY]
 
 
+def test_a_busy_loop_that_is_seen_in_several_thread_starts_is_not_out_of_memory(
+    ended: Exit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watchdog, "_thread_start", lambda _: object())
+    assert run_watched(ended, lambda _: ended.wait()) == [LOOP_HANGS]
+
+
 def test_a_node_that_does_not_stop_ends_the_process(ended: Exit) -> None:
     async def scenario() -> None:
         with watched(ended) as started:

@@ -15,7 +15,7 @@ import pytest
 
 from svcnode.api.spec import Request
 from svcnode.control import store as store_module
-from svcnode.control.documents import ChangeRequest
+from svcnode.control.documents import ChangeRequest, status_path
 from svcnode.control.resources import STORE_ISSUE, Resources
 from svcnode.control.store import ControlStore
 from svcnode.core.codes import ReasonCode
@@ -82,7 +82,35 @@ def test_a_service_of_the_file_takes_precedence_until_the_file_no_longer_has_it(
     assert [service.name for service, _ in agent.node] == ["of the socket"]
 
 
-# ---- revisions
+def test_a_service_of_the_file_cannot_be_changed_or_removed_but_may_report(agent: ControlAgent) -> None:
+    agent.configured = {"indexer": True, "db": False}
+    agent.restart()
+    assert register(agent).code == 409
+    assert agent.send("DELETE", "/v1/services/indexer").code == 409
+    assert beat(agent).code == 204
+    assert beat(agent, "db").code == 409
+    agent.now_s += TTL_S - 1
+    agent.restart()
+    assert agent.statuses() == {"indexer": UP, "db": INITIALIZING}
+    agent.now_s += 1
+    agent.restart()
+    assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
+
+
+def test_a_report_counts_if_its_client_disconnects_before_it_is_stored(agent: ControlAgent) -> None:
+    register(agent)
+    beat(agent)
+
+    async def send_and_disconnect() -> None:
+        change = ChangeRequest(status_path("indexer"), {"status": "down"})
+        sent = asyncio.create_task(agent.resources.change(change))
+        await asyncio.sleep(0)
+        sent.cancel()
+        await asyncio.wait([sent])
+
+    agent.loop.run_until_complete(send_and_disconnect())
+    register(agent, "other")  # it is stored after the report
+    assert agent.statuses() == {"indexer": DOWN, "other": INITIALIZING}
 
 
 # ---- drivers
