@@ -120,7 +120,8 @@ class Watchdog:
 
     def _watch(self) -> None:
         missed_ticks, ticks = 0, self._quiet_ticks
-        started, start_ticks = None, 0  # the thread start that the loop is in, and for how long
+        started: FrameType | None = None  # the thread start that the loop is in
+        start_ticks = 0  # for how long
         while not self._closed.wait(ticks * self._tick_s):
             missed_ticks = 0 if self._has_answered else missed_ticks + ticks
             if self._has_answered:
