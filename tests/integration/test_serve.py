@@ -141,7 +141,8 @@ def test_it_serves_without_uvloop_and_warns_of_heartbeats_that_cannot_arrive(tmp
 
 @pytest.fixture(scope="module")
 def shared_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    with Agent(tmp_path_factory.mktemp("serve"), *ANYWHERE, "-c", "svcnode.toml", config=FIXED) as agent:
+    arguments, environ = (*ANYWHERE, "-c", "svcnode.toml"), {"SVCNODE_HISTORY_KEEP": "false"}  # it is renamed often
+    with Agent(tmp_path_factory.mktemp("serve"), *arguments, config=FIXED, environ=environ) as agent:
         yield agent
 
 
@@ -245,10 +246,10 @@ def test_a_reload_that_replaces_a_failed_service_never_shows_200(agent: Agent) -
 
 
 def test_a_reload_changes_the_log(agent: Agent) -> None:
-    agent.config_file.write_text('[node]\nname = "quiet"\n[log]\nlevel = "error"\n' + FIXED)
+    agent.config_file.write_text('[node]\nversion = "v0.0.9"\n[log]\nlevel = "error"\n' + FIXED)
     before = len(agent.events("reloaded"))
     agent.signal(signal.SIGHUP)
-    agent.wait_until(lambda: agent.request("/svc/node").json["node_name"] == "quiet")
+    agent.wait_until(lambda: agent.request("/svc/node").json["node_version"] == "v0.0.9")
     agent.reload("broken")
     assert last_event(agent) == "reload_failed"
     assert len(agent.events("reloaded")) == before
