@@ -220,7 +220,7 @@ def test_another_protocol_on_a_unix_socket_is_an_error(tmp_path: Path) -> None:
         server.start()
         error = error_of(explain(f"unix:{path}"))
         server.join()
-    assert f": hello: unix:{path}" in error
+    assert ": hello: unix:/" in error
 
 
 # ---- output

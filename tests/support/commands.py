@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from svcnode.cli import main
-from svcnode.core import redaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,8 +54,6 @@ def svcnode(
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # serve changes them, and children inherit that
             stack.callback(signal.signal, number, signal.getsignal(number))
         stack.enter_context(restored_logging())
-        for known in ("_secrets", "_lengths_by_prefix"):  # those of other tests are unknown to a new process
-            stack.enter_context(mock.patch.object(redaction, known, {}))
         if "serve" in arguments:  # it watches until the process ends, and would end this one
             stack.enter_context(mock.patch("svcnode.agent.Watchdog.start"))
         try:
