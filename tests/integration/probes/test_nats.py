@@ -99,7 +99,7 @@ def test_a_token_can_be_set_in_the_url_or_as_an_option(check: CheckRunner) -> No
     with Backend(requiring(lambda options: options.get("auth_token") == TOKEN)) as backend:
         assert check(f"nats://let-me%2Fin@{backend.address}") == READY
         assert check(f"nats://{backend.address}", token=TOKEN) == READY
-        assert check(f"nats://{backend.address}", token="other") == AUTH_FAILED
+        assert check(f"nats://{backend.address}", token="t0ken-of-another") == AUTH_FAILED
 
 
 def key_pair(kind: int) -> nkeys.KeyPair:
