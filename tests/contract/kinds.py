@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import socket
 import sqlite3
+import ssl
 import struct
 import sys
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from pamqp import commands
 from pamqp.frame import marshal
@@ -198,7 +200,8 @@ class Kind:
 
 
 def is_accepted(config: dict[str, Any]) -> bool:
-    with suppress(ProbeError):
+    """Without reading the authorities of the system, which takes longer than everything else."""
+    with suppress(ProbeError), mock.patch.object(ssl.SSLContext, "set_default_verify_paths"):
         make_probe(config, allowed=ALLOWED)
         return True
     return False
@@ -217,15 +220,15 @@ def _variants(scheme: str) -> Iterator[Kind]:
         yield plain
 
 
-@cache
+NETWORK_KINDS = [kind for scheme in KINDS if ROWS.get(scheme, Row()).local is None for kind in _variants(scheme)]
+
+
 def network_kinds(*, uses_tls: bool) -> list[Kind]:
     """One of each class: mariadb stands for mysql too, which has the same class."""
     found: dict[type, Kind] = {}
-    for scheme in KINDS:
-        if ROWS.get(scheme, Row()).local is None:
-            for kind in _variants(scheme):
-                if kind.uses_tls is uses_tls:
-                    found.setdefault(kind.probe_class, kind)
+    for kind in NETWORK_KINDS:
+        if kind.uses_tls is uses_tls:
+            found.setdefault(kind.probe_class, kind)
     return [*found.values()]
 
 
