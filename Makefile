@@ -67,7 +67,7 @@ demo: setup
 
 # The rules must be covered in every branch by their own tests. The other tests mostly wait for servers, so several files
 # run at the same time; tests of one file share servers and stay together. Tests marked `wide` are in `make test-all` only.
-RULE_TESTS := tests/unit/core tests/unit/api $(wildcard tests/unit/test_*.py)
+RULE_TESTS := tests/unit/core tests/unit/api $(wildcard tests/unit/node/test_*.py)
 test: setup
 	@# Compiles the tests once, on two cores. Otherwise each of the processes below would compile all of them.
 	@$(BIN)/python -m pytest -q --collect-only tests/unit > /dev/null & \

@@ -21,7 +21,7 @@ from svcnode.server.server import HttpServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from svcnode.registry import Handle
+    from svcnode.node.service_table import Handle
 
 
 async def serve(port: int, service_count: int, reports_per_s: int) -> None:

@@ -20,12 +20,12 @@ import uvloop
 
 from svcnode.net.timers import LATE_AFTER_S
 from svcnode.node import Node
-from svcnode.scheduler import ProbeScheduler
+from svcnode.node.scheduler import ProbeScheduler
 from svcnode.server.server import HttpServer
 
 if TYPE_CHECKING:
     from svcnode.core.model import ServiceState
-    from svcnode.scheduler.runner import ProbeRunner
+    from svcnode.node.scheduler.runner import ProbeRunner
 
 INTERVAL_S = 1.0
 TIMEOUT_S = 0.9

@@ -135,7 +135,7 @@ ADDED_LINES = (
     ("docs/probes/network.md", "## grpc, grpcs\n", SECTION),
 )
 # Tests with a case for each kind, and tests of what has all kinds at once.
-PARAMETRIZED = ("tests/contract", "tests/unit/probes", "tests/unit/config", "tests/unit/test_definition.py")
+PARAMETRIZED = ("tests/contract", "tests/unit/probes", "tests/unit/config", "tests/unit/node/test_definition.py")
 TESTS_OF_ALL_KINDS = (
     *(
         "tests/integration/probes/test_gopher.py",
@@ -143,7 +143,7 @@ TESTS_OF_ALL_KINDS = (
         "tests/integration/test_man_pages.py",
     ),
     *("tests/unit/probes/test_kinds.py", "tests/unit/probes/test_drivers.py", "tests/unit/probes/test_table.py"),
-    *("tests/unit/cli/test_completion.py", "tests/unit/terminal/test_explain_remedies.py", "tests/unit/discovery"),
+    *("tests/unit/cli/test_completion.py", "tests/unit/cli/terminal/test_explain_remedies.py", "tests/unit/cli/init"),
     *("tests/integration/test_startup.py", "tests/wording", "tests/unit/config/test_json_schema.py"),
 )
 

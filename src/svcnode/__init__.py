@@ -45,16 +45,16 @@ from svcnode.core.model import (
     Verdict,
 )
 from svcnode.node import Node
+from svcnode.node.service_table import Handle
 from svcnode.probes.base import Probe
-from svcnode.registry import Handle
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
+    from svcnode.agent.embed import prometheus_collector
     from svcnode.api.asgi import asgi
     from svcnode.api.embedded import OperatorOptions
     from svcnode.api.wsgi import wsgi
     from svcnode.client import AsyncClient, BackingService, Client
-    from svcnode.embed import prometheus_collector
 
 __all__ = [
     "AsyncClient",
@@ -116,7 +116,7 @@ _LOADED_LATE = {
     "Client": "svcnode.client",
     "OperatorOptions": "svcnode.api.embedded",
     "asgi": "svcnode.api.asgi",
-    "prometheus_collector": "svcnode.embed",
+    "prometheus_collector": "svcnode.agent.embed",
     "wsgi": "svcnode.api.wsgi",
 }
 

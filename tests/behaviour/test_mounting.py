@@ -378,7 +378,7 @@ def test_a_thread_that_is_refused_stops_neither_the_request_nor_the_application(
     def refuse(thread: object) -> None:
         raise ThreadRefusedError
 
-    monkeypatch.setattr("svcnode.scheduler.thread.start_thread", refuse)
+    monkeypatch.setattr("svcnode.node.scheduler.thread.start_thread", refuse)
     node = Node("validator-7", version="v1.4.2")
     node.check("cache", interval="1s")(lambda: None)
     fetch = WsgiTransport(wsgi(node, fallback=_wsgi_fallback))

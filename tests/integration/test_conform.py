@@ -396,7 +396,7 @@ def test_conform_loads_neither_server_nor_client_nor_rich(conforming_node: NodeS
     loaded = set(json.loads(ended.stdout.splitlines()[-1]))
     assert "svcnode.conformance.run" in loaded
     for module in (
-        "svcnode.agent",
+        "svcnode.agent.agent",
         "svcnode.server.server",
         "svcnode.client",
         "httpx2",

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from svcnode.cli.demo.checks import SERVICES, DemoService
+from svcnode.cli.demo.scenario import INITIAL_MODES, LOOP_STEPS, STARTUP_STEPS, FaultMode
+from svcnode.cli.demo.servers import MAX_REQUEST_BYTES, DemoServer
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome
-from svcnode.demo.scenario import INITIAL_MODES, LOOP_STEPS, STARTUP_STEPS, FaultMode
-from svcnode.demo.servers import MAX_REQUEST_BYTES, DemoServer
-from svcnode.demo.services import SERVICES, DemoService
 from svcnode.probes import make_probe
 from tests.support.commands import svcnode
 from tests.support.http_server import becomes_true

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import shlex
 from importlib import import_module
@@ -15,8 +16,8 @@ import pytest
 
 from svcnode.cli import build_parser, load_command
 from svcnode.cli._args import CommandParser
+from svcnode.cli.init.catalog import CATALOG
 from svcnode.config.sources import SERVICES_VARIABLE, environment_keys
-from svcnode.discovery.catalog import CATALOG
 from svcnode.probes import KINDS
 from svcnode.version import __version__
 from tests.support import commands
@@ -327,7 +328,16 @@ def test_every_hop_of_the_architecture_exists() -> None:
             found = getattr(found, part)  # raises AttributeError if the page is out of date
 
 
-# ---- links and sizes
+@pytest.mark.parametrize("folder", ["src/svcnode", "tests"])
+def test_the_tree_for_contributors_has_every_folder(folder: str) -> None:
+    tree = (ROOT / "CONTRIBUTING.md").read_text().partition(f"\n{folder}/\n")[2]
+    lines = itertools.takewhile(lambda line: line.startswith(" "), tree.splitlines())
+    named = {name[1] for line in lines if (name := re.match(r"  ([a-z_]+)/", line))}
+    files = (file.relative_to(ROOT / folder) for file in (ROOT / folder).rglob("*") if "__pycache__" not in file.parts)
+    assert named == {file.parts[0] for file in files if len(file.parts) > 1}
+
+
+# ---- links
 
 
 def anchors(page: Path) -> set[str]:

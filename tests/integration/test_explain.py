@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.terminal.explain.explanation import HOW_TO_FIX_IT, NOT_UP, PROBLEMS
+from svcnode.cli.terminal.explain.explanation import HOW_TO_FIX_IT, NOT_UP, PROBLEMS
 from svcnode.version import __version__
 from tests.support.backends import Backend, HttpBackend, Peer, close, closed_port, http_response, sending, unresponsive
 from tests.support.certificates import make_certificate

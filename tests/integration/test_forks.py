@@ -14,7 +14,7 @@ import pytest
 from svcnode.core import state_machine
 from svcnode.core.model import Health, Status, Tally
 from svcnode.node import Node
-from svcnode.scheduler import thread as scheduler_thread
+from svcnode.node.scheduler import thread as scheduler_thread
 from tests.support.servers.base import wait_until
 from tests.support.virtual_time import VirtualClock
 

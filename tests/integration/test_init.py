@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from svcnode.cli.init.catalog import CATALOG
+from svcnode.cli.init.scan import ScanResult, scan
 from svcnode.core.codes import ReasonCode
-from svcnode.discovery.catalog import CATALOG
-from svcnode.discovery.scan import ScanResult, scan
 from tests.support.backends import (
     Backend,
     HttpBackend,

@@ -20,9 +20,9 @@ from urllib.parse import quote
 import pytest
 
 from svcnode import Node
+from svcnode.agent.logs import JsonFormatter
 from svcnode.config import load
 from svcnode.core import redaction
-from svcnode.logs import JsonFormatter
 from tests.support import commands
 from tests.support.backends import Backend, HttpBackend, Peer, ReceivedRequest, http_response
 from tests.support.processes import Agent

@@ -268,7 +268,7 @@ def test_a_sighup_during_the_start_is_ignored_and_after_an_internal_error_the_ne
         "import os, signal, sys\n"
         "class Early:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'svcnode.agent': os.kill(os.getpid(), signal.SIGHUP)\n"
+        "        if name == 'svcnode.agent.agent': os.kill(os.getpid(), signal.SIGHUP)\n"
         "sys.meta_path.insert(0, Early())\n"
         "from svcnode.server.server import HttpServer\n"
         "set_routing = HttpServer.set_routing\n"

@@ -15,7 +15,7 @@ import pytest
 
 from svcnode import Node
 from svcnode.api.app import Mount
-from svcnode.clock import monotonic_s
+from svcnode.net.clock import monotonic_s
 from svcnode.server import state as state_module
 from svcnode.server.connection import Connection
 from tests.support.http_server import (

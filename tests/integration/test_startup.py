@@ -72,7 +72,7 @@ IMPORT = "import svcnode"
 # Serves, and stops itself as soon as it probes and serves.
 SERVE = """
 import os, signal, sys
-from svcnode import agent
+from svcnode.agent import agent
 from svcnode.cli import main
 
 probe_and_serve = agent.Agent._probe_and_serve
@@ -124,7 +124,7 @@ def kinds(modules: set[str]) -> set[str]:
 
 
 def commands(modules: set[str]) -> set[str]:
-    return {module.removeprefix("svcnode.cli.") for module in modules if module.startswith("svcnode.cli.")}
+    return {name for module in modules if "." not in (name := module.removeprefix("svcnode.cli.")) and name != module}
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ asyncio.run(probe())
     modules = modules_after(script, tmp_path)
     assert third_party(modules) == {"svcnode"}
     assert not modules & NOT_LOADED
-    assert not starting_with(modules, *(f"svcnode.{layer}" for layer in ("config", "embed", "history", "notify")))
+    assert not starting_with(modules, *(f"svcnode.{layer}" for layer in ("agent", "config", "history", "notify")))
     assert not starting_with(modules, "svcnode.operator")
 
 
@@ -169,7 +169,7 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
     assert third_party(modules) == {"svcnode", "httptools", "uvloop"}
     assert not modules & NOT_LOADED
-    assert not modules & {"svcnode.discovery", "svcnode.store", "svcnode.client", "svcnode.terminal"}
+    assert not modules & {"svcnode.cli.init", "svcnode.agent.store", "svcnode.client", "svcnode.cli.terminal"}
     assert not starting_with(modules, "svcnode.control", "svcnode.sharing")
     assert not modules & {"svcnode.config.sharing", "svcnode.config.registration", "svcnode.config.toml_lines"}
     assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.api.cors", "svcnode.notify.alert"}
@@ -214,7 +214,7 @@ def test_svcnode_probe_loads_no_server(tmp_path: Path) -> None:
     modules = modules_after(PROBE, tmp_path, "tcp://127.0.0.1:1")
     assert kinds(modules) == {"tcp"}
     assert third_party(modules) == {"svcnode"}
-    assert not modules & (NOT_LOADED | {"svcnode.agent", "svcnode.config", "svcnode.server.server"})
+    assert not modules & (NOT_LOADED | {"svcnode.agent.agent", "svcnode.config", "svcnode.server.server"})
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_svcnode_probe_loads_no_server(tmp_path: Path) -> None:
 def test_server_and_registry_are_loaded_only_if_a_command_uses_them(command: list[str], configured: Path) -> None:
     modules = modules_after(COMMAND.format(arguments=command), configured)
     assert not starting_with(modules, "svcnode.sharing", "svcnode.cli._registry_args")
-    assert not modules & {"uvloop", "httptools", "svcnode.agent", "svcnode.server.server"}
+    assert not modules & {"uvloop", "httptools", "svcnode.agent.agent", "svcnode.server.server"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], pytest.param(["wat"], marks=pytest.mark.wide)], ids=" ".join)
@@ -253,8 +253,17 @@ def test_every_command_module_is_in_the_table() -> None:
         module = import_module(f"svcnode.cli.{name}")
         assert callable(module.configure)
         assert callable(module.run_command)
-    shared = {"__init__", "_args", "_checks", "_node_args", "_process_1", "_registry_args", "operator_url", "output"}
-    files = {file.stem for file in Path(cli.__path__[0]).glob("*.py")}
+    shared = {
+        "__init__",
+        "_args",
+        "_checks",
+        "_node_args",
+        "_container_init",
+        "_registry_args",
+        "operator_url",
+        "output",
+    }
+    files = {file.stem for file in Path(cli.__path__[0]).glob("*.py")} | {"demo", "init"}
     assert set(MODULES.values()) == files - shared
 
 

@@ -315,7 +315,7 @@ def test_ctrl_c_without_a_progress_bar_starts_a_new_line(fake_nodes: FakeNodes, 
     script.write_text(
         "import sys\n"
         "from svcnode.cli import main\n"
-        "from svcnode.terminal import progress\n"
+        "from svcnode.cli.terminal import progress\n"
         "progress.SHOW_AFTER_S = 600.0\n"
         "sys.exit(main(['status', *sys.argv[1:]]))\n"
     )

@@ -177,7 +177,7 @@ def test_an_internal_error_is_shown_on_the_restored_terminal(fake_nodes: FakeNod
     script.write_text(
         "import sys\n"
         "from svcnode.cli import main\n"
-        "from svcnode.terminal.watch import app\n"
+        "from svcnode.cli.terminal.watch import app\n"
         "render, calls = app.render_page, []\n"
         "def render_twice(*arguments):\n"
         "    calls.append(1)\n"

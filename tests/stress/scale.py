@@ -36,7 +36,7 @@ from svcnode.sharing.format import (
     service_document,
 )
 from svcnode.sharing.rules import choose_observers
-from svcnode.sharing.services import SharedServices
+from svcnode.sharing.shared_services import SharedServices
 from svcnode.sharing.view import RegistryView, SharedService
 from tests.stress.campaigns import campaign_folder, machine
 from tests.support.processes import connect_unix

@@ -55,7 +55,7 @@ def svcnode(
             stack.callback(signal.signal, number, signal.getsignal(number))
         stack.enter_context(restored_logging())
         if "serve" in arguments:  # it watches until the process ends, and would end this one
-            stack.enter_context(mock.patch("svcnode.agent.Watchdog.start"))
+            stack.enter_context(mock.patch("svcnode.agent.agent.Watchdog.start"))
         try:
             code = main(arguments)
         except SystemExit as ended:  # of argparse

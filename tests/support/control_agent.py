@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.api.spec import Response
-    from svcnode.definition import Definition
+    from svcnode.node.definition import Definition
 
 FILE_TTL_S = 15.0
 SETTINGS = load(None, {"HOME": "/nowhere"})

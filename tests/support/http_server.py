@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
-from svcnode.clock import monotonic_s
+from svcnode.net.clock import monotonic_s
 from svcnode.server.server import HttpServer
 from svcnode.server.state import ServerLimits, ServerState
 

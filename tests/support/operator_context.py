@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.api.spec import Request
 from svcnode.node import Node
+from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.notify.alert import AlertPolicy
 from svcnode.notify.engine import AlertEngine
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.details import services_details
 from svcnode.operator.single_flight import SingleFlight
-from svcnode.stats import CheckStats
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from svcnode.core.address import RegistryAddress
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Status, Verdict
 from svcnode.core.url import Url  # noqa: TC001  the options of a probe are parsed by the types of its fields
-from svcnode.definition import define
 from svcnode.node import Node
+from svcnode.node.definition import define
+from svcnode.node.scheduler import JITTER, ProbeScheduler
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import Probe
-from svcnode.scheduler import JITTER, ProbeScheduler
 from svcnode.sharing import SharingSettings
 from svcnode.sharing.etcd_json import Delete, Put
 from svcnode.sharing.format import KeyKind, ReportDocument, encode_document, encode_key, node_root, service_document
@@ -32,7 +32,7 @@ from tests.support.etcd_simulation import EventQueue, SimulatedClient, Simulated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from svcnode.definition import Definition
+    from svcnode.node.definition import Definition
 
 Options = dict[str, Any]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.node import Node
+from svcnode.node.scheduler import JITTER, ProbeScheduler
 from svcnode.probes.base import Probe
-from svcnode.scheduler import JITTER, ProbeScheduler
 from tests.support.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
+from svcnode.cli.terminal.explain.explanation import HOW_TO_FIX_IT, WHAT_CHANGES_IT, WHY, explain_service
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
-from svcnode.terminal.explain.explanation import HOW_TO_FIX_IT, WHAT_CHANGES_IT, WHY, explain_service
 from tests.support.operator_context import OperatorHarness
 
 if TYPE_CHECKING:
-    from svcnode.terminal.explain.explanation import Explanation
+    from svcnode.cli.terminal.explain.explanation import Explanation
 
 PROBE = "tcp://127.0.0.1:5432"
 READY = Verdict.ready()

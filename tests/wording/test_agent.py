@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from svcnode.agent.configured_services import ConfigDiff, ConfiguredServices
 from svcnode.agent.files import check_history_move, log_history_location
-from svcnode.agent.services import ConfigDiff, ConfiguredServices
+from svcnode.agent.logs import JsonFormatter
 from svcnode.agent.watchdog import LOOP_HANGS, OUT_OF_MEMORY, STOP_HANGS
 from svcnode.config import ServiceSettings, load
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import Status, Verdict
-from svcnode.definition import define
-from svcnode.logs import JsonFormatter
 from svcnode.net.threads import ThreadRefusedError
 from svcnode.node import Node
+from svcnode.node.definition import define
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:

@@ -14,18 +14,18 @@ import pytest
 from svcnode.cli import COMMANDS, build_parser, load_command, main
 from svcnode.cli._args import CommandParser
 from svcnode.cli.check_config import _OnceChecked, format_checks
+from svcnode.cli.demo.runner import introduction
+from svcnode.cli.demo.scenario import LOOP_STEPS, STARTUP_STEPS
 from svcnode.cli.explain import _response_error, _unknown_service_text
 from svcnode.cli.init import format_report
+from svcnode.cli.init.catalog import CATALOG, EmptyResponseError
+from svcnode.cli.init.scan import FoundService, ScanResult, UnconfirmedPort, _failure, _mismatch
+from svcnode.cli.init.select import SelectedProbe, select_probe
+from svcnode.cli.init.template import render_config
 from svcnode.cli.operator_url import OperatorUrl
 from svcnode.cli.probe import _format_full, _format_line, _ProbeResult
 from svcnode.core.address import parse_address
 from svcnode.core.model import Verdict
-from svcnode.demo.runner import introduction
-from svcnode.demo.scenario import LOOP_STEPS, STARTUP_STEPS
-from svcnode.discovery.catalog import CATALOG, EmptyResponseError
-from svcnode.discovery.scan import FoundService, ScanResult, UnconfirmedPort, _failure, _mismatch
-from svcnode.discovery.select import SelectedProbe, select_probe
-from svcnode.discovery.template import render_config
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.trace import Step
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from svcnode.agent.logs import JsonFormatter, TextFormatter, _lost_lines_record
+from svcnode.agent.store import ensure_store
 from svcnode.core import model, state_machine
 from svcnode.core.errors import DuplicateServiceError, SvcnodeError, UnknownServiceError
 from svcnode.core.model import Condition, Evidence, Impact, Policy, Schedule, Service, Status, Verdict
 from svcnode.core.strict_json import parse_strict_json
 from svcnode.core.units import parse_duration_s, parse_size_bytes
-from svcnode.definition import define
-from svcnode.logs import JsonFormatter, TextFormatter, _lost_lines_record
 from svcnode.net.trace import step
 from svcnode.node import Node
+from svcnode.node.definition import define
 from svcnode.probes.base import Probe
 from svcnode.probes.run import finalize_verdict, probe_error_verdict, run_check, validate_verdict
-from svcnode.store import ensure_store
 from tests.support.scheduling import (
     FAILED,
     CancelIgnoringProbe,

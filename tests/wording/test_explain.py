@@ -6,11 +6,11 @@ import json
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
+from svcnode.cli.terminal.explain.explanation import explain_node, explain_service
+from svcnode.cli.terminal.explain.remedies import REMEDIES
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.operator.details import all_details
-from svcnode.terminal.explain.explanation import explain_node, explain_service
-from svcnode.terminal.explain.remedies import REMEDIES
 from svcnode.version import __version__
 from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, ServiceScenario, resolving, up

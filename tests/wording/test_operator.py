@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from svcnode.agent.embed.app import NOT_RUNNING
 from svcnode.api.asgi import NEEDS_ASYNCIO
 from svcnode.api.spec import Request
 from svcnode.core.address import Address
-from svcnode.embed.app import NOT_RUNNING
 from svcnode.operator import OVERLOADED
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_NOT_GIVEN, TOKEN_REQUIRED, OperatorAuth
 from svcnode.operator.events import INVALID_EVENT_ID, TOO_MANY_STREAMS

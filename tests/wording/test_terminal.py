@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from svcnode.cli.terminal.render import Symbols, render_node, render_nodes
+from svcnode.cli.terminal.snapshot import NodeSnapshot, NodeSource, take_snapshots
+from svcnode.cli.terminal.watch.app import WatchApp
+from svcnode.cli.terminal.watch.keys import Key
+from svcnode.cli.terminal.watch.model import WatchModel
+from svcnode.cli.terminal.watch.render import FIXED_LINES, render_page
+from svcnode.cli.terminal.watch.screen import Screen
+from svcnode.cli.terminal.watch.view import WatchView
 from svcnode.client import BackingService, Health, Identity, Status
 from svcnode.core.errors import (
     InvalidValueError,
@@ -15,14 +23,6 @@ from svcnode.core.errors import (
     UnreachableError,
     VersionNotFoundError,
 )
-from svcnode.terminal.render import Symbols, render_node, render_nodes
-from svcnode.terminal.snapshot import NodeSnapshot, NodeSource, take_snapshots
-from svcnode.terminal.watch.app import WatchApp
-from svcnode.terminal.watch.keys import Key
-from svcnode.terminal.watch.model import WatchModel
-from svcnode.terminal.watch.render import FIXED_LINES, render_page
-from svcnode.terminal.watch.screen import Screen
-from svcnode.terminal.watch.view import WatchView
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def test_watch_errors(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InvalidValueError) as caught:
         Screen()
     errors.append(caught.value)
-    monkeypatch.setattr("svcnode.terminal.watch.app.max_concurrent_nodes", lambda: 70)
+    monkeypatch.setattr("svcnode.cli.terminal.watch.app.max_concurrent_nodes", lambda: 70)
     with pytest.raises(InvalidValueError) as caught:
         WatchApp(cast("Screen", None), cast("list[NodeSource]", [None] * 500), 2.0, 10.0)
     errors.append(caught.value)

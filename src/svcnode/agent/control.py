@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from svcnode.control.api import ControlApp
     from svcnode.control.documents import ChangeRequest
     from svcnode.control.push import PushApp
-    from svcnode.definition import Definition
     from svcnode.node import Node
-    from svcnode.registry import Registrar
+    from svcnode.node.definition import Definition
+    from svcnode.node.service_table import ServiceList
     from svcnode.server.server import HttpServer
 
 MAX_BODY_BYTES = 1024 * 1024  # of a request: a report is not refused because its reason is a long traceback
@@ -42,11 +42,11 @@ class ControlSocket:
         server: HttpServer,
         settings: Settings,
         reload: Callable[[], Coroutine[None, None, str]],
-        registrar: Registrar | None = None,
+        service_list: ServiceList | None = None,
     ) -> None:
         self._node = node
         self._found: dict[str, bool] = {}
-        self._registrar = registrar
+        self._service_list = service_list
         self._server = server
         self._reload = reload
         self._settings = settings
@@ -180,7 +180,7 @@ class ControlSocket:
 
         assert self._settings.control is not None
         store = ControlStore(self._settings.control.path)
-        resources = Resources(self._node, store, self._define, self._registrar)
+        resources = Resources(self._node, store, self._define, self._service_list)
         resources.set_configured(self._configured(self._settings))
         if self._is_stopping:
             resources.stop()

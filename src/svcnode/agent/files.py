@@ -48,7 +48,7 @@ def rename_text(old: Settings, new: Settings) -> str:
 
 
 def open_store(path: Path) -> None:
-    from svcnode.store import ensure_store, is_missing
+    from svcnode.agent.store import ensure_store, is_missing
 
     suffix = " (new)" if is_missing(path) else ""
     log.info("no services configured; probing the node's own store: %s%s", path, suffix, extra={"event": "store"})

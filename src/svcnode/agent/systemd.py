@@ -14,11 +14,11 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from svcnode.clock import next_tick_s
 from svcnode.core.errors import ListenError
 from svcnode.core.model import Status
 from svcnode.core.text import os_error_text
 from svcnode.core.url import join_host_port
+from svcnode.net.clock import next_tick_s
 from svcnode.server.sockets import is_bound_to
 
 if TYPE_CHECKING:

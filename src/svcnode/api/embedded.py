@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Request, Response
     from svcnode.node import Node
 
-_IMPLEMENTATION = "svcnode.embed"  # a layer above this one, and loaded only with `operator`
+_IMPLEMENTATION = "svcnode.agent.embed"  # a layer above this one, and loaded only with `operator`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

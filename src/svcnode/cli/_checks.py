@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from svcnode.logs import silence_drivers
+from svcnode.agent.logs import silence_drivers
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.cli._args import add_config_option, add_registry_option, positive_duration_s
+from svcnode.cli.terminal.loop_lag import MAX_EXTENSION_S
+from svcnode.cli.terminal.snapshot import NodeSource, RegistryEntry
 from svcnode.client import AsyncClient
 from svcnode.core.address import PUBLIC_TWIN_PREFIX
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, RegistryError, SvcnodeError, UnreachableError
 from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.text import os_error_text
-from svcnode.terminal.loop_lag import MAX_EXTENSION_S
-from svcnode.terminal.snapshot import NodeSource, RegistryEntry
 
 if TYPE_CHECKING:
     from argparse import Namespace

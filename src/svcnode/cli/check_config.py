@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
     from svcnode.config import ServiceSettings, Settings
     from svcnode.core.model import Verdict
-    from svcnode.definition import ProbeConfig
+    from svcnode.node.definition import ProbeConfig
     from svcnode.probes.base import Probe
 
 
@@ -71,7 +71,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 def _has_missing_store(settings: Settings) -> bool:
-    from svcnode.store import is_missing
+    from svcnode.agent.store import is_missing
 
     return settings.uses_store and is_missing(settings.store_path)
 

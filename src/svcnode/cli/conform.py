@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli._args import EXIT_FAILED, EXIT_UNKNOWN, positive_duration_s
 from svcnode.cli.output import show, show_bytes
+from svcnode.cli.terminal.progress import handle_sigint
 from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.report import as_json, as_junit, plain_text, report_lines
@@ -19,7 +20,6 @@ from svcnode.conformance.run import run_checks
 from svcnode.conformance.target import parse_target
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.text import os_error_text
-from svcnode.terminal.progress import handle_sigint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -17,6 +17,7 @@ import httpx2
 from svcnode.cli._args import EXIT_BAD, EXIT_PARTIAL, EXIT_UNKNOWN, add_config_option
 from svcnode.cli.operator_url import TOKEN_VARIABLE, operator_url_from
 from svcnode.cli.output import show
+from svcnode.cli.terminal.explain.explanation import explain_node, explain_service
 from svcnode.client.errors import translate_http_error
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.client.response_guard import ResponseGuard
@@ -29,13 +30,12 @@ from svcnode.core.errors import (
 )
 from svcnode.core.model import Health, Status
 from svcnode.core.text import closest_match, join_first
-from svcnode.terminal.explain.explanation import explain_node, explain_service
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
     from svcnode.cli.operator_url import OperatorUrl
-    from svcnode.terminal.explain.explanation import Explanation
+    from svcnode.cli.terminal.explain.explanation import Explanation
 
 _EPILOG = """\
 address and token:
@@ -116,7 +116,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 def _render(explanation: Explanation) -> None:
     if sys.stdout is not None and sys.stdout.isatty():
-        from svcnode.terminal.render import print_explanation
+        from svcnode.cli.terminal.render import print_explanation
 
         print_explanation(explanation, sys.stdout)
     else:

@@ -34,14 +34,14 @@ def configure(parser: CommandParser) -> None:
 
 def run_command(arguments: argparse.Namespace) -> int:
     if os.getpid() == 1:  # of a container
-        from svcnode.cli._process_1 import continue_in_child
+        from svcnode.cli._container_init import continue_in_child
 
         continue_in_child()
     # Until the agent installs its handlers, a SIGHUP would end the process; there is nothing to reload yet.
     is_under_nohup = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
 
     gc.disable()  # modules stay loaded: searching them for garbage, now or later, takes time for nothing
-    from svcnode import agent, logs  # after the signal: loading them takes time
+    from svcnode.agent import agent, logs  # after the signal: loading them takes time
 
     gc.freeze()
     gc.enable()

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 from svcnode.cli._args import EXIT_BAD, EXIT_PARTIAL, EXIT_UNKNOWN
 from svcnode.cli._node_args import add_node_arguments, open_registry_nodes, sources_from, timeout_from
 from svcnode.cli.output import show
+from svcnode.cli.terminal.progress import ProgressBar, handle_sigint
+from svcnode.cli.terminal.snapshot import OverallHealth, take_snapshots
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.redaction import redacted
-from svcnode.terminal.progress import ProgressBar, handle_sigint
-from svcnode.terminal.snapshot import OverallHealth, take_snapshots
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from svcnode.cli._args import CommandParser
-    from svcnode.terminal.snapshot import NodeSnapshot
+    from svcnode.cli.terminal.snapshot import NodeSnapshot
 
 EXIT_CODES = {
     OverallHealth.HEALTHY: 0,
@@ -118,7 +118,7 @@ def _redact(value: Any) -> Any:  # noqa: ANN401  any JSON value
 
 
 def _render(snapshots: Sequence[NodeSnapshot], *, with_all: bool) -> None:
-    from svcnode.terminal.render import Symbols, create_console, print_lines, render_node, render_nodes
+    from svcnode.cli.terminal.render import Symbols, create_console, print_lines, render_node, render_nodes
 
     if sys.stdout is None:
         return

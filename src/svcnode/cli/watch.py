@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli._args import positive_duration_s
 from svcnode.cli._node_args import add_node_arguments, open_registry_nodes, sources_from, timeout_from
+from svcnode.cli.terminal.watch.app import WatchApp
+from svcnode.cli.terminal.watch.screen import Screen
 from svcnode.client.resolver_loop import DaemonResolverLoop
-from svcnode.terminal.watch.app import WatchApp
-from svcnode.terminal.watch.screen import Screen
 
 if TYPE_CHECKING:
     import argparse

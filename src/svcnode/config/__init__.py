@@ -5,7 +5,7 @@ values.py      the types of the keys
 keys.py        how a table is declared
 reading.py     reads the tables of a source
 sources.py     reads the three sources, records the origin of each value, and collects the errors
-services.py    the services
+service_tables.py  the services
 settings.py    checks the rules about several keys, and builds the settings that the rest of the program uses
 sharing.py     the same for [sharing]; loaded late
 fleet.py       the same for [fleet]; loaded late
@@ -20,7 +20,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from svcnode.config.services import ServiceSettings
+from svcnode.config.service_tables import ServiceSettings
 from svcnode.config.settings import (
     ControlSettings,
     HistorySettings,

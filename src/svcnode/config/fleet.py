@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from svcnode.config.sharing import registry_address, registry_tls
-from svcnode.definition import define
-from svcnode.fleet import FleetSettings
+from svcnode.node.definition import define
 from svcnode.probes import make_probe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from svcnode.config.sources import Source
     from svcnode.config.tables import FleetTable
-    from svcnode.definition import ServiceOptions
+    from svcnode.core.address import RegistryAddress
+    from svcnode.net.tls import TlsOptions
+    from svcnode.node.definition import ServiceOptions
 
+SERVICE_ID = "fleet"
 CONNECTION_KEYS = ("password", "tls", "ca", "client_certificate", "client_key")  # of the registry
 # The scheme is the one that all options may be used with.
 EXAMPLE_URL = "svc+https://node.example"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSettings:
+    registry: RegistryAddress | None  # None: the nodes are in a file
+    tls: TlsOptions | None  # of the connections to the registry; None: without TLS
+    file: Path | None  # None: the nodes are in a registry
+    refresh_interval_s: float
+    options: ServiceOptions  # of all nodes that are found
+    probe_options: Mapping[str, Any]  # of their svc+http probes
+
+    @property
+    def location(self) -> str:
+        return str(self.file if self.registry is None else self.registry)
 
 
 def fleet_from(

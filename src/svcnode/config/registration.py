@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from svcnode.config.reading import read_table
-from svcnode.config.services import Defaults, check_observer_keys, service_from
+from svcnode.config.service_tables import Defaults, check_observer_keys, service_from
 from svcnode.config.sources import Source
 from svcnode.config.tables import DefaultsTable, RegisteredServiceTable, ServiceTable
 from svcnode.core.errors import ConfigError, InvalidValueError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from svcnode.config.keys import KeyPath
     from svcnode.config.settings import Settings
-    from svcnode.definition import Definition
+    from svcnode.node.definition import Definition
     from svcnode.probes.base import Probe
 
 PATH: KeyPath = ("services", 0)

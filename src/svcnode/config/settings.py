@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from svcnode.config.reading import Tables, read_table, read_tables
-from svcnode.config.services import (
+from svcnode.config.service_tables import (
     STORE_ID,
     Defaults,
     ServiceSettings,
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from svcnode.api.cors import CorsPolicy
+    from svcnode.config.fleet import FleetSettings
     from svcnode.config.keys import KeyPath
     from svcnode.config.sources import Source
     from svcnode.config.tables import TlsTable
     from svcnode.core.maintenance import MaintenanceSchedule
     from svcnode.core.redaction import SecretScope
-    from svcnode.definition import ServiceOptions
-    from svcnode.fleet import FleetSettings
+    from svcnode.node.definition import ServiceOptions
     from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
     from svcnode.sharing import SharingSettings

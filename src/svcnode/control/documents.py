@@ -26,15 +26,15 @@ from svcnode.core.model import Maintenance, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope
 from svcnode.core.text import safe_reason
 from svcnode.core.units import parse_duration_s
-from svcnode.definition import define
+from svcnode.node.definition import define
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from svcnode.core.model import ServiceState
-    from svcnode.definition import Definition
     from svcnode.node import Node
-    from svcnode.registry import Registrar
+    from svcnode.node.definition import Definition
+    from svcnode.node.service_table import ServiceList
 
     Define = Callable[[str, Mapping[str, Any]], Definition]
 
@@ -182,9 +182,9 @@ class ServiceDocuments(DocumentKind):
     has it.
     """
 
-    def __init__(self, node: Node, registrar: Registrar, define_service: Define) -> None:
+    def __init__(self, node: Node, service_list: ServiceList, define_service: Define) -> None:
         super().__init__(node)
-        self._registrar = registrar  # registers the services
+        self._service_list = service_list  # registers the services
         self._define = define_service
         self._registrations: dict[str, Registration] = {}  # by id
         self.configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
@@ -215,7 +215,7 @@ class ServiceDocuments(DocumentKind):
             transaction.delete(f"{path}/{child}")
 
     def is_missing(self, name: str) -> bool:
-        return name not in self._registrar
+        return name not in self._service_list
 
     def apply(self, name: str, document: Document | None) -> None:
         if document is None and name in self._registrations:
@@ -223,13 +223,13 @@ class ServiceDocuments(DocumentKind):
         if name in self.configured:
             return
         if document is None:
-            if name in self._registrar:
-                self._registrar.deregister(name)
-        elif name in self._registrar:
-            self._registrar.replace(self._registrations[name].definition)
+            if name in self._service_list:
+                self._service_list.deregister(name)
+        elif name in self._service_list:
+            self._service_list.replace(self._registrations[name].definition)
         else:
             definition = self._registrations[name].definition
-            self._registrar.add(definition, registered_at_s=document.value["registered_at_s"])
+            self._service_list.add(definition, registered_at_s=document.value["registered_at_s"])
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
         return {**value, "registered_at_s": self._node.now_s()}
@@ -271,8 +271,8 @@ class ServiceDocuments(DocumentKind):
     def set_configured(self, services: Mapping[str, bool]) -> None:
         self.configured = services
         for service_id in self._registrations.keys() & services.keys():
-            if service_id in self._registrar:
-                self._registrar.deregister(service_id)
+            if service_id in self._service_list:
+                self._service_list.deregister(service_id)
 
     def redefine(self, documents: Mapping[str, Document]) -> None:
         """After a change of the settings that definitions depend on."""
@@ -280,7 +280,7 @@ class ServiceDocuments(DocumentKind):
             self.load(service_id, documents[service_path(service_id)].value["options"])
             new = self._registrations[service_id].definition
             if new != old.definition and service_id not in self.configured:
-                self._registrar.replace(new)
+                self._service_list.replace(new)
 
     def _registration(self, transaction: Transaction, service_id: str) -> Registration | None:
         return transaction.registrations.get(service_id) or self._registrations.get(service_id)
@@ -482,9 +482,9 @@ class Documents:
     """All kinds, by path."""
 
     def __init__(
-        self, node: Node, registrar: Registrar, define_service: Define, end_maintenance: Callable[[str, int], None]
+        self, node: Node, service_list: ServiceList, define_service: Define, end_maintenance: Callable[[str, int], None]
     ) -> None:
-        self.services = ServiceDocuments(node, registrar, define_service)
+        self.services = ServiceDocuments(node, service_list, define_service)
         self.statuses = StatusDocuments(node, self.services)
         self.issues = IssueDocuments(node)
         self.drain = DrainDocuments(node)

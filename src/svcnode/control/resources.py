@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from svcnode.control.store import ControlStore, Document, StoredDocuments
     from svcnode.core.model import Change
     from svcnode.node import Node
-    from svcnode.registry import Registrar
+    from svcnode.node.service_table import ServiceList
 
 log = logging.getLogger("svcnode.control")
 
@@ -61,13 +61,13 @@ class Resources:
     """Not thread-safe: used on the event loop of the agent."""
 
     def __init__(
-        self, node: Node, store: ControlStore, define_service: Define, registrar: Registrar | None = None
+        self, node: Node, store: ControlStore, define_service: Define, service_list: ServiceList | None = None
     ) -> None:
-        """`registrar` registers the services; by default, the node does."""
+        """`service_list` registers the services; by default, the node does."""
         self._node = node
         self._store = store
         self._documents: dict[str, Document] = {}  # by path
-        self._kinds = Documents(node, node if registrar is None else registrar, define_service, self._delete_soon)
+        self._kinds = Documents(node, node if service_list is None else service_list, define_service, self._delete_soon)
         self._revision = 0
         self._is_loaded = False
         self._problem = ""  # of the store; it is logged once

@@ -1,7 +1,7 @@
 """The control documents on disk: every acknowledged change survives a crash of the process and of the machine.
 
 One SQLite file maps a path, such as `services/db-1`, to a JSON document and the revision that wrote it. `write` returns
-after the changes are on the disk. Times in documents are of the clock of `svcnode.clock`, which starts at 0 with the
+after the changes are on the disk. Times in documents are of the clock of `net/clock.py`, which starts at 0 with the
 machine: after a restart of the machine, `load` says so.
 """
 

@@ -21,7 +21,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from svcnode.clock import ExpiryClock, WallTimes, next_tick_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import is_user_interrupt
 from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind, Outcome
@@ -32,6 +31,7 @@ from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
 from svcnode.history.writer import Writer, WriterConfig
+from svcnode.net.clock import ExpiryClock, WallTimes, next_tick_s
 from svcnode.version import __version__
 
 if TYPE_CHECKING:

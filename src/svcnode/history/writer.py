@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from svcnode.clock import ExpiryClock
     from svcnode.history.backlog import Backlog
     from svcnode.history.database import Database
     from svcnode.history.records import RetentionLimits
+    from svcnode.net.clock import ExpiryClock
 
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 60.0
 # On a full disk single writes succeed now and then. After a second failure within this time, writes must succeed for

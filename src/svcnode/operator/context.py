@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from time import monotonic, time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from svcnode.clock import next_tick_s
+from svcnode.net.clock import next_tick_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from svcnode.history import History
     from svcnode.node import Node
+    from svcnode.node.stats import CheckStats
     from svcnode.notify import NotifyStatus
     from svcnode.operator.event_hub import EventHub
     from svcnode.operator.single_flight import SingleFlight
     from svcnode.sharing.replica import Replica
-    from svcnode.stats import CheckStats
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from svcnode.core.model import Outcome, Status, Tolerance
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
+from svcnode.node.stats import FIXED_KIND, probe_kind
 from svcnode.operator.sharing import node_sharing, observed_states, shared_probe
 from svcnode.probes.options import public_options
-from svcnode.stats import FIXED_KIND, probe_kind
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Request
     from svcnode.core.model import Evidence, Policy, Service, ServiceState
-    from svcnode.definition import ProbeConfig
+    from svcnode.node.definition import ProbeConfig
     from svcnode.operator.context import OperatorContext
     from svcnode.operator.sharing import ProbeDisplay
 

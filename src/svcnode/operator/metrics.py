@@ -25,8 +25,8 @@ from prometheus_client.registry import Collector
 
 from svcnode.api.spec import make_response
 from svcnode.core.model import Health, Impact, Outcome, Service, ServiceState, Status
+from svcnode.node.stats import DURATION_BUCKETS_S, REPORTED_KIND, ServiceStats
 from svcnode.operator.sharing import shared_probe
-from svcnode.stats import DURATION_BUCKETS_S, REPORTED_KIND, ServiceStats
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Request, Response
     from svcnode.node import Node
+    from svcnode.node.stats import CheckStats
     from svcnode.operator.context import OperatorContext
     from svcnode.sharing.replica import Replica
-    from svcnode.stats import CheckStats
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
 MAX_SERVICES = 2_000  # with their own series, up to fourteen each

@@ -25,8 +25,8 @@ from svcnode.core.strict_json import compact_json
 from svcnode.core.text import one_line
 from svcnode.core.units import format_coarse_duration, format_latency, iso_time
 from svcnode.history.records import HOURS
+from svcnode.node.stats import FIXED_KIND
 from svcnode.operator.details import node_details, services_details
-from svcnode.stats import FIXED_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from svcnode.core.redaction import redacted
 from svcnode.core.text import encodable
 from svcnode.core.url import Url, UrlError, redact_url
+from svcnode.node.stats import FIXED_KIND, REPORTED_KIND
 from svcnode.probes import scheme_of
-from svcnode.stats import FIXED_KIND, REPORTED_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.sharing.replica import Replica
-    from svcnode.sharing.services import SharedServices
+    from svcnode.sharing.shared_services import SharedServices
 
 Json = dict[str, Any]
 

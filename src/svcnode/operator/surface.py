@@ -6,11 +6,11 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
+from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
 from svcnode.operator.single_flight import SingleFlight
-from svcnode.stats import CheckStats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

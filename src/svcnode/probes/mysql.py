@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncmy.errors import InternalError, MySQLError, ProgrammingError
 
-from svcnode.clock import monotonic_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.url import UrlForm
+from svcnode.net.clock import monotonic_s
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError, time_left_s
 from svcnode.probes.mysql_connection import MysqlConnection

@@ -25,13 +25,13 @@ from urllib.parse import parse_qsl
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
-from svcnode.clock import monotonic_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import one_of
 from svcnode.core.text import suggestion
 from svcnode.core.url import UrlForm
+from svcnode.net.clock import monotonic_s
 from svcnode.net.connect import race_addresses
 from svcnode.net.dns import is_ip_address, resolve_host
 from svcnode.net.os_errors import verdict_for_os_error

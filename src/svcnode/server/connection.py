@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, assert_never, cast
 from svcnode.api import routing
 from svcnode.api.app import StreamingResponse, call_handler
 from svcnode.api.spec import METHOD_NOT_ALLOWED, Response, error_response
-from svcnode.clock import monotonic_s
+from svcnode.net.clock import monotonic_s
 from svcnode.server.parser import END_OF_HEAD, ParsedRequest, RequestParser
 from svcnode.server.streams import EventStream
 from svcnode.server.timeouts import TimeoutList

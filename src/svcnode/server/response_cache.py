@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.api import routing
-from svcnode.clock import monotonic_s
+from svcnode.net.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.clock import monotonic_s, next_tick_s
+from svcnode.net.clock import monotonic_s, next_tick_s
 from svcnode.server.timeouts import TimeoutList
 
 if TYPE_CHECKING:

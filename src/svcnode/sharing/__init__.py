@@ -21,7 +21,7 @@ and without locks. No wall clock is compared: evidence is dated by the revisions
     rules     who observes a service, and the state that follows from what the observers publish
     record    what a replica knows of one service, and what follows from it
     node_sync makes the services of the node and their states equal to that
-    services  follows the view, the own definitions and the checks, and says what is to be published
+    shared_services follows the view, the own definitions and the checks, and says what is to be published
     publisher the keys of this replica: what it has to write, and what it has written
     follow    the loop that reads the registry
     publish   the loops that write to it, and renew the lease

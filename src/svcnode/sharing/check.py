@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from svcnode.core.address import RegistryAddress
-    from svcnode.definition import Definition
+    from svcnode.node.definition import Definition
     from svcnode.sharing import SharingSettings
     from svcnode.sharing.client import RegistryContent
     from svcnode.sharing.etcd import EtcdClient

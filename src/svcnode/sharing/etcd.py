@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import httpcore2  # noqa: F401  otherwise httpx loads it with the first request, within its deadline
 import httpx2
 
-from svcnode.clock import monotonic_s
 from svcnode.core.errors import OptionError, RegistryError, RegistryLoginError, RegistryUnreachableError
 from svcnode.core.redaction import RotatingSecret, register_secret
 from svcnode.core.text import error_text
 from svcnode.core.url import join_host_port
+from svcnode.net.clock import monotonic_s
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.files import READ_TIMEOUT_S
 from svcnode.net.os_errors import connection_error_text

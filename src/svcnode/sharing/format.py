@@ -23,7 +23,7 @@ from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.model import MAX_TEXT_CHARS, Service, Status, validate_service_id, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import encodable, safe_reason, sanitize, type_name
-from svcnode.definition import ServiceOptions, define
+from svcnode.node.definition import ServiceOptions, define
 from svcnode.probes import make_probe
 from svcnode.probes.restricted import is_restricted, reject_local_access
 

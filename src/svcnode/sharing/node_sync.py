@@ -9,7 +9,7 @@ from svcnode.core import state_machine
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.model import ServiceState, Status
-from svcnode.definition import Definition, define
+from svcnode.node.definition import Definition, define
 from svcnode.probes import make_probe
 from svcnode.sharing.record import NOT_SHARED, MadeFrom, Observer, OwnCheck, Reception, ServiceRecord, from_registry
 from svcnode.sharing.rules import choose_observers, observers
@@ -17,8 +17,8 @@ from svcnode.sharing.rules import choose_observers, observers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from svcnode.definition import ProbeConfig
     from svcnode.node import Node
+    from svcnode.node.definition import ProbeConfig
     from svcnode.sharing.format import ServiceDocument
     from svcnode.sharing.view import SharedService
 
@@ -116,7 +116,7 @@ class NodeSync:
     def _set_source(self, record: ServiceRecord, source: str) -> None:
         if record.source not in (None, source):
             self._set_check(record, self._initial_state())
-            self._node.mirror({record.id: self._initial_state()})
+            self._node.set_decided_states({record.id: self._initial_state()})
         record.source = source
 
     def _apply(self, record: ServiceRecord, definition: Definition, unchecked_reason: str = "") -> None:
@@ -183,7 +183,7 @@ class NodeSync:
                 states[service_id] = state
             self.observer.set_renewal(record, service.policy, state or before, now_s, is_decided=state is not None)
         if states:
-            self._node.mirror(states)
+            self._node.set_decided_states(states)
 
 
 def _probe_config(service_id: str, document: ServiceDocument) -> ProbeConfig | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import ServiceState, Status
     from svcnode.sharing.format import Ignored, RegistryDocument, Written
-    from svcnode.sharing.services import SharedServices
+    from svcnode.sharing.shared_services import SharedServices
     from svcnode.sharing.view import RegistryView, ViewChanges
 
 V = TypeVar("V")

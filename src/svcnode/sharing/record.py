@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from svcnode.core.model import Evidence, Service
-    from svcnode.definition import Definition
+    from svcnode.node.definition import Definition
     from svcnode.sharing.format import ServiceDocument
     from svcnode.sharing.rules import Choice
     from svcnode.sharing.view import RegistryView, SharedService

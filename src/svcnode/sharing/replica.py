@@ -29,7 +29,7 @@ from svcnode.sharing.format import ReplicaDocument, node_root, replica_of, repli
 from svcnode.sharing.problems import Problems
 from svcnode.sharing.publish import LeaseLoop, PublishLoop
 from svcnode.sharing.publisher import Publisher
-from svcnode.sharing.services import SharedServices
+from svcnode.sharing.shared_services import SharedServices
 from svcnode.version import __version__
 
 if TYPE_CHECKING:

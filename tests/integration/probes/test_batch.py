@@ -16,10 +16,10 @@ from svcnode.net.batch import BatchCheck, BatchPoller
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.http_response import MAX_HEAD_BYTES
 from svcnode.node import Node
+from svcnode.node.scheduler import ProbeScheduler
 from svcnode.probes import make_probe
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.tcp import TcpProbe
-from svcnode.scheduler import ProbeScheduler
 from tests.support.backends import (
     CONTINUE,
     Backend,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode import agent
-from svcnode.agent import RESERVED_FDS, Agent, allocate_fds
+from svcnode.agent import agent
+from svcnode.agent.agent import RESERVED_FDS, Agent, allocate_fds
+from svcnode.agent.logs import FLUSH_TIMEOUT_S
 from svcnode.config import load
 from svcnode.core.redaction import redacted
-from svcnode.logs import FLUSH_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def test_a_store_on_a_mount_that_hangs_does_not_block_the_event_loop(
 ) -> None:
     is_back = threading.Event()
     monkeypatch.setattr(agent, "STORE_TIMEOUT_S", 0.01)
-    monkeypatch.setattr("svcnode.store.is_missing", lambda _: is_back.wait(30))
+    monkeypatch.setattr("svcnode.agent.store.is_missing", lambda _: is_back.wait(30))
     settings = load(None, {"HOME": str(tmp_path)})
     asyncio.run(Agent(settings, lambda: settings)._prepare_store(settings))
     is_back.set()

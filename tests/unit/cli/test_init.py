@@ -10,11 +10,11 @@ import pytest
 
 from svcnode.cli import main
 from svcnode.cli.init import format_report, parse_ports, write_new_file
+from svcnode.cli.init.catalog import CATALOG
+from svcnode.cli.init.scan import FoundService, ScanResult
+from svcnode.cli.init.select import select_probe
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.model import Verdict
-from svcnode.discovery.catalog import CATALOG
-from svcnode.discovery.scan import FoundService, ScanResult
-from svcnode.discovery.select import select_probe
 from svcnode.net.connect import TcpEndpoint
 from tests.support.backends import closed_port
 

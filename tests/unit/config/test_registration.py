@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.config import Settings
-    from svcnode.definition import Definition
+    from svcnode.node.definition import Definition
 
 ENVIRON = {"SECRET": "hunter2hunter2"}
 

@@ -33,7 +33,7 @@ from svcnode.core.model import (
 )
 from svcnode.core.redaction import redacted
 from svcnode.core.url import Url
-from svcnode.definition import ProbeConfig
+from svcnode.node.definition import ProbeConfig
 from svcnode.operator import ROUTES
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe

@@ -22,8 +22,8 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
 from svcnode.core.redaction import SecretScope, register_secret
 from svcnode.core.text import MAX_REASON_CHARS
-from svcnode.definition import define
 from svcnode.node import Node
+from svcnode.node.definition import define
 from svcnode.probes import KINDS
 from tests.stress.control_model import run_campaign
 from tests.support.control_agent import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.api.spec import Response
-    from svcnode.definition import Definition
+    from svcnode.node.definition import Definition
 
 TTL_S, TTL = 15.0, "15s"
 UP, INITIALIZING, DOWN = "Up", "Initializing", "Down"
@@ -301,15 +301,15 @@ def test_a_service_that_the_node_has_from_elsewhere_can_be_registered_and_stays_
 ) -> None:
     node = Node("validator-7", version="v1.0.0")
     node.register("indexer")
-    registrar = SharedSource(node)
+    service_list = SharedSource(node)
 
     async def register_and_remove() -> None:
-        resources = Resources(node, ControlStore(tmp_path / "control.db"), define_service, registrar)
+        resources = Resources(node, ControlStore(tmp_path / "control.db"), define_service, service_list)
         await resources.start()
         await resources.change(ChangeRequest("services/indexer", {"ttl": "5s", "name": "Indexer"}))
-        assert (registrar.ids, [service.name for service, _ in node]) == (["indexer"], ["Indexer"])
+        assert (service_list.ids, [service.name for service, _ in node]) == (["indexer"], ["Indexer"])
         await resources.change(ChangeRequest("services/indexer", None))
-        assert (registrar.ids, len(node)) == ([], 1)
+        assert (service_list.ids, len(node)) == ([], 1)
         await resources.close()
 
     asyncio.run(register_and_remove())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.net.timers import TICK_S, TIMER_RESOLUTION_S, TimerQueue
-from svcnode.scheduler import ProbeScheduler
+from svcnode.node.scheduler import ProbeScheduler
 from tests.support.scheduling import HUNG_S, ScriptedProbe, make_node, make_scheduler, seeded_jitter
 from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 

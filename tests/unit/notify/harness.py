@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from svcnode.core.model import Maintenance, Verdict
-from svcnode.definition import define
 from svcnode.node import Node
+from svcnode.node.definition import define
 from svcnode.notify.alert import AlertPolicy
 from svcnode.notify.engine import AlertEngine
 from svcnode.probes.function import FunctionProbe
@@ -15,7 +15,7 @@ from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from svcnode.core.model import Change
-    from svcnode.definition import Definition
+    from svcnode.node.definition import Definition
     from svcnode.notify.alert import AlertChange, ChangeType
     from svcnode.notify.engine import Notification
 

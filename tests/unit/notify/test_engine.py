@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact
 from svcnode.core.state_machine import service_health
-from svcnode.definition import define
+from svcnode.node.definition import define
 from svcnode.notify.alert import SETTLED_AFTER_S, AlertPolicy, ChangeType
 from svcnode.notify.engine import MAX_LISTED_SERVICES, Notification
 from tests.unit.notify.harness import (

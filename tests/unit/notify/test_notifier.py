@@ -17,8 +17,8 @@ from svcnode.notify.targets import DeliveryError
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
+    from svcnode.node.service_table import Handle
     from svcnode.notify.message import Message
-    from svcnode.registry import Handle
 
 
 class NodeChange(NamedTuple):

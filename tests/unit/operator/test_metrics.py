@@ -16,12 +16,12 @@ from svcnode import Node, Verdict
 from svcnode.api.spec import Request
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Maintenance
+from svcnode.node.stats import MAX_CUSTOM_CODES, CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.operator import metrics
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.single_flight import SingleFlight
-from svcnode.stats import MAX_CUSTOM_CODES, CheckStats
 from svcnode.version import __version__
 from tests.support.real_time import in_real_time
 from tests.support.virtual_time import VirtualClock

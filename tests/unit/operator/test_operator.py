@@ -109,7 +109,7 @@ def test_a_path_without_a_handler_is_not_found(path: str, calls: list[tuple[str,
 
 def test_importing_the_agent_loads_no_handler_and_no_prometheus_library() -> None:
     modules = ["prometheus_client", *sorted({f"svcnode.operator.{one.partition(':')[0]}" for one in ROUTES.values()})]
-    code = f"import sys, svcnode.agent; print([name for name in {modules} if name in sys.modules])"
+    code = f"import sys, svcnode.agent.agent; print([name for name in {modules} if name in sys.modules])"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout == "[]\n"
 

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode.api.spec import Request
-from svcnode.notify import NotifyStatus
-from svcnode.operator.context import OperatorContext, ProcessStats
-from svcnode.operator.details import node_details, services_details
-from svcnode.operator.metrics import build_registry
-from svcnode.operator.page import page
-from svcnode.operator.sharing import RESTRICTED_KIND
-from svcnode.operator.single_flight import SingleFlight
-from svcnode.sharing.etcd_json import Put
-from svcnode.stats import FIXED_KIND, REPORTED_KIND, CheckStats
-from svcnode.terminal.explain.explanation import (
+from svcnode.cli.terminal.explain.explanation import (
     HOW_TO_FIX_IT,
     PROBLEMS,
     REPLICAS,
@@ -28,6 +19,15 @@ from svcnode.terminal.explain.explanation import (
     explain_node,
     explain_service,
 )
+from svcnode.node.stats import FIXED_KIND, REPORTED_KIND, CheckStats
+from svcnode.notify import NotifyStatus
+from svcnode.operator.context import OperatorContext, ProcessStats
+from svcnode.operator.details import node_details, services_details
+from svcnode.operator.metrics import build_registry
+from svcnode.operator.page import page
+from svcnode.operator.sharing import RESTRICTED_KIND
+from svcnode.operator.single_flight import SingleFlight
+from svcnode.sharing.etcd_json import Put
 from tests.support.replica_simulation import ROOT, Simulation, simulated_probes
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Status
-from svcnode.definition import define
 from svcnode.node import Node
+from svcnode.node.definition import define
 from svcnode.probes import make_probe
 from tests.support.verdicts import unknown
 from tests.support.virtual_time import VirtualClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from svcnode.core.address import parse_registry_url
-from svcnode.definition import define
+from svcnode.node.definition import define
 from svcnode.sharing import SharingSettings
 from svcnode.sharing.check import FindingLevel, check_configuration
 from svcnode.sharing.view import RegistryView

@@ -12,7 +12,7 @@ from svcnode.node import Node
 from svcnode.sharing.etcd_json import Delete, Put
 from svcnode.sharing.format import EvidenceDocument, KeyKind, ReplicaDocument, Written, decode_age_s
 from svcnode.sharing.publisher import Publisher, Write
-from svcnode.sharing.services import SharedServices
+from svcnode.sharing.shared_services import SharedServices
 from svcnode.sharing.view import RegistryView
 from tests.support.registry_keys import ROOT, RegistryKeys
 from tests.support.replica_simulation import definition

@@ -1,0 +1,173 @@
+"""Applies the configured services to the node, and logs changes of services and of the node."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import MAINTENANCE_CHANGES, Change, ChangeKind, Health, Status, Verdict
+from svcnode.core.text import join_first
+from svcnode.core.units import iso_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from svcnode.config import ServiceSettings
+    from svcnode.node import Node
+    from svcnode.node.service_table import ServiceList
+
+MAX_LISTED_IDS = 5
+
+log = logging.getLogger("svcnode")
+
+_FIXED_VERDICTS = {
+    Status.UP: Verdict.ready("set in the configuration", code=ReasonCode.FIXED),
+    Status.INITIALIZING: Verdict.not_ready("set in the configuration", code=ReasonCode.FIXED),
+    Status.DOWN: Verdict.failed("set in the configuration", code=ReasonCode.FIXED),
+}
+
+
+class ConfigDiff(NamedTuple):
+    """The ids of the services that a reload changed."""
+
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    renamed: str = ""  # a text about a new name of the node
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"removed": len(self.removed), "added": len(self.added), "changed": len(self.changed)}
+
+    def __str__(self) -> str:
+        parts = (("removed", self.removed), ("added", self.added), ("changed", self.changed))
+        text = "; ".join(f"{verb} {join_first(ids, MAX_LISTED_IDS)}" for verb, ids in parts if ids)
+        return "; ".join(filter(None, [self.renamed, text or "no service changed"]))
+
+
+class ConfiguredServices:
+    def __init__(self, node: Node, service_list: ServiceList | None = None) -> None:
+        """`service_list` registers the services; by default, the node does."""
+        self._node = node
+        self._service_list: ServiceList = node if service_list is None else service_list
+        self._current: dict[str, ServiceSettings] = {}
+        self._fixed: dict[str, Status] = {}
+        node.subscribe(self._log_change)
+
+    def apply(self, services: Iterable[ServiceSettings]) -> ConfigDiff:
+        """Add, replace and remove services. Unchanged services are left alone."""
+        configured = {service.id: service for service in services}
+        diff = self._diff(configured)
+        self._log_fixed({service.id: service.status for service in configured.values() if service.status is not None})
+        # Services are removed last: otherwise the node may be healthy for a moment, without its failed service.
+        for service in configured.values():
+            self._apply_service(service)
+        for service_id in diff.removed:
+            self._service_list.deregister(service_id)
+            del self._current[service_id]
+        return diff
+
+    def file_of(self, service_id: str) -> Path | None:
+        """The configuration file with the probe of the service; None: it comes from another source."""
+        service = self._current.get(service_id)
+        return None if service is None else service.file
+
+    def _diff(self, configured: Mapping[str, ServiceSettings]) -> ConfigDiff:
+        current = self._current
+        return ConfigDiff(
+            removed=tuple(service_id for service_id in current if service_id not in configured),
+            added=tuple(service_id for service_id in configured if service_id not in current),
+            changed=tuple(
+                service_id
+                for service_id in configured
+                if service_id in current and current[service_id] != configured[service_id]
+            ),
+        )
+
+    def _apply_service(self, service: ServiceSettings) -> None:
+        current = self._current.get(service.id)
+        if current is None:
+            self._service_list.add(service.definition)
+        elif current.definition != service.definition:
+            self._service_list.replace(service.definition)
+        self._current[service.id] = service
+        if service.status is not None:
+            self._node.report(service.id, _FIXED_VERDICTS[service.status])
+
+    def _log_fixed(self, fixed: dict[str, Status]) -> None:
+        if fixed != self._fixed:
+            log.info("%s", _fixed_text(fixed), extra={"event": "fixed_status", "services": len(fixed)})
+        self._fixed = fixed
+
+    def _log_change(self, change: Change) -> None:
+        if change.kind is ChangeKind.STATUS:
+            self._log_status(change)
+        elif change.kind in MAINTENANCE_CHANGES:
+            self._log_maintenance(change)
+        elif change.service_id is not None:
+            extra = {"event": f"service_{change.kind.value}", "service": change.service_id}
+            log.debug("service %s %s", change.service_id, change.kind.value, extra=extra)
+        if change.health is not change.health_before:
+            self._log_node_health(change)
+
+    def _log_status(self, change: Change) -> None:
+        before, after = change.before, change.after
+        assert before is not None, "a status change has a state before"
+        assert after is not None, "a status change has a state after"
+        level = logging.WARNING if after.status is Status.DOWN else logging.INFO
+        if change.service_id in self._fixed:
+            level = logging.DEBUG  # there may be thousands; one line has their count
+        extra = {
+            "event": "service_status",
+            "service": change.service_id,
+            "status": after.status.value,
+            "previous": before.status.value,
+            "since": self._iso(after.since_s),
+            "code": str(after.code),
+            "reason": after.reason,
+            "node_health": change.health.value,
+        }
+        suffix = f": {after.reason}" if after.reason else ""
+        if (
+            after.status is Status.DOWN
+            and after.first_failure_at_s is not None
+            and change.service_id not in self._fixed
+        ):
+            extra["first_failure"] = self._iso(after.first_failure_at_s)
+            if after.first_failure_at_s < after.since_s:
+                suffix += f" (first failure at {extra['first_failure']}, Down at {extra['since']})"
+        text = "service %s is %s, was %s%s"
+        log.log(level, text, change.service_id, after.status.value, before.status.value, suffix, extra=extra)
+
+    def _log_maintenance(self, change: Change) -> None:
+        subject = "the node" if change.service_id is None else f"service {change.service_id}"
+        extra: dict[str, object] = {"event": change.kind.value, "service": change.service_id}
+        if change.maintenance is None:
+            log.info("maintenance of %s has ended", subject, extra=extra)
+            return
+        source, ends_at_s, by, reason = change.maintenance
+        extra |= {"until": self._iso(ends_at_s), "by": by, "reason": reason, "source": source}
+        log.info("%s is in maintenance %s", subject, self._node.maintenance_text(change.maintenance), extra=extra)
+
+    def _iso(self, at_s: float) -> str:
+        return iso_time(self._node.wall_time_s(at_s))
+
+    def _log_node_health(self, change: Change) -> None:
+        is_failure = change.health is Health.UNHEALTHY and not self._node.condition.draining
+        extra = {
+            "event": "node_health",
+            "previous": change.health_before.value,
+            "node_health": change.health.value,
+        }
+        level = logging.WARNING if is_failure else logging.INFO
+        log.log(level, "node health is %d, was %d", change.health, change.health_before, extra=extra)
+
+
+def _fixed_text(fixed: Mapping[str, Status]) -> str:
+    counts = Counter(status.value for status in fixed.values())
+    return "services with a fixed status: " + (
+        ", ".join(f"{count} {status}" for status, count in counts.items()) or "none"
+    )

@@ -1,0 +1,69 @@
+"""`svcnode demo`: a node with five small real servers that fail and recover in a fixed scenario.
+
+scenario.py  the steps and their times
+servers.py   the five servers: real listeners, real protocols, and fault modes
+checks.py    how the node checks each of them
+runner.py    runs the servers, the scenario and the agent
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from svcnode.agent import agent, logs
+from svcnode.cli.demo.runner import run_demo
+from svcnode.cli.output import show
+from svcnode.core.address import parse_address
+from svcnode.core.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from svcnode.cli._args import CommandParser
+
+DEFAULT_LISTEN = "127.0.0.1:8420"
+MAX_SPEED = 20.0
+
+
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Run a node with five small real servers. They start, become slow, fail and recover in a scenario of one "
+        "minute that repeats. The command prints the addresses to open. It writes nothing to the disk. "
+        "Exit code: 0 stopped by a signal, 1 cannot run or go on, 2 invalid arguments."
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help=f"address of the node (default: {DEFAULT_LISTEN}, or the next free port)",
+    )
+    parser.add_argument(
+        "--speed",
+        type=_speed,
+        default=1.0,
+        metavar="N",
+        help=f"run the scenario and the checks N times as fast, 0.1 to {MAX_SPEED:g} (default: 1)",
+    )
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    listen = parse_address(arguments.listen or DEFAULT_LISTEN, has_tls=False)
+    if listen.scheme == "unix":
+        raise InvalidValueError(f"--listen: a browser cannot open {listen}; use host:port, such as {DEFAULT_LISTEN}")
+    logs.configure("info", "text")
+    return agent.run_until_complete(
+        run_demo(listen, _print_line, is_port_given=arguments.listen is not None, speed=arguments.speed)
+    )
+
+
+def _print_line(text: str) -> None:
+    show(text, sys.stdout)
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0.1 <= speed <= MAX_SPEED:
+        raise argparse.ArgumentTypeError(f"must be a number from 0.1 to {MAX_SPEED:g}, not {text!r}")
+    return speed

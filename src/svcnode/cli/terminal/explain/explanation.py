@@ -1,0 +1,305 @@
+"""The explanation of a node and of a service, as lines of text.
+
+A node: its health, the reason, and the services that are not Up. A service: its status, the reason, what changes it,
+and how to fix it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from svcnode.cli.terminal.explain.details import ParsedDetails, parse_details
+from svcnode.cli.terminal.explain.hints import hint_texts, meaning_text
+from svcnode.cli.terminal.explain.observers import observation_texts
+from svcnode.cli.terminal.explain.rule_text import outlook_texts, rule_texts
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Health, Impact, Outcome, Status
+from svcnode.core.state_machine import service_health
+from svcnode.core.text import one_line
+from svcnode.core.units import format_duration, format_latency
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime, tzinfo
+
+    from svcnode.cli.terminal.explain.details import RecentCheck
+
+INDENT = "  "
+NOT_UP, PROBLEMS, REPLICAS = "Not Up", "Problems", "Replicas"  # titles of sections, for a node
+WHY, WHAT_CHANGES_IT, HOW_TO_FIX_IT = "Why", "What changes it", "How to fix it"  # for a service
+MAINTENANCE, ALERT = "Maintenance", "Alert"  # for both
+MAX_GROUPS = 4
+MAX_REPLICAS = 20
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
+
+class Section(NamedTuple):
+    title: str
+    sentences: tuple[str, ...]
+
+
+class Explanation(NamedTuple):
+    """Every text is one line without control characters."""
+
+    status: Status | Health
+    headline: str
+    about: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        lines = [self.headline, *(INDENT + line for line in self.about)]
+        for title, sentences in self.sections:
+            lines += ["", title, *(INDENT + sentence for sentence in sentences)]
+        return lines
+
+
+# ---- a node
+
+_WORST_FIRST = [Status.DOWN, Status.INITIALIZING]
+
+
+def explain_node(document: Mapping[str, Any]) -> Explanation:
+    """From `/details`, with or without recent_checks."""
+    node, services = document["node"], document["services"]
+    health = Health(node["health"])
+    about = f"{_up_count_text(services)}; svcnode {node['svcnode']}, running for {format_duration(node['uptime_s'])}"
+    sections = {
+        NOT_UP: _not_up_lines(services),
+        PROBLEMS: _problem_lines(node),
+        REPLICAS: _replica_lines(node),
+        MAINTENANCE: _maintenance_lines(node),
+        ALERT: _alert_lines(node, {health: f"{health.text} ({health})" for health in Health}),
+    }
+    return Explanation(
+        status=health,
+        headline=one_line(
+            f"{node['name']} {node['version']} is {health.text} ({health.value}): {node['health_reason']}"
+        ),
+        about=(one_line(about),),
+        sections=_sections(sections),
+    )
+
+
+def _sections(sentences_by_title: Mapping[str, Iterator[str]]) -> tuple[Section, ...]:
+    sections = (Section(title, tuple(map(one_line, sentences))) for title, sentences in sentences_by_title.items())
+    return tuple(section for section in sections if section.sentences)
+
+
+def _up_count_text(services: list[Mapping[str, Any]]) -> str:
+    up = sum(service["status"] == Status.UP.value for service in services)
+    return f"{up} of {len(services)} service{'' if len(services) == 1 else 's'} Up"
+
+
+def _not_up_lines(services: list[Mapping[str, Any]]) -> Iterator[str]:
+    listed = [service for status in _WORST_FIRST for service in services if service["status"] == status.value]
+    for service in listed:
+        text = _reason_text(service)
+        reason = f": {text}" if text else ""
+        impact = {Impact.NONE: " (impact none)", Impact.CRITICAL: " (critical)"}.get(Impact(service["impact"]), "")
+        maintenance = " in maintenance" if service.get("maintenance") else ""
+        for_text = f"for {format_duration(service['since_s'])}"
+        yield f"{service['id']} is {service['status']}{maintenance}{impact}, {for_text}{reason}"
+    if listed:
+        yield f"For more about one service: svcnode explain --service {shlex.quote(listed[0]['id'])}"
+
+
+def _reason_text(service: Mapping[str, Any]) -> str:
+    """If the last check could not run, the cause of that comes first."""
+    evidence, reason = service["evidence"], service["reason"]
+    if evidence and evidence["reason"] and Outcome(evidence["outcome"]) is Outcome.UNKNOWN:
+        return f"{evidence['reason']} ({reason})" if reason else str(evidence["reason"])
+    return str(reason)
+
+
+def _problem_lines(node: Mapping[str, Any]) -> Iterator[str]:
+    if node["reload_problem"]:
+        yield f"The last reload failed, the previous configuration is active: {node['reload_problem']}"
+    if node["history_problem"]:
+        yield f"History: {node['history_problem']}"
+    sharing = node.get("sharing")  # an older node does not have it
+    if sharing:
+        yield from _registry_problem_lines(sharing)
+
+
+def _registry_problem_lines(sharing: Mapping[str, Any]) -> Iterator[str]:
+    if sharing["problem"]:
+        age_s = sharing["last_response_age_s"]
+        last = "it has not responded yet" if age_s is None else f"the last response was {format_duration(age_s)} ago"
+        yield f"Registry {sharing['registry']}: {sharing['problem']}; {last}."
+        yield "What other replicas check becomes Initializing (registry_lost) when their evidence expires."
+    ignored = {kind: count for kind, count in sharing["ignored_keys"].items() if count}
+    if ignored:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in ignored.items())
+        yield f"Keys of the registry that are ignored: {kinds}. To list them: svcnode registry show"
+
+
+def _replica_lines(node: Mapping[str, Any]) -> Iterator[str]:
+    sharing = node.get("sharing")
+    replicas = sharing["replicas"] if sharing else []
+    for replica in replicas[:MAX_REPLICAS]:
+        name = f"{replica['name']}{' (this one)' if replica['is_self'] else ''}"
+        count = replica["checks"]
+        services = f"{count} service{'' if count == 1 else 's'}"
+        yield f"{name} checks {services}, seen for {format_duration(replica['since_s'])}."
+    if left := len(replicas[MAX_REPLICAS:]):
+        yield f"{left} more; svcnode explain --json prints all."
+
+
+def _maintenance_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    maintenance = document.get("maintenance")  # an older node does not have it
+    if maintenance:
+        yield f"{maintenance['text'][:1].upper()}{maintenance['text'][1:]}."
+        yield "Checks go on. Messages are held, and what is still wrong at the end is sent then."
+        yield "Availability leaves this time out."
+
+
+def _alert_lines(document: Mapping[str, Any], names: Mapping[Health, str]) -> Iterator[str]:
+    """Only while an improvement waits for resolve_delay: the last message is no longer true then."""
+    alert = document.get("alert")  # an older node does not have it
+    if alert is None or alert["state"] != "resolving":
+        return
+    in_s = alert["message_in_s"]
+    when = "with the next message" if in_s is None else f"in {format_duration(in_s)}, if it lasts (resolve_delay)"
+    yield f"The last message said {names[Health(alert['notified_health'])]}. The improvement is sent {when}."
+
+
+# ---- a service
+
+_IMPACT_TEXT = {
+    Impact.CRITICAL: "if this service is Down, the node is unhealthy (503)",
+    Impact.PARTIAL: "if this service is not Up, the node is at best partially healthy (206)",
+    Impact.NONE: "this service does not affect the health of the node",
+}
+
+
+_LOWERED_IMPACT_TEXT = (
+    "this service is not counted; if that is only for the maintenance and it is not Up, "
+    "the node is at best partially healthy (206)"
+)
+
+
+def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> Explanation:
+    """From `/details/{id}`. Times are in this zone, or in the local one."""
+    details = parse_details(document)
+    since = format_time(details.since, details.now, zone)
+    return Explanation(
+        status=details.status,
+        headline=one_line(f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)})"),
+        about=tuple(map(one_line, _about_lines(details, in_maintenance=bool(document.get("maintenance"))))),
+        sections=_sections(
+            {
+                WHY: iter(
+                    [
+                        *_attempt_texts(details, zone),
+                        *_decision_texts(details, zone),
+                        *observation_texts(details),
+                        *rule_texts(details),
+                    ]
+                ),
+                WHAT_CHANGES_IT: outlook_texts(details),
+                HOW_TO_FIX_IT: hint_texts(details),
+                MAINTENANCE: _maintenance_lines(document),
+                ALERT: _alert_lines(document, {service_health(status): status.value for status in Status}),
+            }
+        ),
+    )
+
+
+def _about_lines(details: ParsedDetails, *, in_maintenance: bool) -> Iterator[str]:
+    if texts := [text for text in (details.name, details.description) if text and text != details.id]:
+        yield ": ".join(texts)
+    if details.interval_s is not None and details.timeout_s is not None:
+        probe = details.probe or "a function of the program"
+        yield f"probe   {probe}, every {details.interval_s:g} s, timeout {details.timeout_s:g} s"
+    elif details.is_from_registry and details.probe is not None:
+        yield f"probe   {details.probe}"
+    is_lowered = in_maintenance and details.impact is Impact.NONE  # or it is none always
+    yield f"impact  {details.impact.value}: {_LOWERED_IMPACT_TEXT if is_lowered else _IMPACT_TEXT[details.impact]}"
+    if details.code != ReasonCode.OK:
+        yield f"code    {details.code}: {meaning_text(details.code)}"
+    if details.last_outcome is Outcome.UNKNOWN and (code := details.recent_checks[0].code) != details.code:
+        yield f"code    {code}: {meaning_text(code)} (last check)"
+
+
+def _decision_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+    """When the failures began, and when the status was decided; only if checks were counted in between."""
+    if details.status is Status.DOWN and details.first_failure is not None and details.first_failure < details.since:
+        first_failure, since = (
+            format_time(at, details.now, zone, with_ms=True) for at in (details.first_failure, details.since)
+        )
+        yield f"First failure at {first_failure}, Down at {since}."
+
+
+# ---- its last checks or reports: equal results in a row are one sentence
+
+_REPORTED_STATUS = {Outcome.READY: "Up", Outcome.NOT_READY: "Initializing", Outcome.FAILED: "Down"}
+
+
+def _attempt_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+    if details.is_fixed:
+        return
+    groups = [list(group) for _, group in groupby(details.recent_checks, _group_key)]
+    shown_count = 0
+    for group in groups[:MAX_GROUPS]:
+        yield _group_text(details, group, zone, is_newest=not shown_count)
+        shown_count += len(group)
+    if left := len(details.recent_checks) - shown_count:
+        yield f"{_count_text(left, details)} before that are not shown; svcnode explain --json prints all."
+
+
+def _group_key(check: RecentCheck) -> tuple[Outcome, str, str]:
+    """Reasons that differ only in numbers, such as progress, are equal."""
+    return check.outcome, check.code, _NUMBER.sub("0", check.reason)
+
+
+def _group_text(details: ParsedDetails, group: Sequence[RecentCheck], zone: tzinfo | None, *, is_newest: bool) -> str:
+    newest, oldest = (format_time(check.at, details.now, zone) for check in (group[0], group[-1]))
+    period = f"at {newest}" if newest == oldest else f"from {oldest} to {newest}"
+    if is_newest:
+        subject = f"The last {_noun(details) if len(group) == 1 else _count_text(len(group), details)}"
+    else:
+        subject = f"Before that, {_count_text(len(group), details)}"
+    reason = _short_reason(group[0].reason, details.probe)
+    is_same_reason = len({check.reason for check in group}) == 1
+    suffix = f"{': ' if is_same_reason else '; latest reason: '}{reason}" if reason else ""
+    return f"{subject}, {period}, {_result_text(details, group)}{suffix}."
+
+
+def _result_text(details: ParsedDetails, group: Sequence[RecentCheck]) -> str:
+    outcome = group[0].outcome
+    if not details.is_probed:
+        return f"said {_REPORTED_STATUS.get(outcome, 'unknown')}"
+    duration = format_latency(*(check.duration_ms for check in group))
+    match outcome:
+        case Outcome.READY:
+            return f"succeeded in {duration}"
+        case Outcome.FAILED:
+            return f"failed after {duration}"
+        case Outcome.NOT_READY:
+            return f"found the service not ready after {duration}"
+        case Outcome.UNKNOWN:
+            return "could not run"
+
+
+def _short_reason(reason: str, probe: str | None) -> str:
+    """Without the URL of the probe, which the explanation has above, and without a full stop, which follows."""
+    return reason.removesuffix(f": {probe}").rstrip(".")
+
+
+def _noun(details: ParsedDetails) -> str:
+    return "check" if details.is_probed else "report"
+
+
+def _count_text(count: int, details: ParsedDetails) -> str:
+    return f"{count} {_noun(details)}{'' if count == 1 else 's'}"
+
+
+def format_time(at: datetime, now: datetime, zone: tzinfo | None, *, with_ms: bool = False) -> str:
+    """The time of day in a zone (None: the local one); with the date if it was not today."""
+    at, now = at.astimezone(zone), now.astimezone(zone)
+    text = f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
+    return f"{text}.{at.microsecond // 1000:03}" if with_ms else text

@@ -1,0 +1,201 @@
+"""The services of a configuration: from a [[services]] table to a definition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from svcnode.config.reading import read_tables
+from svcnode.config.tables import OBSERVER_KEYS, TIMING_KEYS, DefaultsTable, SecurityTable, ServiceTable
+from svcnode.core.errors import DuplicateServiceError, InvalidValueError
+from svcnode.core.model import Status
+from svcnode.node.definition import Definition, ServiceOptions, define, timing
+from svcnode.probes import make_probe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from svcnode.config.keys import KeyPath, Table
+    from svcnode.config.reading import Tables
+    from svcnode.config.sources import Source
+    from svcnode.config.tables import RegisteredServiceTable
+    from svcnode.node.definition import TimingOptions
+    from svcnode.probes.base import Probe
+
+    MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
+
+STORE_ID = "store"  # of the one service of a node without configured services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    definition: Definition
+    status: Status | None = None  # the fixed status of a service without a probe
+    push_token: str | None = field(default=None, repr=False)  # None: pushes are not received
+    file: Path | None = None  # the configuration file with its probe; None: another source
+
+    @property
+    def id(self) -> str:
+        return self.definition.service.id
+
+
+class Defaults:
+    """The table [defaults], for the services that use it."""
+
+    def __init__(self, table: DefaultsTable) -> None:
+        self.options = policy_options(table)
+        self.is_right = table.is_right(*TIMING_KEYS)
+        self._reported: set[str] = set()
+
+    def report(self, text: str, source: Source) -> None:
+        """A wrong combination of defaults is one error, whatever the number of services."""
+        if text not in self._reported:
+            self._reported.add(text)
+            source.report(("defaults",), text)
+
+
+def allowed_features(security: SecurityTable) -> frozenset[str]:
+    # An error in allow_exec is reported; it must not be one for each exec: probe, too.
+    is_allowed = security.allow_exec or not security.is_right("allow_exec")
+    return frozenset({"allow_exec"} if is_allowed else ())
+
+
+def services_from(tables: Tables) -> list[ServiceSettings | None]:
+    source, defaults = tables.source, Defaults(tables.get(DefaultsTable))
+    make = partial(make_probe, environ=source.environ, allowed=allowed_features(tables.get(SecurityTable)))
+    seen: set[str] = set()
+    services: list[ServiceSettings | None] = []
+    for index, service in enumerate(read_tables(ServiceTable, source.data.get("services", []), ("services",), source)):
+        path = ("services", index)
+        if service.is_right("id"):
+            with source.reporting(*path, "id"):
+                _check_id(service.id, seen, has_fleet="fleet" in tables)
+        check_observer_keys(service, path, source, is_shared="sharing" in tables)
+        services.append(service_from(service, path, defaults, make, source))
+    return services
+
+
+def _check_id(service_id: str, seen: set[str], *, has_fleet: bool) -> None:
+    if service_id in seen:
+        raise DuplicateServiceError(service_id)
+    seen.add(service_id)
+    if has_fleet:
+        from svcnode.config.fleet import SERVICE_ID
+
+        if service_id == SERVICE_ID:
+            raise InvalidValueError(f'"{SERVICE_ID}" is the search of [fleet]; use another id')
+
+
+def check_observer_keys(
+    service: ServiceTable | RegisteredServiceTable, path: KeyPath, source: Source, *, is_shared: bool
+) -> None:
+    if not is_shared:
+        for key in service.given_keys(OBSERVER_KEYS):
+            source.report((*path, key), "is for a node with replicas; add the table [sharing], or remove this key")
+            service.wrong.add(key)
+    elif service.checked_by is not None and (service.observers or 0) > (count := len(service.checked_by)):
+        source.report((*path, "observers"), f"must be at most the number of replicas in checked_by, {count}")
+
+
+def service_from(
+    service: ServiceTable, path: KeyPath, defaults: Defaults, make: MakeProbe, source: Source
+) -> ServiceSettings | None:
+    """None if there is an error."""
+    if service.is_right("probe", "status") and ("probe" in service) == ("status" in service):
+        both_or_neither = "both are" if "probe" in service else "neither is"
+        source.report(path, f"a service needs exactly one of probe and status; {both_or_neither} set")
+        service.wrong.update(("probe", "status"))
+    probe = _probe(service, path, make, source)
+    options = defaults.options | policy_options(service) | _text_options(service)
+    if why_unchecked := _why_unchecked(service, probe):
+        for key in service.given_keys((*TIMING_KEYS, *OBSERVER_KEYS)):
+            if service.is_right(key):
+                source.report((*path, key), f"{why_unchecked}; remove this key")
+        options = cast("ServiceOptions", {key: value for key, value in options.items() if key not in TIMING_KEYS})
+    elif not _is_timing_right(service, options, path, defaults, source):
+        return None
+    if service.push_token is not None and ("status" in service or (probe is not None and probe.ttl_s is None)):
+        source.report((*path, "push_token"), 'is only for a service with the probe "heartbeat:"; remove this key')
+    if service.wrong:
+        return None
+    if probe is not None:
+        options["probe"] = probe
+    with source.reporting(*path):
+        return _service_settings(service, path, options, source)
+    return None
+
+
+def _service_settings(service: ServiceTable, path: KeyPath, options: ServiceOptions, source: Source) -> ServiceSettings:
+    definition = define(service.id, **options)
+    as_written = service.given_keys(("probe", "status", *OBSERVER_KEYS))
+    file = source.file_of((*path, "probe"))
+    return ServiceSettings(
+        definition=definition._replace(options={**options, **as_written}),
+        status=None if service.status is None else Status(service.status),
+        push_token=service.push_token,
+        file=None if file is None else file.absolute(),
+    )
+
+
+def _probe(service: ServiceTable, path: KeyPath, make: MakeProbe, source: Source) -> Probe | None:
+    """None if there is none, or an error."""
+    if service.probe is None:
+        return None
+    with source.reporting(*path, "probe"):
+        return make(service.probe)
+    service.wrong.add("probe")
+    return None
+
+
+def _why_unchecked(service: ServiceTable, probe: Probe | None) -> str:
+    if probe is not None and probe.ttl_s is not None:
+        return "a service that sends heartbeats is not checked"
+    is_fixed = "status" in service and "probe" not in service
+    return "a service with a fixed status is not checked" if is_fixed else ""
+
+
+def _is_timing_right(
+    service: ServiceTable, options: ServiceOptions, path: KeyPath, defaults: Defaults, source: Source
+) -> bool:
+    """Whether the keys of the schedule and the policy fit together. If one has an error, they are not judged."""
+    if not defaults.is_right or not service.is_right(*TIMING_KEYS):
+        return False
+    try:
+        timing(**cast("TimingOptions", {key: value for key, value in options.items() if key in TIMING_KEYS}))
+    except InvalidValueError as exc:
+        if service.given_keys(TIMING_KEYS):
+            source.report(path, str(exc))
+        else:
+            defaults.report(str(exc), source)
+        return False
+    return True
+
+
+def _text_options(service: ServiceTable) -> ServiceOptions:
+    return cast("ServiceOptions", service.given_keys(("name", "description", "group")))
+
+
+def policy_options(table: Table) -> ServiceOptions:
+    """The impact, schedule and policy of a table."""
+    return cast("ServiceOptions", table.given_keys(("impact", "maintenance_impact", *TIMING_KEYS)))
+
+
+def store_service(tables: Tables, options: ServiceOptions, store_path: Path) -> ServiceSettings | None:
+    from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
+
+    if not tables.get(DefaultsTable).is_right(*TIMING_KEYS):
+        return None
+    with tables.source.reporting("defaults"):
+        definition = define(
+            STORE_ID,
+            **options
+            | {
+                "name": "Embedded store",
+                "description": "SQLite store of this node",
+                "probe": SqliteProbe.for_path(store_path, STORE_APPLICATION_ID),
+            },
+        )
+        return ServiceSettings(definition=definition)
+    return None

@@ -1,0 +1,152 @@
+"""History, notifications and metrics of an embedded node run as long as its checks."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from svcnode import Node, Verdict, prometheus_collector
+from svcnode.agent.embed.embedding import embedding_of
+from svcnode.core.errors import ConfigError, SvcnodeError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOWN = Verdict.failed("out of disk")
+
+
+@pytest.fixture
+def node() -> Node:
+    node = Node("validator-7", version="v1")
+    node.register("indexer").up()
+    return node
+
+
+def kinds(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return [kind for (kind,) in database.execute("SELECT kind FROM transitions ORDER BY id")]
+
+
+def probe_once(node: Node) -> None:
+    async def run() -> None:
+        async with node.probing():
+            node.report("indexer", DOWN)
+
+    asyncio.run(run())
+
+
+# ---- history
+
+
+def test_the_history_continues_at_the_next_start(node: Node, tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    node.record_history(str(path))
+    probe_once(node)
+    node.report("indexer", DOWN)
+    probe_once(node)
+    assert kinds(path) == ["started", "status", "stopped", "started", "stopped"]
+
+
+def test_checks_in_a_thread_record_the_history_too(node: Node, tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    node.record_history(path)
+    node.start()
+    node.stop()
+    assert kinds(path) == ["started", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"path": ""}, "history.path"),
+        ({"path": "h.db", "max_age": "1m"}, "history.max_age"),
+        ({"path": "h.db", "max_size": "1KiB"}, "history.max_size"),
+        ({"path": "h.db", "maxage": "90d"}, "history.maxage"),
+    ],
+)
+def test_a_bad_option_of_the_history_is_named(node: Node, options: dict[str, str], key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        node.record_history(**options)
+    assert caught.value.key == key
+
+
+# ---- notifications
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({}, "notify"),
+        ({"webhook": "not a url"}, "notify.webhook"),
+        ({"webhook": "https://a.example/${SVCNODE_TEST_NO_SUCH_VARIABLE}"}, "notify.webhook"),
+        ({"webhook": "https://a.example", "services": "some"}, "notify.services"),
+        ({"webhok": "https://a.example"}, "notify.webhok"),
+    ],
+)
+def test_a_bad_option_of_notifications_is_named(node: Node, options: dict[str, object], key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        node.notify(**options)
+    assert caught.value.key == key
+
+
+def test_alerts_are_shown_only_while_notifications_are_sent(node: Node) -> None:
+    node.notify(webhook="https://a.example")
+    status = embedding_of(node).surface._notify_status
+    engines = []
+
+    async def run() -> None:
+        async with node.probing():
+            engines.append(status.engine)
+
+    asyncio.run(run())
+    assert engines[0] is not None
+    assert status.engine is None
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_nothing_can_be_added_while_the_checks_run(node: Node, tmp_path: Path, *, is_embedded: bool) -> None:
+    if is_embedded:
+        embedding_of(node)
+
+    async def run() -> None:
+        async with node.probing():
+            with pytest.raises(SvcnodeError, match="before they start"):
+                node.record_history(tmp_path / "history.db")
+            with pytest.raises(SvcnodeError, match="before they start"):
+                node.notify(webhook="https://a.example")
+            with pytest.raises(SvcnodeError, match="before they start"):
+                node.share_states(tmp_path / "workers")
+
+    asyncio.run(run())
+
+
+# ---- metrics
+
+
+def test_the_metrics_of_a_node_are_in_the_registry_of_the_program(node: Node) -> None:
+    registry = CollectorRegistry()
+    registry.register(prometheus_collector(node))
+    assert registry.get_sample_value("svcnode_node_health_code") == 200
+    node.report("indexer", DOWN)
+    assert registry.get_sample_value("svcnode_service_status", {"service_id": "indexer", "status": "Down"}) == 1
+    assert registry.get_sample_value("svcnode_checks_total", {"service_id": "indexer", "outcome": "failed"}) == 1
+
+
+def test_the_metrics_of_the_operator_surface_are_there_while_the_checks_run(node: Node) -> None:
+    registry = CollectorRegistry()
+    registry.register(prometheus_collector(node))
+    found = []
+
+    async def run() -> None:
+        async with node.probing():
+            found.append(registry.get_sample_value("svcnode_history_healthy"))
+
+    asyncio.run(run())
+    assert found == [1.0]
+    assert registry.get_sample_value("svcnode_history_healthy") is None
+    assert registry.get_sample_value("svcnode_config_last_reload_successful") is None, "there is no configuration"

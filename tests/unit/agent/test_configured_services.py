@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from svcnode.agent.configured_services import ConfigDiff, ConfiguredServices
+from svcnode.config import ServiceSettings
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Change, ChangeKind, Status, Verdict
+from svcnode.node import Node
+from svcnode.node.definition import Definition, define
+
+
+class Setup:
+    def __init__(self) -> None:
+        self.node = Node("validator-7", version="v1")
+        self.services = ConfiguredServices(self.node)
+        self.changes: list[tuple[ChangeKind, str | None]] = []
+        self.node.subscribe(self._record)
+
+    def _record(self, change: Change) -> None:
+        self.changes.append((change.kind, change.service_id))
+
+    @property
+    def statuses(self) -> dict[str, Status]:
+        return {service.id: state.status for service, state in self.node}
+
+
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
+
+
+def probed(service_id: str, name: str = "") -> ServiceSettings:
+    return ServiceSettings(definition=define(service_id, name=name, probe="tcp://127.0.0.1:1"))
+
+
+def fixed(service_id: str, status: Status = Status.UP) -> ServiceSettings:
+    return ServiceSettings(definition=define(service_id), status=status)
+
+
+def test_services_are_added_replaced_and_removed_in_this_order(setup: Setup) -> None:
+    setup.services.apply([probed("a"), probed("b")])
+    setup.changes.clear()
+    setup.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN)])
+    assert setup.statuses == {"b": Status.INITIALIZING, "c": Status.DOWN}
+    assert setup.changes == [
+        (ChangeKind.REPLACED, "b"),
+        (ChangeKind.REGISTERED, "c"),
+        (ChangeKind.STATUS, "c"),
+        (ChangeKind.DEREGISTERED, "a"),
+    ]
+
+
+class OtherSource:
+    """Registers services that the node may also have from elsewhere, and never removes one."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.calls: list[tuple[str, str]] = []
+
+    def __contains__(self, service_id: object, /) -> bool:
+        return service_id in self._node
+
+    def add(self, definition: Definition, /, *, registered_at_s: float | None = None) -> None:
+        self.calls.append(("add", definition.service.id))
+        self._node.add(definition, registered_at_s=registered_at_s)
+
+    def replace(self, definition: Definition, /) -> None:
+        self.calls.append(("replace", definition.service.id))
+
+    def deregister(self, service_id: str, /) -> None:
+        self.calls.append(("deregister", service_id))
+
+
+def test_another_object_can_register_the_services(setup: Setup) -> None:
+    service_list = OtherSource(setup.node)
+    services = ConfiguredServices(setup.node, service_list)
+    services.apply([probed("a"), probed("b")])
+    services.apply([probed("b", "Ledger")])
+    assert service_list.calls == [("add", "a"), ("add", "b"), ("replace", "b"), ("deregister", "a")]
+    assert setup.statuses.keys() == {"a", "b"}
+
+
+def test_the_diff_has_the_ids_of_removed_added_and_changed_services(setup: Setup) -> None:
+    first = setup.services.apply([probed("a"), probed("b"), fixed("c"), fixed("d")])
+    assert first == ConfigDiff(added=("a", "b", "c", "d"))
+    second = setup.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e")])
+    assert second == ConfigDiff(removed=("a",), added=("e",), changed=("b", "c"))
+    assert second.counts == {"removed": 1, "added": 1, "changed": 2}
+
+
+def test_after_an_error_the_next_attempt_applies_the_rest(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup.services.apply([probed("old")])
+    wanted = [probed("a"), fixed("b"), probed("c")]
+    with monkeypatch.context() as patched:
+        patched.setattr(setup.node, "report", _fail)
+        with pytest.raises(MemoryError):
+            setup.services.apply(wanted)
+    assert setup.statuses.keys() == {"old", "a", "b"}
+    setup.services.apply(wanted)
+    assert setup.statuses == {"a": Status.INITIALIZING, "b": Status.UP, "c": Status.INITIALIZING}
+
+
+def _fail(*_: object) -> None:
+    raise MemoryError
+
+
+def fields_of(records: list[logging.LogRecord], *names: str) -> list[tuple[object, ...]]:
+    return [tuple(getattr(record, name, None) for name in names) for record in records]
+
+
+def test_services_with_a_fixed_status_are_logged_in_one_line_when_they_change(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "svcnode")
+    for services in (
+        [fixed("a"), fixed("b"), fixed("c", Status.DOWN)],
+        [fixed("a"), fixed("b"), fixed("c", Status.DOWN), probed("d")],
+        [fixed("a")],
+        [],
+    ):
+        setup.services.apply(services)
+    lines = [line for line in fields_of(caplog.records, "event", "services") if line[0] != "node_health"]
+    assert lines == [("fixed_status", 3), ("fixed_status", 1), ("fixed_status", 0)]
+
+
+def test_a_status_change_is_logged_with_its_fields(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    setup.services.apply([probed("db")])
+    caplog.set_level(logging.INFO, "svcnode")
+    setup.node.record("db", Verdict.ready())
+    for _ in range(3):
+        setup.node.record("db", Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED))
+    fields = ("levelname", "event", "service", "status", "previous", "code", "reason", "node_health")
+    assert fields_of([record for record in caplog.records if vars(record)["event"] == "service_status"], *fields) == [
+        ("INFO", "service_status", "db", "Up", "Initializing", "ok", "", 200),
+        ("WARNING", "service_status", "db", "Down", "Up", "connection_refused", "refused", 503),
+    ]
+
+
+def test_node_health_503_is_a_warning_and_recovery_and_a_drain_are_not(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup.services.apply([probed("db")])
+    caplog.set_level(logging.INFO, "svcnode")
+    for verdict in (Verdict.ready(), *[Verdict.failed("refused")] * 3, *[Verdict.ready()] * 2):
+        setup.node.record("db", verdict)
+    setup.node.drain()
+    records = [record for record in caplog.records if vars(record)["event"] == "node_health"]
+    assert fields_of(records, "levelname", "previous", "node_health") == [
+        ("INFO", 206, 200),
+        ("WARNING", 200, 503),
+        ("INFO", 503, 200),
+        ("INFO", 200, 503),
+    ]

@@ -1,0 +1,198 @@
+"""Explanations of services and nodes, in virtual time.
+
+tests/wording/test_explain.py has the whole explanation of each kind of service and node; here is what it does not show.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from svcnode.cli.terminal.explain.explanation import (
+    ALERT,
+    NOT_UP,
+    WHAT_CHANGES_IT,
+    WHY,
+    explain_node,
+    explain_service,
+    format_time,
+)
+from svcnode.cli.terminal.render import Symbols, render_explanation
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Impact, Outcome, Status, Verdict
+from svcnode.operator.details import all_details
+from tests.support.operator_context import OperatorHarness
+from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, up
+
+# ---- a service
+
+
+def test_the_start_period_is_no_reason_long_after_its_end() -> None:
+    assert "start_period" not in up().record(LOADING, interval_s=100).record(*[REFUSED] * 3).why[-1]
+
+
+def test_a_service_that_is_down_and_cannot_be_checked_stays_down() -> None:
+    service = ServiceScenario().record(*[REFUSED] * 18).record(*[NO_FILES] * 20)
+    assert not any("Initializing" in line for line in service.changes)
+
+
+def test_reasons_that_differ_in_numbers_only_are_one_line_and_do_not_repeat_the_url() -> None:
+    url = "ethereum+http://127.0.0.1:8545"
+    syncing = [Verdict.not_ready(f"at block {block} of 100: {url}", code=ReasonCode.SYNCING) for block in range(5)]
+    service = up(probe=url).record(*syncing, interval_s=10)
+    assert "at block 4 of 100." in service.why[0]
+    assert "at block 3" not in "\n".join(service.why)
+    assert "5 " in service.why[0]
+    assert url not in "\n".join(service.why)
+    assert service.explain().about[0].startswith(f"probe   {url}, ")
+
+
+def test_the_same_text_with_another_code_is_another_line() -> None:
+    other = Verdict.failed(REFUSED.reason, code=ReasonCode.CONNECT_TIMEOUT)
+    assert len(up().record(REFUSED, other).why) == len(up().record(REFUSED, REFUSED).why) + 1
+
+
+def test_a_node_without_the_rule_can_be_explained() -> None:
+    """An older node."""
+    document = up().record(REFUSED, READY).details()
+    for key in ("tolerance", "window_s"):
+        del document["policy"][key]
+    for key in ("recent_failures", "repeated_failures"):
+        del document["counters"][key]
+    del document["unreliable"], document["first_failure"]
+    assert explain_service(document, UTC).status is Status.UP
+
+
+def test_name_and_description_are_shown_if_there_are_any() -> None:
+    assert up(name="Ledger", description="PostgreSQL").explain().about[0] == "Ledger: PostgreSQL"
+    assert up(name="Ledger").explain().about[0] == "Ledger"
+    assert up().explain().about[0].startswith("probe ")
+
+
+def test_lines_are_headline_about_and_sections() -> None:
+    explanation = up().explain()
+    assert explanation.lines[: 1 + len(explanation.about)] == [
+        explanation.headline,
+        *(f"  {line}" for line in explanation.about),
+    ]
+    assert [title for title, _ in explanation.sections] == [WHY, WHAT_CHANGES_IT]
+
+
+# ---- any details
+
+
+def _odd_text() -> st.SearchStrategy[str]:
+    known = ["connection refused: db:5432", "{address}", "{", "%s", "refused: tcp://[", "", "\x1b[31mred", "a\nb"]
+    return st.sampled_from(known) | st.text(max_size=30)
+
+
+_CODES: st.SearchStrategy[str] = st.sampled_from([*ReasonCode, "x_own", "nonsense"])
+_OUTCOMES = st.builds(Verdict, st.sampled_from(Outcome), _odd_text(), _CODES)
+_EVENTS = st.lists(st.tuples(_OUTCOMES | st.none(), st.floats(0, 200), st.floats(0, 20)), max_size=30)
+_OPTIONS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "probe": st.sampled_from(
+                [PROBE, "tcp://db:1", "http://me:word@[::1]:80/x?y=z", "redis://h", "file:/run/x", "disk:/"]
+            ),
+            "rise": st.integers(1, 5),
+            "fall": st.integers(1, 5),
+            "start_period": st.sampled_from([0, 0.5, 30, 1e6]),
+            "interval": st.sampled_from([1, 10, 86_400]),
+        }
+    ),
+    st.fixed_dictionaries({"ttl": st.sampled_from([0.001, 5, 1e7])}),
+    st.just({}),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    options=_OPTIONS,
+    impact=st.sampled_from(Impact),
+    name=_odd_text().filter(lambda text: text.isascii() and text.isprintable()),
+    events=_EVENTS,
+    next_check_in_s=st.none() | st.floats(0, 1e6),
+)
+def test_any_details_are_explained(
+    options: dict[str, Any],
+    impact: Impact,
+    name: str,
+    events: list[tuple[Verdict | None, float, float]],
+    next_check_in_s: float | None,
+) -> None:
+    harness = OperatorHarness()
+    harness.node.register("db", impact=impact, name=name, **options)
+    for verdict, wait_s, duration_s in events:
+        if verdict is not None:
+            harness.record("db", verdict, duration_s=duration_s)
+        harness.clock.advance(wait_s)
+    details = harness.details("db") | {"next_check_in_s": next_check_in_s}
+    explanation = explain_service(details, UTC)
+    assert explanation.status is Status(details["status"])
+    assert explanation.headline.startswith(f"db is {details['status']} since ")
+    assert set(dict(explanation.sections)) >= {WHY, WHAT_CHANGES_IT} or details["status"] == "Up"
+    assert all(line.isprintable() for line in explanation.lines)
+    sentences = [line for _, lines in explanation.sections for line in lines if " svcnode probe " not in line]
+    assert all(line.endswith((".", "?", ")")) for line in sentences)
+
+
+# ---- an alert
+
+
+@pytest.mark.parametrize("alert", [None, {"state": "firing", "notified_health": 503, "message_in_s": None}])
+def test_other_states_of_an_alert_are_not_shown(alert: object) -> None:
+    assert ALERT not in dict(explain_service(up().details() | {"alert": alert}).sections)
+    older = {key: value for key, value in up().details().items() if key != "alert"}
+    assert ALERT not in dict(explain_service(older).sections)
+
+
+# ---- a node
+
+
+def node_details(harness: OperatorHarness) -> Any:
+    return json.loads(harness.request(all_details).body)
+
+
+@pytest.fixture
+def harness() -> OperatorHarness:
+    made = OperatorHarness()
+    made.node.register("db", impact="critical").up()
+    made.node.register("cache").up()
+    return made
+
+
+def test_a_check_that_cannot_run_is_named_before_the_last_reason(harness: OperatorHarness) -> None:
+    harness.node.register("chain", probe="tcp://db:1", start_period=0)
+    harness.record("chain", *[Verdict.failed("refused")] * 3, Verdict.unknown("no resolver"))
+    assert dict(explain_node(node_details(harness)).sections)[NOT_UP][0].endswith(": no resolver (refused)")
+
+
+def test_control_characters_of_a_reason_are_escaped(harness: OperatorHarness) -> None:
+    harness.record("db", Verdict.failed("\x1b[2Jgone\n"))
+    assert all(line.isprintable() for line in explain_node(node_details(harness)).lines)
+
+
+@pytest.mark.parametrize("document", [{}, {"node": {}, "services": []}, {"node": {"health": 418}, "services": []}])
+def test_json_of_another_version_is_an_error(document: Any) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        explain_node(document)
+
+
+def test_a_terminal_shows_the_same_text(harness: OperatorHarness) -> None:
+    harness.node.handle("cache").down("gone")
+    explanation = explain_node(node_details(harness))
+    lines = [line.plain for line in render_explanation(explanation, Symbols())]
+    assert lines == [f"◐ {explanation.headline}", *explanation.lines[1:]]
+
+
+def test_a_time_is_in_the_requested_zone_and_has_a_date_if_it_was_not_today() -> None:
+    at = datetime(2027, 1, 15, 23, 30, tzinfo=UTC)
+    assert format_time(at, at, UTC) == "23:30:00"
+    assert format_time(at, at, timezone(timedelta(hours=2))) == "01:30:00"
+    assert format_time(at, at + timedelta(hours=1), UTC) == "2027-01-15 23:30:00"
