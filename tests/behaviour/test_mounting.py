@@ -15,7 +15,7 @@ import pytest
 
 from svcnode import Node, ReasonCode, Status, Verdict, asgi, wsgi
 from svcnode.net.threads import ThreadRefusedError
-from svcnode.node import NOT_PROBING_REASON
+from svcnode.node.node import NOT_PROBING_REASON
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.node_cases import worked_example
 from tests.support.transports import NOT_FOUND, AsgiTransport, Fetch, WsgiTransport
