@@ -265,6 +265,3 @@ class Container:
     def wait(self) -> int:
         """The exit code of the container."""
         return self.process.wait(DEADLINE_S)
-
-    def zombies(self) -> list[int]:
-        return [each.pid for each in descendants(self.process.pid) if each.is_zombie]

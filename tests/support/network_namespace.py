@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -19,7 +18,7 @@ import pytest
 from tests.support.servers.base import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 T = TypeVar("T")
@@ -80,14 +79,6 @@ class NetworkNamespace:
         pairs = [(name.replace("_", "."), address) for name, texts in addresses.items() for address in texts.split()]
         lines = [f"{address} {name}\n" for name, address in [("localhost", "127.0.0.1"), *pairs]]
         self._hosts_file.write_text("".join(lines))
-
-    @contextmanager
-    def link_down(self) -> Iterator[None]:
-        self.ip("link set link0 down")
-        yield
-        self.ip("link set link0 up")
-        self.ip(f"addr replace {OWN_IPV6}/64 dev link0 nodad")  # IPv6 addresses are lost with the link
-        self.wait_until_up()
 
 
 def run_in_namespace(hosts_file: Path, function: Callable[[NetworkNamespace], T]) -> T:

@@ -10,55 +10,37 @@ import resource
 import socket
 import stat
 import threading
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
-import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Outcome, Verdict
-from svcnode.net.connect import REUSE_STEP_DETAIL, TcpEndpoint
+from svcnode.net.connect import REUSE_STEP_DETAIL
 from svcnode.net.trace import Step, record_steps
 from svcnode.probes import make_probe
 from svcnode.probes.run import close_probe, run_check
-from tests.support.backends import Backend, Peer, ReceivedRequest, close, reset, sending
+from tests.support.backends import Backend, Peer, ReceivedRequest
 from tests.support.http_server import WAIT_TIMEOUT_S
-from tests.support.verdicts import CONNECTION_CLOSED, CONNECTION_REFUSED, READY, failed
+from tests.support.verdicts import CONNECTION_CLOSED, READY
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
 
+    from svcnode.core.model import Verdict
     from svcnode.probes.base import Probe
-    from tests.support.certificates import Certificate
     from tests.support.check_runner import CheckRunner
-    from tests.support.servers.base import RealServer
 
 CHECK_TIMEOUT_S = 0.2
 # Of checks that hang in a certain step: on a busy machine the first ones are too short to reach it.
 TIMEOUTS_S = (CHECK_TIMEOUT_S, 1.0, 5.0, 20.0)
-TIMEOUT_CODES = {
-    "connect": ReasonCode.CONNECT_TIMEOUT,
-    "handshake": ReasonCode.TLS_TIMEOUT,
-    "write": ReasonCode.WRITE_TIMEOUT,
-}
 REUSED = ("reuse", REUSE_STEP_DETAIL, True)
 INCOMPLETE_RESPONSE = CONNECTION_CLOSED
 
 _ESTABLISHED, _CLOSE_WAIT = "01", "08"
 
 # Each example is a list of byte strings, so few examples are enough. The assertion shows the one that failed.
-few_examples = settings(
-    deadline=None,
-    max_examples=3,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 
 
 def garbage(*beginnings: bytes) -> st.SearchStrategy[list[bytes]]:
@@ -134,23 +116,6 @@ def interrupted_step(steps: Sequence[Step]) -> str | None:
     return next((step.name for step in steps if not step.is_done), None)
 
 
-def assert_times_out(check: CheckRunner, url: str, port: int, step: str, **options: Any) -> None:
-    """The check ends at its deadline, in this step, and leaves no task, thread or connection."""
-
-    async def main() -> None:
-        before = asyncio.all_tasks()
-        for timeout_s in TIMEOUTS_S:
-            with record_steps() as steps:
-                verdict, error = await run_check(make_probe({"url": url, **options}), timeout_s)
-            await assert_nothing_is_left(port, before)
-            if interrupted_step(steps) == step:
-                break
-        assert (interrupted_step(steps), error) == (step, None)
-        assert verdict == failed(TIMEOUT_CODES.get(step, ReasonCode.TIMEOUT))
-
-    check.run(main())
-
-
 def assert_no_leaks(check: CheckRunner, url: str, port: int, **options: Any) -> Verdict:
     """The verdict of a check that leaves no task, thread or connection."""
 
@@ -164,71 +129,7 @@ def assert_no_leaks(check: CheckRunner, url: str, port: int, **options: Any) -> 
     return check.run(main())
 
 
-def assert_no_leaks_when_cancelled(check: CheckRunner, url: str, **options: Any) -> None:
-    """A check leaves nothing open if it is cancelled after any tenth of its duration."""
-    started_s = time.monotonic()
-    check(url, **options)
-    duration_s = time.monotonic() - started_s
-    for tenth in range(1, 10):
-        check.leaks_nothing(url, deadline_s=duration_s * tenth / 10, **options)
-
-
-def assert_all_failed(
-    check: CheckRunner, answers: Sequence[bytes], url_of: Callable[[Backend], str], **options: Any
-) -> list[str]:
-    """Each of these responses is failed before the deadline, and nothing is left; returns the reasons."""
-    remaining = iter(answers)
-
-    def script(peer: Peer) -> None:
-        sending(next(remaining, answers[-1]))(peer)  # some checks open more than one connection
-
-    async def main(backend: Backend) -> list[str]:
-        before, reasons = asyncio.all_tasks(), []
-        probe = make_probe({"url": url_of(backend), **options})
-        for answer in answers:
-            verdict, error = await run_check(probe, WAIT_TIMEOUT_S)
-            assert error is None, f"{error!r} on {answer!r}"
-            assert verdict.outcome is Outcome.FAILED, f"{verdict} on {answer!r}"
-            assert verdict.code is not ReasonCode.TIMEOUT, f"{verdict} on {answer!r}"
-            reasons.append(verdict.reason)
-        await assert_nothing_is_left(backend.port, before)
-        return reasons
-
-    with Backend(script) as backend:
-        return check.run(main(backend))
-
-
-def assert_disconnect_is_failed(check: CheckRunner, scheme: str) -> None:
-    """A connection that the server closes or resets before it sends anything, also before the probe does."""
-    connect = TcpEndpoint.connect
-
-    async def connect_late(self: TcpEndpoint, protocol: Callable[[], Any]) -> tuple[asyncio.Transport, Any]:
-        connection = await connect(self, protocol)
-        await asyncio.sleep(0.05)
-        return connection
-
-    with Backend(close) as closing, Backend(reset) as resetting:
-        for backend in (closing, resetting):
-            url = f"{scheme}://{backend.address}"
-            verdicts = [check(url)]
-            with mock.patch.object(TcpEndpoint, "connect", connect_late):
-                verdicts.append(check(url))
-            assert verdicts == [CONNECTION_CLOSED, CONNECTION_CLOSED], verdicts
-
-
 # ---- faults of this machine
-
-
-def assert_missing_ca_is_unknown(
-    check: CheckRunner, url: str, ca: Path, certificate: Certificate, **options: Any
-) -> None:
-    """The file of the authority is deleted after the probe was made."""
-    ca.write_bytes(certificate.certificate.read_bytes())
-    probe = make_probe({"url": url, "ca": str(ca), **options})
-    ca.unlink()
-    verdict, _ = check.run(run_check(probe, WAIT_TIMEOUT_S))
-    assert verdict.outcome is Outcome.UNKNOWN
-    assert str(ca) in verdict.reason
 
 
 @contextmanager
@@ -287,53 +188,6 @@ def assert_reused(check: CheckRunner, url: str, port: int, **options: Any) -> No
         await assert_nothing_is_left(port, before)
 
     check.run(main())
-
-
-def assert_survives_restarts(check: CheckRunner, server: RealServer, **options: Any) -> None:
-    """A server that was restarted is ready, though the cached connection is dead."""
-
-    async def main() -> None:
-        before = asyncio.all_tasks()
-        with reusing(server.url, **options) as probe:
-            assert (await probe.check()) == READY
-            server.kill()
-            assert (await probe.check()) == CONNECTION_REFUSED
-            server.start()
-            server.wait_until_ready()
-            assert (await probe.check()) == READY
-            server.restart()
-            assert (await probe.check()) == READY
-        await assert_nothing_is_left(server.port, before)
-
-    check.run(main())
-
-
-def assert_not_reused_after_timeout(check: CheckRunner, server: RealServer) -> None:
-    """A connection with an outstanding response is not used again."""
-
-    async def main() -> None:
-        with reusing(server.url) as probe:
-            assert (await check_with_steps(probe))[0] == READY
-            server.freeze()
-            try:
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(probe.check(), CHECK_TIMEOUT_S)
-            finally:
-                server.thaw()
-            verdict, steps = await check_with_steps(probe)
-            assert (verdict, steps[0][0]) == (READY, "connect")
-
-    check.run(main())
-
-
-def assert_reconnects_after_timeout(check: CheckRunner, server: RealServer, opening: list[str]) -> None:
-    """A reused connection is closed if the check on it times out; `opening` are the steps on a new one."""
-    timeouts_s = (WAIT_TIMEOUT_S, 1.0, WAIT_TIMEOUT_S)
-    assert check.sequence(server.url, server.freeze, server.thaw, timeouts_s=timeouts_s, reuse=True) == [
-        (READY, opening),
-        (failed(ReasonCode.TIMEOUT), ["reuse", "exchange"]),
-        (READY, opening),
-    ]
 
 
 # ---- HTTP with keep-alive

@@ -105,10 +105,6 @@ class CancelSwallowingProbe(Probe):
         return READY
 
 
-def raise_cleanup_error() -> Verdict:
-    raise RuntimeError("cleanup failed")
-
-
 @dataclass(eq=False)
 class CancelIgnoringProbe(Probe):
     """Ignores the first cancellations, like drivers that lose one."""
