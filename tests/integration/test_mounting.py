@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from svcnode import Node
+import svcnode
 from tests.support import mounted_apps
 from tests.support.mounted_apps import RUNNERS, SERVICES
 from tests.support.nginx_proxy import nginx_in_front_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # In an environment of their own: they bring many packages, and some of these change every test run.
 PINS = Path(__file__).parents[2] / "requirements" / "frameworks.txt"
-SOURCE = Path(inspect.getfile(Node)).parents[1]
+SOURCE = Path(svcnode.__file__).parents[1]
 
 
 class MountedApp(RealServer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from svcnode import Node
+import svcnode
 from tests.support.servers.base import RealServer, wait_until
 from tests.support.servers.http_request import http_request
 from tests.support.servers.provision import program, python_environment
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "embed.md").read_text()
 PINS = ROOT / "requirements" / "frameworks.txt"
-SOURCE = Path(inspect.getfile(Node)).parents[1]
+SOURCE = Path(svcnode.__file__).parents[1]
 MODULE = "tests.support.served_node"
 BIND = "127.0.0.1:{port}"
 MAIN, SCHEDULER = "MainThread", "svcnode scheduler"

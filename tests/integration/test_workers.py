@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import inspect
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from svcnode import Node
+import svcnode
 from tests.support.backends import HttpBackend, http_response
 from tests.support.servers.base import RealServer, wait_until
 from tests.support.servers.provision import python_environment
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.wide  # the rules are in tests/unit/test_workers.py
 
 ROOT = Path(__file__).parents[2]
 PINS = ROOT / "requirements" / "frameworks.txt"
-SOURCE = Path(inspect.getfile(Node)).parents[1]
+SOURCE = Path(svcnode.__file__).parents[1]
 MODULE = "tests.support.worker_app"
 WORKERS = 3
 STALE_AFTER_S = 2.5  # of the app
