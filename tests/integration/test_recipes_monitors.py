@@ -115,7 +115,7 @@ def test_the_exit_code_of_a_nagios_command_is_the_health_of_the_node(
     name: str, unreachable: int, machine: Machine, tmp_path: Path
 ) -> None:
     program("check_http", "monitoring-plugins-basic", also_in=PLUGINS)
-    command = shlex.split(nagios_commands()[name].replace("$HOSTADDRESS$", machine.address))
+    command = shlex.split(nagios_commands()[name].replace("$HOSTADDRESS$", machine.address).replace("$$", "$"))
 
     def exit_code() -> int:
         return run_command(command, tmp_path).returncode
