@@ -1,4 +1,4 @@
-"""The Beacon API of a consensus client: `/eth/v1/node/health` and `syncing`.
+"""The Beacon API of a consensus client: `/eth/v1/node/health`, `syncing` and `version`.
 
 Debian has no package of such a client. This server follows the public specification of the API.
 """
@@ -29,7 +29,8 @@ class BeaconServer(FakeHttpServer):
 
 
 def handle_request(request: Request) -> Response:
-    page = {"/eth/v1/node/health": _health, "/eth/v1/node/syncing": _syncing}.get(request.path)
+    pages = {"/eth/v1/node/health": _health, "/eth/v1/node/syncing": _syncing, "/eth/v1/node/version": _version}
+    page = pages.get(request.path)
     return Response(404, {"code": 404, "message": "Not Found"}) if page is None else page(request)
 
 
@@ -46,6 +47,10 @@ def _syncing(request: Request) -> Response:
     state = request.state
     flags = {name: state[name] for name in ("is_syncing", "is_optimistic", "el_offline")}
     return Response(200, {"data": {name: str(state[name]) for name in ("head_slot", "sync_distance")} | flags})
+
+
+def _version(request: Request) -> Response:
+    return Response(200, {"data": {"version": "Scripted/v1.0.0 (test)"}})
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ def handle_request(request: Request) -> Response:
     state = request.state
     if state["authorization"] is not None and request.headers.get("authorization") != state["authorization"]:
         return Response(403, "access denied: no valid authorization token\n")
-    call = {"/api/v0/id": _id, "/api/v0/swarm/peers": _peers}.get(request.path)
+    calls = {"/api/v0/id": _id, "/api/v0/swarm/peers": _peers, "/api/v0/version": _version}
+    call = calls.get(request.path)
     if request.method != "POST":
         return Response(405, "405 - Method Not Allowed\n", {"Allow": "OPTIONS, POST"})
     if call is None:
@@ -52,6 +53,10 @@ def _peers(request: Request) -> Response:
         for number in range(1, request.state["peers"] + 1)
     ]
     return Response(200, {"Peers": peers or None})  # an empty list in Go is null in JSON
+
+
+def _version(request: Request) -> Response:
+    return Response(200, {"Version": "0.30.0", "Commit": "", "Repo": "16", "System": "amd64/linux"})
 
 
 if __name__ == "__main__":
