@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Request, Response
     from svcnode.config import ControlSettings, Settings
     from svcnode.control.api import ControlApp
-    from svcnode.control.documents import ChangeRequest
+    from svcnode.control.changes import ChangeRequest
     from svcnode.control.push import PushApp
     from svcnode.node import Node
     from svcnode.node.definition import Definition

@@ -61,7 +61,7 @@ def inner_table(table: type[AnyTable]) -> AnyTable | None:
 
 
 def _no_value(value: object) -> None:
-    raise NotImplementedError
+    raise NotImplementedError  # a table is read key by key, not as one value
 
 
 class Table:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from svcnode.api.spec import Response, make_response
-from svcnode.control.documents import (
+from svcnode.control.changes import (
     DRAIN,
     MAINTENANCE,
-    OUTCOMES,
     ChangeRequest,
     Precondition,
     issue_path,
@@ -24,6 +23,7 @@ from svcnode.control.documents import (
     service_path,
     status_path,
 )
+from svcnode.control.documents import OUTCOMES
 from svcnode.core.codes import known_code
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.model import validate_multiline, validate_service_id, validate_single_line, validate_text

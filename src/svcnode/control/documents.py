@@ -16,9 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, unquote
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+from svcnode.control.changes import (
+    ChangeRequest,
+    Registration,
+    Transaction,
+    issue_path,
+    maintenance_path,
+    run_path,
+    service_path,
+)
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, SvcnodeError
@@ -42,8 +52,6 @@ log = logging.getLogger("svcnode.control")
 
 MAX_SERVICES = 20_000
 MAX_ISSUES = 100
-DRAIN = "drain"
-MAINTENANCE = "maintenance"  # of the node
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
 _FREE_TEXTS = ("reason", "by")  # they are shown, and may be anything
@@ -51,104 +59,13 @@ _EVIDENCE = ("status", "run")  # of a service
 _CONFIGURED = "this service is in the configuration file; change it there and reload"
 
 
-def service_path(service_id: str) -> str:
-    return f"services/{quote(service_id, safe='')}"
-
-
-def status_path(service_id: str) -> str:
-    return f"{service_path(service_id)}/status"
-
-
-def run_path(service_id: str) -> str:
-    return f"{service_path(service_id)}/run"
-
-
-def maintenance_path(service_id: str | None) -> str:
-    return MAINTENANCE if service_id is None else f"{service_path(service_id)}/maintenance"
-
-
-def issue_path(name: str) -> str:
-    return f"issues/{quote(name, safe='')}"
-
-
-class Precondition(NamedTuple):
-    """The headers If-Match and If-None-Match."""
-
-    revision: int | None = None  # that the document must have
-    must_exist: bool = False
-    must_not_exist: bool = False
-
-    def check(self, document: Document | None) -> None:
-        if self.must_not_exist and document is not None:
-            raise ControlError(412, f"it exists already, at revision {document.revision}")
-        if (self.must_exist or self.revision is not None) and document is None:
-            raise ControlError(412, "it does not exist")
-        if self.revision is not None and document is not None and document.revision != self.revision:
-            raise ControlError(412, f"it is at revision {document.revision}, not {self.revision}; read it again")
-
-
-class ChangeRequest(NamedTuple):
-    """A request to change one document; a value of None deletes it."""
-
-    path: str
-    value: dict[str, Any] | None
-    precondition: Precondition = Precondition()
-    unless_down: bool = False  # refused if the last report of the service is Down already
-
-
-class Registration(NamedTuple):
-    definition: Definition
-    secrets: SecretScope
-    is_accepted: bool = True
-
-    @property
-    def reports(self) -> bool:
-        """Whether the service reports its status by itself."""
-        return self.is_accepted and self.definition.probe_config is None
-
-
-class Transaction:
-    """Changes that are not stored yet, on top of the documents."""
-
-    def __init__(self, documents: Mapping[str, Document], revision: int) -> None:
-        self._documents = documents
-        self.revision = revision
-        self.changes: dict[str, Document | None] = {}
-        self.registrations: dict[str, Registration] = {}
-
-    def get(self, path: str) -> Document | None:
-        return self.changes[path] if path in self.changes else self._documents.get(path)
-
-    def put(self, path: str, value: dict[str, Any]) -> Document:
-        self.revision += 1
-        document = self.changes[path] = Document(value, self.revision)
-        return document
-
-    def register(self, service_id: str, registration: Registration) -> None:
-        if service_id in self.registrations:
-            self.registrations[service_id].secrets.release()
-        self.registrations[service_id] = registration
-
-    def release(self) -> None:
-        for registration in self.registrations.values():
-            registration.secrets.release()
-
-    def deletes(self, path: str) -> bool:
-        return path in self.changes and self.changes[path] is None
-
-    def delete(self, path: str) -> None:
-        if self.get(path) is not None:
-            self.revision += 1
-            self.changes[path] = None
-
-
-class DocumentKind:
+class DocumentKind(ABC):
     """`name` is the decoded part of a path that differs: the id of a service, the name of an issue, or ""."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:
+    def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:  # noqa: B027  allows any
         """Raises `ControlError` if the change is not allowed, whatever the precondition is."""
 
     def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -158,13 +75,13 @@ class DocumentKind:
     def delete(self, transaction: Transaction, path: str) -> None:
         transaction.delete(path)
 
+    @abstractmethod
     def is_missing(self, name: str) -> bool:
         """Whether the node does not have the document yet. A report that it has is not recorded again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def apply(self, name: str, document: Document | None) -> None:
         """Make the node equal to the document, or to its absence."""
-        raise NotImplementedError
 
     def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
         """Whether the node gets worse by it. Then it is applied, even if it cannot be stored."""
@@ -322,11 +239,12 @@ class _EvidenceDocuments(DocumentKind):
     def _reports(self, service_id: str) -> bool:
         return self._node.find(service_id) is not None and self._node.probe_config(service_id) is None
 
+    @abstractmethod
     def _is_known(self, state: ServiceState) -> bool:
-        raise NotImplementedError
+        """Whether the node has such evidence of the service."""
 
-    def _record(self, service_id: str, value: Mapping[str, Any]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _record(self, service_id: str, value: Mapping[str, Any]) -> None: ...
 
 
 class StatusDocuments(_EvidenceDocuments):

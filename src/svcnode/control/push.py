@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from svcnode.api.spec import NOT_FOUND, Response, error_response, make_response, split_path
-from svcnode.control.documents import ChangeRequest, run_path, status_path
+from svcnode.control.changes import ChangeRequest, run_path, status_path
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError
 from svcnode.core.text import MAX_REASON_CHARS, excerpt

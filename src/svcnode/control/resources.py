@@ -19,15 +19,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from svcnode.control.documents import (
+from svcnode.control.changes import (
     ChangeRequest,
-    Documents,
     Precondition,
     Transaction,
     issue_path,
     service_path,
     status_path,
 )
+from svcnode.control.documents import Documents
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError
 from svcnode.core.redaction import redacted

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.api.spec import Response
-    from svcnode.control.documents import ChangeRequest
+    from svcnode.control.changes import ChangeRequest
 
 TOKEN = "0123456789abcdef"
 PERIOD_S, GRACE_S = 3600.0, 60.0

@@ -15,7 +15,7 @@ import pytest
 
 from svcnode.api.spec import Request
 from svcnode.control import store as store_module
-from svcnode.control.documents import ChangeRequest, status_path
+from svcnode.control.changes import ChangeRequest, status_path
 from svcnode.control.resources import STORE_ISSUE, Resources
 from svcnode.control.store import ControlStore
 from svcnode.core.codes import ReasonCode
