@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from svcnode.agent.embed.node import Node
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import (
     ClientError,
@@ -44,16 +45,15 @@ from svcnode.core.model import (
     Status,
     Verdict,
 )
-from svcnode.node import Node
-from svcnode.node.service_table import Handle
+from svcnode.node.node_state import Handle
 from svcnode.probes.base import Probe
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from svcnode.agent.embed import prometheus_collector
-    from svcnode.api.asgi import asgi
-    from svcnode.api.embedded import OperatorOptions
-    from svcnode.api.wsgi import wsgi
+    from svcnode.agent.embed.asgi import asgi
+    from svcnode.agent.embed.collector import prometheus_collector
+    from svcnode.agent.embed.options import OperatorOptions
+    from svcnode.agent.embed.wsgi import wsgi
     from svcnode.client import AsyncClient, BackingService, Client
 
 __all__ = [
@@ -114,10 +114,10 @@ _LOADED_LATE = {
     "AsyncClient": "svcnode.client",
     "BackingService": "svcnode.client",
     "Client": "svcnode.client",
-    "OperatorOptions": "svcnode.api.embedded",
-    "asgi": "svcnode.api.asgi",
-    "prometheus_collector": "svcnode.agent.embed",
-    "wsgi": "svcnode.api.wsgi",
+    "OperatorOptions": "svcnode.agent.embed.options",
+    "asgi": "svcnode.agent.embed.asgi",
+    "prometheus_collector": "svcnode.agent.embed.collector",
+    "wsgi": "svcnode.agent.embed.wsgi",
 }
 
 

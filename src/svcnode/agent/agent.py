@@ -32,11 +32,13 @@ from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
 from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ConfigError, ListenError, StoreError, SvcnodeError
+from svcnode.core.model import SPEC_VERSION, Identity
 from svcnode.history import History
 from svcnode.net.fd_limit import raise_fd_limit
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
-from svcnode.node import Node
+from svcnode.node.checks import Checks
+from svcnode.node.node_state import NodeState
 from svcnode.node.scheduler import MAX_CONCURRENT_CHECKS
 from svcnode.operator.surface import OperatorSurface
 from svcnode.server.server import HttpServer
@@ -101,10 +103,12 @@ class Agent:
         self._read_settings = read_settings
         self._signals = Signals(ignore_hangup=ignore_hangup)
         self._manager = ServiceManager(os.environ)
-        self._node = Node(settings.node_name, version=settings.node_version, starting=True)
-        self._surface = OperatorSurface(self._node, self._config_file_of)
+        identity = Identity(node_name=settings.node_name, spec_version=SPEC_VERSION, node_version=settings.node_version)
+        self._node = NodeState(identity, starting=True)
+        self._checks = Checks(self._node)
+        self._surface = OperatorSurface(self._node, self._checks.next_check_in_s, self._config_file_of)
         self._watchdog = Watchdog(
-            self._node.ping_scheduler, on_alive=self._manager.alive, alive_within_s=self._manager.watchdog_s
+            self._checks.ping, on_alive=self._manager.alive, alive_within_s=self._manager.watchdog_s
         )
         self._has_store = False
         self._reader = DaemonCall("configuration")
@@ -177,12 +181,12 @@ class Agent:
     async def _probe_and_serve(self) -> int:
         recorder = None if self._replica is None else self._replica.services
         async with (
-            self._node.probing(max_concurrent_checks=self._max_concurrent_checks, recorder=recorder),
+            self._checks.running(max_concurrent_checks=self._max_concurrent_checks, recorder=recorder),
             AsyncExitStack() as self._probing_stack,
         ):
             await self._probing_stack.enter_async_context(self._surface.notifying(self._settings.notify))
             if self._replica is None:
-                self._node.started()
+                self._node.overrides.started()
             else:  # the node has started when it knows the services of the others
                 await self._probing_stack.enter_async_context(self._replica.running())
             self._log_started()
@@ -284,7 +288,7 @@ class Agent:
         self._manager.stopping(drain_s + STOP_TIMEOUT_S)
         self._surface.flush_notifications()
         self._control.stop()
-        self._node.drain("shutdown")
+        self._node.overrides.drain("shutdown")
         if drain_s:
             log.info(
                 "draining for %g s: health is 503; a second signal stops the node immediately",

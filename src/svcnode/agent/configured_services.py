@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.config import ServiceSettings
-    from svcnode.node import Node
-    from svcnode.node.service_table import ServiceList
+    from svcnode.node.definition import ServiceList
+    from svcnode.node.node_state import NodeState
 
 MAX_LISTED_IDS = 5
 
@@ -49,7 +49,7 @@ class ConfigDiff(NamedTuple):
 
 
 class ConfiguredServices:
-    def __init__(self, node: Node, service_list: ServiceList | None = None) -> None:
+    def __init__(self, node: NodeState, service_list: ServiceList | None = None) -> None:
         """`service_list` registers the services; by default, the node does."""
         self._node = node
         self._service_list: ServiceList = node if service_list is None else service_list
@@ -150,7 +150,7 @@ class ConfiguredServices:
             return
         source, ends_at_s, by, reason = change.maintenance
         extra |= {"until": self._iso(ends_at_s), "by": by, "reason": reason, "source": source}
-        log.info("%s is in maintenance %s", subject, self._node.maintenance_text(change.maintenance), extra=extra)
+        log.info("%s is in maintenance %s", subject, self._node.maintenance.text(change.maintenance), extra=extra)
 
     def _iso(self, at_s: float) -> str:
         return iso_time(self._node.wall_time_s(at_s))

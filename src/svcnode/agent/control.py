@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from svcnode.control.api import ControlApp
     from svcnode.control.changes import ChangeRequest
     from svcnode.control.push import PushApp
-    from svcnode.node import Node
-    from svcnode.node.definition import Definition
-    from svcnode.node.service_table import ServiceList
+    from svcnode.node.definition import Definition, ServiceList
+    from svcnode.node.node_state import NodeState
     from svcnode.server.server import HttpServer
 
 MAX_BODY_BYTES = 1024 * 1024  # of a request: a report is not refused because its reason is a long traceback
@@ -38,7 +37,7 @@ class ControlSocket:
 
     def __init__(
         self,
-        node: Node,
+        node: NodeState,
         server: HttpServer,
         settings: Settings,
         reload: Callable[[], Coroutine[None, None, str]],

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from svcnode.core.maintenance import MaintenanceSchedule
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
 
 SOURCE = "schedule"
 MAX_WAIT_S = 30.0  # the wall clock may be set
@@ -21,7 +21,7 @@ TOLERANCE_S = 1.0  # an end that differs by less is the same: the difference of 
 class ScheduledMaintenance:
     """Not thread-safe: used on the event loop of the agent."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         self._node = node
         self._schedules: Sequence[MaintenanceSchedule] = ()
         self._current: dict[str | None, Maintenance] = {}  # by service id; None: the node
@@ -43,10 +43,10 @@ class ScheduledMaintenance:
         wall_s = self._node.wall_time_s(now_s)
         scheduled = self._scheduled(now_s, wall_s)
         for service_id in self._current.keys() - scheduled.keys():
-            self._node.end_maintenance(service_id, source=SOURCE)
+            self._node.maintenance.end(service_id, source=SOURCE)
         for service_id, maintenance in scheduled.items():
             if not _is_same(self._current.get(service_id), maintenance):
-                self._node.set_maintenance(maintenance, service_id)
+                self._node.maintenance.set(maintenance, service_id)
             else:
                 scheduled[service_id] = self._current[service_id]
         self._current = scheduled

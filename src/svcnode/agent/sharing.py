@@ -9,18 +9,18 @@ from svcnode.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from svcnode.config import Settings
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.sharing.replica import Replica
 
 RELOADABLE = {"observers"}  # of [sharing]
 
 
-def make_replica(node: Node, settings: Settings) -> Replica | None:
+def make_replica(node: NodeState, settings: Settings) -> Replica | None:
     if settings.sharing is None:
         return None
     from svcnode.sharing.replica import Replica
 
-    return Replica(node, settings.sharing, on_synced=node.started)
+    return Replica(node, settings.sharing, on_synced=node.overrides.started)
 
 
 def check_sharing_change(old: Settings, new: Settings) -> None:

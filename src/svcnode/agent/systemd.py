@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, MutableMapping
 
     from svcnode.core.address import Address
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.operator.context import ProcessStats
 
 FIRST_PASSED_FD = 3
@@ -66,7 +66,7 @@ class ServiceManager:
 
     @contextmanager
     def showing_status(
-        self, node: Node, process_stats: ProcessStats, loop: asyncio.AbstractEventLoop
+        self, node: NodeState, process_stats: ProcessStats, loop: asyncio.AbstractEventLoop
     ) -> Iterator[None]:
         """Send the status line of the node when it changes, at most once a second."""
         if self._socket is None:
@@ -104,7 +104,7 @@ class ServiceManager:
         return True
 
 
-def status_text(node: Node, process_stats: ProcessStats) -> str:
+def status_text(node: NodeState, process_stats: ProcessStats) -> str:
     """One line for `systemctl status`. It has no reasons, which may be long."""
     health = node.health
     counts = Counter(state.status for _, state in node)

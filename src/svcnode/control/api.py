@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Request
     from svcnode.control.resources import Resources
     from svcnode.control.store import Document
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
 
 MAX_ISSUE_NAME_CHARS = 100
 MAX_PERSON_CHARS = 100
@@ -49,7 +49,7 @@ _WORSE_STATUS = re.compile(rb'"status"\s*:\s*"(initializing|down)"')
 class ControlApp:
     """The application on the control socket. `reload` reads the configuration again and returns what has changed."""
 
-    def __init__(self, node: Node, resources: Resources, reload: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, node: NodeState, resources: Resources, reload: Callable[[], Awaitable[str]]) -> None:
         self._node = node
         self.resources = resources
         self._reload = reload

@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from svcnode.core.model import ServiceState
-    from svcnode.node import Node
-    from svcnode.node.definition import Definition
-    from svcnode.node.service_table import ServiceList
+    from svcnode.node.definition import Definition, ServiceList
+    from svcnode.node.node_state import NodeState
 
     Define = Callable[[str, Mapping[str, Any]], Definition]
 
@@ -62,7 +61,7 @@ _CONFIGURED = "this service is in the configuration file; change it there and re
 class DocumentKind(ABC):
     """`name` is the decoded part of a path that differs: the id of a service, the name of an issue, or ""."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         self._node = node
 
     def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:  # noqa: B027  allows any
@@ -99,7 +98,7 @@ class ServiceDocuments(DocumentKind):
     has it.
     """
 
-    def __init__(self, node: Node, service_list: ServiceList, define_service: Define) -> None:
+    def __init__(self, node: NodeState, service_list: ServiceList, define_service: Define) -> None:
         super().__init__(node)
         self._service_list = service_list  # registers the services
         self._define = define_service
@@ -218,7 +217,7 @@ class ServiceDocuments(DocumentKind):
 class _EvidenceDocuments(DocumentKind):
     """Reports of a service that has no probe."""
 
-    def __init__(self, node: Node, services: ServiceDocuments) -> None:
+    def __init__(self, node: NodeState, services: ServiceDocuments) -> None:
         super().__init__(node)
         self._services = services
 
@@ -283,7 +282,7 @@ class StatusDocuments(_EvidenceDocuments):
         if at_s is not None:  # a service of the file is registered at every start
             self._node.set_registered_at(service_id, at_s)
         verdict = Verdict(outcome, value.get("reason", ""), value.get("code", ReasonCode.REPORTED))
-        self._node.record(service_id, verdict, at_s=at_s)
+        self._node.report(service_id, verdict, at_s=at_s)
 
 
 class RunDocuments(_EvidenceDocuments):
@@ -304,7 +303,7 @@ class RunDocuments(_EvidenceDocuments):
 class MaintenanceDocuments(DocumentKind):
     """Of a service, or with the name "" of the node. `end` deletes a document, unless its revision has changed."""
 
-    def __init__(self, node: Node, services: ServiceDocuments, end: Callable[[str, int], None]) -> None:
+    def __init__(self, node: NodeState, services: ServiceDocuments, end: Callable[[str, int], None]) -> None:
         super().__init__(node)
         self._services = services
         self._end = end
@@ -325,14 +324,14 @@ class MaintenanceDocuments(DocumentKind):
     def apply(self, name: str, document: Document | None) -> None:
         self._applied.discard(name)
         if document is None:
-            self._node.end_maintenance(name or None, source="control")
+            self._node.maintenance.end(name or None, source="control")
             return
         value, now_s = document.value, self._node.now_s()
         ends_at_s = value["ends_at_s"]
         self._applied.add(name)
         if ends_at_s > now_s:
             maintenance = Maintenance("control", ends_at_s, value.get("by", ""), value.get("reason", ""))
-            self._node.set_maintenance(maintenance, name or None)
+            self._node.maintenance.set(maintenance, name or None)
         loop = asyncio.get_running_loop()
         loop.call_later(max(0.0, ends_at_s - now_s), self._end, maintenance_path(name or None), document.revision)
 
@@ -343,7 +342,7 @@ class MaintenanceDocuments(DocumentKind):
 
 
 class IssueDocuments(DocumentKind):
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         super().__init__(node)
         self._texts: dict[str, str] = {}  # at the node, by name
 
@@ -367,9 +366,9 @@ class IssueDocuments(DocumentKind):
         if document is not None:
             reason = document.value.get("reason", "")
             self._texts[name] = f"{name}: {reason}" if reason else name
-            self._node.set_issue(self._texts[name])
+            self._node.overrides.set_issue(self._texts[name])
         if old is not None and old not in self._texts.values():
-            self._node.clear_issue(old)
+            self._node.overrides.clear_issue(old)
 
     def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
         return True
@@ -388,9 +387,9 @@ class DrainDocuments(DocumentKind):
         if self.is_stopping:
             return
         if document is not None:
-            self._node.drain(document.value.get("reason", ""))
+            self._node.overrides.drain(document.value.get("reason", ""))
         else:
-            self._node.undrain()
+            self._node.overrides.undrain()
 
     def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
         return True
@@ -400,7 +399,11 @@ class Documents:
     """All kinds, by path."""
 
     def __init__(
-        self, node: Node, service_list: ServiceList, define_service: Define, end_maintenance: Callable[[str, int], None]
+        self,
+        node: NodeState,
+        service_list: ServiceList,
+        define_service: Define,
+        end_maintenance: Callable[[str, int], None],
     ) -> None:
         self.services = ServiceDocuments(node, service_list, define_service)
         self.statuses = StatusDocuments(node, self.services)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from svcnode.api.spec import Request
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
 
 PATH = b"/push/"
 RATE_PER_S, BURST = 10.0, 20.0  # per service
@@ -44,7 +44,7 @@ class PushApp:
     """`change` stores and applies a change of a resource; it raises `ControlError`."""
 
     def __init__(
-        self, node: Node, tokens: Mapping[str, str], change: Callable[[ChangeRequest], Awaitable[None]]
+        self, node: NodeState, tokens: Mapping[str, str], change: Callable[[ChangeRequest], Awaitable[None]]
     ) -> None:
         self._node = node
         self._change = change

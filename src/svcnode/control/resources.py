@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from svcnode.control.documents import Define
     from svcnode.control.store import ControlStore, Document, StoredDocuments
     from svcnode.core.model import Change
-    from svcnode.node import Node
-    from svcnode.node.service_table import ServiceList
+    from svcnode.node.definition import ServiceList
+    from svcnode.node.node_state import NodeState
 
 log = logging.getLogger("svcnode.control")
 
@@ -61,7 +61,7 @@ class Resources:
     """Not thread-safe: used on the event loop of the agent."""
 
     def __init__(
-        self, node: Node, store: ControlStore, define_service: Define, service_list: ServiceList | None = None
+        self, node: NodeState, store: ControlStore, define_service: Define, service_list: ServiceList | None = None
     ) -> None:
         """`service_list` registers the services; by default, the node does."""
         self._node = node
@@ -108,9 +108,9 @@ class Resources:
             for service_id, options in services.items():
                 self._kinds.services.load(service_id, options)
             self.apply_all()
-            self._node.clear_issue(STORE_ISSUE)
+            self._node.overrides.clear_issue(STORE_ISSUE)
             return
-        self._node.set_issue(STORE_ISSUE)
+        self._node.overrides.set_issue(STORE_ISSUE)
 
     def _set_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
@@ -179,7 +179,7 @@ class Resources:
 
     def maintenance(self, service_id: str | None = None) -> dict[str, Any] | None:
         """Of a service or of the node, now, also by the schedule."""
-        maintenance = self._node.maintenance(service_id)
+        maintenance = self._node.maintenance.current(service_id)
         if maintenance is None:
             return None
         until = self._iso(maintenance.ends_at_s)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.core.model import Change, Evidence, ServiceState, Status
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
 
 __all__ = ["Bucket", "History", "Resolution", "Transition"]
 
@@ -61,7 +61,7 @@ class History:
 
     def __init__(
         self,
-        node: Node,
+        node: NodeState,
         path: Path | None,
         *,
         max_age_s: float = MAX_AGE_S,
@@ -241,7 +241,7 @@ class History:
             self._set_status(service.id, state.status, now_s, now_s)
 
     def _set_status(self, service_id: str, status: Status | None, since_s: float, now_s: float) -> None:
-        in_maintenance = self._node.maintenance(service_id) is not None
+        in_maintenance = self._node.maintenance.current(service_id) is not None
         self._aggregator.set_status(service_id, status, since_s, now_s, in_maintenance=in_maintenance)
 
     def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
@@ -279,7 +279,7 @@ class History:
 
     def _reason_and_code(self, change: Change) -> tuple[str, str | None]:
         if change.kind in MAINTENANCE_CHANGES:
-            return "" if change.maintenance is None else self._node.maintenance_text(change.maintenance), None
+            return "" if change.maintenance is None else self._node.maintenance.text(change.maintenance), None
         return ("", None) if change.after is None else (change.after.reason, str(change.after.code))
 
     def _record_start(self) -> None:

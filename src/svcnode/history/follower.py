@@ -14,7 +14,7 @@ from svcnode.history.query import HistoryQuery
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
 
 TRANSITIONS_PER_READ = 500
 
@@ -37,7 +37,7 @@ class _FollowedFile:
 class HistoryFollower(History):
     """Records nothing. What the other process has not written yet is missing: the times and checks of this minute."""
 
-    def __init__(self, node: Node, path: Path) -> None:
+    def __init__(self, node: NodeState, path: Path) -> None:
         super().__init__(node, None)
         self._file = _FollowedFile(path)
         self._query = HistoryQuery(self._backlog, self._aggregator, self._file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from svcnode.core.errors import InvalidValueError, UnknownOptionError
 from svcnode.core.model import (
@@ -44,6 +44,18 @@ class Definition(NamedTuple):
     def __repr__(self) -> str:
         """Without the options, which may hold a secret."""
         return f"Definition(service={self.service!r}, probe_config={self.probe_config!r})"
+
+
+class ServiceList(Protocol):
+    """Registers services in a node: the node itself, or an object that combines several sources of services.
+
+    After `add`, the node has the service. After `deregister`, it may still have it, from another source.
+    """
+
+    def __contains__(self, service_id: object, /) -> bool: ...
+    def add(self, definition: Definition, /, *, registered_at_s: float | None = None) -> None: ...
+    def replace(self, definition: Definition, /) -> None: ...
+    def deregister(self, service_id: str, /) -> None: ...
 
 
 class TimingOptions(TypedDict, total=False):

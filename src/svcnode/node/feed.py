@@ -26,6 +26,7 @@ class ChangeFeed:
         self._on_evidence: tuple[OnEvidence, ...] = ()
         self._listeners_lock = threading.Lock()
         self._pending: deque[Change] = deque()
+        self._pending_evidence: deque[tuple[str, Evidence, ServiceState]] = deque()
         self._delivery_lock = threading.Lock()
 
     @property
@@ -61,15 +62,26 @@ class ChangeFeed:
         """Queue a change. The caller's own lock sets the order; `deliver` is called once that lock is free."""
         self._pending.append(change)
 
+    def append_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
+        """Queue evidence of another process, which is delivered before the changes that it causes."""
+        self._pending_evidence.append((service_id, evidence, state))
+
     def deliver(self) -> None:
         # One thread delivers at a time. A change that is queued during delivery is delivered by the inner loop, or by
         # the outer loop after the release. A change that a listener causes is delivered after the current one.
-        while self._pending and (delivering := self._delivery_lock).acquire(blocking=False):
+        while self._has_pending and (delivering := self._delivery_lock).acquire(blocking=False):
             try:
-                while self._pending:
-                    self._call_listeners(self._pending.popleft())
+                while self._has_pending:
+                    while self._pending_evidence:
+                        self.publish_evidence(*self._pending_evidence.popleft())
+                    if self._pending:
+                        self._call_listeners(self._pending.popleft())
             finally:
                 delivering.release()  # the same lock, even if a listener forked
+
+    @property
+    def _has_pending(self) -> bool:
+        return bool(self._pending or self._pending_evidence)
 
     def after_fork(self) -> None:
         """Replace the locks: in the child, the threads that held them do not exist."""

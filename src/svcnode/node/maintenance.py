@@ -1,12 +1,15 @@
-"""Who is in maintenance, and until when. Values only: a change gives a new record."""
+"""Who is in maintenance, and until when."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
+from svcnode.core.units import iso_time
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from svcnode.core.model import Maintenance
 
@@ -52,3 +55,56 @@ class MaintenanceRecords:
 
     def _with(self, service_id: str | None, found: tuple[Maintenance, ...]) -> MaintenanceRecords:
         return MaintenanceRecords({**self._records, service_id: found})
+
+
+class MaintenanceTable:
+    """Of the node and of its services. Thread-safe."""
+
+    def __init__(
+        self,
+        changing: Callable[[], AbstractContextManager[float]],
+        on_change: Callable[[str | None, float], None],
+        *,
+        clock: Callable[[], float],
+        wall_time_s: Callable[[float], float],
+    ) -> None:
+        """`changing` holds the lock of the node, and gives the time. `on_change`: of a service, or of the node."""
+        self._changing = changing
+        self._on_change = on_change
+        self._clock = clock
+        self._wall_time_s = wall_time_s
+        self._records = MaintenanceRecords()
+
+    def current(self, service_id: str | None = None) -> Maintenance | None:
+        """Of a service or of the node, now: the one that ends last. That of the node is one of each service, too."""
+        return self.at(service_id, self._clock())
+
+    def at(self, service_id: str | None, now_s: float) -> Maintenance | None:
+        return self._records.at(service_id, now_s)
+
+    def set(self, maintenance: Maintenance, service_id: str | None = None) -> None:
+        """Of a service, or of the node with all of its services. It replaces an earlier one of the same source."""
+        with self._changing() as now_s:
+            self._replace(self._records.with_one(service_id, maintenance), now_s)
+
+    def end(self, service_id: str | None = None, *, source: str) -> None:
+        with self._changing() as now_s:
+            self._replace(self._records.without(service_id, source), now_s)
+
+    @property
+    def first_end_s(self) -> float:
+        return self._records.first_end_s
+
+    def expire(self, now_s: float) -> None:
+        """The caller holds the lock."""
+        if now_s >= self._records.first_end_s:
+            self._replace(self._records.without_ended(now_s), now_s)
+
+    def text(self, maintenance: Maintenance) -> str:
+        until = iso_time(self._wall_time_s(maintenance.ends_at_s))[: len("2026-01-01T12:00:00")]
+        return maintenance.text(f"{until.replace('T', ' ')} UTC")
+
+    def _replace(self, records: MaintenanceRecords, now_s: float) -> None:
+        before, self._records = self._records, records
+        for service_id in records.changed_from(before):
+            self._on_change(service_id, now_s)

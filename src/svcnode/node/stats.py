@@ -15,8 +15,8 @@ from svcnode.core.model import Change, ChangeKind, Evidence, Outcome, ServiceSta
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from svcnode.node import Node
     from svcnode.node.definition import ProbeConfig
+    from svcnode.node.node_state import NodeState
 
 MAX_RECENT_RESULTS = 20
 # From a Unix socket on this machine (below 1 ms) to the longest useful timeout.
@@ -63,7 +63,7 @@ class ServiceStats:
 class CheckStats:
     """Records the checks and reports of a node from now on."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         self._node = node
         self._services: dict[str, ServiceStats] = {}
         self._durations: dict[str, DurationHistogram] = {}

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.core.model import Change
+    from svcnode.node.node_state import NodeState
     from svcnode.node.scheduler import ProbeScheduler
-    from svcnode.node.service_table import ServiceTable
 
 ELECTION_INTERVAL_S = 0.5
 JOIN_TIMEOUT_S = 1.0
@@ -71,8 +71,8 @@ _abandoned: list[object] = []  # connections of a parent process: closing them i
 class Workers:
     """This process as one of the workers. It takes part from `join` to `leave`."""
 
-    def __init__(self, table: ServiceTable, folder: Path) -> None:
-        self._table = table
+    def __init__(self, node: NodeState, folder: Path) -> None:
+        self._node = node
         self._folder = folder
         self._lock = threading.Lock()
         self._reset()
@@ -105,8 +105,8 @@ class Workers:
         """Raises `StoreError`. The first worker removes what an earlier run of the program left."""
         if self._pid != os.getpid():  # after a fork that Python did not notice, as that of uWSGI
             self.after_fork()
-        own = [(service.id, state) for service, state in self._table if state.last_evidence_at_s is not None]
-        issues = self._table.condition.issues
+        own = [(service.id, state) for service, state in self._node if state.last_evidence_at_s is not None]
+        issues = self._node.condition.issues
         with self._lock:
             if self._database is not None:
                 return
@@ -123,7 +123,7 @@ class Workers:
             except BaseException:
                 self._close()
                 raise
-        self._unsubscribe = self._table.subscribe(self._on_change)
+        self._unsubscribe = self._node.subscribe(self._on_change)
         # What the program reported before.
         self.publish(dict(own), {service_id: _last_report(state) for service_id, state in own})
         for issue in issues:
@@ -210,7 +210,7 @@ class Workers:
         with self._lock, self._problems_reported():
             if self._database is None or self._is_waiting or not self._adopt_news(self._database):
                 return
-        self._table.deliver_changes()
+        self._node.feed.deliver()
 
     def _adopt_news(self, database: sqlite3.Connection) -> bool:
         self._check_is_at_path()
@@ -223,7 +223,7 @@ class Workers:
         self._data_version = data_version
         self._seen_version = max((self._seen_version, *(version for _, version, _, _ in rows)))
         news = {service_id: (_state(state), _evidence(evidence)) for service_id, _, state, evidence in rows}
-        self._table.take_over_states(news, issues)
+        self._node.take_over(news, issues)
         return True
 
     def publish(self, states: Mapping[str, ServiceState], checks: Mapping[str, Evidence]) -> None:
@@ -256,7 +256,7 @@ class Workers:
     @property
     def _is_waiting(self) -> bool:
         """For the next attempt after a failure."""
-        return self._table.now_s() < self._retry_at_s
+        return self._node.now_s() < self._retry_at_s
 
     def _flush(self) -> None:
         has_unwritten = self._unwritten or self._unwritten_issues or self._unwritten_saved_state is not None
@@ -298,10 +298,10 @@ class Workers:
             problem = f"cannot share states with other workers in {self._folder}: {exc}"
             if problem != self._problem:
                 log.warning("%s", problem, extra={"event": "workers_failed"})
-            issues = tuple(issue for issue in self._table.condition.issues if issue != self._problem)
+            issues = tuple(issue for issue in self._node.condition.issues if issue != self._problem)
             self._problem, self._data_version = problem, -1  # read everything again when it works
-            self._retry_at_s = self._table.now_s() + RETRY_AFTER_S
-            self._table.take_over_states({}, (*issues, problem))
+            self._retry_at_s = self._node.now_s() + RETRY_AFTER_S
+            self._node.take_over({}, (*issues, problem))
         else:
             if self._problem and not self._is_waiting:
                 log.info("states are shared with other workers again", extra={"event": "workers_recovered"})
@@ -316,14 +316,14 @@ class ElectedScheduler:
 
     def __init__(
         self,
-        table: ServiceTable,
+        node: NodeState,
         workers: Workers,
         scheduler: ProbeScheduler,
         *,
         waiting: Callable[[], AbstractAsyncContextManager[None]],
         elected: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
-        self._table = table
+        self._node = node
         self._workers = workers
         self._scheduler = scheduler
         self._waiting = waiting
@@ -381,7 +381,7 @@ class ElectedScheduler:
             return True
         async with self._waiting():
             while not await self._stops_within(ELECTION_INTERVAL_S):
-                self._table.expire_stale()  # so that listeners are called without a read
+                self._node.expire_stale()  # so that listeners are called without a read
                 if self._workers.try_elect():
                     return True
         return False

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from svcnode.core.model import Change, Service, ServiceState
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.notify.alert import AlertChange, AlertPolicy
     from svcnode.notify.incidents import Incident
 
@@ -50,7 +50,7 @@ class AlertEngine:
     services in maintenance keep it from being healthy, or make it better than notified.
     """
 
-    def __init__(self, policy: AlertPolicy, node: Node, now_s: float) -> None:
+    def __init__(self, policy: AlertPolicy, node: NodeState, now_s: float) -> None:
         self._policy = policy
         self._node = Alert(None, now_s)
         self._alerts: dict[str | None, Alert] = {None: self._node}  # of the node, and of services by id
@@ -166,7 +166,7 @@ class AlertEngine:
         # After a restart, a service may have been registered long ago.
         started_s = max(state.registered_at_s, alert.created_at_s) + alert.service.policy.start_period_s
         is_overdue = now_s >= started_s + self._policy.start_limit_s
-        if self._registry.maintenance(alert.service.id) is not None:
+        if self._registry.maintenance.current(alert.service.id) is not None:
             self._track_not_up(alert.service.id, None)
             if is_counted:
                 self._not_up_in_maintenance.add(alert.service.id)
@@ -231,7 +231,7 @@ class AlertEngine:
 
     def _update_node(self, health: Health, now_s: float) -> None:
         self._health = health
-        if self._registry.maintenance() is not None or self._is_by_maintenance(health):
+        if self._registry.maintenance.current() is not None or self._is_by_maintenance(health):
             self._hold(self._node)
             return
         self._node.observe(Observation(health, now_s, is_starting=not (self._failing or self._issues)))

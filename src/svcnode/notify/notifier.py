@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from svcnode.core.model import Change, Service
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.notify import NotifyStatus
     from svcnode.notify.alert import AlertPolicy
     from svcnode.notify.incidents import Incidents
@@ -55,7 +55,7 @@ class Notifier:
 
     def __init__(
         self,
-        node: Node,
+        node: NodeState,
         settings: NotifySettings | None,
         status: NotifyStatus,
         *,

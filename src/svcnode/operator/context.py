@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.history import History
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.node.stats import CheckStats
     from svcnode.notify import NotifyStatus
     from svcnode.operator.event_hub import EventHub
@@ -61,7 +61,8 @@ class ProcessStats:
 
 
 class OperatorContext(NamedTuple):
-    node: Node
+    node: NodeState
+    next_check_in_s: Callable[[str], float | None]  # by the id of a service; None: it is not being checked
     check_stats: CheckStats
     history: History
     events: EventHub

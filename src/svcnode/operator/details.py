@@ -174,7 +174,7 @@ class _DetailsBuilder:
 
     def build(self, service: Service, state: ServiceState, *, with_recent_checks: bool) -> ServiceDetails:
         node, stats = self._context.node, self._context.check_stats.get(service.id)
-        probe_config, next_check_in_s = node.probe_config(service.id), node.next_check_in_s(service.id)
+        probe_config, next_check_in_s = node.probe_config(service.id), self._context.next_check_in_s(service.id)
         # Copied in one step: other threads add results.
         results = list(reversed(stats.recent_results.copy())) if stats else []
         replica = self._context.replica
@@ -272,7 +272,7 @@ class _DetailsBuilder:
     def maintenance(self, service_id: str | None = None) -> Json | None:
         """Of a service, or of the node."""
         node = self._context.node
-        maintenance = node.maintenance(service_id)
+        maintenance = node.maintenance.current(service_id)
         if maintenance is None:
             return None
         return {
@@ -281,7 +281,7 @@ class _DetailsBuilder:
             "ends_in_s": self._until_s(maintenance.ends_at_s),
             "by": self._redacted[maintenance.by],
             "reason": self._redacted[maintenance.reason],
-            "text": self._redacted[node.maintenance_text(maintenance)],
+            "text": self._redacted[node.maintenance.text(maintenance)],
         }
 
     def alert(self, service_id: str | None) -> Json | None:

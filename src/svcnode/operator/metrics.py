@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from svcnode.api.spec import Request, Response
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.node.stats import CheckStats
     from svcnode.operator.context import OperatorContext
     from svcnode.sharing.replica import Replica
@@ -93,7 +93,7 @@ def build_registry(context: OperatorContext) -> CollectorRegistry:
 class EmbeddedCollector(Collector):
     """For the registry of an embedding program. It has the metrics of the operator surface while the checks run."""
 
-    def __init__(self, node: Node, check_stats: CheckStats, context: Callable[[], OperatorContext | None]) -> None:
+    def __init__(self, node: NodeState, check_stats: CheckStats, context: Callable[[], OperatorContext | None]) -> None:
         self._node_collector = NodeCollector(node, check_stats)
         self._context = context
 
@@ -107,7 +107,7 @@ class EmbeddedCollector(Collector):
 class NodeCollector(Collector):
     """The node and its services."""
 
-    def __init__(self, node: Node, check_stats: CheckStats, replica: Replica | None = None) -> None:
+    def __init__(self, node: NodeState, check_stats: CheckStats, replica: Replica | None = None) -> None:
         self._node = node
         self._check_stats = check_stats
         self._replica = replica
@@ -280,23 +280,23 @@ def _service_statuses(services: Iterable[ServiceSample]) -> Metric:
     return family
 
 
-def _is_held(node: Node, services: Iterable[tuple[Service, ServiceState]]) -> bool:
+def _is_held(node: NodeState, services: Iterable[tuple[Service, ServiceState]]) -> bool:
     """Whether alerts about the node are held, as those of `AlertEngine` are."""
-    if node.maintenance() is not None:
+    if node.maintenance.current() is not None:
         return True
     not_up = [service.id for service, state in services if service.affects_health and state.status is not Status.UP]
     has_other_cause = node.condition.draining or node.condition.issues
-    return bool(not_up) and not has_other_cause and all(node.maintenance(service_id) for service_id in not_up)
+    return bool(not_up) and not has_other_cause and all(node.maintenance.current(service_id) for service_id in not_up)
 
 
-def _service_maintenance(services: Iterable[ServiceSample], node: Node) -> Metric:
+def _service_maintenance(services: Iterable[ServiceSample], node: NodeState) -> Metric:
     family = GaugeMetricFamily(
         "svcnode_service_maintenance",
         "1 while a service, or the node, is in maintenance: messages about it are held.",
         labels=[SERVICE_ID_LABEL],
     )
     for service, _, _ in services:
-        family.add_metric([service.id], node.maintenance(service.id) is not None)
+        family.add_metric([service.id], node.maintenance.current(service.id) is not None)
     return family
 
 

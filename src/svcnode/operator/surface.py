@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.history import History
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.notify.notifier import Notifier, NotifySettings, StateStorage
     from svcnode.sharing.replica import Replica
 
@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 class OperatorSurface:
     """Counts checks from its creation on. History and notifications run while the blocks of its methods run."""
 
-    def __init__(self, node: Node, config_file_of: Callable[[str], Path | None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        node: NodeState,
+        next_check_in_s: Callable[[str], float | None],
+        config_file_of: Callable[[str], Path | None] = lambda _: None,
+    ) -> None:
         self._node = node
+        self._next_check_in_s = next_check_in_s
         self._config_file_of = config_file_of
         self.check_stats = CheckStats(node)
         self.process_stats = ProcessStats(time.time(), node.now_s())
@@ -39,6 +45,7 @@ class OperatorSurface:
         async with history:
             self.context = OperatorContext(
                 node=self._node,
+                next_check_in_s=self._next_check_in_s,
                 check_stats=self.check_stats,
                 history=history,
                 events=EventHub(history),

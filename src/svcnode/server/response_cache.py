@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from svcnode.api.cors import CorsPolicy
     from svcnode.api.spec import Handler, Headers, Request, Response
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
 
 MAX_ENTRIES = 1024  # in each dictionary
 MAX_CACHED_REQUEST_BYTES = 2048  # per request: 2 MiB in total
@@ -53,7 +53,7 @@ class MemfdResponse(bytes):
 class ResponseCache:
     def __init__(
         self,
-        node: Node,
+        node: NodeState,
         prefixes: tuple[str, ...],
         clock: Callable[[], float] = monotonic_s,
         wall_clock: Callable[[], float] = time.time,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import ssl
 
     from svcnode.api.cors import CorsPolicy
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
 
 log = logging.getLogger("svcnode.server")
 
@@ -31,7 +31,7 @@ class HttpServer:
 
     def __init__(
         self,
-        node: Node,
+        node: NodeState,
         prefixes: tuple[str, ...],
         limits: ServerLimits | None = None,
         cors: CorsPolicy | None = None,

@@ -20,7 +20,7 @@ from svcnode.sharing.view import RegistryView
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Set
 
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.sharing.etcd import EtcdClient
     from svcnode.sharing.format import ReplicaDocument
     from svcnode.sharing.view import ViewChanges
@@ -45,7 +45,7 @@ class Follower:
 
     def __init__(  # noqa: PLR0913  the callbacks have names
         self,
-        node: Node,
+        node: NodeState,
         client: EtcdClient,
         root: str,
         replica: str,

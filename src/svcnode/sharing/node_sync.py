@@ -17,8 +17,8 @@ from svcnode.sharing.rules import choose_observers, observers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from svcnode.node import Node
     from svcnode.node.definition import ProbeConfig
+    from svcnode.node.node_state import NodeState
     from svcnode.sharing.format import ServiceDocument
     from svcnode.sharing.view import SharedService
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class NodeSync:
     """`on_new_state` is called with the id of a service whose own state is to be published, or no longer."""
 
-    def __init__(self, node: Node, observer: Observer, on_new_state: Callable[[str], None]) -> None:
+    def __init__(self, node: NodeState, observer: Observer, on_new_state: Callable[[str], None]) -> None:
         self._node = node
         self._on_new_state = on_new_state
         self.records: dict[str, ServiceRecord] = {}  # by service id

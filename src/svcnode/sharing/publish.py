@@ -20,7 +20,7 @@ from svcnode.sharing.etcd_json import Compare, Put
 from svcnode.sharing.format import Written, encode_document, evidence_document
 
 if TYPE_CHECKING:
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.sharing.etcd import EtcdClient
     from svcnode.sharing.etcd_json import Lease
     from svcnode.sharing.publisher import Publisher, Write
@@ -43,7 +43,7 @@ class PublishLoop:
     """`wake` is set when there is something to publish. Sets `acknowledged` when etcd has acknowledged a write."""
 
     def __init__(
-        self, node: Node, client: EtcdClient, publisher: Publisher, wake: asyncio.Event, *, lease_s: float
+        self, node: NodeState, client: EtcdClient, publisher: Publisher, wake: asyncio.Event, *, lease_s: float
     ) -> None:
         self._node = node
         self._client = client
@@ -152,7 +152,7 @@ class LeaseLoop:
     So it ends at most its ttl after the last write that etcd has acknowledged.
     """
 
-    def __init__(self, node: Node, client: EtcdClient, publishing: PublishLoop, *, lease_s: float) -> None:
+    def __init__(self, node: NodeState, client: EtcdClient, publishing: PublishLoop, *, lease_s: float) -> None:
         self._node = node
         self._client = client
         self._publishing = publishing

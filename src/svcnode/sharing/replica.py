@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from svcnode.core.address import RegistryAddress
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
     from svcnode.sharing import SharingSettings
     from svcnode.sharing.etcd import Traffic
     from svcnode.sharing.follow import Member
@@ -54,7 +54,7 @@ class Replica:
 
     def __init__(
         self,
-        node: Node,
+        node: NodeState,
         settings: SharingSettings,
         *,
         client: EtcdClient | None = None,
@@ -274,6 +274,6 @@ class Replica:
         }
         before, self._foreign_issues = self._foreign_issues, frozenset(texts)
         for text in sorted(texts - before):
-            self._node.set_issue(text)
+            self._node.overrides.set_issue(text)
         for text in before - texts:
-            self._node.clear_issue(text)
+            self._node.overrides.clear_issue(text)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from svcnode.core.model import Change, Evidence
-    from svcnode.node import Node
     from svcnode.node.definition import Definition
+    from svcnode.node.node_state import NodeState
     from svcnode.probes.base import Probe
     from svcnode.sharing.format import ServiceDocument
     from svcnode.sharing.view import ObservedState, RegistryView, ViewChanges
@@ -57,7 +57,13 @@ class SharedServices:
     """
 
     def __init__(
-        self, node: Node, view: RegistryView, replica: str, *, default_observers: int, on_change: Callable[[], None]
+        self,
+        node: NodeState,
+        view: RegistryView,
+        replica: str,
+        *,
+        default_observers: int,
+        on_change: Callable[[], None],
     ) -> None:
         self._node = node
         self._sync = NodeSync(node, Observer(replica, replica_owner(replica), view), self._add_new_state)
@@ -248,7 +254,7 @@ class SharedServices:
 
     # ---- checks of this replica, and reports to it
 
-    def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
+    def record(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Apply evidence to the own states; returns them. They decide when the next checks run."""
         now_s = self._node.now_s()
         states: dict[str, ServiceState] = {}
@@ -260,7 +266,7 @@ class SharedServices:
             if record.check.is_to_publish(before):
                 self.changed_states.add(service_id)
             states[service_id] = record.check.state
-            self._node.publish_evidence(service_id, evidence, record.check.state)
+            self._node.feed.publish_evidence(service_id, evidence, record.check.state)
         self._sync.merge(states)
         if self.changed_states:
             self._on_change()

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from svcnode.agent.embed.node import Node, internals_of
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import MAX_INTERVAL_S, Health, Impact, Status
 from svcnode.core.text import sanitize, suggestion
 from svcnode.core.units import format_duration, parse_duration_s
-from svcnode.node import Node
 from svcnode.probes import make_probe
 from svcnode.probes.base import Probe
 from svcnode.probes.function import FunctionProbe
@@ -103,11 +103,10 @@ async def _first_verdict(node: Node) -> Verdict:
 def assert_status(node: Node, service_id: str, status: Status | str, *, code: str | None = None) -> None:
     """Fail unless the service has this status and, if given, this reason code."""
     __tracebackhide__ = True
-    found = node.find(service_id)
-    if found is None:
+    if service_id not in node:
         ids = [service.id for service, _ in node]
         raise AssertionError(f"service {service_id!r} is not registered{suggestion(service_id, ids) if ids else ''}")
-    state = found[1]
+    state = node.state(service_id)
     expected = Status(status)
     if state.status is not expected or code not in (None, state.code):
         expected_text = expected.value if code is None else f"{expected.value} ({code})"
@@ -119,12 +118,12 @@ def _evidence_lines(node: Node, service_id: str, state: ServiceState) -> Iterato
     yield f"  reason:       {sanitize(state.reason) or 'none'}"
     yield f"  evidence:     {_age(node, state.last_evidence_at_s)}"
     yield f"  last success: {_age(node, state.last_ready_at_s)}"
-    if node.probe_config(service_id) is not None and not node.is_probing:
+    if internals_of(node).state.probe_config(service_id) is not None and not node.is_probing:
         yield "  The node is not probing, so it runs no checks. Start it, or record the verdict of run_check()."
 
 
 def _age(node: Node, at_s: float | None) -> str:
-    return "none" if at_s is None else f"{format_duration(node.now_s() - at_s)} ago"
+    return "none" if at_s is None else f"{format_duration(internals_of(node).state.now_s() - at_s)} ago"
 
 
 def assert_health(node: Node, health: Health | int) -> None:

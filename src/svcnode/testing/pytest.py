@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.node import Node
+from svcnode.agent.embed.node import Node
 from svcnode.testing import FakeClock
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Embedding: the history, the notifications and the operator surface of one node inside another program."""
+"""The history, the notifications and the operator surface of one node inside another program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import atexit
 import os
 import weakref
 from contextlib import asynccontextmanager
-from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.config import HistorySettings, embedded_history, embedded_notify
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from svcnode.agent.embed.stream import LoopStream
-    from svcnode.node import Node
+    from svcnode.node.checks import Checks
+    from svcnode.node.node_state import NodeState
     from svcnode.notify.notifier import NotifySettings, StateStorage
     from svcnode.operator.context import OperatorContext
-
-_lock = Lock()
 
 
 class Runtime(NamedTuple):
@@ -38,9 +36,10 @@ class Runtime(NamedTuple):
 class Embedding:
     """They run as long as the checks of the node."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.surface = OperatorSurface(node)
+    def __init__(self, node: NodeState, checks: Checks) -> None:
+        self._node, self._checks = node, checks
+        checks.while_running, checks.while_waiting = self.running, self.waiting
+        self.surface = OperatorSurface(node, checks.next_check_in_s)
         self._history = HistorySettings(path=None, max_age_s=MAX_AGE_S, max_bytes=MAX_BYTES)
         self._notify: NotifySettings | None = None
         self._runtime: Runtime | None = None
@@ -80,12 +79,12 @@ class Embedding:
                     stream.close()
 
     def record_history(self, options: Mapping[str, Any]) -> None:
-        self._node.require_not_probing("record_history")
+        self._checks.require_not_running("record_history")
         self._history = embedded_history(options)
         self._stop_at_exit()
 
     def notify(self, options: Mapping[str, Any]) -> None:
-        self._node.require_not_probing("notify")
+        self._checks.require_not_running("notify")
         self._notify = embedded_notify(options, os.environ)
         self._stop_at_exit()
 
@@ -93,17 +92,9 @@ class Embedding:
         """Checks in a background thread end with the process; the history and the messages need to be written."""
         if not self._stops_at_exit:
             self._stops_at_exit = True
-            atexit.register(_stop, weakref.ref(self._node))
+            atexit.register(_stop, weakref.ref(self._checks))
 
 
-def _stop(node: weakref.ref[Node]) -> None:
-    if (alive := node()) is not None:
+def _stop(checks: weakref.ref[Checks]) -> None:
+    if (alive := checks()) is not None:
         alive.stop()
-
-
-def embedding_of(node: Node) -> Embedding:
-    """The one of this node."""
-    with _lock:
-        if not isinstance(node.embedded_work, Embedding):
-            node.embedded_work = Embedding(node)
-        return node.embedded_work

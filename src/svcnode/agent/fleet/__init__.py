@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from svcnode.agent.fleet.found_services import FleetServices
     from svcnode.config import Settings
     from svcnode.config.fleet import FleetSettings
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
 
 
 class Fleet:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         self._node = node
         self._services: FleetServices | None = None
         self._settings: FleetSettings | None = None

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from svcnode.agent.fleet.found import FoundReplica
     from svcnode.agent.fleet.sources import FleetSource
-    from svcnode.node import Node
     from svcnode.node.definition import ServiceOptions
+    from svcnode.node.node_state import NodeState
 
 SEARCH_TIMEOUT = 0.8  # of the interval
 MAX_LISTED_IDS = 3
@@ -40,7 +40,7 @@ class FleetServices:
     Not thread-safe: used on the event loop of the agent.
     """
 
-    def __init__(self, node: Node, ids: dict[str, bool]) -> None:
+    def __init__(self, node: NodeState, ids: dict[str, bool]) -> None:
         self._node = node
         self._ids = ids  # the values are False: these services do not report by themselves
         self._services: dict[str, _FleetService] = {}

@@ -5,7 +5,7 @@ A check passes four parts. Each calls the next one, and knows none before it:
     TimerQueue ──► ConcurrencyLimiter ──► ProbeRunner ──► Recorder ──► node
     when due       when a slot is free    one check       all of one iteration of the loop
 
-`ProbeScheduler` connects them, and puts the next check of a recorded service into the queue. It follows the table:
+`ProbeScheduler` connects them, and puts the next check of a recorded service into the queue. It follows the node:
 when a service is registered, redefined or removed, only the checks of this service start, restart or stop.
 
 Thousands of checks per second must cost little, so a service has a task only during a check, and simple checks over TCP
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.core.model import ServiceState
+    from svcnode.node.node_state import NodeState
     from svcnode.node.scheduler.record import CheckRecorder
-    from svcnode.node.service_table import ServiceTable
 
 FIRST_CHECKS_WITHIN_S = 2.0
 # Between the first checks of services that are registered together, such as those of a replica that is lost. A thousand
@@ -58,15 +58,15 @@ class ProbeScheduler:
 
     def __init__(
         self,
-        table: ServiceTable,
+        node: NodeState,
         jitter: Callable[[], float] = random_jitter,
         *,
         max_concurrent_checks: int = MAX_CONCURRENT_CHECKS,
         recorder: CheckRecorder | None = None,
     ) -> None:
-        """`recorder` records the evidence of the checks; by default, the table does."""
-        self._table = table
-        self._check_recorder: CheckRecorder = table if recorder is None else recorder
+        """`recorder` records the evidence of the checks; by default, the node does."""
+        self._node = node
+        self._check_recorder: CheckRecorder = node if recorder is None else recorder
         self._jitter = jitter
         self._limiter = ConcurrencyLimiter(max_concurrent_checks)
         self._runners: dict[str, ProbeRunner] = {}
@@ -76,13 +76,13 @@ class ProbeScheduler:
     async def __aenter__(self) -> Self:
         self._loop = loop = asyncio.get_running_loop()
         self._timers = TimerQueue(loop)
-        self._recorder = Recorder(self._table, self._check_recorder, loop, self._schedule_next)
+        self._recorder = Recorder(self._node, self._check_recorder, loop, self._schedule_next)
         self._poller: BatchPoller | None = None
         with suppress(OSError, NotImplementedError):  # every check then has a task
             self._poller = BatchPoller(loop)
         self._context = RunnerContext(
             loop=loop,
-            now_s=self._table.now_s,
+            now_s=self._node.now_s,
             timers=self._timers,
             poller=self._poller,
             acquire_slot=self._limiter.acquire,
@@ -90,10 +90,10 @@ class ProbeScheduler:
             record=self._recorder.add,
         )
         self._is_running = True
-        self._unsubscribe = self._table.subscribe(self._on_change)
+        self._unsubscribe = self._node.subscribe(self._on_change)
         self._expire_stale_periodically()
         self._log_late_checks_periodically()
-        probed_ids = [service.id for service, _ in self._table if self._table.probe_config(service.id)]
+        probed_ids = [service.id for service, _ in self._node if self._node.probe_config(service.id)]
         for position, service_id in enumerate(probed_ids):
             self._sync_runner(service_id, first_check_in_s=FIRST_CHECKS_WITHIN_S * position / len(probed_ids))
         return self
@@ -134,7 +134,7 @@ class ProbeScheduler:
 
     def _sync_runner(self, service_id: str, first_check_in_s: float | None = None) -> None:
         """Start, restart or stop the checks of a service if its probe configuration has changed."""
-        probe_config = self._table.probe_config(service_id) if self._is_running else None
+        probe_config = self._node.probe_config(service_id) if self._is_running else None
         runner = self._runners.get(service_id)
         if probe_config == (None if runner is None else runner.probe_config):
             return
@@ -163,7 +163,7 @@ class ProbeScheduler:
 
     def _expire_stale_periodically(self) -> None:
         """Expire stale states without a read, once a second, so that listeners are called."""
-        self._table.expire_stale()
+        self._node.expire_stale()
         self._timers.add(next_tick_s(self._loop.time()), self._expire_stale_periodically)
 
     def _log_late_checks_periodically(self) -> None:

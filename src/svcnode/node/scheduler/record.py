@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from svcnode.core.model import Evidence, ServiceState
+    from svcnode.node.node_state import NodeState
     from svcnode.node.scheduler.runner import ProbeRunner
-    from svcnode.node.service_table import ServiceTable
 
 # Late checks are logged only when at least 5 per minute and 5 % of all checks are late.
 MIN_LATE_CHECKS_LOGGED, MIN_LATE_SHARE_LOGGED = 5, 0.05
@@ -24,7 +24,7 @@ log = logging.getLogger("svcnode.scheduler")
 class CheckRecorder(Protocol):
     """What becomes of the evidence of checks: the service table, or another object that decides the states."""
 
-    def record_checks(self, checks: Mapping[str, Evidence], /) -> Mapping[str, ServiceState]:
+    def record(self, checks: Mapping[str, Evidence], /) -> Mapping[str, ServiceState]:
         """Record evidence by service id; returns the new states, which decide when the next checks run."""
         ...
 
@@ -34,13 +34,13 @@ class Recorder:
 
     def __init__(
         self,
-        table: ServiceTable,
+        node: NodeState,
         check_recorder: CheckRecorder,
         loop: asyncio.AbstractEventLoop,
         on_recorded: Callable[[ProbeRunner, ServiceState | None], None],
     ) -> None:
         """`on_recorded` gets the new state of the service, or None if the evidence was not recorded."""
-        self._table = table
+        self._node = node
         self._check_recorder = check_recorder
         self._loop = loop
         self._on_recorded = on_recorded
@@ -61,7 +61,7 @@ class Recorder:
         added, self._evidence = self._evidence, {}
         states: Mapping[str, ServiceState] = {}
         try:
-            states = self._check_recorder.record_checks(
+            states = self._check_recorder.record(
                 {runner.service_id: evidence for runner, evidence in added.items() if self._is_current(runner)}
             )
         except Exception:  # the checks of the services must continue
@@ -84,7 +84,7 @@ class Recorder:
 
     def _is_current(self, runner: ProbeRunner) -> bool:
         """False if the service was removed or redefined during the check: the scheduler is about to stop the runner."""
-        probe_config = self._table.probe_config(runner.service_id)
+        probe_config = self._node.probe_config(runner.service_id)
         return probe_config is runner.probe_config or probe_config == runner.probe_config
 
 

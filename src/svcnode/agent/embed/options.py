@@ -1,14 +1,9 @@
-"""The operator endpoints inside another program: their options, and their contract with `asgi` and `wsgi`.
-
-The server of the program has an event loop or threads of its own; the operator endpoints run on the event loop of the
-checks.
-"""
+"""The operator endpoints inside another program: their options, and what `asgi` and `wsgi` share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from svcnode.api.app import RETAINED_HEADERS
@@ -18,12 +13,9 @@ from svcnode.core.model import require_str, validate_token
 from svcnode.core.redaction import register_secret
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import Iterable
 
-    from svcnode.api.spec import Request, Response
-    from svcnode.node import Node
-
-_IMPLEMENTATION = "svcnode.agent.embed"  # a layer above this one, and loaded only with `operator`
+    from svcnode.api.spec import Response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,52 +78,6 @@ class ConnectionInfo(NamedTuple):
     uses_tls: bool
     server_port: int  # 0 if it is not known
     http_version: str  # of the request, such as "1.1"
-
-
-class EmbeddedStream(Protocol):
-    """The body of a response of unknown length, to be read on one loop or in one thread."""
-
-    head: Response
-
-    def chunks(self) -> AsyncIterator[bytes]: ...
-
-    def blocking_chunks(self) -> Iterator[bytes]: ...
-
-    def close(self) -> None:
-        """The client has disconnected, or the body is complete. May be called from any thread, and more than once."""
-
-
-class EmbeddedApp(Protocol):
-    @property
-    def root(self) -> bytes:
-        """The path of the page without the slash at its end, which relative links need."""
-
-    def matches(self, path: bytes) -> bool: ...
-
-    def rejection(self, request: Request, connection: ConnectionInfo) -> Response | None:
-        """The response to a request that is not allowed; None if it is allowed."""
-
-    async def handle(self, request: Request) -> Response | EmbeddedStream: ...
-
-    def handle_blocking(self, request: Request, *, is_multithread: bool) -> Response | EmbeddedStream:
-        """As `handle`, in a thread of the server, which may have others."""
-
-
-def load_operator_app(
-    node: Node, operator: bool | OperatorOptions, prefixes: tuple[str, ...], *, has_fallback: bool
-) -> EmbeddedApp | None:
-    if operator is False:
-        return None
-    options = OperatorOptions() if operator is True else operator
-    if not isinstance(options, OperatorOptions):
-        raise InvalidValueError(f"operator must be True, False or OperatorOptions(…), not {type(operator).__name__}")
-    if has_fallback and not options.prefix:
-        raise InvalidValueError(
-            'the operator page and the fallback application are both at "/"; '
-            'give the page a path: operator=OperatorOptions(path="/status")'
-        )
-    app: EmbeddedApp = import_module(_IMPLEMENTATION).operator_app(node, options, prefixes)
-    return app
 
 
 def slash_redirect(path: str) -> Response:

@@ -13,6 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from svcnode import operator
+from svcnode.agent.embed.node import internals_of
+from svcnode.agent.embed.options import OperatorOptions
 from svcnode.agent.embed.stream import LoopStream
 from svcnode.api.app import HANDLER_TIMED_OUT, HANDLER_TIMEOUT_S, StreamingResponse, call_handler
 from svcnode.api.spec import error_response
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from svcnode.agent.embed.embedding import Embedding
-    from svcnode.api.embedded import ConnectionInfo, OperatorOptions
+    from svcnode.agent.embed.node import Node
+    from svcnode.agent.embed.options import ConnectionInfo
     from svcnode.api.spec import Request, Response
     from svcnode.operator.context import OperatorContext
 
@@ -44,6 +47,20 @@ MAX_LIVE_S = 10.0
 # local Host and no other sign of itself, unless it is configured otherwise.
 PROXY_HTTP_VERSION = "1.0"
 LOOP_TIMEOUT_S = HANDLER_TIMEOUT_S + 5.0  # beyond it, the loop of the checks is blocked
+
+
+def make_operator_app(
+    node: Node, given: object, prefixes: tuple[str, ...], *, has_fallback: bool
+) -> EmbeddedOperatorApp:
+    options = OperatorOptions() if given is True else given
+    if not isinstance(options, OperatorOptions):
+        raise InvalidValueError(f"operator must be True, False or OperatorOptions(…), not {type(given).__name__}")
+    if has_fallback and not options.prefix:
+        raise InvalidValueError(
+            'the operator page and the fallback application are both at "/"; '
+            'give the page a path: operator=OperatorOptions(path="/status")'
+        )
+    return EmbeddedOperatorApp(internals_of(node).embedding, options, prefixes)
 
 
 class EmbeddedOperatorApp:

@@ -6,8 +6,9 @@ import os
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from svcnode.agent.embed.node import internals_of
+from svcnode.agent.embed.options import ConnectionInfo, retained_headers, slash_redirect
 from svcnode.api import routing
-from svcnode.api.embedded import ConnectionInfo, load_operator_app, retained_headers, slash_redirect
 from svcnode.api.raw_path import path_below
 from svcnode.api.spec import Request, Response, parse_prefixes
 from svcnode.core.model import DEFAULT_PREFIX
@@ -15,8 +16,10 @@ from svcnode.core.model import DEFAULT_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from svcnode.api.embedded import EmbeddedApp, EmbeddedStream, OperatorOptions
-    from svcnode.node import Node
+    from svcnode.agent.embed.node import Internals, Node
+    from svcnode.agent.embed.operator_app import EmbeddedOperatorApp
+    from svcnode.agent.embed.options import OperatorOptions
+    from svcnode.agent.embed.stream import LoopStream
 
     Environ = dict[str, Any]
     WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
@@ -39,21 +42,25 @@ def wsgi(
     in each of them. With `start=False` the program calls `node.start()` itself.
     """
     prefixes = parse_prefixes(prefix)
-    operator_app = load_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
-    return _WsgiApp(node, prefixes, fallback, operator_app, start=start)
+    operator_app = None
+    if operator is not False:
+        from svcnode.agent.embed.operator_app import make_operator_app
+
+        operator_app = make_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
+    return _WsgiApp(internals_of(node), prefixes, fallback, operator_app, start=start)
 
 
 class _WsgiApp:
     def __init__(
         self,
-        node: Node,
+        internals: Internals,
         prefixes: tuple[str, ...],
         fallback: WsgiApplication | None,
-        operator_app: EmbeddedApp | None,
+        operator_app: EmbeddedOperatorApp | None,
         *,
         start: bool,
     ) -> None:
-        self._node = node
+        self._node, self._checks = internals.state, internals.checks
         self._prefixes = prefixes
         self._fallback = fallback
         self._operator_app = operator_app
@@ -75,17 +82,17 @@ class _WsgiApp:
     def _on_first_request(self) -> None:
         """In each process: a fork copies this object, but not the thread that runs the checks."""
         if self._should_start:
-            self._node.start_or_warn()
+            self._checks.start_or_warn()
         else:
-            self._node.warn_if_not_probing()
+            self._checks.warn_if_not_running()
 
 
 def _respond_from_operator(
-    app: EmbeddedApp, path: bytes, environ: Environ, start_response: Callable[..., Any]
+    app: EmbeddedOperatorApp, path: bytes, environ: Environ, start_response: Callable[..., Any]
 ) -> Iterable[bytes]:
     method = environ["REQUEST_METHOD"]
     request = Request(method, path, environ.get("QUERY_STRING", "").encode("latin-1"), _headers(environ))
-    response: Response | EmbeddedStream | None
+    response: Response | LoopStream | None
     if path == app.root:
         response = slash_redirect(_full_path(environ))
     else:
@@ -102,7 +109,7 @@ def _respond_from_operator(
 class _WsgiStream:
     """The body of an event stream. The server calls `close` at the end, also if the client has disconnected."""
 
-    def __init__(self, stream: EmbeddedStream, *, has_body: bool) -> None:
+    def __init__(self, stream: LoopStream, *, has_body: bool) -> None:
         self._stream = stream
         self._has_body = has_body
         self.close = stream.close

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
+from svcnode.agent.embed.node import internals_of
+from svcnode.agent.embed.options import ConnectionInfo, retained_headers, slash_redirect
 from svcnode.api import routing
-from svcnode.api.embedded import ConnectionInfo, load_operator_app, retained_headers, slash_redirect
 from svcnode.api.raw_path import path_below
 from svcnode.api.spec import Request, Response, error_response, parse_prefixes
 from svcnode.core.model import DEFAULT_PREFIX
@@ -18,8 +19,10 @@ from svcnode.core.text import error_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from svcnode.api.embedded import EmbeddedApp, EmbeddedStream, OperatorOptions
-    from svcnode.node import Node
+    from svcnode.agent.embed.node import Internals, Node
+    from svcnode.agent.embed.operator_app import EmbeddedOperatorApp
+    from svcnode.agent.embed.options import OperatorOptions
+    from svcnode.agent.embed.stream import LoopStream
 
 # Defined at run time: Litestar evaluates the annotations of an application that it mounts.
 Scope = MutableMapping[str, Any]
@@ -54,21 +57,25 @@ def asgi(
     request does. With `start=False` only the program starts it.
     """
     prefixes = parse_prefixes(prefix)
-    operator_app = load_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
-    return _AsgiApp(node, prefixes, fallback, operator_app, start=start)
+    operator_app = None
+    if operator is not False:
+        from svcnode.agent.embed.operator_app import make_operator_app
+
+        operator_app = make_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
+    return _AsgiApp(internals_of(node), prefixes, fallback, operator_app, start=start)
 
 
 class _AsgiApp:
     def __init__(
         self,
-        node: Node,
+        internals: Internals,
         prefixes: tuple[str, ...],
         fallback: AsgiApplication | None,
-        operator_app: EmbeddedApp | None,
+        operator_app: EmbeddedOperatorApp | None,
         *,
         start: bool,
     ) -> None:
-        self._node = node
+        self._node, self._checks = internals.state, internals.checks
         self._prefixes = prefixes
         self._fallback = fallback
         self._operator_app = operator_app
@@ -95,10 +102,10 @@ class _AsgiApp:
 
     def _on_first_request(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """In each event loop: a test client may have one per request."""
-        if not self._should_start or self._node.is_probing:
-            self._node.warn_if_not_probing()
+        if not self._should_start or self._checks.are_running:
+            self._checks.warn_if_not_running()
         elif loop is None:
-            self._node.start_or_warn()
+            self._checks.start_or_warn()
         else:
             # Not in the context of the request, which may hold its user or its trace.
             task = loop.create_task(self._probe(), name="svcnode probing", context=Context())
@@ -108,11 +115,11 @@ class _AsgiApp:
     async def _probe(self) -> None:
         """Until the event loop cancels its tasks at its end."""
         try:
-            async with self._node.probing():
+            async with self._checks.running():
                 await asyncio.get_running_loop().create_future()
         except Exception as exc:
             log.exception("probing stopped", extra={"event": "probing_stopped"})
-            self._node.warn_if_not_probing(f"checks do not run: {error_text(exc)}")
+            self._checks.warn_if_not_running(f"checks do not run: {error_text(exc)}")
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Probe during the lifespan of the fallback application; without one, answer the lifespan messages here."""
@@ -123,7 +130,7 @@ class _AsgiApp:
             fallback_has_lifespan = True
             return await receive()
 
-        async with self._node.probing():
+        async with self._checks.running():
             if self._fallback is not None:
                 try:
                     await self._fallback(scope, receive_for_fallback, send)
@@ -139,10 +146,12 @@ class _AsgiApp:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _respond_from_operator(app: EmbeddedApp, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+async def _respond_from_operator(
+    app: EmbeddedOperatorApp, path: bytes, scope: Scope, receive: Receive, send: Send
+) -> None:
     headers = retained_headers(scope["headers"])
     request = Request(scope["method"], path, scope.get("query_string", b""), headers)
-    response: Response | EmbeddedStream | None
+    response: Response | LoopStream | None
     if path == app.root:
         response = slash_redirect(scope["path"])
     else:
@@ -171,7 +180,7 @@ async def _send_response(response: Response, method: str, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else response.body})
 
 
-async def _send_stream(stream: EmbeddedStream, method: str, receive: Receive, send: Send) -> None:
+async def _send_stream(stream: LoopStream, method: str, receive: Receive, send: Send) -> None:
     disconnected = asyncio.create_task(_wait_for_disconnect(receive))
     disconnected.add_done_callback(lambda _: stream.close())
     try:

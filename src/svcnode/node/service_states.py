@@ -1,0 +1,153 @@
+"""The services of a node, their states, and what follows from them: the tally, and when a state expires next.
+
+A report costs the same with 10 services and with 10,000: the health of the node comes from the running tally, not from
+a loop over the services, and a state that expires is found in a queue (expiry.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from svcnode.core import state_machine
+from svcnode.core.errors import UnknownServiceError
+from svcnode.core.model import Tally
+from svcnode.node.expiry import ExpiryQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from svcnode.core.model import Evidence, ServiceState, Status
+    from svcnode.node.definition import Definition
+
+
+class Entry:
+    """A registered service and its state. `queued_at_s`: its time in the expiry queue, maybe an earlier one."""
+
+    __slots__ = ("_defined", "expires_at_s", "probe_config", "queued_at_s", "service", "state")
+
+    def __init__(self, definition: Definition, state: ServiceState, *, in_maintenance: bool) -> None:
+        self._defined = definition.service
+        self.probe_config = definition.probe_config
+        self.queued_at_s = math.inf
+        self.set_maintenance(in_maintenance)
+        self.set_state(state)
+
+    def set_maintenance(self, in_maintenance: bool) -> None:
+        self.service = self._defined.during_maintenance() if in_maintenance else self._defined
+
+    def set_state(self, state: ServiceState) -> None:
+        self.state = state
+        self.expires_at_s = state_machine.expires_at_s(state, self.service.policy)
+
+    def as_of(self, now_s: float) -> ServiceState:
+        if now_s < self.expires_at_s:
+            return self.state
+        return state_machine.as_of(self.state, now_s, self.service.policy)
+
+    @property
+    def tally(self) -> Tally:
+        return self.tally_of(self.state.status)
+
+    def tally_of(self, status: Status) -> Tally:
+        service = self.service
+        return state_machine.service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
+
+
+class ServiceStates:
+    """In the order of registration. Not thread-safe: `NodeState` has the lock.
+
+    `on_status` is called with the time, the entry and its state before, when a status has changed.
+    """
+
+    def __init__(self, on_status: Callable[[float, Entry, ServiceState], None]) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.tally = Tally()
+        self._on_status = on_status
+        self._expiry = ExpiryQueue[Entry](lambda entry: self.entries.get(entry.service.id) is entry)
+
+    def entry(self, service_id: str) -> Entry:
+        try:
+            return self.entries[service_id]
+        except KeyError:
+            raise UnknownServiceError(service_id) from None
+
+    @property
+    def next_expiry_at_s(self) -> float:
+        """No state expires before this time."""
+        return self._expiry.next_at_s
+
+    def put(self, definition: Definition, state: ServiceState, *, in_maintenance: bool) -> None:
+        """Add a service, or replace one at its position."""
+        service_id = definition.service.id
+        old = self.entries.get(service_id)
+        entry = self.entries[service_id] = Entry(definition, state, in_maintenance=in_maintenance)
+        self._expiry.put(entry)
+        self._expiry.compact(len(self.entries))
+        self._count(Tally() if old is None else old.tally, entry.tally)
+
+    def remove(self, service_id: str) -> Entry:
+        entry = self.entry(service_id)
+        del self.entries[service_id]
+        self._expiry.compact(len(self.entries))
+        self._count(entry.tally, Tally())
+        return entry
+
+    def reorder(self, ids: Iterable[str]) -> bool:
+        """Services that are not named follow in their old order. Returns whether the order has changed."""
+        old = self.entries
+        order = dict.fromkeys((*(service_id for service_id in ids if service_id in old), *old))
+        if list(order) == list(old):
+            return False
+        self.entries = {service_id: old[service_id] for service_id in order}
+        return True
+
+    def apply_evidence(self, entry: Entry, evidence: Evidence, now_s: float) -> ServiceState:
+        # Expire first, so that the result does not depend on whether the state was read in between.
+        state = state_machine.apply_evidence(entry.as_of(now_s), evidence, entry.service.policy, now_s)
+        self.set_state(entry, state, now_s)
+        return entry.state
+
+    def set_state(self, entry: Entry, state: ServiceState, now_s: float) -> None:
+        before = entry.state
+        entry.set_state(state)
+        if now_s >= entry.expires_at_s:  # late evidence may have expired already
+            state = entry.as_of(now_s)
+            entry.set_state(state)
+        if entry.expires_at_s < entry.queued_at_s:
+            self._expiry.put(entry)
+        if state.status is not before.status:
+            self._count(entry.tally_of(before.status), entry.tally)
+            self._on_status(now_s, entry, before)
+
+    def set_registered_at(self, entry: Entry, registered_at_s: float) -> None:
+        """So it may expire earlier, at the next read."""
+        entry.set_state(entry.state._replace(registered_at_s=registered_at_s))
+        if entry.expires_at_s < entry.queued_at_s:
+            self._expiry.put(entry)
+
+    def set_maintenance(self, entry: Entry, in_maintenance: bool) -> None:
+        before = entry.tally
+        entry.set_maintenance(in_maintenance)
+        self._count(before, entry.tally)
+
+    def expire(self, now_s: float) -> None:
+        for entry in self._expiry.take_due(now_s):
+            self.set_state(entry, entry.state, now_s)
+
+    def compact(self) -> None:
+        """After a state was set that expires earlier: what it was queued for is not current."""
+        self._expiry.compact(len(self.entries))
+
+    def rebuild(self) -> None:
+        """Compute everything that follows from the states again: a fork may have interrupted a change."""
+        self.tally = Tally()
+        self._expiry.clear()
+        for entry in self.entries.values():
+            entry.set_state(entry.state)
+            entry.queued_at_s = math.inf
+            self._expiry.put(entry)
+            self._count(Tally(), entry.tally)
+
+    def _count(self, before: Tally, after: Tally) -> None:
+        self.tally = state_machine.add_tallies(state_machine.subtract_tallies(self.tally, before), after)
