@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
-from svcnode.node import Node
 from svcnode.node.scheduler import JITTER, ProbeScheduler
 from svcnode.probes.base import Probe
+from tests.support import nodes
 from tests.support.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from svcnode.node.node_state import NodeState
 
 
 READY = Verdict.ready()
@@ -123,16 +125,16 @@ class CancelIgnoringProbe(Probe):
         return READY
 
 
-def make_node() -> Node:
-    return Node("validator-7", version="v1", clock=asyncio.get_running_loop().time)
+def make_node() -> NodeState:
+    return nodes.make_node(clock=asyncio.get_running_loop().time)
 
 
-def make_scheduler(node: Node, *, max_concurrent_checks: int = 1024) -> ProbeScheduler:
+def make_scheduler(node: NodeState, *, max_concurrent_checks: int = 1024) -> ProbeScheduler:
     return ProbeScheduler(node, no_jitter, max_concurrent_checks=max_concurrent_checks)
 
 
 def register_many(
-    node: Node, count: int, make_probe: Callable[[], ScriptedProbe], **options: Any
+    node: NodeState, count: int, make_probe: Callable[[], ScriptedProbe], **options: Any
 ) -> list[ScriptedProbe]:
     probes = [make_probe() for _ in range(count)]
     for probe in probes:

@@ -184,27 +184,32 @@ class NodeState:
                 "remove the report, or register the service without a probe"
             )
         verdict = verdict._replace(reason=safe_reason(verdict.reason), code=known_code(verdict.code))
-        now_s = self._clock()
-        states = self.record({service_id: Evidence(verdict, now_s if at_s is None else min(at_s, now_s), 0.0)})
+        states = self.record({service_id: Evidence(verdict, self._clock() if at_s is None else at_s)})
         if service_id not in states:
             raise UnknownServiceError(service_id)
         return states[service_id]
 
     def record(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
-        """Record evidence, by service id; returns the new states of the services that are registered."""
+        """Record evidence, by service id; returns the new states of the services that are registered.
+
+        Evidence from the future is dated now.
+        """
         states: dict[str, ServiceState] = {}
+        recorded: dict[str, Evidence] = {}
         self._sync()
         with self._lock:
             now_s = self._clock()
             for service_id, evidence in checks.items():
                 entry = self._states.entries.get(service_id)
                 if entry is not None:
-                    states[service_id] = self._states.apply_evidence(entry, evidence, now_s)
+                    dated = evidence if evidence.at_s <= now_s else evidence._replace(at_s=now_s)
+                    recorded[service_id] = dated
+                    states[service_id] = self._states.apply_evidence(entry, dated, now_s)
             self._update_next_expiry()
         if self._shared is not None:
-            self._shared.publish(states, checks)
+            self._shared.publish(states, recorded)
         for service_id, state in states.items():
-            self.feed.publish_evidence(service_id, checks[service_id], state)
+            self.feed.publish_evidence(service_id, recorded[service_id], state)
         self.feed.deliver()
         return states
 

@@ -10,7 +10,6 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import ChangeKind, Evidence, Maintenance, Outcome, Status, Verdict
-from svcnode.node import Node
 from svcnode.node.definition import define
 from svcnode.node.stats import (
     DURATION_BUCKETS_S,
@@ -25,10 +24,13 @@ from svcnode.node.stats import (
 )
 from svcnode.probes import make_probe
 from svcnode.probes.function import FunctionProbe
+from tests.support.nodes import beat, make_node, record
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from svcnode.node.node_state import NodeState
 
 READY = Verdict.ready("fine")
 FAILED = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
@@ -37,7 +39,7 @@ TCP = "tcp://127.0.0.1:1"
 
 @dataclass
 class RecordedNode:
-    node: Node
+    node: NodeState
     clock: VirtualClock
     check_stats: CheckStats
 
@@ -53,7 +55,7 @@ class RecordedNode:
 @pytest.fixture
 def recorded() -> RecordedNode:
     clock = VirtualClock(100.0)
-    node = Node("validator-7", version="v1", clock=clock)
+    node = make_node("validator-7", version="v1", clock=clock)
     node.register("db", probe=TCP, start_period="0s")
     return RecordedNode(node, clock, CheckStats(node))
 
@@ -63,11 +65,11 @@ def recorded() -> RecordedNode:
 
 def test_a_result_is_the_evidence_and_the_status_after_it(recorded: RecordedNode) -> None:
     recorded.clock.advance(5)
-    recorded.node.record("db", READY, duration_s=0.25)
+    record(recorded.node, "db", READY, duration_s=0.25)
     (result,) = recorded.stats().recent_results
     assert result == (Evidence(READY, 105.0, 0.25), Status.UP)
     for verdict in (FAILED, FAILED, FAILED, READY, READY):
-        recorded.node.record("db", verdict)
+        record(recorded.node, "db", verdict)
     up, down = Status.UP, Status.DOWN
     assert recorded.statuses() == [up, up, up, down, down, up]
     assert recorded.stats().checks_by_outcome == dict.fromkeys(Outcome, 0) | {Outcome.READY: 3, Outcome.FAILED: 3}
@@ -75,7 +77,7 @@ def test_a_result_is_the_evidence_and_the_status_after_it(recorded: RecordedNode
 
 def test_the_last_twenty_results_are_stored_the_newest_last(recorded: RecordedNode) -> None:
     for number in range(MAX_RECENT_RESULTS + 5):
-        recorded.node.record("db", Verdict.ready(str(number)))
+        record(recorded.node, "db", Verdict.ready(str(number)))
     reasons = [result.evidence.verdict.reason for result in recorded.stats().recent_results]
     assert MAX_RECENT_RESULTS == 20
     assert reasons == [str(number) for number in range(5, 25)]
@@ -86,23 +88,23 @@ def test_the_last_twenty_results_are_stored_the_newest_last(recorded: RecordedNo
 
 def test_transitions_are_changes_of_status_only(recorded: RecordedNode) -> None:
     for verdict in (READY, READY, FAILED, FAILED, FAILED, FAILED):
-        recorded.node.record("db", verdict)
+        record(recorded.node, "db", verdict)
     recorded.node.replace(define("db", name="Ledger", probe=make_probe(TCP), start_period="0s"))
     assert recorded.stats().transitions == 2
     for verdict in (READY, READY):
-        recorded.node.record("db", verdict)
+        record(recorded.node, "db", verdict)
     recorded.clock.advance(1000)
     assert recorded.node.status("db") is Status.INITIALIZING, "expired, without a result"
     assert (recorded.stats().transitions, len(recorded.stats().recent_results)) == (4, 8)
 
 
 def test_changes_of_the_health_of_the_node_are_counted(recorded: RecordedNode) -> None:
-    recorded.node.record("db", READY)
+    record(recorded.node, "db", READY)
     assert recorded.check_stats.node_transitions == 1
-    recorded.node.record("db", READY)
-    recorded.node.set_issue("disk full")
-    recorded.node.set_issue("and more")
-    recorded.node.clear_issue()
+    record(recorded.node, "db", READY)
+    recorded.node.overrides.set_issue("disk full")
+    recorded.node.overrides.set_issue("and more")
+    recorded.node.overrides.clear_issue()
     assert recorded.check_stats.node_transitions == 3
 
 
@@ -110,8 +112,8 @@ def test_failures_are_counted_by_code(recorded: RecordedNode) -> None:
     recorded.node.register("own")
     syncing = Verdict.not_ready("syncing", code=ReasonCode.SYNCING)
     for verdict in (READY, FAILED, FAILED, syncing, Verdict.unknown("dns", code="x_dns"), Verdict.failed("?")):
-        recorded.node.record("db", verdict)
-    recorded.node.record("own", FAILED)
+        record(recorded.node, "db", verdict)
+    record(recorded.node, "own", FAILED)
     assert recorded.check_stats.failures_by_code == {
         ReasonCode.CONNECTION_REFUSED: 3,
         ReasonCode.SYNCING: 1,
@@ -122,10 +124,10 @@ def test_failures_are_counted_by_code(recorded: RecordedNode) -> None:
 
 def test_the_number_of_failure_codes_is_bounded(recorded: RecordedNode) -> None:
     for number in range(MAX_CUSTOM_CODES + 5):
-        recorded.node.record("db", Verdict.failed("failed", code=f"x_{number}"))
-    recorded.node.record("db", Verdict.failed("failed", code="Not A Code"))
+        record(recorded.node, "db", Verdict.failed("failed", code=f"x_{number}"))
+    record(recorded.node, "db", Verdict.failed("failed", code="Not A Code"))
     for code in ReasonCode:
-        recorded.node.record("db", Verdict.failed("failed", code=code))
+        record(recorded.node, "db", Verdict.failed("failed", code=code))
     failures = recorded.check_stats.failures_by_code
     assert len(failures) == len(ReasonCode) + MAX_CUSTOM_CODES
     assert failures[ReasonCode.OTHER] == 5 + 1 + 1
@@ -140,7 +142,7 @@ def test_durations_are_recorded_per_kind_of_probe(recorded: RecordedNode) -> Non
     recorded.node.register("api", probe="http://127.0.0.1/")
     recorded.node.register("own").up()
     for service_id in ("db", "other", "api"):
-        recorded.node.record(service_id, READY, duration_s=0.002)
+        record(recorded.node, service_id, READY, duration_s=0.002)
     assert {kind: sum(histogram.counts) for kind, histogram in recorded.check_stats.durations.items()} == {
         "tcp": 2,
         "http": 1,
@@ -182,20 +184,20 @@ def test_a_fixed_status_is_not_a_result_and_from_the_start_not_a_transition(reco
     stats = recorded.stats("own")
     assert stats.kind == FIXED_KIND
     assert (len(stats.recent_results), sum(stats.checks_by_outcome.values()), stats.transitions) == (0, 0, 0)
-    recorded.node.record("own", Verdict.failed(REASON, code=ReasonCode.FIXED))
+    record(recorded.node, "own", Verdict.failed(REASON, code=ReasonCode.FIXED))
     assert recorded.stats("own") is stats
     assert (len(stats.recent_results), stats.transitions) == (0, 1)
 
 
 def test_a_probe_cannot_hide_its_checks_with_the_code_fixed(recorded: RecordedNode) -> None:
-    recorded.node.record("db", Verdict.failed("down", code=ReasonCode.FIXED))
+    record(recorded.node, "db", Verdict.failed("down", code=ReasonCode.FIXED))
     assert (recorded.stats().kind, len(recorded.stats().recent_results)) == ("tcp", 1)
 
 
 def test_a_fixed_status_drops_the_results_of_earlier_reports(recorded: RecordedNode) -> None:
     recorded.node.register("own", ttl="5s").up()
     recorded.node.replace(define("own"))
-    recorded.node.record("own", Verdict.failed(REASON, code=ReasonCode.FIXED))
+    record(recorded.node, "own", Verdict.failed(REASON, code=ReasonCode.FIXED))
     assert (recorded.stats("own").kind, recorded.statuses("own"), recorded.stats("own").transitions) == (
         FIXED_KIND,
         [],
@@ -207,7 +209,7 @@ def test_a_service_whose_status_was_fixed_can_be_reported(recorded: RecordedNode
     recorded.node.register("own").report(Verdict.ready(REASON, code=ReasonCode.FIXED))
     recorded.node.replace(define("own", ttl="5s"))
     assert recorded.stats("own").kind == REPORTED_KIND
-    recorded.node.beat("own")
+    beat(recorded.node, "own")
     assert recorded.statuses("own") == [Status.UP]
 
 
@@ -225,9 +227,9 @@ def test_a_service_whose_status_was_fixed_can_be_reported(recorded: RecordedNode
     ids=["another name", "another probe", "checked elsewhere", "registered again"],
 )
 def test_only_another_source_of_evidence_has_new_statistics(
-    recorded: RecordedNode, change: Callable[[Node], object], kind: str, results: int
+    recorded: RecordedNode, change: Callable[[NodeState], object], kind: str, results: int
 ) -> None:
-    recorded.node.record("db", READY)
+    record(recorded.node, "db", READY)
     change(recorded.node)
     assert (recorded.stats().kind, len(recorded.stats().recent_results)) == (kind, results)
     recorded.node.deregister("db")
@@ -235,11 +237,11 @@ def test_only_another_source_of_evidence_has_new_statistics(
 
 
 def test_a_report_of_a_service_that_is_removed_by_another_thread_is_ignored() -> None:
-    node = Node("validator-7", version="v1")
+    node = make_node("validator-7", version="v1")
     node.register("db")
     node.subscribe(on_evidence=lambda service_id, *_: node.deregister(service_id))
     check_stats = CheckStats(node)
-    node.record("db", READY)
+    record(node, "db", READY)
     assert check_stats.get("db") is None
 
 
@@ -248,10 +250,10 @@ def test_every_kind_of_change_is_handled(recorded: RecordedNode, caplog: pytest.
     recorded.node.subscribe(lambda change: kinds.append(change.kind))
     recorded.node.register("own").up()
     recorded.node.set_identity(name="validator-8", version="v2")
-    recorded.node.drain()
+    recorded.node.overrides.drain()
     recorded.node.replace(define("own", name="Own"))
-    recorded.node.set_maintenance(Maintenance("control", math.inf), "own")
-    recorded.node.end_maintenance("own", source="control")
+    recorded.node.maintenance.set(Maintenance("control", math.inf), "own")
+    recorded.node.maintenance.end("own", source="control")
     recorded.node.deregister("own")
     assert set(kinds) == set(ChangeKind)
     assert caplog.records == []

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode.agent.embed.node import Node, internals_of
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
 from svcnode.core.model import ChangeKind, Outcome, Status, Verdict
-from svcnode.node import Node
 from svcnode.node.workers import ELECTION_INTERVAL_S, RETRY_AFTER_S, STATES_FILE, Workers
 from tests.support.scheduling import FAILED, READY, ScriptedProbe
 from tests.support.virtual_time import VirtualClock, in_virtual_time
@@ -51,7 +51,7 @@ def joined(*nodes: Node, folder: Path) -> Iterator[list[Workers]]:
     try:
         for node in nodes:
             node.share_states(folder)
-            workers.append(node._join_workers())
+            workers.append(internals_of(node).checks.join_workers())
         yield [one for one in workers if one is not None]
     finally:
         for one in workers:
@@ -83,9 +83,9 @@ async def test_one_worker_checks_and_all_have_the_states(tmp_path: Path) -> None
             await stack.enter_async_context(node.probing())
         await asyncio.sleep(9.0)
         assert [len(probe.started_at_s) > 0 for probe in probes] == [True, False, False]
-        assert [node.status("db") for node in nodes] == [Status.UP] * 3
+        assert [node.state("db").status for node in nodes] == [Status.UP] * 3
         assert [node.is_probing for node in nodes] == [True] * 3
-        assert [node.next_check_in_s("db") is not None for node in nodes] == [True, False, False]
+        assert [internals_of(node).checks.next_check_in_s("db") is not None for node in nodes] == [True, False, False]
         probes[0].verdict = FAILED
         await asyncio.sleep(4.0)
         assert [node.health for node in nodes] == [503] * 3
@@ -108,7 +108,7 @@ async def test_when_the_elected_worker_ends_another_one_checks_within_a_second(t
             await elected.aclose()
             await asyncio.sleep(2 * ELECTION_INTERVAL_S)
             assert probes[0].started_at_s
-            assert nodes[0].status("db") is Status.UP
+            assert nodes[0].state("db").status is Status.UP
 
 
 @in_virtual_time
@@ -134,8 +134,12 @@ class FakeCompanion:
     def __init__(self) -> None:
         self.log: list[str] = []
 
+    def accompany(self, node: Node) -> None:
+        checks = internals_of(node).checks
+        checks.while_running, checks.while_waiting = self.running, self.waiting
+
     @asynccontextmanager
-    async def running(self, workers: Workers | None = None) -> AsyncIterator[None]:
+    async def running(self, workers: Workers | None) -> AsyncIterator[None]:
         assert workers is not None
         self.log.append(f"elected after {await workers.load_state()}")
         yield
@@ -157,7 +161,7 @@ async def test_the_companion_of_the_elected_worker_hands_its_state_to_the_next_o
         for companion, one in zip(companions, (first, stack, stack), strict=True):
             node = make_node(loop_clock())
             node.share_states(tmp_path / "workers")
-            node.embedded_work = companion
+            companion.accompany(node)
             await one.enter_async_context(node.probing())
             await asyncio.sleep(1.0)
         assert [companion.log for companion in companions] == [["elected after None"], ["waiting"], ["waiting"]]
@@ -173,7 +177,8 @@ async def test_the_companion_of_the_elected_worker_hands_its_state_to_the_next_o
 @in_virtual_time
 async def test_a_worker_that_is_cancelled_ends_what_it_runs(tmp_path: Path) -> None:
     node, other = make_node(loop_clock()), make_node(loop_clock())
-    companion = node.embedded_work = FakeCompanion()
+    companion = FakeCompanion()
+    companion.accompany(node)
 
     async def probe() -> None:
         async with node.probing():
@@ -187,7 +192,7 @@ async def test_a_worker_that_is_cancelled_ends_what_it_runs(tmp_path: Path) -> N
         task.cancel()
         await asyncio.wait([task])
         await asyncio.sleep(2 * ELECTION_INTERVAL_S)
-        assert other.next_check_in_s("db") is not None
+        assert internals_of(other).checks.next_check_in_s("db") is not None
     assert companion.log == ["elected after None"], "without the clean end"
 
 
@@ -213,11 +218,11 @@ def test_evidence_expires_in_every_worker_without_the_one_that_checks(
     """As if that one was stopped: it keeps the lock and writes nothing."""
     first, second = pair
     first.record("db", READY)
-    assert second.status("db") is Status.UP
+    assert second.state("db").status is Status.UP
     clock.advance(STALE_AFTER_S - 0.1)
-    assert second.status("db") is Status.UP
+    assert second.state("db").status is Status.UP
     clock.advance(0.2)
-    assert (second.status("db"), second.state("db").code) == (Status.INITIALIZING, ReasonCode.STALE)
+    assert (second.state("db").status, second.state("db").code) == (Status.INITIALIZING, ReasonCode.STALE)
 
 
 def test_the_last_report_of_any_worker_counts(clock: VirtualClock, pair: tuple[Node, Node]) -> None:
@@ -227,7 +232,7 @@ def test_the_last_report_of_any_worker_counts(clock: VirtualClock, pair: tuple[N
     clock.advance(1.0)
     second.handle("indexer").down("out of disk")
     assert first.state("indexer") == second.state("indexer")
-    assert first.status("indexer") is Status.DOWN
+    assert first.state("indexer").status is Status.DOWN
 
 
 def test_evidence_that_comes_late_does_not_replace_newer_evidence(clock: VirtualClock, pair: tuple[Node, Node]) -> None:
@@ -235,7 +240,7 @@ def test_evidence_that_comes_late_does_not_replace_newer_evidence(clock: Virtual
     clock.advance(5.0)
     second.record("indexer", FAILED)
     first.record("indexer", READY, at_s=clock() - 1.0)
-    assert [node.status("indexer") for node in pair] == [Status.DOWN] * 2
+    assert [node.state("indexer").status for node in pair] == [Status.DOWN] * 2
 
 
 def test_a_worker_that_starts_later_has_the_states_at_once(clock: VirtualClock, folder: Path) -> None:
@@ -264,9 +269,9 @@ def test_the_next_run_of_the_program_starts_without_the_states_of_this_one(clock
 def test_a_service_registered_later_takes_over_its_state(clock: VirtualClock, pair: tuple[Node, Node]) -> None:
     first, second = pair
     first.register("late").up()
-    assert second.status("late") is None
+    assert "late" not in second
     second.register("late")
-    assert second.status("late") is Status.UP
+    assert second.state("late").status is Status.UP
 
 
 def test_a_service_that_is_registered_again_starts_without_evidence(pair: tuple[Node, Node]) -> None:
@@ -314,7 +319,7 @@ def test_a_folder_that_other_users_can_write_to_is_rejected(clock: VirtualClock,
     node = make_node(clock)
     node.share_states(folder)
     with pytest.raises(StoreError, match="other users"):
-        node._join_workers()
+        internals_of(node).checks.join_workers()
     assert list(folder.iterdir()) == []
 
 
@@ -378,7 +383,7 @@ def test_a_node_that_shares_nothing_has_no_folder(clock: VirtualClock, tmp_path:
     node = make_node(clock)
     node.share_states(tmp_path / "workers")
     node.handle("indexer").up()
-    assert node.status("indexer") is Status.UP
+    assert node.state("indexer").status is Status.UP
     assert list(tmp_path.iterdir()) == [], "nothing is shared before probing starts"
 
 

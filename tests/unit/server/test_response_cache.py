@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.api.spec import Request, Response, make_response
-from svcnode.node import Node
+from svcnode.core.model import SPEC_VERSION, Identity
+from svcnode.node.node_state import NodeState
 from svcnode.server import response_cache
 from svcnode.server.response_cache import MEMFD_MIN_BYTES, MemfdResponse, ResolvedRequest, ResponseCache, http_date
 from tests.support.virtual_time import VirtualClock
@@ -37,7 +38,10 @@ class Clocks:
         self.wall.advance(by_s)
 
 
-class CountingNode(Node):
+IDENTITY = Identity(node_name="validator-7", spec_version=SPEC_VERSION, node_version="v1")
+
+
+class CountingNode(NodeState):
     """Counts the reads of its health: one per response that is made."""
 
     reads = 0
@@ -55,11 +59,11 @@ def clocks() -> Clocks:
 
 @pytest.fixture
 def node(clocks: Clocks) -> CountingNode:
-    return CountingNode("validator-7", version="v1", clock=clocks.monotonic)
+    return CountingNode(IDENTITY, clock=clocks.monotonic)
 
 
 @pytest.fixture
-def cache(node: Node, clocks: Clocks) -> ResponseCache:
+def cache(node: NodeState, clocks: Clocks) -> ResponseCache:
     return ResponseCache(node, ("/svc",), clocks.monotonic, clocks.wall)
 
 
@@ -94,11 +98,13 @@ def test_a_response_is_made_once(warm_cache: ResponseCache, node: CountingNode, 
     assert node.reads == 1
 
 
-def test_a_change_of_the_node_expires_every_response(warm_cache: ResponseCache, node: Node, clocks: Clocks) -> None:
+def test_a_change_of_the_node_expires_every_response(
+    warm_cache: ResponseCache, node: NodeState, clocks: Clocks
+) -> None:
     assert code_of(get(warm_cache, clocks)) == 200
-    node.set_issue("clock skew")
+    node.overrides.set_issue("clock skew")
     assert code_of(get(warm_cache, clocks)) == 503
-    node.clear_issue()
+    node.overrides.clear_issue()
     assert code_of(get(warm_cache, clocks)) == 200
 
 
@@ -111,7 +117,7 @@ def test_a_new_second_changes_the_date_without_reading_the_node(
     assert node.reads == 1
 
 
-def test_stale_evidence_expires_every_response(warm_cache: ResponseCache, node: Node, clocks: Clocks) -> None:
+def test_stale_evidence_expires_every_response(warm_cache: ResponseCache, node: NodeState, clocks: Clocks) -> None:
     node.register("worker", ttl=0.25).up()
     assert code_of(get(warm_cache, clocks)) == 200
     clocks.advance(0.1875)
@@ -121,17 +127,17 @@ def test_stale_evidence_expires_every_response(warm_cache: ResponseCache, node: 
 
 
 def test_a_change_between_a_response_and_its_encoding_expires_it(clocks: Clocks) -> None:
-    class DrainsAfterRead(Node):
+    class DrainsAfterRead(NodeState):
         """Between the response and its encoding the second changes, and another thread drains the node."""
 
         @property
         def health(self) -> Health:
             health = super().health
             clocks.advance(1.0)
-            self.drain()
+            self.overrides.drain()
             return health
 
-    node = DrainsAfterRead("validator-7", version="v1", clock=clocks.monotonic)
+    node = DrainsAfterRead(IDENTITY, clock=clocks.monotonic)
     cache = ResponseCache(node, ("/svc",), clocks.monotonic, clocks.wall)
     cache.put(RAW, cache.resolve(Request("GET", b"/svc/node/health")))
     assert code_of(get(cache, clocks)) == 200
@@ -185,14 +191,14 @@ def test_equal_requests_share_one_response(cache: ResponseCache, node: CountingN
     assert node.reads == 1
 
 
-def test_a_large_response_has_a_memory_file_that_closes_with_it(cache: ResponseCache, node: Node) -> None:
+def test_a_large_response_has_a_memory_file_that_closes_with_it(cache: ResponseCache, node: NodeState) -> None:
     for number in range(1000):
         node.register(f"svc-{number}", description="x" * 64)
     response = cache.encoded_response(cache.resolve(Request("GET", b"/svc/node/services")))
     assert isinstance(response, MemfdResponse)
     fd = response.fd
     assert os.pread(fd, 2 * len(response), 0) == response
-    node.drain()
+    node.overrides.drain()
     cache.current_response(cache.resolve(Request("GET", b"/svc/node/health")))
     del response
     with pytest.raises(OSError) as raised:
@@ -202,7 +208,7 @@ def test_a_large_response_has_a_memory_file_that_closes_with_it(cache: ResponseC
 
 @pytest.mark.parametrize("call", ["memfd_create", "write"], ids=["too many files", "disk full"])
 def test_a_large_response_is_complete_without_its_memory_file(
-    cache: ResponseCache, node: Node, monkeypatch: pytest.MonkeyPatch, call: str
+    cache: ResponseCache, node: NodeState, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     def fail(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from svcnode.core.model import Evidence, Status, Verdict
-from svcnode.node import Node
 from svcnode.sharing.etcd_json import Delete, Put
 from svcnode.sharing.format import EvidenceDocument, KeyKind, ReplicaDocument, Written, decode_age_s
 from svcnode.sharing.publisher import Publisher, Write
 from svcnode.sharing.shared_services import SharedServices
 from svcnode.sharing.view import RegistryView
+from tests.support.nodes import make_node
 from tests.support.registry_keys import ROOT, RegistryKeys
 from tests.support.replica_simulation import definition
 from tests.support.virtual_time import VirtualClock, run_in_virtual_time
@@ -28,7 +28,7 @@ class Harness:
 
     def __init__(self) -> None:
         self.clock = VirtualClock(100.0)
-        self.node = Node("n", version="v1", clock=self.clock)
+        self.node = make_node("n", version="v1", clock=self.clock)
         self.keys = RegistryKeys()
         self.view = RegistryView(ROOT, lambda _: self.clock() - 1)
         self.services = SharedServices(self.node, self.view, "me", default_observers=1, on_change=lambda: None)
@@ -69,7 +69,7 @@ class Harness:
         self.services.add(definition(service_id, options or CHECKED))
 
     def record(self, verdict: Verdict, *ids: str) -> None:
-        self.services.record_checks(dict.fromkeys(ids or ("db",), Evidence(verdict, self.clock())))
+        self.services.record(dict.fromkeys(ids or ("db",), Evidence(verdict, self.clock())))
 
 
 def _name(write: Write) -> str:

@@ -9,11 +9,11 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import DuplicateServiceError
 from svcnode.core.model import Evidence, ServiceState, Status, Verdict
-from svcnode.node import Node
 from svcnode.node.definition import define
 from svcnode.sharing.format import KeyKind, ReportDocument
 from svcnode.sharing.shared_services import CHUNK, SharedServices
 from svcnode.sharing.view import RegistryView
+from tests.support.nodes import beat, make_node
 from tests.support.registry_keys import ROOT, RegistryKeys
 from tests.support.replica_simulation import definition
 from tests.support.virtual_time import VirtualClock, run_in_virtual_time
@@ -29,7 +29,7 @@ class Harness:
 
     def __init__(self, *others: str, default_observers: int = 1) -> None:
         self.clock = VirtualClock()
-        self.node = Node("n", version="v1", clock=self.clock)
+        self.node = make_node("n", version="v1", clock=self.clock)
         self.keys = RegistryKeys()
         self.view = RegistryView(ROOT, lambda revision: revision - 1.0)
         self.on_change_calls = 0
@@ -77,7 +77,7 @@ class Harness:
         self.receive()
 
     def record(self, verdict: Verdict, service_id: str = "db") -> ServiceState | None:
-        return self.services.record_checks({service_id: Evidence(verdict, self.clock())}).get(service_id)
+        return self.services.record({service_id: Evidence(verdict, self.clock())}).get(service_id)
 
     def status(self, service_id: str = "db") -> Status | None:
         return self.node.status(service_id)
@@ -239,7 +239,7 @@ def test_evidence_of_another_source_does_not_count(before: dict[str, Any]) -> No
     replica.services.add(definition("db", before))
     replica.publish_own()
     if "ttl" in before:
-        replica.node.beat("db")
+        beat(replica.node, "db")
     elif "probe" in before:
         replica.record(READY)
     assert replica.status() is UP
@@ -359,7 +359,7 @@ def test_who_receives_reports_applies_the_ttl() -> None:
     replica = Harness("other")
     replica.services.add(definition("job", {"ttl": "10s"}))
     replica.publish_own()
-    replica.node.beat("job")
+    beat(replica.node, "job")
     assert replica.services.changed_states == {"job"}
     assert replica.status("job") is UP
     replica.clock.advance(10)
@@ -379,7 +379,7 @@ def test_a_report_to_another_replica_counts_and_its_loss_is_not_silence() -> Non
     assert replica.status("job") is UP
     replica.clock.advance(11)
     assert (replica.status("job"), replica.code("job")) == (INITIALIZING, ReasonCode.REGISTRY_LOST)
-    replica.node.beat("job")  # from now on, reports come here
+    beat(replica.node, "job")  # from now on, reports come here
     assert replica.status("job") is UP
     replica.clock.advance(10)
     assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)
@@ -477,7 +477,7 @@ def test_reports_to_this_replica_are_received_without_the_registry() -> None:
     replica = Harness()
     replica.services.add(definition("job", {"ttl": "10s"}))
     replica.publish_own()
-    replica.node.beat("job")
+    beat(replica.node, "job")
     replica.lose()
     replica.clock.advance(10)
     assert (replica.status("job"), replica.code("job")) == (DOWN, ReasonCode.TTL_EXPIRED)

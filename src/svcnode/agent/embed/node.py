@@ -10,7 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import InvalidValueError, UnknownServiceError
 from svcnode.core.model import SPEC_VERSION, Evidence, Identity, Verdict
 from svcnode.core.text import safe_reason
 from svcnode.net.clock import monotonic_s
@@ -119,11 +119,12 @@ class Node:
 
         For tests. A program uses `report`, which rejects `ready` for a service with a probe.
         """
-        self._state.state(service_id)  # it is registered
-        now_s = self._state.now_s()
         verdict = verdict._replace(reason=safe_reason(verdict.reason))
-        evidence = Evidence(verdict, now_s if at_s is None else min(at_s, now_s), duration_s)
-        return self._state.record({service_id: evidence})[service_id]
+        evidence = Evidence(verdict, self._state.now_s() if at_s is None else at_s, duration_s)
+        states = self._state.record({service_id: evidence})
+        if service_id not in states:
+            raise UnknownServiceError(service_id)
+        return states[service_id]
 
     def beat(self, service_id: str) -> None:
         """Record a heartbeat of a service registered with a `ttl`."""

@@ -22,7 +22,7 @@ from tests.support.virtual_time import in_virtual_time
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from svcnode.node import Node
+    from svcnode.node.node_state import NodeState
 
 
 @dataclass(eq=False)
@@ -35,15 +35,15 @@ class CachingProbe(ScriptedProbe):
         self.closed_at_s.append((now_s(), self.concurrency.running))
 
 
-def deregister(node: Node) -> None:
+def deregister(node: NodeState) -> None:
     node.deregister("db-1")
 
 
-def redefine(node: Node) -> None:
+def redefine(node: NodeState) -> None:
     node.replace(define("db-1", probe=ScriptedProbe(), interval="10s"))
 
 
-def report_instead(node: Node) -> None:
+def report_instead(node: NodeState) -> None:
     node.replace(define("db-1"))
 
 
@@ -53,7 +53,7 @@ CHANGES = pytest.mark.parametrize("change", [deregister, redefine, report_instea
 @CHANGES
 @in_virtual_time
 async def test_a_probe_is_closed_when_its_service_is_removed_or_gets_another_probe(
-    change: Callable[[Node], None],
+    change: Callable[[NodeState], None],
 ) -> None:
     node, probe, other = make_node(), CachingProbe(), CachingProbe()
     node.register("db-1", probe=probe, interval="10s")
@@ -70,7 +70,7 @@ async def test_a_probe_is_closed_when_its_service_is_removed_or_gets_another_pro
 @CHANGES
 @in_virtual_time
 async def test_a_probe_is_not_used_again_and_closed_after_its_running_check_has_ended(
-    change: Callable[[Node], None],
+    change: Callable[[NodeState], None],
 ) -> None:
     node, probe = make_node(), CachingProbe(duration_s=2.0)
     node.register("db-1", probe=probe, interval="10s", timeout="5s")

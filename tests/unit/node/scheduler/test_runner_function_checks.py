@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Status
 from svcnode.net.timers import RECANCEL_AFTER_S
+from svcnode.probes.function import FunctionProbe
 from tests.support.scheduling import (
     HUNG_S,
     block_loop,
@@ -25,6 +26,18 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Coroutine
 
+    from svcnode.node.node_state import NodeState
+
+F = TypeVar("F", bound="Callable[[], Any]")
+
+
+def check_function(node: NodeState, service_id: str, **options: Any) -> Callable[[F], F]:
+    def register(function: F) -> F:
+        node.register(service_id, probe=FunctionProbe(function), **options)
+        return function
+
+    return register
+
 
 @pytest.mark.parametrize("result", [(False, "no connection"), "down"], ids=str)
 @in_virtual_time
@@ -34,7 +47,7 @@ async def test_a_check_that_returns_no_result_is_never_up_and_logs_what_to_retur
     node = make_node()
     caplog.set_level(logging.WARNING)
 
-    @node.check("cache", interval="10s", start_period=0.0)
+    @check_function(node, "cache", interval="10s", start_period=0.0)
     async def check() -> object:
         return result
 
@@ -56,7 +69,7 @@ async def test_a_check_that_blocks_the_loop_past_its_timeout_fails_and_is_logged
 ) -> None:
     node = make_node()
 
-    @node.check("db-1", interval="2s", timeout="500ms", fall=2, start_period=0.0)
+    @check_function(node, "db-1", interval="2s", timeout="500ms", fall=2, start_period=0.0)
     async def check() -> None:
         await asyncio.sleep(before_s)
         block_loop(1.5)
@@ -81,8 +94,8 @@ def test_a_check_that_blocks_the_loop_does_not_make_other_checks_fail(
         node.subscribe(
             on_evidence=lambda service_id, evidence, _: outcomes[service_id].append(evidence.verdict.outcome)
         )
-        node.check("receives", interval="10s", timeout="2s")(receives)
-        node.check("blocks", interval="10s", timeout="500ms")(blocks)
+        check_function(node, "receives", interval="10s", timeout="2s")(receives)
+        check_function(node, "blocks", interval="10s", timeout="500ms")(blocks)
         async with make_scheduler(node):
             await asyncio.sleep(9.0)
 
@@ -123,7 +136,7 @@ async def test_a_check_that_ignores_its_cancellation_takes_its_service_down(
     node = make_node()
     codes: list[str] = []
     node.subscribe(on_evidence=lambda _, evidence, __: codes.append(evidence.verdict.code))
-    node.check("db-1", interval="2s", timeout="500ms", fall=2, start_period=0.0)(check)
+    check_function(node, "db-1", interval="2s", timeout="500ms", fall=2, start_period=0.0)(check)
     async with make_scheduler(node):
         await asyncio.sleep(4.0)
         assert node.state("db-1").status is Status.DOWN
@@ -137,7 +150,7 @@ async def test_a_check_that_ignored_its_cancellation_runs_again_after_it_has_end
     node, hang = make_node(), asyncio.Event()
     hang.set()
 
-    @node.check("db-1", interval="2s", timeout="500ms", fall=2, rise=1, start_period=0.0)
+    @check_function(node, "db-1", interval="2s", timeout="500ms", fall=2, rise=1, start_period=0.0)
     async def check() -> None:
         if hang.is_set():
             await awaits_a_task_that_ignores_cancellation()
@@ -154,7 +167,7 @@ async def test_a_check_that_ignored_its_cancellation_runs_again_after_it_has_end
 async def test_the_text_of_a_check_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     node = make_node()
 
-    @node.check("db-1", interval="10s")
+    @check_function(node, "db-1", interval="10s")
     async def check() -> None:
         raise ValueError("gone\n12:00:00 fine\x1b[2J")
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from svcnode import Node
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Change, Evidence, ServiceState, Status, Verdict
 from svcnode.net.timers import RECANCEL_AFTER_S, TICK_S
-from svcnode.node import Node
+from svcnode.node.checks import Checks
 from svcnode.node.definition import define
+from svcnode.node.node_state import NodeState
 from svcnode.node.scheduler import (
     JITTER,
     LATE_CHECKS_LOG_INTERVAL_S,
@@ -100,11 +102,11 @@ async def test_jitter_is_at_most_a_twentieth_of_the_wait(
 class PendingRecorder:
     """Keeps the evidence, and decides that a change is pending."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         self._node = node
         self.received: list[tuple[str, Evidence]] = []
 
-    def record_checks(self, checks: Mapping[str, Evidence], /) -> Mapping[str, ServiceState]:
+    def record(self, checks: Mapping[str, Evidence], /) -> Mapping[str, ServiceState]:
         self.received += checks.items()
         return {service_id: self._node.state(service_id)._replace(failures_in_a_row=1) for service_id in checks}
 
@@ -114,7 +116,7 @@ async def test_another_object_can_record_the_checks_and_its_states_set_their_tim
     node, probe = make_node(), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s", transition_interval="4s")
     recorder = PendingRecorder(node)
-    async with node.probing(recorder=recorder):
+    async with Checks(node).running(recorder=recorder):
         await asyncio.sleep(9.0)
     assert [(service_id, evidence.verdict) for service_id, evidence in recorder.received] == [("db-1", READY)] * 3
     assert probe.started_at_s == pytest.approx([0.0, 4.0, 8.0], abs=8.0 * JITTER)
@@ -291,23 +293,23 @@ async def test_a_service_removed_and_registered_again_during_a_check_is_checked_
 
 @in_virtual_time
 async def test_a_service_that_is_missing_when_its_verdict_is_recorded_is_still_checked() -> None:
-    class RacingNode(Node):
+    class RacingNode(NodeState):
         """Removes the service before its first verdict is recorded and registers it again, like another thread."""
 
         has_raced = False
 
-        def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
+        def record(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
             if self.has_raced:
-                return super().record_checks(checks)
+                return super().record(checks)
             self.has_raced = True
             self.deregister("db-1")
             try:
-                return super().record_checks(checks)
+                return super().record(checks)
             finally:
                 self.add(definition)
 
     definition = define("db-1", probe=ScriptedProbe(), interval="10s")
-    node = RacingNode("validator-7", version="v1", clock=asyncio.get_running_loop().time)
+    node = RacingNode(make_node().identity, clock=asyncio.get_running_loop().time)
     node.add(definition)
     async with make_scheduler(node):
         await asyncio.sleep(15.0)
@@ -316,11 +318,11 @@ async def test_a_service_that_is_missing_when_its_verdict_is_recorded_is_still_c
 
 @in_virtual_time
 async def test_an_error_while_recording_does_not_stop_the_checks(caplog: pytest.LogCaptureFixture) -> None:
-    class FailingNode(Node):
-        def record_checks(self, checks: Mapping[str, Evidence]) -> NoReturn:
+    class FailingNode(NodeState):
+        def record(self, checks: Mapping[str, Evidence]) -> NoReturn:
             raise LookupError
 
-    node, probe = FailingNode("validator-7", version="v1", clock=asyncio.get_running_loop().time), ScriptedProbe()
+    node, probe = FailingNode(make_node().identity, clock=asyncio.get_running_loop().time), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s")
     async with make_scheduler(node):
         await asyncio.sleep(15.0)
@@ -329,18 +331,19 @@ async def test_an_error_while_recording_does_not_stop_the_checks(caplog: pytest.
 
 
 @in_virtual_time
-async def test_the_node_knows_the_time_until_the_next_check() -> None:
+async def test_the_checks_know_the_time_until_the_next_check() -> None:
     node = make_node()
     node.register("db-1", probe=ScriptedProbe(duration_s=2.0), interval="10s")
     node.register("reported")
-    assert node.next_check_in_s("db-1") is None
-    async with node.probing():
+    checks = Checks(node)
+    assert checks.next_check_in_s("db-1") is None
+    async with checks.running():
         await asyncio.sleep(1.0)
-        assert node.next_check_in_s("db-1") == 0.0
+        assert checks.next_check_in_s("db-1") == 0.0
         await asyncio.sleep(4.0)
-        assert node.next_check_in_s("db-1") == pytest.approx(5.0, abs=10.0 * JITTER)
-        assert node.next_check_in_s("reported") is None
-    assert node.next_check_in_s("db-1") is None
+        assert checks.next_check_in_s("db-1") == pytest.approx(5.0, abs=10.0 * JITTER)
+        assert checks.next_check_in_s("reported") is None
+    assert checks.next_check_in_s("db-1") is None
 
 
 # ---- stopping
@@ -355,7 +358,7 @@ async def test_a_service_registered_just_before_or_after_the_end_is_not_checked(
     await asyncio.sleep(100.0)
     assert not running_checks()
     assert probe.started_at_s == []
-    assert node._feed.has_listeners is False
+    assert node.feed.has_listeners is False
 
 
 @pytest.mark.parametrize("ignored_cancels", [1, 3])
@@ -381,20 +384,20 @@ async def test_after_the_scheduler_has_stopped_a_service_does_not_stay_up() -> N
     assert node.health == 206
 
 
-# ---- node.probing and node.lifespan
+# ---- blocks
 
 
 @in_virtual_time
 async def test_a_nested_block_does_not_check_twice() -> None:
     node, probe = make_node(), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s")
-    async with node.probing():
-        async with node.probing() as inner:
-            assert inner is node
+    checks = Checks(node)
+    async with checks.running():
+        async with checks.running():
             await asyncio.sleep(1.0)
         await asyncio.sleep(11.0)
     assert len(probe.started_at_s) == 2
-    async with node.probing():
+    async with checks.running():
         await asyncio.sleep(1.0)
     assert len(probe.started_at_s) == 3
 
@@ -414,7 +417,7 @@ async def test_listeners_are_called_for_an_expired_state_that_is_not_read() -> N
 
 @in_virtual_time
 async def test_lifespan_checks_the_services_like_probing() -> None:
-    node, probe = make_node(), ScriptedProbe()
+    node, probe = Node("validator-7", version="v1", clock=asyncio.get_running_loop().time), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s")
     async with node.lifespan(object()):
         await asyncio.sleep(1.0)

@@ -8,8 +8,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from svcnode import Node
 from svcnode.core.model import Change, Status, Verdict
-from svcnode.node import Node
 from svcnode.node.scheduler.thread import SchedulerThread
 from svcnode.probes.base import Probe
 from tests.support.scheduling import READY
