@@ -1,14 +1,14 @@
-"""The control socket and pushes. The API and the store are loaded when there is something stored, or a request."""
+"""The control socket: who may connect, and what a reload changes. Its application is in control/."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api.app import Mount
+from svcnode.control.app import ControlApp
 from svcnode.core.errors import ConfigError, ControlError, ListenError
 from svcnode.core.text import os_error_text
 from svcnode.server.sockets import bind_private, is_peer_allowed, remove_unix_socket
@@ -16,12 +16,8 @@ from svcnode.server.sockets import bind_private, is_peer_allowed, remove_unix_so
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Coroutine, Mapping
-    from pathlib import Path
 
-    from svcnode.api.spec import Request, Response
     from svcnode.config import ControlSettings, Settings
-    from svcnode.control.api import ControlApp
-    from svcnode.control.changes import ChangeRequest
     from svcnode.control.push import PushApp
     from svcnode.node.definition import Definition, ServiceList
     from svcnode.node.node_state import NodeState
@@ -45,21 +41,25 @@ class ControlSocket:
     ) -> None:
         self._node = node
         self._found: dict[str, bool] = {}
-        self._service_list = service_list
         self._server = server
-        self._reload = reload
         self._settings = settings
         self._socket: socket.socket | None = None
         self._next_socket: socket.socket | None = None  # of the settings that are being applied
         self._is_listening = False
-        self._is_stopping = False
-        self._mount = Mount(self, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, admits=self._admits)
-        self._app: ControlApp | None = None
-        self._loading = asyncio.Lock()
+        self._app = ControlApp(node, self._define, reload, service_list)
+        self._mount = Mount(
+            self._app, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, admits=self._admits
+        )
+        self._apply_to_app(settings)
 
     def set_found(self, services: dict[str, bool]) -> None:
         """Services that the node finds by itself, which count as those of the file. The caller keeps it up to date."""
         self._found = services
+        self._apply_to_app(self._settings)
+
+    def _apply_to_app(self, settings: Settings) -> None:
+        self._app.store_path = None if settings.control is None else settings.control.path
+        self._app.set_configured(ChainMap(_configured(settings), self._found))
 
     async def start(self) -> None:
         """After the services of the file are applied: bind the socket, and apply what is stored."""
@@ -67,7 +67,7 @@ class ControlSocket:
         if control is None:
             return
         self._socket = self._bind(control)
-        await self._load_stored(control)
+        await self._app.load_stored()
 
     async def listen(self) -> None:
         """When the node has started: a request may reload it."""
@@ -81,9 +81,9 @@ class ControlSocket:
     def before_reload(self, new: Settings) -> None:
         """Before anything of the new settings is applied. Raises `ConfigError` or `ListenError`."""
         old = self._settings.control
-        if self._app is not None and new.control is None:
+        if self._app.is_loaded and new.control is None:
             raise ConfigError("to turn off the control socket, which is in use, restart the node")
-        if self._app is not None and new.control is not None and old is not None and new.control.path != old.path:
+        if self._app.is_loaded and new.control is not None and old is not None and new.control.path != old.path:
             raise ConfigError("a new path of the control store needs a restart; move the file before it")
         if new.control is None:
             return
@@ -94,30 +94,24 @@ class ControlSocket:
             raise ConfigError("a new group of the control socket needs a restart")
 
     def set_configured(self, new: Settings) -> None:
-        if self._app is not None:
-            self._app.resources.set_configured(self._configured(new))
+        self._apply_to_app(new)
 
     async def apply(self, new: Settings) -> None:
         """After the services of the new settings are applied."""
         old, self._settings = self._settings, new
-        if self._app is not None:
-            self._app.resources.apply_all()
-            if _definition_settings(new) != _definition_settings(old):
-                self._app.resources.redefine_all()
+        self._app.apply_all(redefine=_definition_settings(new) != _definition_settings(old))
         if new.control is None:
             self.stop_listening()
         elif old.control is None or new.control.listen != old.control.listen:
             next_socket, self._next_socket = self._next_socket, None
             self.stop_listening()
             self._socket = next_socket
-            await self._load_stored(new.control)
+            await self._app.load_stored()
             await self.listen()
 
     def stop(self) -> None:
         """The node is stopping, and stays drained."""
-        self._is_stopping = True
-        if self._app is not None:
-            self._app.resources.stop()
+        self._app.stop()
 
     def stop_listening(self) -> None:
         if self._socket is not None and self._is_listening:
@@ -129,10 +123,7 @@ class ControlSocket:
 
     async def close(self) -> None:
         self.stop_listening()
-        if self._app is not None:
-            await self._app.resources.close()
-
-    # ---- pushes
+        await self._app.close()
 
     def push_app(self, settings: Settings) -> PushApp | None:
         """The application that receives the pushes of the services of the file; None if none has a token."""
@@ -141,57 +132,11 @@ class ControlSocket:
             return None
         from svcnode.control.push import PushApp
 
-        return PushApp(self._node, tokens, self._change)
-
-    async def _change(self, change: ChangeRequest) -> None:
-        await (await self._load()).resources.change(change)
-
-    # ---- the application on the socket
-
-    def matches(self, path: bytes) -> bool:
-        return True
-
-    def rejection(self, request: Request) -> Response | None:
-        return None  # `_admits` decides who may connect
-
-    async def handle(self, request: Request) -> Response:
-        return await (await self._load()).handle(request)
+        return PushApp(self._node, tokens, self._app.change)
 
     def _admits(self, sock: socket.socket) -> bool:
         control = self._settings.control
         return control is not None and is_peer_allowed(sock, control.group_id)
-
-    async def _load_stored(self, control: ControlSettings) -> None:
-        """Without the socket too: what was acknowledged stays part of the node."""
-        if _may_exist(control.path):
-            await self._load()
-
-    async def _load(self) -> ControlApp:
-        async with self._loading:
-            if self._app is None:
-                self._app = await self._make_app()
-        return self._app
-
-    async def _make_app(self) -> ControlApp:
-        from svcnode.control.api import ControlApp
-        from svcnode.control.resources import Resources
-        from svcnode.control.store import ControlStore
-
-        assert self._settings.control is not None
-        store = ControlStore(self._settings.control.path)
-        resources = Resources(self._node, store, self._define, self._service_list)
-        resources.set_configured(self._configured(self._settings))
-        if self._is_stopping:
-            resources.stop()
-        await resources.start()
-        return ControlApp(self._node, resources, self._reload_whole)
-
-    async def _reload_whole(self) -> str:
-        """A client that disconnects does not end a reload halfway."""
-        return await asyncio.shield(asyncio.create_task(self._reload(), name="reload by the control socket"))
-
-    def _configured(self, settings: Settings) -> Mapping[str, bool]:
-        return ChainMap(_configured(settings), self._found)
 
     def _define(self, service_id: str, options: Mapping[str, Any]) -> Definition:
         from svcnode.config.registration import PATH, define_registered
@@ -217,17 +162,6 @@ class ControlSocket:
         if sock is not None:
             remove_unix_socket(sock)
             sock.close()
-
-
-def _may_exist(path: Path) -> bool:
-    """False only if there is certainly no file."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def _definition_settings(settings: Settings) -> tuple[object, ...]:

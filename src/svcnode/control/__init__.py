@@ -3,7 +3,10 @@
 client.py     the clients
 store.py      the documents on disk
 resources.py  what each document means for the node
-api.py        the HTTP API of the control socket
+changes.py    a request to change a document, and its transaction
+documents.py  one class for each kind of document
+app.py        the application on the control socket, which loads the rest late
+api.py        its HTTP API
 push.py       reports over TCP
 """
 

@@ -46,8 +46,8 @@ _ETAG = re.compile(rb'"([0-9]{1,18})"')
 _WORSE_STATUS = re.compile(rb'"status"\s*:\s*"(initializing|down)"')
 
 
-class ControlApp:
-    """The application on the control socket. `reload` reads the configuration again and returns what has changed."""
+class ControlApi:
+    """`reload` reads the configuration again and returns what has changed."""
 
     def __init__(self, node: NodeState, resources: Resources, reload: Callable[[], Awaitable[str]]) -> None:
         self._node = node
@@ -191,32 +191,32 @@ class ControlApp:
 
 
 if TYPE_CHECKING:
-    _Handler = Callable[[ControlApp, Request, str], Awaitable[Response]]
+    _Handler = Callable[[ControlApi, Request, str], Awaitable[Response]]
 
 ROUTES: dict[str, dict[str, _Handler]] = {
-    "/v1": {"GET": ControlApp.get_node},
-    "/v1/drain": {"GET": ControlApp.get_drain, "PUT": ControlApp.put_drain, "DELETE": ControlApp.delete_drain},
-    "/v1/issues": {"GET": ControlApp.get_issues},
-    "/v1/issues/{name}": {"GET": ControlApp.get_issue, "PUT": ControlApp.put_issue, "DELETE": ControlApp.delete_issue},
+    "/v1": {"GET": ControlApi.get_node},
+    "/v1/drain": {"GET": ControlApi.get_drain, "PUT": ControlApi.put_drain, "DELETE": ControlApi.delete_drain},
+    "/v1/issues": {"GET": ControlApi.get_issues},
+    "/v1/issues/{name}": {"GET": ControlApi.get_issue, "PUT": ControlApi.put_issue, "DELETE": ControlApi.delete_issue},
     "/v1/maintenance": {
-        "GET": ControlApp.get_maintenance,
-        "PUT": ControlApp.put_maintenance,
-        "DELETE": ControlApp.delete_maintenance,
+        "GET": ControlApi.get_maintenance,
+        "PUT": ControlApi.put_maintenance,
+        "DELETE": ControlApi.delete_maintenance,
     },
-    "/v1/openapi.json": {"GET": ControlApp.get_openapi},
-    "/v1/reload": {"PUT": ControlApp.put_reload},
-    "/v1/services": {"GET": ControlApp.get_services},
+    "/v1/openapi.json": {"GET": ControlApi.get_openapi},
+    "/v1/reload": {"PUT": ControlApi.put_reload},
+    "/v1/services": {"GET": ControlApi.get_services},
     "/v1/services/{name}": {
-        "GET": ControlApp.get_service,
-        "PUT": ControlApp.put_service,
-        "DELETE": ControlApp.delete_service,
+        "GET": ControlApi.get_service,
+        "PUT": ControlApi.put_service,
+        "DELETE": ControlApi.delete_service,
     },
     "/v1/services/{name}/maintenance": {
-        "GET": ControlApp.get_service_maintenance,
-        "PUT": ControlApp.put_service_maintenance,
-        "DELETE": ControlApp.delete_service_maintenance,
+        "GET": ControlApi.get_service_maintenance,
+        "PUT": ControlApi.put_service_maintenance,
+        "DELETE": ControlApi.delete_service_maintenance,
     },
-    "/v1/services/{name}/status": {"GET": ControlApp.get_status, "PUT": ControlApp.put_status},
+    "/v1/services/{name}/status": {"GET": ControlApi.get_status, "PUT": ControlApi.put_status},
 }
 _SEGMENTS = {path: path.split("/") for path in ROUTES}
 _STATUS = {"status": str, "reason": str, "code": str}
