@@ -2,14 +2,26 @@
 
 client.py     the clients
 store.py      the documents on disk
-resources.py  what each document means for the node
 changes.py    a request to change a document, and its transaction
-documents.py  one class for each kind of document
+documents.py  one class for each kind of document: what it means for the node
+resources.py  all documents together
 app.py        the application on the control socket, which loads the rest late
 api.py        its HTTP API
 push.py       reports over TCP
 """
 
-from svcnode.control.client import AsyncClient, Client
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from svcnode.control.client import AsyncClient, Client
 
 __all__ = ["AsyncClient", "Client"]
+
+
+def __getattr__(name: str) -> object:
+    """Loaded on first use: a node needs neither."""
+    if name in __all__:
+        from svcnode.control import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
