@@ -25,7 +25,7 @@ from svcnode.core.url import Url
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.tls import TlsOptions
 from svcnode.sharing.etcd import EtcdClient
-from svcnode.sharing.etcd_json import Compare, Delete, Event, KeyValue, Put
+from svcnode.net.etcd_json import Compare, Delete, Event, KeyValue, Put
 from tests.support.certificates import make_certificate
 from tests.support.ports import free_port
 from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from pathlib import Path
 
-    from svcnode.sharing.etcd_json import RangePage, WatchBatch
+    from svcnode.net.etcd_json import RangePage, WatchBatch
 
 DEADLINE_S = 60.0
 TOKEN_TTL_S = 1

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from svcnode.core.model import Status
 from svcnode.node import Node
-from svcnode.sharing.etcd_json import Event, KeyValue
+from svcnode.net.etcd_json import Event, KeyValue
 from svcnode.sharing.format import (
     KeyKind,
     ReplicaDocument,

@@ -23,14 +23,14 @@ from svcnode.core.errors import (
     RegistryUnreachableError,
 )
 from svcnode.sharing.etcd import DEFAULT_TIMEOUT_S, EtcdClient, Traffic
-from svcnode.sharing.etcd_json import Delete, Event, Header, KeyValue, Lease, Put, RangeResult, TxnResult, WatchBatch
+from svcnode.net.etcd_json import Delete, Event, Header, KeyValue, Lease, Put, RangeResult, TxnResult, WatchBatch
 from svcnode.sharing.fences import Fences
 
 if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from svcnode.sharing.etcd_json import Compare
+    from svcnode.net.etcd_json import Compare
 
 T = TypeVar("T")
 

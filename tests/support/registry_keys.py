@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import Status
-from svcnode.sharing.etcd_json import Event, KeyValue
+from svcnode.net.etcd_json import Event, KeyValue
 from svcnode.sharing.format import (
     KeyKind,
     ReplicaDocument,

@@ -24,7 +24,7 @@ from svcnode.node.scheduler import JITTER, ProbeScheduler
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import Probe
 from svcnode.sharing import SharingSettings
-from svcnode.sharing.etcd_json import Delete, Put
+from svcnode.net.etcd_json import Delete, Put
 from svcnode.sharing.format import KeyKind, ReportDocument, encode_document, encode_key, node_root, service_document
 from svcnode.sharing.replica import Replica
 from tests.support.etcd_simulation import EventQueue, SimulatedClient, SimulatedEtcd

@@ -16,10 +16,9 @@ after it has committed the transaction to its log.
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import OptionError
@@ -27,18 +26,34 @@ from svcnode.core.model import Outcome
 from svcnode.core.option_types import PublicText
 from svcnode.core.redaction import RotatingSecret
 from svcnode.core.url import NO_PATH, UrlForm
-from svcnode.net.grpc_gateway import GatewayError, parse_gateway_error
+from svcnode.net.etcd_json import (
+    LOGIN_PATH,
+    STATUS_PATH,
+    TXN_PATH,
+    GatewayError,
+    MemberStatus,
+    Put,
+    encode_key,
+    error_message,
+    parse_gateway_error,
+    parse_header,
+    parse_status,
+    parse_token,
+)
 from svcnode.probes.base import CheckError
 from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.options import WriteTarget
 from svcnode.probes.session import driver_error_text, resolve_credentials
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from svcnode.core.model import Verdict
     from svcnode.net.http1 import HttpSession
     from svcnode.net.http_response import HttpResponse
 
-_STATUS_PATH, _LOGIN_PATH, _TXN_PATH = "/v3/maintenance/status", "/v3/auth/authenticate", "/v3/kv/txn"
+T = TypeVar("T")
+
 _INVALID_ARGUMENT, _PERMISSION_DENIED, _RESOURCE_EXHAUSTED = 3, 7, 8  # gRPC statuses
 _FAILED_PRECONDITION, _DATA_LOSS, _UNAUTHENTICATED = 9, 15, 16
 # By the name of an alarm. With NOSPACE, the data is right and reads are served; with CORRUPT, the data may be wrong.
@@ -77,12 +92,10 @@ class EtcdProbe(HttpSessionProbe):
         return []  # etcd expects a token, not the user name and password of the URL
 
     async def check_session(self, session: HttpSession) -> Verdict | None:
-        status = await self._post(session, _STATUS_PATH, {})
-        if "header" not in status:  # every status has it; JSON of another server would read as "no leader"
-            raise CheckError(f"{_STATUS_PATH} did not return the status of a member", ReasonCode.UNEXPECTED_RESPONSE)
-        if status.get("isLearner"):
+        status = await self._call(session, _STATUS, {})
+        if status.is_learner:
             return self.not_ready("the member is a learner and does not vote yet", ReasonCode.SYNCING)
-        if status.get("leader", "0") in ("0", 0):
+        if not status.leader_id:
             return self.not_ready("the member has no leader", ReasonCode.NO_LEADER)
         response = await session.send(self.build_request("/health", needs="body", keep_alive=True))
         health = _document(response)
@@ -98,26 +111,19 @@ class EtcdProbe(HttpSessionProbe):
         name, password = resolve_credentials(self.url, self.username, self.password)
         if not name:
             return ""
-        token = (await self._post(session, _LOGIN_PATH, {"name": name, "password": password})).get("token")
-        if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
-            raise CheckError(f"{_LOGIN_PATH} did not return a token", ReasonCode.UNEXPECTED_RESPONSE)
+        token = await self._call(session, _LOGIN, {"name": name, "password": password})
         self._token.set(token)
         return token
 
     async def _write(self, session: HttpSession, token: str) -> None:
-        key = base64.b64encode(self.write.encode()).decode()
-        body = {
-            "compare": [{"key": key, "target": "VERSION", "result": "GREATER", "version": "0"}],
-            "failure": [{"requestPut": {"key": key, "value": base64.b64encode(b"svcnode").decode()}}],
-        }
+        exists = {"key": encode_key(self.write), "target": "VERSION", "result": "GREATER", "version": "0"}
+        body = {"compare": [exists], "failure": [{"requestPut": Put(self.write, b"svcnode").encode()}]}
         try:
-            document = await self._post(session, _TXN_PATH, body, step_name="write", token=token)
+            await self._call(session, _WRITE, body, token=token)
         except CheckError as exc:
             if exc.code is not ReasonCode.PERMISSION_DENIED:
                 raise
             raise CheckError(f"{exc}; {self._missing_permission()}", exc.code) from None
-        if "header" not in document:
-            raise CheckError(f"{_TXN_PATH} did not return a result", ReasonCode.UNEXPECTED_RESPONSE)
 
     def _missing_permission(self) -> str:
         import shlex  # only for this text
@@ -125,11 +131,9 @@ class EtcdProbe(HttpSessionProbe):
         grant = shlex.join(["etcdctl", "role", "grant-permission", "ROLE", "readwrite", self.write])
         return f'the user needs a role with readwrite for the key "{self.write}": {grant}'
 
-    async def _post(
-        self, session: HttpSession, path: str, body: dict[str, Any], *, step_name: str = "exchange", token: str = ""
-    ) -> dict[str, Any]:
+    async def _call(self, session: HttpSession, call: _Call[T], body: dict[str, Any], *, token: str = "") -> T:
         request = self.build_request(
-            path,
+            call.path,
             method="POST",
             body=json.dumps(body).encode(),
             content_type="application/json",
@@ -137,17 +141,32 @@ class EtcdProbe(HttpSessionProbe):
             keep_alive=True,
             default_headers=[("Authorization", token)] if token else (),
         )
-        response = await session.send(replace(request, step_name=step_name))
+        response = await session.send(replace(request, step_name=call.step_name))
         document = _document(response)
         if response.status != 200:
-            raise _call_error(path, response.status, document)
-        return document
+            raise _call_error(call.path, response.status, document)
+        try:
+            return call.parse(document)
+        except (AttributeError, KeyError, TypeError, ValueError):  # JSON of another server
+            text = f"{call.path} did not return {call.result}"
+            raise CheckError(text, ReasonCode.UNEXPECTED_RESPONSE) from None
 
 
-def _unhealthy_error(health: dict[str, Any], status: dict[str, Any]) -> CheckError:
-    errors = status.get("errors")
-    alarms = ", ".join(filter(None, map(_error_message, errors))) if isinstance(errors, list) else ""
-    reason = _error_message(health.get("reason"))
+class _Call(NamedTuple, Generic[T]):
+    path: str
+    parse: Callable[[dict[str, Any]], T]
+    result: str
+    step_name: str = "exchange"
+
+
+_STATUS = _Call(STATUS_PATH, parse_status, "the status of a member")
+_LOGIN = _Call(LOGIN_PATH, parse_token, "a token")
+_WRITE = _Call(TXN_PATH, parse_header, "a result", "write")
+
+
+def _unhealthy_error(health: dict[str, Any], status: MemberStatus) -> CheckError:
+    alarms = ", ".join(status.errors)
+    reason = error_message(health.get("reason"))
     found = next((name for name in _ALARMS if name in f"{reason} {alarms}"), "")
     code, outcome = _ALARMS.get(found, (ReasonCode.UNHEALTHY, Outcome.FAILED))
     return CheckError(f"the member reports that it is not healthy{_suffix(reason or alarms)}", code, outcome)
@@ -157,9 +176,9 @@ def _call_error(path: str, http_status: int, document: dict[str, Any]) -> CheckE
     """By the gRPC status that the gateway adds; etcd reports a wrong password as INVALID_ARGUMENT."""
     detail, grpc_status = parse_gateway_error(document) or GatewayError("", None)
     text = f"{path}: HTTP status {http_status}{_suffix(detail)}"
-    if path == _TXN_PATH:
+    if path == TXN_PATH:
         return _write_error(text, grpc_status)
-    if path == _LOGIN_PATH and grpc_status in (_INVALID_ARGUMENT, _FAILED_PRECONDITION, _UNAUTHENTICATED):
+    if path == LOGIN_PATH and grpc_status in (_INVALID_ARGUMENT, _FAILED_PRECONDITION, _UNAUTHENTICATED):
         return CheckError(text, ReasonCode.AUTH_FAILED)
     if grpc_status is not None:
         return CheckError(text, code_for_grpc_status(grpc_status))
@@ -181,15 +200,6 @@ def _write_error(text: str, grpc_status: int | None) -> CheckError:
 def _document(response: HttpResponse) -> dict[str, Any]:
     document = response.document()
     return document if isinstance(document, dict) else {}
-
-
-def _error_message(error: object) -> str:
-    """The text of an alarm or of ill health: some versions of etcd send a string, others an object."""
-    match error:
-        case str(text) | {"message": str(text)}:
-            return text
-        case _:
-            return ""
 
 
 def _suffix(detail: str) -> str:

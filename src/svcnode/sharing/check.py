@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.errors import RegistryCompactedError, RegistryError, RegistryLoginError
 from svcnode.core.text import join_first
+from svcnode.net.etcd_json import Compare, Put
 from svcnode.sharing.client import read_nodes
-from svcnode.sharing.etcd_json import Compare, Put
 from svcnode.sharing.format import (
     FORMAT_VERSION,
     MAX_REVISION,
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from svcnode.core.address import RegistryAddress
+    from svcnode.net.etcd_json import MemberStatus
     from svcnode.node.definition import Definition
     from svcnode.sharing import SharingSettings
     from svcnode.sharing.client import RegistryContent
     from svcnode.sharing.etcd import EtcdClient
-    from svcnode.sharing.etcd_json import MemberStatus
     from svcnode.sharing.view import RegistryView
 
 LARGE_DATABASE_BYTES = 1_000_000_000  # the default quota of etcd is 2 GB

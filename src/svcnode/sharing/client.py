@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import ControlError, RegistryError
 from svcnode.core.text import safe_reason
-from svcnode.sharing.etcd_json import Compare, Delete, Put, Range
+from svcnode.net.etcd_json import Compare, Delete, Put, Range
 from svcnode.sharing.format import (
     REPORTED_STATUS,
     Ignored,
@@ -35,8 +35,8 @@ from svcnode.sharing.view import RegistryView
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from svcnode.net.etcd_json import KeyValue
     from svcnode.sharing.etcd import EtcdClient
-    from svcnode.sharing.etcd_json import KeyValue
     from svcnode.sharing.format import ServiceDocument
     from svcnode.sharing.view import SharedService
 

@@ -26,9 +26,17 @@ from svcnode.core.text import error_text
 from svcnode.core.url import join_host_port
 from svcnode.net.clock import monotonic_s
 from svcnode.net.connect import TcpEndpoint
-from svcnode.net.files import READ_TIMEOUT_S
-from svcnode.net.os_errors import connection_error_text
-from svcnode.sharing.etcd_json import (
+from svcnode.net.etcd_json import (
+    DELETE_PATH,
+    GRANT_PATH,
+    KEEP_ALIVE_PATH,
+    LOGIN_PATH,
+    PUT_PATH,
+    RANGE_PATH,
+    REVOKE_PATH,
+    STATUS_PATH,
+    TXN_PATH,
+    WATCH_PATH,
     Compare,
     Delete,
     Header,
@@ -51,7 +59,10 @@ from svcnode.sharing.etcd_json import (
     parse_page,
     parse_ranges,
     parse_status,
+    parse_token,
 )
+from svcnode.net.files import READ_TIMEOUT_S
+from svcnode.net.os_errors import connection_error_text
 from svcnode.sharing.fences import Fences
 
 if TYPE_CHECKING:
@@ -64,12 +75,9 @@ T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 2.0
 PAGE_KEYS = 500  # a page is parsed at once, on the event loop
-_RANGE, _PUT, _DELETE, _TXN = "/v3/kv/range", "/v3/kv/put", "/v3/kv/deleterange", "/v3/kv/txn"
-_GRANT, _KEEP_ALIVE, _REVOKE = "/v3/lease/grant", "/v3/lease/keepalive", "/v3/lease/revoke"
-_LOGIN, _STATUS, _WATCH = "/v3/auth/authenticate", "/v3/maintenance/status", "/v3/watch"
 # The revision in a response to the others may be an old one: that of the member, not of the cluster.
-_LINEARIZABLE_PATHS = {_RANGE, _PUT, _DELETE, _TXN, _GRANT}
-_WRITE_PATHS = {_PUT, _DELETE, _TXN}
+_LINEARIZABLE_PATHS = {RANGE_PATH, PUT_PATH, DELETE_PATH, TXN_PATH, GRANT_PATH}
+_WRITE_PATHS = {PUT_PATH, DELETE_PATH, TXN_PATH}
 # Without it, a member that has lost its leader lets calls wait, and keeps watches open that receive nothing.
 _REQUIRE_LEADER = {"Grpc-Metadata-hasleader": "true"}
 
@@ -175,32 +183,32 @@ class EtcdClient:
         return RangeResult(first.header, first.kvs)
 
     async def _range_page(self, keys: dict[str, str], revision: int, page_keys: int) -> RangePage:
-        return await self._call(_RANGE, {**keys, "revision": str(revision), "limit": str(page_keys)}, parse_page)
+        return await self._call(RANGE_PATH, {**keys, "revision": str(revision), "limit": str(page_keys)}, parse_page)
 
     async def keys(self, prefix: str, *, start: str = "", limit: int = PAGE_KEYS) -> list[str]:
         """The first keys with the prefix, from the key `start` on. Sorted."""
         keys = {**encode_prefix(prefix), "key": encode_key(start or prefix)}
-        page = await self._call(_RANGE, {**keys, "keys_only": True, "limit": str(limit)}, parse_page)
+        page = await self._call(RANGE_PATH, {**keys, "keys_only": True, "limit": str(limit)}, parse_page)
         return [kv.key for kv in page.kvs]
 
     async def ranges(self, ranges: Iterable[Range]) -> list[list[KeyValue]]:
         """Up to 128 ranges at one revision, each whole and in one response."""
         body = {"success": [{"request_range": one.encode()} for one in ranges]}
-        return await self._call(_TXN, body, parse_ranges)
+        return await self._call(TXN_PATH, body, parse_ranges)
 
     async def get(self, key: str) -> KeyValue | None:
-        page = await self._call(_RANGE, {"key": encode_key(key)}, parse_page)
+        page = await self._call(RANGE_PATH, {"key": encode_key(key)}, parse_page)
         return page.kvs[0] if page.kvs else None
 
     async def fence(self, key: str) -> Header:
         """Get the revision of the cluster. The key may be any that the user may read; it need not exist."""
-        return await self._call(_RANGE, {"key": encode_key(key), "count_only": True}, parse_header)
+        return await self._call(RANGE_PATH, {"key": encode_key(key), "count_only": True}, parse_header)
 
     async def put(self, key: str, value: bytes, *, lease_id: int = 0) -> Header:
-        return await self._call(_PUT, Put(key, value, lease_id).encode(), parse_header)
+        return await self._call(PUT_PATH, Put(key, value, lease_id).encode(), parse_header)
 
     async def delete(self, key: str, *, is_prefix: bool = False) -> Header:
-        return await self._call(_DELETE, Delete(key, is_prefix).encode(), parse_header)
+        return await self._call(DELETE_PATH, Delete(key, is_prefix).encode(), parse_header)
 
     async def txn(self, operations: Iterable[Put | Delete], compares: Iterable[Compare] = ()) -> TxnResult:
         """Up to 128 operations on different keys: the default limit of etcd."""
@@ -208,23 +216,25 @@ class EtcdClient:
         success = [{names[type(operation)]: operation.encode()} for operation in operations]
         body = {"compare": [compare.encode() for compare in compares], "success": success}
         return await self._call(
-            _TXN, body, lambda fields: TxnResult(parse_header(fields), fields.get("succeeded", False))
+            TXN_PATH, body, lambda fields: TxnResult(parse_header(fields), fields.get("succeeded", False))
         )
 
     async def grant_lease(self, ttl_s: int) -> Lease:
-        return await self._call(_GRANT, {"TTL": ttl_s}, lambda fields: Lease(int(fields["ID"]), int(fields["TTL"])))
+        return await self._call(GRANT_PATH, {"TTL": ttl_s}, lambda fields: Lease(int(fields["ID"]), int(fields["TTL"])))
 
     async def keep_alive(self, lease_id: int) -> int:
         """The remaining seconds; 0 if the lease is over."""
-        return await self._call(_KEEP_ALIVE, {"ID": str(lease_id)}, lambda fields: int(fields["result"].get("TTL", 0)))
+        return await self._call(
+            KEEP_ALIVE_PATH, {"ID": str(lease_id)}, lambda fields: int(fields["result"].get("TTL", 0))
+        )
 
     async def revoke(self, lease_id: int) -> None:
         """Deletes the keys under the lease."""
-        await self._call(_REVOKE, {"ID": str(lease_id)}, parse_header)
+        await self._call(REVOKE_PATH, {"ID": str(lease_id)}, parse_header)
 
     async def status(self, endpoint: TcpEndpoint) -> MemberStatus:
         """What the member at this endpoint says of itself; no other is asked."""
-        return await self._post(endpoint, _STATUS, {}, parse_status)
+        return await self._post(endpoint, STATUS_PATH, {}, parse_status)
 
     @asynccontextmanager
     async def watch(self, prefix: str, start_revision: int) -> AsyncIterator[AsyncIterator[WatchBatch]]:
@@ -283,7 +293,7 @@ class EtcdClient:
         self._token = None
         body = {"name": self._username, "password": self._password}
         try:
-            self._token = await self._post(endpoint, _LOGIN, body, lambda fields: str(fields["token"]))
+            self._token = await self._post(endpoint, LOGIN_PATH, body, parse_token)
             self._secret_token.set(self._token)
         except LoginDisabledError:  # as other clients, use etcd without a user
             self._token = ""
@@ -308,7 +318,7 @@ class EtcdClient:
     ) -> tuple[TcpEndpoint, AsyncIterator[str]]:
         with _translated_errors(endpoint, self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
-                request = await self._request(http, endpoint, _WATCH, body)
+                request = await self._request(http, endpoint, WATCH_PATH, body)
                 response = await http.send(request, stream=True)
                 try:
                     lines = response.aiter_lines()
@@ -342,7 +352,7 @@ class EtcdClient:
             content=content,
             headers={
                 "Host": str(endpoint),
-                **({} if path == _STATUS else _REQUIRE_LEADER),
+                **({} if path == STATUS_PATH else _REQUIRE_LEADER),
                 **({"Authorization": self._token} if self._token else {}),
             },
             extensions={"sni_hostname": server_name},

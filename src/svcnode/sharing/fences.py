@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from svcnode.core.errors import RegistryRestoredError
 
 if TYPE_CHECKING:
-    from svcnode.sharing.etcd_json import Header
+    from svcnode.net.etcd_json import Header
 
 MAX_FENCES = 256
 

@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.errors import RegistryError, RegistryLeaseLostError
-from svcnode.sharing.etcd_json import Compare, Put
+from svcnode.net.etcd_json import Compare, Put
 from svcnode.sharing.format import Written, encode_document, evidence_document
 
 if TYPE_CHECKING:
+    from svcnode.net.etcd_json import Lease
     from svcnode.node.node_state import NodeState
     from svcnode.sharing.etcd import EtcdClient
-    from svcnode.sharing.etcd_json import Lease
     from svcnode.sharing.publisher import Publisher, Write
 
 EVIDENCE_INTERVAL_S = 1.0

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from svcnode.core.text import safe_reason, sanitize
-from svcnode.sharing.etcd_json import Delete, Put
+from svcnode.net.etcd_json import Delete, Put
 from svcnode.sharing.format import (
     MAX_NAME_CHARS,
     IgnoredKind,

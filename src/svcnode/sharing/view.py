@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from svcnode.core.model import Status
-    from svcnode.sharing.etcd_json import Event, KeyValue
+    from svcnode.net.etcd_json import Event, KeyValue
 
 V = TypeVar("V")
 

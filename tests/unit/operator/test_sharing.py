@@ -27,7 +27,7 @@ from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import page
 from svcnode.operator.sharing import RESTRICTED_KIND
 from svcnode.operator.single_flight import SingleFlight
-from svcnode.sharing.etcd_json import Put
+from svcnode.net.etcd_json import Put
 from tests.support.replica_simulation import ROOT, Simulation, simulated_probes
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.core.errors import ControlError, RegistryError
 from svcnode.sharing.client import RegistryClient, forget_replica, read_nodes
-from svcnode.sharing.etcd_json import Header, Put, RangeResult, TxnResult
+from svcnode.net.etcd_json import Header, Put, RangeResult, TxnResult
 from svcnode.sharing.format import IgnoredKind, KeyKind, service_document
 from tests.support.registry_keys import ROOT, RegistryKeys
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from svcnode.sharing.etcd import EtcdClient
-    from svcnode.sharing.etcd_json import Compare, Delete
+    from svcnode.net.etcd_json import Compare, Delete
 
 
 class KeysClient:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.errors import RegistryRestoredError
-from svcnode.sharing.etcd_json import Header
+from svcnode.net.etcd_json import Header
 from svcnode.sharing.fences import MAX_FENCES, Fences
 
 CLUSTER = 7

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from svcnode.core.model import Evidence, Status, Verdict
-from svcnode.sharing.etcd_json import Delete, Put
+from svcnode.net.etcd_json import Delete, Put
 from svcnode.sharing.format import EvidenceDocument, KeyKind, ReplicaDocument, Written, decode_age_s
 from svcnode.sharing.publisher import Publisher, Write
 from svcnode.sharing.shared_services import SharedServices

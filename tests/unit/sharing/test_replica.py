@@ -12,7 +12,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import RegistryError, RegistryPermissionError
 from svcnode.core.model import Health, Status
-from svcnode.sharing.etcd_json import Delete, Put
+from svcnode.net.etcd_json import Delete, Put
 from svcnode.sharing.format import KeyKind, encode_key
 from tests.support.replica_simulation import LEASE_S, ROOT, Options, Process, Simulation, simulated_probes
 

@@ -17,7 +17,7 @@ from svcnode.core.errors import (
     RegistryPermissionError,
     RegistryUnreachableError,
 )
-from svcnode.sharing.etcd_json import (
+from svcnode.net.etcd_json import (
     Compare,
     Delete,
     Event,

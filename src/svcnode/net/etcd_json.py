@@ -1,6 +1,12 @@
-"""The JSON of etcd's gateway: its values, its requests and responses, its errors. No I/O.
+"""The JSON of etcd's gateway: its paths, values, requests and responses, its errors. No I/O.
 
-Whole numbers are strings, keys and values are Base64, and fields that are 0, false or empty are missing.
+The client of the registry and the probe of a member use it, each with an HTTP client of its own. Whole numbers are
+strings, keys and values are Base64, and fields that are 0, false or empty are missing. An error has one of these forms:
+
+{"error": "text", "message": "text", "code": 16}                   etcd 3.4 and 3.5
+{"error": {"grpc_code": 16, "http_code": 401, "message": "text"}}  in a stream
+{"code": 16, "message": "text", "details": []}                     etcd 3.6
+{"error": {"code": 16, "message": "text", "details": []}}          in a stream
 """
 
 from __future__ import annotations
@@ -19,12 +25,15 @@ from svcnode.core.errors import (
     RegistryUnreachableError,
 )
 from svcnode.core.text import MAX_REASON_CHARS, excerpt
-from svcnode.net.grpc_gateway import GatewayError, parse_gateway_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
+
+RANGE_PATH, PUT_PATH, DELETE_PATH, TXN_PATH = "/v3/kv/range", "/v3/kv/put", "/v3/kv/deleterange", "/v3/kv/txn"
+GRANT_PATH, KEEP_ALIVE_PATH, REVOKE_PATH = "/v3/lease/grant", "/v3/lease/keepalive", "/v3/lease/revoke"
+LOGIN_PATH, STATUS_PATH, WATCH_PATH = "/v3/auth/authenticate", "/v3/maintenance/status", "/v3/watch"
 
 
 class Header(NamedTuple):
@@ -74,6 +83,7 @@ class MemberStatus(NamedTuple):
     db_bytes: int
     leader_id: int  # 0 without a leader
     errors: list[str]  # alarms among them
+    is_learner: bool  # it does not vote yet
 
 
 class Put(NamedTuple):
@@ -126,6 +136,32 @@ class TokenError(RegistryLoginError):
 
 class LoginDisabledError(RegistryError):
     pass
+
+
+class GatewayError(NamedTuple):
+    text: str  # empty if the response has none
+    status: int | None  # of gRPC; None if the response has none
+
+
+def parse_gateway_error(fields: Mapping[str, Any]) -> GatewayError | None:
+    """None if the object is not an error. Fields of another type than expected are as if they were missing."""
+    if not fields.keys() & {"error", "message", "code"}:
+        return None
+    error = fields.get("error", fields)
+    if isinstance(error, dict):
+        text, status = error.get("message"), error.get("grpc_code", error.get("code"))
+    else:
+        text, status = error, fields.get("code")
+    return GatewayError(text if isinstance(text, str) else "", status if isinstance(status, int) else None)
+
+
+def error_message(error: object) -> str:
+    """The text of an alarm or of ill health: some versions of etcd send a string, others an object."""
+    match error:
+        case str(text) | {"message": str(text)}:
+            return text
+        case _:
+            return ""
 
 
 # By a part of the message of etcd: some are sent without a gRPC status, such as that of a watch.
@@ -210,18 +246,28 @@ def _parse_key_value(fields: dict[str, Any]) -> KeyValue:
 
 
 def parse_status(fields: dict[str, Any]) -> MemberStatus:
+    errors = fields.get("errors")
     return MemberStatus(
         header=parse_header(fields),
-        version=str(fields["version"]),
+        version=str(fields.get("version", "")),
         db_bytes=int(fields.get("dbSize", 0)),
         leader_id=int(fields.get("leader", 0)),
-        errors=[str(error) for error in fields.get("errors", ())],
+        errors=list(filter(None, map(error_message, errors))) if isinstance(errors, list) else [],
+        is_learner=bool(fields.get("isLearner")),
     )
 
 
 def parse_header(fields: dict[str, Any]) -> Header:
     header = fields["header"]
     return Header(*(int(header.get(name, 0)) for name in Header._fields))
+
+
+def parse_token(fields: dict[str, Any]) -> str:
+    """Of a login. It becomes part of a header."""
+    token = fields["token"]
+    if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
+        raise ValueError("not a token")
+    return token
 
 
 def encode_prefix(prefix: str) -> dict[str, str]:
