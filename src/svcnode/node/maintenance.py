@@ -57,7 +57,7 @@ class MaintenanceRecords:
         return MaintenanceRecords({**self._records, service_id: found})
 
 
-class MaintenanceTable:
+class MaintenanceWindows:
     """Of the node and of its services. Thread-safe."""
 
     def __init__(

@@ -23,7 +23,7 @@ from svcnode.core.text import safe_reason
 from svcnode.net.clock import WallTimes, monotonic_s
 from svcnode.node.definition import define
 from svcnode.node.feed import ChangeFeed
-from svcnode.node.maintenance import MaintenanceTable
+from svcnode.node.maintenance import MaintenanceWindows
 from svcnode.node.overrides import Overrides, SharedIssues
 from svcnode.node.service_states import ServiceStates
 
@@ -99,7 +99,7 @@ class NodeState:
         self._lock = threading.Lock()
         self._states = ServiceStates(self._on_status)
         self.overrides = Overrides(self._changing, self._publish_node, starting=starting)
-        self.maintenance = MaintenanceTable(
+        self.maintenance = MaintenanceWindows(
             self._changing, self._on_maintenance, clock=clock, wall_time_s=self.wall_time_s
         )
         self._health = state_machine.node_health(self._states.tally, self.condition)
