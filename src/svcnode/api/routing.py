@@ -12,7 +12,8 @@ from svcnode.api import spec
 from svcnode.core.model import Health
 
 if TYPE_CHECKING:
-    from svcnode.api.spec import Handler, Headers, NodeView, Request, Response
+    from svcnode.api.spec import Handler, Headers, Request, Response
+    from svcnode.node.node_state import NodeState
 
 log = logging.getLogger("svcnode.api")
 
@@ -20,8 +21,8 @@ NOT_FOUND_HANDLER = spec.StaticResponse(spec.NOT_FOUND)
 _LIVEZ_RESPONSE = spec.make_response(200)
 
 
-def respond(view: NodeView, request: Request, prefixes: tuple[str, ...]) -> Response:
-    return log_failure(route(request, prefixes)(view))
+def respond(node: NodeState, request: Request, prefixes: tuple[str, ...]) -> Response:
+    return log_failure(route(request, prefixes)(node))
 
 
 def route(request: Request, prefixes: tuple[str, ...], cors_headers: Headers = ()) -> Handler:
@@ -57,9 +58,9 @@ def _readyz(request: Request, prefixes: tuple[str, ...]) -> Handler:
     is_strict = "strict" in spec.parse_query(request.query)
     partial_health = Health.UNHEALTHY if is_strict else Health.HEALTHY
 
-    def handler(view: NodeView) -> Response:
+    def handler(node: NodeState) -> Response:
         try:
-            health = view.health
+            health = node.health
         except Exception as exc:  # noqa: BLE001  unknown health is not ready
             return replace(spec.HEALTH_RESPONSES[Health.UNHEALTHY], cause=exc)
         return spec.HEALTH_RESPONSES[partial_health if health is Health.PARTIAL else health]

@@ -20,28 +20,14 @@ from svcnode.core.state_machine import service_health
 from svcnode.core.strict_json import compact_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from svcnode.core.model import Identity, Service, ServiceState, Status
+    from svcnode.node.node_state import NodeState
 
 SUPPORTED_VERSIONS = frozenset({"v0.0.1", "0.0.1"})
 METHODS = ("GET", "HEAD")
 PARTIAL_STATUS_PATTERN = re.compile(r"[2-5][0-9][0-9]", re.ASCII)
 PREFIX_PATTERN = re.compile(r"(/[A-Za-z0-9._~-]+)*", re.ASCII)
-
-
-class NodeView(Protocol):
-    """The part of `Node` that responses depend on."""
-
-    @property
-    def identity(self) -> Identity: ...
-
-    @property
-    def health(self) -> Health: ...
-
-    def status(self, service_id: str) -> Status | None: ...
-
-    def __iter__(self) -> Iterator[tuple[Service, ServiceState]]: ...
 
 
 class Request(NamedTuple):
@@ -74,10 +60,10 @@ class Response:
 # ---- JSON bodies; fields in the order of the interface document
 
 
-def services_json(view: NodeView) -> bytes:
+def services_json(node: NodeState) -> bytes:
     services = ",".join(
         f'{_json_before_status(service.id, service.name, service.description)}"{state.status.value}"}}'
-        for service, state in view
+        for service, state in node
     )
     return f'{{"services":[{services}]}}'.encode()
 
@@ -124,8 +110,8 @@ class EndpointParams(NamedTuple):
     partial_status: int | None = None
 
 
-def _identity(view: NodeView, params: EndpointParams) -> Response:
-    identity = view.identity
+def _identity(node: NodeState, params: EndpointParams) -> Response:
+    identity = node.identity
     document = {
         "node_name": identity.node_name,
         "spec_version": identity.spec_version,
@@ -134,16 +120,16 @@ def _identity(view: NodeView, params: EndpointParams) -> Response:
     return make_response(200, compact_json(document).encode())
 
 
-def _node_health(view: NodeView, params: EndpointParams) -> Response:
-    return _health_response(view.health, params)
+def _node_health(node: NodeState, params: EndpointParams) -> Response:
+    return _health_response(node.health, params)
 
 
-def _services(view: NodeView, params: EndpointParams) -> Response:
-    return make_response(200, services_json(view))
+def _services(node: NodeState, params: EndpointParams) -> Response:
+    return make_response(200, services_json(node))
 
 
-def _service_health(view: NodeView, params: EndpointParams) -> Response:
-    status = None if params.service_id is None else view.status(params.service_id)
+def _service_health(node: NodeState, params: EndpointParams) -> Response:
+    status = None if params.service_id is None else node.status(params.service_id)
     return SERVICE_NOT_FOUND if status is None else _health_response(service_health(status), params)
 
 
@@ -155,7 +141,7 @@ def _health_response(health: Health, params: EndpointParams) -> Response:
 
 class Route(NamedTuple):
     path: str
-    endpoint: Callable[[NodeView, EndpointParams], Response]
+    endpoint: Callable[[EndpointParams], Response]
     failure: Response  # the response if the endpoint raises
     is_health: bool = False
 
@@ -177,7 +163,7 @@ ROUTES = (
 class Handler(Protocol):
     """Equal handlers return equal responses, so a cache can share them."""
 
-    def __call__(self, view: NodeView, /) -> Response: ...
+    def __call__(self, node: NodeState, /) -> Response: ...
 
 
 def parse_prefixes(prefix: str | Sequence[str]) -> tuple[str, ...]:
@@ -200,8 +186,8 @@ def _parse_prefix(prefix: str) -> str:
     return path
 
 
-def respond(view: NodeView, request: Request, prefixes: Sequence[str] = (DEFAULT_PREFIX,)) -> Response:
-    return route(request, prefixes)(view)
+def respond(node: NodeState, request: Request, prefixes: Sequence[str] = (DEFAULT_PREFIX,)) -> Response:
+    return route(request, prefixes)(node)
 
 
 def route(request: Request, prefixes: Sequence[str] = (DEFAULT_PREFIX,)) -> Handler:
@@ -234,7 +220,7 @@ class StaticResponse(NamedTuple):
 
     response: Response
 
-    def __call__(self, view: NodeView) -> Response:
+    def __call__(self, node: NodeState) -> Response:
         return self.response
 
 
@@ -244,9 +230,9 @@ class EndpointHandler(NamedTuple):
     route: Route
     params: EndpointParams
 
-    def __call__(self, view: NodeView) -> Response:
+    def __call__(self, node: NodeState) -> Response:
         try:
-            return self.route.endpoint(view, self.params)
+            return self.route.endpoint(node, self.params)
         except Exception as exc:  # noqa: BLE001  the cause goes to the log, not to the client
             return replace(self.route.failure, cause=exc)
 
@@ -260,16 +246,16 @@ class SlashedIdHandler(NamedTuple):
     service_id: str
     handler: Handler
 
-    def __call__(self, view: NodeView) -> Response:
+    def __call__(self, node: NodeState) -> Response:
         try:
-            is_registered = view.status(self.service_id) is not None and self._is_unambiguous(view)
+            is_registered = node.status(self.service_id) is not None and self._is_unambiguous(node)
         except Exception as exc:  # noqa: BLE001  as above
             return replace(SERVICE_HEALTH_ROUTE.failure, cause=exc)
-        return self.handler(view) if is_registered else NOT_FOUND
+        return self.handler(node) if is_registered else NOT_FOUND
 
-    def _is_unambiguous(self, view: NodeView) -> bool:
+    def _is_unambiguous(self, node: NodeState) -> bool:
         path = normalized_path(self.service_id)
-        return [service.id for service, _ in view if normalized_path(service.id) == path] == [self.service_id]
+        return [service.id for service, _ in node if normalized_path(service.id) == path] == [self.service_id]
 
 
 def normalized_path(path: str) -> tuple[str, ...]:
@@ -289,8 +275,8 @@ class WithHeaders(NamedTuple):
     handler: Handler
     headers: Headers
 
-    def __call__(self, view: NodeView) -> Response:
-        response = self.handler(view)
+    def __call__(self, node: NodeState) -> Response:
+        response = self.handler(node)
         return replace(response, headers=(*response.headers, *self.headers))
 
 

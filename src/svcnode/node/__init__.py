@@ -2,7 +2,7 @@
 
 node_state.py      NodeState: identity, services, states and health, thread-safe; where all evidence is recorded
 service_states.py  the services and their states, without a lock
-expiry.py          when their states expire
+expiry.py          a service with its state, and when the states expire
 overrides.py       issues, draining, starting: what lowers the health whatever the services do
 maintenance.py     who is in maintenance, and until when
 definition.py      the options of a service -> its definition

@@ -1,4 +1,4 @@
-"""When the states of services expire.
+"""A registered service and its state, and when the states expire.
 
 A heap holds the earliest time at which a state can expire. Reports do not change it: an item whose service has reported
 since is queued again when its time comes, so a service costs one heap operation per stale period, not per report.
@@ -9,26 +9,56 @@ from __future__ import annotations
 import heapq
 import math
 from itertools import count
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
+
+from svcnode.core import state_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
-class Expiring(Protocol):
-    expires_at_s: float
-    queued_at_s: float  # its time in the queue, maybe an earlier one; infinite: it is not queued
+    from svcnode.core.model import ServiceState, Status, Tally
+    from svcnode.node.definition import Definition
 
 
-E = TypeVar("E", bound=Expiring)
+class Entry:
+    """A registered service and its state. `queued_at_s`: its time in the expiry queue, maybe an earlier one."""
+
+    __slots__ = ("_defined", "expires_at_s", "probe_config", "queued_at_s", "service", "state")
+
+    def __init__(self, definition: Definition, state: ServiceState, *, in_maintenance: bool) -> None:
+        self._defined = definition.service
+        self.probe_config = definition.probe_config
+        self.queued_at_s = math.inf
+        self.set_maintenance(in_maintenance)
+        self.set_state(state)
+
+    def set_maintenance(self, in_maintenance: bool) -> None:
+        self.service = self._defined.during_maintenance() if in_maintenance else self._defined
+
+    def set_state(self, state: ServiceState) -> None:
+        self.state = state
+        self.expires_at_s = state_machine.expires_at_s(state, self.service.policy)
+
+    def as_of(self, now_s: float) -> ServiceState:
+        if now_s < self.expires_at_s:
+            return self.state
+        return state_machine.as_of(self.state, now_s, self.service.policy)
+
+    @property
+    def tally(self) -> Tally:
+        return self.tally_of(self.state.status)
+
+    def tally_of(self, status: Status) -> Tally:
+        service = self.service
+        return state_machine.service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
 
 
-class ExpiryQueue(Generic[E]):
+class ExpiryQueue:
     """`is_kept` says whether an entry still counts. Not thread-safe."""
 
-    def __init__(self, is_kept: Callable[[E], bool]) -> None:
+    def __init__(self, is_kept: Callable[[Entry], bool]) -> None:
         self._is_kept = is_kept
-        self._heap: list[tuple[float, int, E]] = []
+        self._heap: list[tuple[float, int, Entry]] = []
         self._tiebreaker = count()  # keeps the heap from comparing entries
 
     @property
@@ -36,12 +66,12 @@ class ExpiryQueue(Generic[E]):
         """No entry expires before this time."""
         return self._heap[0][0] if self._heap else math.inf
 
-    def put(self, entry: E) -> None:
+    def put(self, entry: Entry) -> None:
         if entry.expires_at_s < math.inf:
             heapq.heappush(self._heap, (entry.expires_at_s, next(self._tiebreaker), entry))
             entry.queued_at_s = entry.expires_at_s
 
-    def take_due(self, now_s: float) -> Iterator[E]:
+    def take_due(self, now_s: float) -> Iterator[Entry]:
         """Entries that may have expired; the caller queues those again that have not."""
         while self._heap and self._heap[0][0] <= now_s:
             item = heapq.heappop(self._heap)
@@ -58,7 +88,7 @@ class ExpiryQueue(Generic[E]):
     def clear(self) -> None:
         self._heap = []
 
-    def _is_current(self, item: tuple[float, int, E]) -> bool:
+    def _is_current(self, item: tuple[float, int, Entry]) -> bool:
         """Whether an item is of an entry that counts, and not replaced by an earlier one."""
         at_s, _, entry = item
         return at_s == entry.queued_at_s and self._is_kept(entry)

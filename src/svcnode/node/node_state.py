@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Maintenance, Service, ServiceState
     from svcnode.node.definition import Definition, ProbeConfig, ServiceOptions
+    from svcnode.node.expiry import Entry
     from svcnode.node.feed import OnChange, OnEvidence
-    from svcnode.node.service_states import Entry
     from svcnode.probes.base import Probe
 
 _instances: WeakSet[NodeState] = WeakSet()

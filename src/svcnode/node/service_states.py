@@ -12,46 +12,13 @@ from typing import TYPE_CHECKING
 from svcnode.core import state_machine
 from svcnode.core.errors import UnknownServiceError
 from svcnode.core.model import Tally
-from svcnode.node.expiry import ExpiryQueue
+from svcnode.node.expiry import Entry, ExpiryQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from svcnode.core.model import Evidence, ServiceState, Status
+    from svcnode.core.model import Evidence, ServiceState
     from svcnode.node.definition import Definition
-
-
-class Entry:
-    """A registered service and its state. `queued_at_s`: its time in the expiry queue, maybe an earlier one."""
-
-    __slots__ = ("_defined", "expires_at_s", "probe_config", "queued_at_s", "service", "state")
-
-    def __init__(self, definition: Definition, state: ServiceState, *, in_maintenance: bool) -> None:
-        self._defined = definition.service
-        self.probe_config = definition.probe_config
-        self.queued_at_s = math.inf
-        self.set_maintenance(in_maintenance)
-        self.set_state(state)
-
-    def set_maintenance(self, in_maintenance: bool) -> None:
-        self.service = self._defined.during_maintenance() if in_maintenance else self._defined
-
-    def set_state(self, state: ServiceState) -> None:
-        self.state = state
-        self.expires_at_s = state_machine.expires_at_s(state, self.service.policy)
-
-    def as_of(self, now_s: float) -> ServiceState:
-        if now_s < self.expires_at_s:
-            return self.state
-        return state_machine.as_of(self.state, now_s, self.service.policy)
-
-    @property
-    def tally(self) -> Tally:
-        return self.tally_of(self.state.status)
-
-    def tally_of(self, status: Status) -> Tally:
-        service = self.service
-        return state_machine.service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
 
 
 class ServiceStates:
@@ -64,7 +31,7 @@ class ServiceStates:
         self.entries: dict[str, Entry] = {}
         self.tally = Tally()
         self._on_status = on_status
-        self._expiry = ExpiryQueue[Entry](lambda entry: self.entries.get(entry.service.id) is entry)
+        self._expiry = ExpiryQueue(lambda entry: self.entries.get(entry.service.id) is entry)
 
     def entry(self, service_id: str) -> Entry:
         try:
