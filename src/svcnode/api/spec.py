@@ -141,7 +141,7 @@ def _health_response(health: Health, params: EndpointParams) -> Response:
 
 class Route(NamedTuple):
     path: str
-    endpoint: Callable[[EndpointParams], Response]
+    endpoint: Callable[[NodeState, EndpointParams], Response]
     failure: Response  # the response if the endpoint raises
     is_health: bool = False
 
