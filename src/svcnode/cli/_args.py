@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from svcnode.cli._registry_args import BlockingRegistryClient
     from svcnode.config import Override, Settings
-    from svcnode.control.client import Client
+    from svcnode.control.client import ControlClient
 
 # 0 is good. Commands that grade a health or an outcome say the rest with 1, 3 and 4; for all others, 1 is failed.
 EXIT_FAILED = EXIT_PARTIAL = 1
@@ -168,7 +168,7 @@ def add_registry_option(parser: argparse._ActionsContainer, meaning: str) -> Non
     )
 
 
-def service_client(arguments: argparse.Namespace) -> Client | BlockingRegistryClient:
+def service_client(arguments: argparse.Namespace) -> ControlClient | BlockingRegistryClient:
     """The client by which the services of a node are registered and reported."""
     if arguments.registry is not None:
         from svcnode.cli import _registry_args
@@ -180,17 +180,17 @@ def service_client(arguments: argparse.Namespace) -> Client | BlockingRegistryCl
     return control_client(arguments)
 
 
-def control_client(arguments: argparse.Namespace) -> Client:
-    from svcnode.control.client import Client
+def control_client(arguments: argparse.Namespace) -> ControlClient:
+    from svcnode.control.client import ControlClient
 
     if arguments.socket is not None:
-        return Client(arguments.socket)
+        return ControlClient(arguments.socket)
     from svcnode.config import find_node_file, load_control
 
     control = load_control(find_node_file(arguments.config), os.environ)
     if control is None:
         raise InvalidValueError("the configuration has no control socket; name it with --socket")
-    return Client(control.listen)
+    return ControlClient(control.listen)
 
 
 def add_override_options(parser: argparse.ArgumentParser) -> None:

@@ -81,7 +81,7 @@ def service_client(arguments: argparse.Namespace) -> BlockingRegistryClient:
 
 
 class BlockingRegistryClient:
-    """The calls of `svcnode.control.Client` by which a service is registered and reported. Thread-safe."""
+    """The calls of `svcnode.control.ControlClient` by which a service is registered and reported. Thread-safe."""
 
     def __init__(self, settings: RegistrySettings, node: str, owner: str) -> None:
         self._prefix, self._node = settings.registry.prefix, node

@@ -174,7 +174,7 @@ def _configured_ids(config: str | None) -> Iterator[str]:
 
 def _running_ids(config: str | None, socket: str | None) -> Iterator[str]:
     from svcnode.config import load_control
-    from svcnode.control.client import Client
+    from svcnode.control.client import ControlClient
 
     path = socket or os.environ.get("SVCNODE_CONTROL")
     if path is None:
@@ -182,7 +182,7 @@ def _running_ids(config: str | None, socket: str | None) -> Iterator[str]:
         if control is None:
             return
         path = str(control.listen)
-    with Client(path, timeout_s=NODE_TIMEOUT_S) as client:
+    with ControlClient(path, timeout=NODE_TIMEOUT_S) as client:
         yield from (service["id"] for service in client.services())
 
 

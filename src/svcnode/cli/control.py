@@ -19,7 +19,7 @@ from svcnode.cli._args import (
     utf8_text,
 )
 from svcnode.cli.output import show
-from svcnode.control.client import STATUSES, Client
+from svcnode.control.client import STATUSES, ControlClient
 from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from svcnode.cli._args import CommandParser
     from svcnode.cli._registry_args import BlockingRegistryClient
+    from svcnode.control.types import MaintenanceDocument
 
-    ServiceClient = Client | BlockingRegistryClient
+    ServiceClient = ControlClient | BlockingRegistryClient
 
 _STATUS_HELP = f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]} (default: up)"
 _EXIT_CODES = "Exit code: 0 done, 1 {}{} refuses it or cannot be reached, 2 invalid arguments or configuration."
@@ -110,7 +111,7 @@ def _configure_deregister(parser: CommandParser) -> None:
 
 
 def _deregister(client: ServiceClient, arguments: argparse.Namespace) -> str:
-    if isinstance(client, Client):
+    if isinstance(client, ControlClient):
         client.service(arguments.id)  # as for `_exists`
     client.deregister(arguments.id)
     return f"deregistered {arguments.id}"
@@ -138,7 +139,7 @@ def _configure_issue(parser: CommandParser) -> None:
     parser.set_defaults(action=_issue)
 
 
-def _issue(client: Client, arguments: argparse.Namespace) -> str:
+def _issue(client: ControlClient, arguments: argparse.Namespace) -> str:
     if arguments.clear:
         if not _exists(lambda: client.issue(arguments.name)):
             raise SvcnodeError(f"the node has no issue {arguments.name}, or it is not one that a command has set")
@@ -155,7 +156,7 @@ def _configure_drain(parser: CommandParser) -> None:
     parser.set_defaults(action=_drain)
 
 
-def _drain(client: Client, arguments: argparse.Namespace) -> str:
+def _drain(client: ControlClient, arguments: argparse.Namespace) -> str:
     if arguments.undo:
         if not client.node()["draining"]:
             raise SvcnodeError("the node is not draining")
@@ -179,7 +180,7 @@ def _configure_maintain(parser: CommandParser) -> None:
     parser.set_defaults(action=_maintain)
 
 
-def _maintain(client: Client, arguments: argparse.Namespace) -> str:
+def _maintain(client: ControlClient, arguments: argparse.Namespace) -> str:
     subject = arguments.id or "the node"
     if not arguments.end:
         positive_duration_s("--for", arguments.duration)
@@ -208,14 +209,12 @@ def _exists(read: Callable[[], object]) -> bool:
     return True
 
 
-def _last_maintenance(client: Client, service_id: str | None) -> dict[str, Any] | None:
+def _last_maintenance(client: ControlClient, service_id: str | None) -> MaintenanceDocument | None:
     """The one that ends last, of the service or of the node."""
-    document = client.node() if service_id is None else client.service(service_id)
-    maintenance: dict[str, Any] | None = document["maintenance"]
-    return maintenance
+    return client.node()["maintenance"] if service_id is None else client.service(service_id)["maintenance"]
 
 
-def _source(maintenance: dict[str, Any]) -> str:
+def _source(maintenance: MaintenanceDocument) -> str:
     of = "by the schedule" if maintenance["source"] == "schedule" else "with the node"
     return f"{of}, until {maintenance['until']}"
 
@@ -235,7 +234,7 @@ def _configure_reload(parser: CommandParser) -> None:
     parser.set_defaults(action=_reload)
 
 
-def _reload(client: Client, arguments: argparse.Namespace) -> str:
+def _reload(client: ControlClient, arguments: argparse.Namespace) -> str:
     return f"reloaded: {client.reload()}"
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from svcnode.cli._args import CommandParser
     from svcnode.cli._registry_args import BlockingRegistryClient
-    from svcnode.control.client import Client
+    from svcnode.control.client import ControlClient
+    from svcnode.control.types import ReportedStatus
 
 BEATS_PER_TTL = 3
 RETRY_S = 1.0  # after a heartbeat that failed
@@ -75,7 +76,9 @@ def run_command(arguments: argparse.Namespace) -> int:
 class Reporter:
     """Reports the service, and prints why if it cannot."""
 
-    def __init__(self, client: Client | BlockingRegistryClient, service_id: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, client: ControlClient | BlockingRegistryClient, service_id: str, options: dict[str, Any]
+    ) -> None:
         self._client = client
         self._service_id = service_id
         self._options = options
@@ -114,7 +117,7 @@ class Reporter:
         except SvcnodeError as exc:
             _print(f"the service is not deregistered: {exc}")
 
-    def _report(self, status: str, reason: str = "") -> None:
+    def _report(self, status: ReportedStatus, reason: str = "") -> None:
         refusal = None if self._is_registered else self._register()
         try:
             self._client.beat(self._service_id, status, reason)

@@ -1,6 +1,7 @@
-"""Registration and heartbeats from other programs: `Client` and `AsyncClient` for them, and the side of the node.
+"""Registration and heartbeats from other programs: the clients for them, and the side of the node.
 
 client.py     the clients
+types.py      their options and results, for type checkers
 store.py      the documents on disk
 changes.py    a request to change a document, and its transaction
 documents.py  one class for each kind of document: what it means for the node
@@ -13,9 +14,9 @@ push.py       reports over TCP
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from svcnode.control.client import AsyncClient, Client
+    from svcnode.control.client import AsyncControlClient, ControlClient
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["AsyncControlClient", "ControlClient"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Clients of the control socket: `Client` blocks, `AsyncClient` awaits. Both use the standard library only.
+"""Clients of the control socket: `ControlClient` blocks, `AsyncControlClient` awaits. They need no other package.
 
 A connection is reused. Every request is idempotent, so it is repeated once if the node has closed the connection.
 
@@ -13,28 +13,45 @@ import asyncio
 import json
 import os
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, Unpack, cast, get_args
 from urllib.parse import quote
 
+from svcnode.control.types import ReportedStatus
 from svcnode.core.errors import ControlError, ControlUnreachableError
 from svcnode.core.text import os_error_text, safe_reason
+from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from svcnode.control.types import (
+        IssueDocument,
+        MaintenanceDocument,
+        NodeDocument,
+        RegisteredOptions,
+        ServiceDocument,
+    )
+    from svcnode.core.units import Duration
+
     _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+D = TypeVar("D")
+
 PATH_VARIABLE = "SVCNODE_CONTROL"
-STATUSES = ("up", "initializing", "down")
-DEFAULT_TIMEOUT_S = 10.0
+STATUSES = get_args(ReportedStatus)
+DEFAULT_TIMEOUT = "10s"
 MAX_HEAD_BYTES = 64 * 1024
 MAX_RESPONSE_BYTES = 64 * 1024**2
+_COUNTS = frozenset({"rise", "fall", "observers"})  # the options whose numbers are not seconds
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-class _ControlRequest(NamedTuple):
+class _ControlRequest(NamedTuple, Generic[D]):
+    """One whose response is a document of the type D."""
+
     method: str
     path: str
     value: Mapping[str, Any] | None = None
@@ -48,6 +65,12 @@ class _ControlRequest(NamedTuple):
         if self.revision is not None:
             lines.append(f'If-Match: "{self.revision}"')
         return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+_NODE: _ControlRequest[NodeDocument] = _ControlRequest("GET", "/v1")
+_SERVICES: _ControlRequest[dict[str, list[ServiceDocument]]] = _ControlRequest("GET", "/v1/services")
+_RELOAD: _ControlRequest[dict[str, str]] = _ControlRequest("PUT", "/v1/reload")
+_UNDRAIN: _ControlRequest[object] = _ControlRequest("DELETE", "/v1/drain")
 
 
 class _Head(NamedTuple):
@@ -83,12 +106,24 @@ def _service(service_id: str, child: str = "") -> str:
     return f"/v1/services/{quote(service_id, safe='')}{child}"
 
 
-def _beat(service_id: str, status: str, reason: object, code: str | None) -> _ControlRequest:
+def _get_service(service_id: str) -> _ControlRequest[ServiceDocument]:
+    return _ControlRequest("GET", _service(service_id))
+
+
+def _deregister(service_id: str, revision: int | None) -> _ControlRequest[object]:
+    return _ControlRequest("DELETE", _service(service_id), revision=revision)
+
+
+def _drain(reason: object) -> _ControlRequest[object]:
+    return _ControlRequest("PUT", "/v1/drain", _reason(reason))
+
+
+def _beat(service_id: str, status: str, reason: object, code: str | None) -> _ControlRequest[object]:
     value = {"status": status, "reason": safe_reason(reason), "code": code}
     return _ControlRequest("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
 
 
-def _issue(method: str, name: str, reason: object = "") -> _ControlRequest:
+def _issue(method: str, name: str, reason: object = "") -> _ControlRequest[IssueDocument]:
     return _ControlRequest(method, f"/v1/issues/{quote(name, safe='')}", _reason(reason))
 
 
@@ -97,9 +132,28 @@ def _reason(reason: object) -> dict[str, str] | None:
     return {"reason": text} if text else None
 
 
-def _maintenance(method: str, service_id: str | None, value: Mapping[str, str] | None = None) -> _ControlRequest:
+def _maintenance(
+    method: str, service_id: str | None, value: Mapping[str, str] | None = None
+) -> _ControlRequest[MaintenanceDocument]:
     path = "/v1/maintenance" if service_id is None else _service(service_id, "/maintenance")
     return _ControlRequest(method, path, None if value is None else {key: text for key, text in value.items() if text})
+
+
+def _maintain(
+    service_id: str | None, duration: Duration, by: str, reason: object
+) -> _ControlRequest[MaintenanceDocument]:
+    return _maintenance("PUT", service_id, {"duration": _text(duration), "by": by, "reason": safe_reason(reason)})
+
+
+def _register(service_id: str, options: RegisteredOptions, revision: int | None) -> _ControlRequest[ServiceDocument]:
+    value = {key: option if key in _COUNTS else _text(option) for key, option in options.items()}
+    return _ControlRequest("PUT", _service(service_id), value, revision)
+
+
+def _text(duration: object) -> Any:  # noqa: ANN401  what is not a number is as the program gave it
+    """A number of seconds as the texts that documents have."""
+    is_number = isinstance(duration, int | float) and not isinstance(duration, bool)
+    return f"{duration:f}s" if is_number else duration
 
 
 def _socket_path(path: str | Path | None) -> Path:
@@ -109,15 +163,16 @@ def _socket_path(path: str | Path | None) -> Path:
     return Path(given.removeprefix("unix:"))
 
 
-class Client:
+class ControlClient:
     """Thread-safe: calls at the same time use a connection each. Without a path, it uses the one in SVCNODE_CONTROL.
 
     Raises `ControlError` if the node refuses a request, `ControlUnreachableError` if it is away.
     """
 
-    def __init__(self, path: str | Path | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, path: str | Path | None = None, *, timeout: Duration = DEFAULT_TIMEOUT) -> None:
+        """`timeout` is for a whole call."""
         self.path = _socket_path(path)
-        self._timeout_s = timeout_s
+        self._timeout_s = parse_duration_s(timeout)
         self._idle: list[tuple[int, socket.socket]] = []  # connections that no call uses, and the process of each
 
     def __enter__(self) -> Self:
@@ -131,24 +186,28 @@ class Client:
             while True:
                 self._idle.pop()[1].close()
 
-    def node(self) -> dict[str, Any]:
+    def node(self) -> NodeDocument:
         """Name, health, issues and number of services of the node."""
-        return self._send(_ControlRequest("GET", "/v1"))
+        return self._send(_NODE)
 
-    def services(self) -> list[dict[str, Any]]:
-        return list(self._send(_ControlRequest("GET", "/v1/services"))["services"])
+    def services(self) -> list[ServiceDocument]:
+        return self._send(_SERVICES)["services"]
 
-    def service(self, service_id: str) -> dict[str, Any]:
-        return self._send(_ControlRequest("GET", _service(service_id)))
+    def service(self, service_id: str) -> ServiceDocument:
+        return self._send(_get_service(service_id))
 
-    def register(self, service_id: str, *, revision: int | None = None, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+    def register(
+        self, service_id: str, *, revision: int | None = None, **options: Unpack[RegisteredOptions]
+    ) -> ServiceDocument:
         """Register or replace a service, with a `probe` or a `ttl`. The options are those of a [[services]] table."""
-        return self._send(_ControlRequest("PUT", _service(service_id), options, revision))
+        return self._send(_register(service_id, options, revision))
 
     def deregister(self, service_id: str, *, revision: int | None = None) -> None:
-        self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
+        self._send(_deregister(service_id, revision))
 
-    def beat(self, service_id: str, status: str = "up", reason: object = "", *, code: str | None = None) -> None:
+    def beat(
+        self, service_id: str, status: ReportedStatus = "up", reason: object = "", *, code: str | None = None
+    ) -> None:
         """Report a status ("up", "initializing" or "down"), which is valid for the `ttl` of the service."""
         self._send(_beat(service_id, status, reason, code))
 
@@ -156,7 +215,7 @@ class Client:
         """The health of the node is 503 until the issue is cleared."""
         self._send(_issue("PUT", name, reason))
 
-    def issue(self, name: str) -> dict[str, Any]:
+    def issue(self, name: str) -> IssueDocument:
         """`ControlError` with status 404 if there is none."""
         return self._send(_issue("GET", name))
 
@@ -165,16 +224,18 @@ class Client:
 
     def drain(self, reason: object = "") -> None:
         """The health of the node is 503 until `undrain`."""
-        self._send(_ControlRequest("PUT", "/v1/drain", _reason(reason)))
+        self._send(_drain(reason))
 
     def undrain(self) -> None:
-        self._send(_ControlRequest("DELETE", "/v1/drain"))
+        self._send(_UNDRAIN)
 
-    def maintain(self, service_id: str | None, duration: str, *, by: str = "", reason: str = "") -> dict[str, Any]:
+    def maintain(
+        self, service_id: str | None, duration: Duration, *, by: str = "", reason: object = ""
+    ) -> MaintenanceDocument:
         """From now on, for a duration such as "2h", hold the alerts of a service, or of the node (None)."""
-        return self._send(_maintenance("PUT", service_id, {"duration": duration, "by": by, "reason": reason}))
+        return self._send(_maintain(service_id, duration, by, reason))
 
-    def maintenance(self, service_id: str | None = None) -> dict[str, Any]:
+    def maintenance(self, service_id: str | None = None) -> MaintenanceDocument:
         """As set by `maintain`, not by a schedule; `ControlError` with status 404 if there is none."""
         return self._send(_maintenance("GET", service_id))
 
@@ -183,22 +244,23 @@ class Client:
 
     def reload(self) -> str:
         """Read the configuration again; returns what has changed."""
-        return str(self._send(_ControlRequest("PUT", "/v1/reload"))["message"])
+        return self._send(_RELOAD)["message"]
 
-    def _send(self, request: _ControlRequest) -> dict[str, Any]:
+    def _send(self, request: _ControlRequest[D]) -> D:
+        deadline_s = time.monotonic() + self._timeout_s
         try:
-            return _result(*self._exchange(request.encode()))
+            return cast("D", _result(*self._exchange(request.encode(), deadline_s)))
         except (OSError, ValueError) as exc:
             self.close()
             raise _unreachable(self.path, exc) from exc
 
-    def _exchange(self, data: bytes) -> tuple[int, bytes]:
+    def _exchange(self, data: bytes, deadline_s: float) -> tuple[int, bytes]:
         idle = self._take()
         if idle is not None:
             with suppress(ConnectionError):
-                return self._exchange_on(idle, data)
+                return self._exchange_on(idle, data, deadline_s)
             self.close()  # the node was restarted, or its limit for idle connections is over
-        return self._exchange_on(socket.socket(socket.AF_UNIX), data, connects=True)
+        return self._exchange_on(socket.socket(socket.AF_UNIX), data, deadline_s, connects=True)
 
     def _take(self) -> socket.socket | None:
         with suppress(IndexError):
@@ -209,14 +271,17 @@ class Client:
                 idle.close()  # the descriptor only: the connection is that of the parent process
         return None
 
-    def _exchange_on(self, connection: socket.socket, data: bytes, *, connects: bool = False) -> tuple[int, bytes]:
+    def _exchange_on(
+        self, connection: socket.socket, data: bytes, deadline_s: float, *, connects: bool = False
+    ) -> tuple[int, bytes]:
         is_reusable = False
         try:
             if connects:
-                connection.settimeout(self._timeout_s)
+                _wait_until(connection, deadline_s)
                 connection.connect(str(self.path))
-            connection.sendall(data)
-            head, body = _read_response(connection)
+            _wait_until(connection, deadline_s)
+            connection.sendall(data)  # its time limit is for all of the data
+            head, body = _read_response(connection, deadline_s)
             is_reusable = head.keep_alive and len(body) == head.body_bytes
         finally:
             if is_reusable:
@@ -226,32 +291,40 @@ class Client:
         return head.status, body
 
 
-def _read_response(connection: socket.socket) -> tuple[_Head, bytes]:
-    received = b""
-    while _END_OF_HEAD not in received:
+def _wait_until(connection: socket.socket, deadline_s: float) -> None:
+    """For the next operation on the connection."""
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    connection.settimeout(left_s)
+
+
+def _read_response(connection: socket.socket, deadline_s: float) -> tuple[_Head, bytes]:
+    received = bytearray()
+    while (end := received.find(_END_OF_HEAD)) < 0:
         if len(received) > MAX_HEAD_BYTES:
             raise ValueError("the head of the response is too large")
-        received += _receive(connection)
-    raw_head, _, body = received.partition(_END_OF_HEAD)
-    head = _parse_head(raw_head)
+        received += _receive(connection, deadline_s)
+    head, body = _parse_head(bytes(received[:end])), received[end + len(_END_OF_HEAD) :]
     while len(body) < head.body_bytes:
-        body += _receive(connection)
-    return head, body
+        body += _receive(connection, deadline_s)
+    return head, bytes(body)
 
 
-def _receive(connection: socket.socket) -> bytes:
+def _receive(connection: socket.socket, deadline_s: float) -> bytes:
+    _wait_until(connection, deadline_s)
     data = connection.recv(64 * 1024)
     if not data:
         raise ConnectionResetError("the node closed the connection")
     return data
 
 
-class AsyncClient:
-    """As `Client`, for one event loop."""
+class AsyncControlClient:
+    """As `ControlClient`, for one event loop."""
 
-    def __init__(self, path: str | Path | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, path: str | Path | None = None, *, timeout: Duration = DEFAULT_TIMEOUT) -> None:
         self.path = _socket_path(path)
-        self._timeout_s = timeout_s
+        self._timeout_s = parse_duration_s(timeout)
         self._lock = asyncio.Lock()
         self._streams: _Streams | None = None  # of the connection, while no call uses it
         self._inherited: _Streams | None = None
@@ -268,60 +341,64 @@ class AsyncClient:
             self._streams[1].close()
             self._streams = None
 
-    async def node(self) -> dict[str, Any]:
-        return await self._send(_ControlRequest("GET", "/v1"))
+    async def node(self) -> NodeDocument:
+        return await self._send(_NODE)
 
-    async def services(self) -> list[dict[str, Any]]:
-        return list((await self._send(_ControlRequest("GET", "/v1/services")))["services"])
+    async def services(self) -> list[ServiceDocument]:
+        return (await self._send(_SERVICES))["services"]
 
-    async def service(self, service_id: str) -> dict[str, Any]:
-        return await self._send(_ControlRequest("GET", _service(service_id)))
+    async def service(self, service_id: str) -> ServiceDocument:
+        return await self._send(_get_service(service_id))
 
-    async def register(self, service_id: str, *, revision: int | None = None, **options: Any) -> dict[str, Any]:  # noqa: ANN401
-        return await self._send(_ControlRequest("PUT", _service(service_id), options, revision))
+    async def register(
+        self, service_id: str, *, revision: int | None = None, **options: Unpack[RegisteredOptions]
+    ) -> ServiceDocument:
+        return await self._send(_register(service_id, options, revision))
 
     async def deregister(self, service_id: str, *, revision: int | None = None) -> None:
-        await self._send(_ControlRequest("DELETE", _service(service_id), revision=revision))
+        await self._send(_deregister(service_id, revision))
 
-    async def beat(self, service_id: str, status: str = "up", reason: object = "", *, code: str | None = None) -> None:
+    async def beat(
+        self, service_id: str, status: ReportedStatus = "up", reason: object = "", *, code: str | None = None
+    ) -> None:
         await self._send(_beat(service_id, status, reason, code))
 
     async def set_issue(self, name: str, reason: object = "") -> None:
         await self._send(_issue("PUT", name, reason))
 
-    async def issue(self, name: str) -> dict[str, Any]:
+    async def issue(self, name: str) -> IssueDocument:
         return await self._send(_issue("GET", name))
 
     async def clear_issue(self, name: str) -> None:
         await self._send(_issue("DELETE", name))
 
     async def drain(self, reason: object = "") -> None:
-        await self._send(_ControlRequest("PUT", "/v1/drain", _reason(reason)))
+        await self._send(_drain(reason))
 
     async def undrain(self) -> None:
-        await self._send(_ControlRequest("DELETE", "/v1/drain"))
+        await self._send(_UNDRAIN)
 
     async def maintain(
-        self, service_id: str | None, duration: str, *, by: str = "", reason: str = ""
-    ) -> dict[str, Any]:
-        return await self._send(_maintenance("PUT", service_id, {"duration": duration, "by": by, "reason": reason}))
+        self, service_id: str | None, duration: Duration, *, by: str = "", reason: object = ""
+    ) -> MaintenanceDocument:
+        return await self._send(_maintain(service_id, duration, by, reason))
 
-    async def maintenance(self, service_id: str | None = None) -> dict[str, Any]:
+    async def maintenance(self, service_id: str | None = None) -> MaintenanceDocument:
         return await self._send(_maintenance("GET", service_id))
 
     async def end_maintenance(self, service_id: str | None = None) -> None:
         await self._send(_maintenance("DELETE", service_id))
 
     async def reload(self) -> str:
-        return str((await self._send(_ControlRequest("PUT", "/v1/reload")))["message"])
+        return (await self._send(_RELOAD))["message"]
 
-    async def _send(self, request: _ControlRequest) -> dict[str, Any]:
+    async def _send(self, request: _ControlRequest[D]) -> D:
         if self._process_id != os.getpid():
             self._after_fork()
         async with self._lock:
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    return _result(*await self._exchange(request.encode()))
+                    return cast("D", _result(*await self._exchange(request.encode())))
             except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as exc:
                 self.close()
                 raise _unreachable(self.path, exc) from exc

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
@@ -68,6 +68,10 @@ class Impact(Enum):
     PARTIAL = "partial"
     NONE = "none"
 
+
+# As options are written.
+ImpactName = Literal["critical", "partial", "none"]
+LoweredImpactName = Literal["partial", "none"]
 
 _SEVERITY = {Impact.NONE: 0, Impact.PARTIAL: 1, Impact.CRITICAL: 2}
 

@@ -26,6 +26,9 @@ BYTES = {
 _SHOWN_UNITS_S = (("day", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
+Duration = str | float  # "500ms", or a number of seconds
+
+
 def parse_duration_s(value: str | float) -> float:
     """Seconds from "1.5s" or from a number of seconds."""
     seconds = _parse_seconds(value) if isinstance(value, str) else value

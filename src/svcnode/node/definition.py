@@ -12,6 +12,8 @@ from svcnode.core.model import (
     REPORTED_POLICY,
     RETIRED_KEYS,
     Impact,
+    ImpactName,
+    LoweredImpactName,
     Policy,
     Schedule,
     Service,
@@ -19,11 +21,9 @@ from svcnode.core.model import (
     validate_threshold,
 )
 from svcnode.core.text import suggestion
-from svcnode.core.units import parse_duration_s
+from svcnode.core.units import Duration, parse_duration_s
 from svcnode.probes import make_probe
 from svcnode.probes.base import Probe
-
-Duration = str | float  # "500ms", or a number of seconds
 
 
 class ProbeConfig(NamedTuple):
@@ -78,8 +78,8 @@ class CheckOptions(TimingOptions, total=False):
     name: str
     description: str
     group: str
-    impact: Impact | str
-    maintenance_impact: Impact | str | None
+    impact: Impact | ImpactName
+    maintenance_impact: Impact | LoweredImpactName | None
 
 
 class ServiceOptions(CheckOptions, total=False):

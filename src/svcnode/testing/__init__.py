@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from svcnode.core.model import Service, ServiceState, Verdict
-    from svcnode.node.definition import Duration
+    from svcnode.core.units import Duration
 
 __all__ = ["FakeClock", "assert_health", "assert_status", "run_check", "run_check_async"]
 

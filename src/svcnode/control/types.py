@@ -1,0 +1,74 @@
+"""The options and the documents of the control socket, as type checkers see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from svcnode.core.model import ImpactName, LoweredImpactName
+    from svcnode.core.units import Duration
+
+ReportedStatus = Literal["up", "initializing", "down"]
+
+
+class RegisteredOptions(TypedDict, total=False):
+    """The keys of a [[services]] table that a program may set. A duration is a text such as "5s", or seconds."""
+
+    name: str
+    description: str
+    group: str
+    impact: ImpactName
+    maintenance_impact: LoweredImpactName
+    probe: str | Mapping[str, Any]
+    ttl: Duration
+    interval: Duration
+    transition_interval: Duration
+    timeout: Duration
+    max_latency: Duration
+    rise: int
+    fall: int
+    tolerance: str
+    start_period: Duration
+    stale_after: Duration
+    observers: int
+    checked_by: Sequence[str]
+
+
+class MaintenanceDocument(TypedDict):
+    until: str
+    by: NotRequired[str]
+    reason: NotRequired[str]
+    source: NotRequired[Literal["control", "schedule"]]  # of the current one, whoever has set it
+    revision: NotRequired[int]  # of the one that was set through the control socket
+
+
+class IssueDocument(TypedDict):
+    reason: NotRequired[str]
+    revision: int
+
+
+class NodeDocument(TypedDict):
+    node_name: str
+    node_version: str
+    health: Literal[200, 206, 503]
+    draining: bool
+    issues: list[str]
+    maintenance: MaintenanceDocument | None
+    services: int
+    revision: int
+
+
+class ServiceDocument(TypedDict):
+    id: str
+    source: Literal["file", "control"]
+    name: str
+    description: str
+    impact: ImpactName
+    status: Literal["Up", "Down", "Initializing"]
+    reason: str
+    code: str
+    maintenance: MaintenanceDocument | None
+    options: NotRequired[dict[str, Any]]  # as registered, without secrets; of the file's services: absent
+    revision: NotRequired[int]
