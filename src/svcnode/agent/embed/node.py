@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, UnknownServiceError
@@ -27,6 +28,28 @@ if TYPE_CHECKING:
     from svcnode.node.feed import OnChange, OnEvidence
 
 F = TypeVar("F", bound="Callable[[], Any]")
+
+Target = str | Mapping[str, Any]  # a URL, or a table with a `url` and options
+
+
+class HistoryLimits(TypedDict, total=False):
+    """Keys of [history]."""
+
+    max_age: str
+    max_size: str
+
+
+class NotifyOptions(TypedDict, total=False):
+    """Keys of [notify]."""
+
+    webhook: Target | Sequence[Target]
+    alertmanager: Target | Sequence[Target]
+    apprise: str | Sequence[str]
+    services: Literal["critical", "all", "none"]
+    group_wait: str
+    resolve_delay: str
+    repeat_interval: str
+    start_limit: str
 
 
 class Internals:
@@ -243,7 +266,7 @@ class Node:
         self._checks.require_not_running("share_states")
         self._checks.workers_folder = Path(folder)
 
-    def record_history(self, path: str | os.PathLike[str], **limits: str) -> None:
+    def record_history(self, path: str | os.PathLike[str], **limits: Unpack[HistoryLimits]) -> None:
         """Record every change in a SQLite file while the checks run; the operator page shows it.
 
         `limits` are `max_age` and `max_size`, as in [history] of the configuration. Call it before the checks start.
@@ -251,7 +274,7 @@ class Node:
         """
         self._internals.embedding.record_history({"path": os.fspath(path), **limits})
 
-    def notify(self, **options: Any) -> None:  # noqa: ANN401  they are validated
+    def notify(self, **options: Unpack[NotifyOptions]) -> None:
         """Send a message when the health of the node or of a critical service changes, while the checks run.
 
         The options are the keys of [notify] in the configuration, such as `webhook="https://…"`. Call it before the
