@@ -266,6 +266,29 @@ def test_the_next_run_of_the_program_starts_without_the_states_of_this_one(clock
         assert second.state("indexer").code == ReasonCode.NO_EVIDENCE
 
 
+@pytest.mark.parametrize(
+    ("known", "claimed", "expected"),
+    [
+        ("down", "up", Status.DOWN),
+        ("initializing", "up", Status.INITIALIZING),
+        ("up", "down", Status.DOWN),
+        ("up", "up", Status.UP),
+    ],
+)
+def test_what_a_worker_reports_before_it_joins_only_makes_things_worse(
+    clock: VirtualClock, folder: Path, known: str, claimed: str, expected: Status
+) -> None:
+    first, restarted = make_node(clock), make_node(clock)
+    with joined(first, folder=folder):
+        getattr(first.handle("indexer"), known)("of a running worker")
+        clock.advance(1.0)
+        getattr(restarted.handle("indexer"), claimed)("at import")
+        with joined(restarted, folder=folder):
+            assert [node.state("indexer").status for node in (first, restarted)] == [expected] * 2
+            restarted.handle("indexer").up("of a running worker, too")
+            assert [node.state("indexer").status for node in (first, restarted)] == [Status.UP] * 2
+
+
 def test_a_service_registered_later_takes_over_its_state(clock: VirtualClock, pair: tuple[Node, Node]) -> None:
     first, second = pair
     first.register("late").up()
