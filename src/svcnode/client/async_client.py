@@ -7,7 +7,7 @@ import math
 import os
 import ssl
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 from urllib.parse import quote
@@ -24,7 +24,8 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, UnexpectedResponseError, UnreachableError, VersionIgnoredError
 from svcnode.core.model import DEFAULT_PREFIX, Identity, require_str
 from svcnode.core.text import excerpt, os_error_text
-from svcnode.core.units import parse_duration_s
+from svcnode.core.units import parse_duration_s, parse_size_bytes
+from svcnode.net.threads import call_in_thread
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 10.0
+DEFAULT_MAX_RESPONSE = "8MiB"
+_PARSED_AT_ONCE_BYTES = 64 * 1024  # a larger response is parsed in a thread
 _HEADERS = {
     "User-Agent": f"svcnode/{__version__}",
     "Accept": "application/json, */*;q=0.5",
     "Accept-Encoding": "identity",
 }
 _KEEPALIVE_EXPIRY_S = 60.0
-_MAX_DEVIATIONS = 100  # bounds the memory if a node deviates in a new way each time
 _RETRY_DELAY_S = 0.1
 _VERSION_VALID_S = 60.0  # another node may answer at the same address later
 _Owner = tuple[int, asyncio.AbstractEventLoop]  # process id and loop that own connections
@@ -53,9 +55,9 @@ class AsyncClient:
 
     `url` is `host`, `host:port`, a URL (default scheme http) or `unix:/path`. `version` is the requested version of the
     interface; a node that ignores it is an error, so its `spec_version` is requested too. `timeout` (seconds, or "5s")
-    bounds each operation as a whole. `retries` is the number of further attempts to connect. `ca` is a PEM file of
-    authorities to trust instead of those of this machine, or an SSLContext. `trust_env` uses the proxies in the
-    environment.
+    bounds each operation as a whole, with the reading of its response. `max_response` bounds its size. `retries` is
+    the number of further attempts to connect. `ca` is a PEM file of authorities to trust instead of those of this
+    machine, or an SSLContext. `trust_env` uses the proxies in the environment.
     """
 
     def __init__(  # noqa: PLR0913  all but the first have names and defaults
@@ -65,6 +67,7 @@ class AsyncClient:
         prefix: str = DEFAULT_PREFIX,
         version: str | None = None,
         timeout: float | str = DEFAULT_TIMEOUT_S,
+        max_response: str = DEFAULT_MAX_RESPONSE,
         retries: int = 0,
         ca: str | os.PathLike[str] | ssl.SSLContext | None = None,
         trust_env: bool = False,
@@ -74,6 +77,7 @@ class AsyncClient:
         self._version_checked_s = -math.inf
         self._query = _version_query(version)
         self._timeout_s = _parse_timeout(timeout)
+        self._max_bytes = _parse_max_response(max_response)
         self._retries = _validate_retries(retries)
         self._has_custom_ca = ca is not None
         self._ssl_context = _ssl_context(ca, is_used=self._address.uses_tls or trust_env)
@@ -181,9 +185,14 @@ class AsyncClient:
             ) from None
 
     async def _fetch_value(self, operation: Operation[T]) -> T:
-        value, deviations = operation.parse(await self._fetch_with_retries(operation))
-        for deviation in deviations:
-            if len(self._deviations) < _MAX_DEVIATIONS:
+        response = await self._fetch_with_retries(operation)
+        if len(response.body) <= _PARSED_AT_ONCE_BYTES:
+            parsed = operation.parse(response)
+        else:
+            parsed = await asyncio.wrap_future(call_in_thread(partial(operation.parse, response), "parse a response"))
+        value = parsed.value
+        for deviation in parsed.deviations:
+            if len(self._deviations) < parse.MAX_DEVIATIONS:
                 self._deviations[deviation] = None
         if isinstance(value, Identity):
             self._check_version(value)
@@ -221,7 +230,7 @@ class AsyncClient:
         while True:
             guard = ResponseGuard(self.url)
             try:
-                return await self._fetch(url, display_url, operation.max_bytes, guard)
+                return await self._fetch(url, display_url, guard)
             except httpx2.ConnectError as exc:
                 if not retries_left:
                     raise self._to_client_error(exc) from exc
@@ -235,7 +244,7 @@ class AsyncClient:
     def _to_client_error(self, exc: httpx2.HTTPError) -> ClientError:
         return translate_http_error(exc, self.url, has_custom_ca=self._has_custom_ca)
 
-    async def _fetch(self, url: str, display_url: str, max_bytes: int, guard: ResponseGuard) -> NodeResponse:
+    async def _fetch(self, url: str, display_url: str, guard: ResponseGuard) -> NodeResponse:
         body, http = bytearray(), self._http_client
         try:
             with guard.activate():
@@ -243,7 +252,7 @@ class AsyncClient:
                     guard.has_response = True
                     async for chunk in response.aiter_bytes():
                         body += chunk
-                        _check_size(len(body), max_bytes, display_url)
+                        _check_size(len(body), self._max_bytes, display_url)
         except BaseException:
             body.clear()  # the exception keeps this frame alive, and the body may be large
             raise
@@ -258,7 +267,9 @@ def _current_owner() -> _Owner:
 def _check_size(size: int, max_bytes: int, url: str) -> None:
     if size > max_bytes:
         raise UnexpectedResponseError(
-            f"the response is larger than {max_bytes // parse.MIB} MiB", url=url, code=ReasonCode.UNEXPECTED_RESPONSE
+            f"the response is larger than max_response, {max_bytes / parse.MIB:g} MiB",
+            url=url,
+            code=ReasonCode.UNEXPECTED_RESPONSE,
         )
 
 
@@ -290,6 +301,12 @@ def _parse_timeout(timeout: object) -> float:
     if not seconds:
         raise InvalidValueError("timeout: must be greater than 0")
     return seconds
+
+
+def _parse_max_response(size: object) -> int:
+    if not isinstance(size, str) or not (max_bytes := parse_size_bytes(size)):
+        raise InvalidValueError(f'max_response: must be a size greater than 0, such as "8MiB", not {size!r}')
+    return max_bytes
 
 
 def _validate_retries(retries: object) -> int:

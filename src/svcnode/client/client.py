@@ -13,7 +13,7 @@ import weakref
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from svcnode.client.async_client import DEFAULT_TIMEOUT_S, AsyncClient
+from svcnode.client.async_client import DEFAULT_MAX_RESPONSE, DEFAULT_TIMEOUT_S, AsyncClient
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import UnreachableError
@@ -40,12 +40,20 @@ class Client:
         prefix: str = DEFAULT_PREFIX,
         version: str | None = None,
         timeout: float | str = DEFAULT_TIMEOUT_S,
+        max_response: str = DEFAULT_MAX_RESPONSE,
         retries: int = 0,
         ca: str | os.PathLike[str] | ssl.SSLContext | None = None,
         trust_env: bool = False,
     ) -> None:
         self._async_client = AsyncClient(
-            url, prefix=prefix, version=version, timeout=timeout, retries=retries, ca=ca, trust_env=trust_env
+            url,
+            prefix=prefix,
+            version=version,
+            timeout=timeout,
+            max_response=max_response,
+            retries=retries,
+            ca=ca,
+            trust_env=trust_env,
         )
         self._loop_threads = _LoopThreads(self._async_client)
         # Closes the client also if the program does not.

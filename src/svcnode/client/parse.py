@@ -56,6 +56,7 @@ VERSION_NOT_FOUND = "API version not found"
 # Messages of a 404 that are not about the id. None: no error body, so the 404 is not from the interface.
 _OTHER_404_MESSAGES = (None, VERSION_NOT_FOUND, "Not found")
 MIB = 1024 * 1024
+MAX_DEVIATIONS = 100
 MAX_ID_CHARS = 2048  # most servers reject a longer path
 _STATUS_BY_NAME = {status.value.lower(): status for status in Status}
 _IDENTITY_FIELDS = ("node_name", "spec_version", "node_version")
@@ -76,10 +77,9 @@ class ParseResult(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[T]):
-    """An operation: its path, the size limit of the response, and the parser."""
+    """An operation: its path, and the parser."""
 
     path: str
-    max_bytes: int
     parser: Callable[[NodeResponse, _Deviations], T]
 
     def parse(self, response: NodeResponse) -> ParseResult[T]:
@@ -89,10 +89,11 @@ class Operation(Generic[T]):
 
 
 class _Deviations(dict[str, None]):
-    """Each once, in order."""
+    """Each once, in order, and not more than people read: a node may deviate in a new way in each service."""
 
     def add(self, text: str) -> None:
-        self[text] = None
+        if len(self) < MAX_DEVIATIONS:
+            self[text] = None
 
 
 # ---- the four operations
@@ -173,9 +174,9 @@ def _parse_service_health(response: NodeResponse, deviations: _Deviations, *, is
     return _parse_health(response, deviations)
 
 
-IDENTITY = Operation(path="/node", max_bytes=MIB, parser=_parse_identity)
-HEALTH = Operation(path="/node/health", max_bytes=MIB, parser=_parse_health)
-SERVICES = Operation(path="/node/services", max_bytes=64 * MIB, parser=_parse_services)
+IDENTITY = Operation(path="/node", parser=_parse_identity)
+HEALTH = Operation(path="/node/health", parser=_parse_health)
+SERVICES = Operation(path="/node/services", parser=_parse_services)
 
 
 def service_health_operation(service_id: str, *, is_listed: bool = False) -> Operation[Health]:
@@ -191,7 +192,7 @@ def service_health_operation(service_id: str, *, is_listed: bool = False) -> Ope
     if not segment.strip("."):  # HTTP clients remove the segments "." and ".."
         segment = segment.replace(".", "%2E")
     parser = partial(_parse_service_health, is_listed=is_listed)
-    return Operation(path=f"/node/services/{segment}/health", max_bytes=MIB, parser=parser)
+    return Operation(path=f"/node/services/{segment}/health", parser=parser)
 
 
 # ---- parts of a response
