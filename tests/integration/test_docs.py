@@ -225,18 +225,6 @@ def probes_with_every_example(scheme: str) -> Iterator[str]:
         yield "\n".join([f'[[services]]\nid = "{scheme}-{number}"\n[services.probe]\nurl = "{url}"', *lines])
 
 
-@pytest.mark.parametrize(("scheme", "option"), [(scheme, option) for scheme in REFUSED for option in REFUSED[scheme]])
-def test_an_option_that_a_kind_does_not_accept_is_refused(
-    scheme: str, option: str, config_folder: Path, tmp_path: Path
-) -> None:
-    (line,) = (examples(section(title))[option] for title in (TLS, HTTP) if option in examples(section(title)))
-    probe = f'[[services]]\nid = "x"\n[services.probe]\nurl = "{scheme}://monitor@localhost"\n{line}'
-    ended = check(probe, config_folder, tmp_path)
-    assert ended.returncode == 2
-    assert f"services.x.probe.{option}: " in ended.stderr
-    assert f"`{option}`" in next(section(title) for title in sections_for(scheme))
-
-
 # ---- the command line
 
 

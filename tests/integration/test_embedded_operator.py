@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import socket
 import sqlite3
@@ -19,12 +18,10 @@ from tests.support.embedded_app import (
     EmbeddingProgram,
     GunicornProgram,
     SyncGunicornProgram,
-    UvicornProgram,
 )
 from tests.support.nginx_proxy import nginx_with
 from tests.support.servers.base import wait_until
 from tests.support.servers.http_request import http_request
-from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,14 +86,6 @@ def test_every_path_of_the_operator_surface_is_served_beside_the_program(program
     assert 'svcnode_service_status{service_id="indexer",status="Up"} 1.0' in program.request_page("/metrics")[1]
 
 
-def test_links_of_the_page_are_relative_to_its_mount(program: EmbeddingProgram) -> None:
-    _, page = program.request_page("/")
-    links = re.findall(r'(?:href|src)="([^"]+)"', page)
-    assert "static/page.css" in links
-    assert not [link for link in links if link.startswith(("/", "http"))]
-    assert {program.request_page(f"/{link}")[0] for link in links if link.startswith("static/")} == {200}
-
-
 # ---- access
 
 
@@ -116,16 +105,6 @@ def test_without_a_token_only_clients_of_this_machine_have_access(program: Embed
             assert http_request(port, f"{program.interface_mount}/svc/node", headers=headers)[0] == 200
 
 
-@pytest.mark.parametrize("server", [pytest.param(one, marks=pytest.mark.wide) for one in PROGRAMS])
-def test_a_client_without_an_address_has_no_access_without_a_token(
-    server: type[EmbeddingProgram], tmp_path: Path
-) -> None:
-    """A server on a Unix socket is behind a proxy, whose clients are anywhere."""
-    with server(tmp_path, on_unix_socket=True) as program:
-        assert program.request_page("/details", Host="localhost")[0] == 403
-        assert program.request_interface("/svc/node", Host="localhost")[0] == 200
-
-
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_token_opens_the_surface_also_to_the_commands(server: type[EmbeddingProgram], tmp_path: Path) -> None:
     with server(tmp_path, token=TOKEN, host="0.0.0.0") as program:
@@ -142,23 +121,6 @@ def test_a_token_opens_the_surface_also_to_the_commands(server: type[EmbeddingPr
         assert svcnode(*explain, "--token", TOKEN).returncode == 0
         assert svcnode("status", program.url).returncode == 0
         assert TOKEN not in program.log
-
-
-@pytest.mark.wide
-def test_a_program_may_restrict_access_itself(tmp_path: Path) -> None:
-    with UvicornProgram(tmp_path, unrestricted=True, host="0.0.0.0") as program:
-        assert program.request_page("/details", host=foreign_address(), X_Forwarded_For="192.0.2.1")[0] == 200
-
-
-@pytest.mark.wide
-def test_watch_takes_the_path_of_the_mount(program: EmbeddingProgram, tmp_path: Path) -> None:
-    program.request("/report/up")
-    with Terminal(tmp_path) as terminal:
-        terminal.start(f"svcnode watch {program.url}")
-        terminal.wait_for_text("validator-7")
-        terminal.wait_for_text("Indexer")
-        terminal.press("q")
-        assert terminal.wait_for_exit()[1] == 0
 
 
 # ---- events, history and messages

@@ -239,16 +239,6 @@ async def test_a_watch_has_each_change_from_its_revision_on(server: EtcdServer) 
 
 
 @on_uvloop
-async def test_a_progress_notification_is_a_batch_without_events(tmp_path: Path) -> None:
-    flags = {"experimental-watch-progress-notify-interval": "200ms"}
-    with EtcdServer(tmp_path, flags=flags) as own_server:
-        async with client_of(own_server) as client:
-            put = await client.put("elsewhere", b"")
-            async with client.watch("watched/", put.revision) as batches:
-                assert await next_batch(batches) == (put.revision, [])
-
-
-@on_uvloop
 async def test_a_range_and_a_watch_at_a_compacted_revision_fail(server: EtcdServer) -> None:
     async with client_of(server) as client:
         old = await client.put("compacted/1", b"1")

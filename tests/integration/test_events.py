@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from svcnode.api.app import Mount
-from svcnode.core.address import Address
-from svcnode.history import Transition
-from svcnode.node import Node
-from svcnode.operator import OperatorApp
-from svcnode.operator.auth import OperatorAuth
-from svcnode.operator.event_hub import (
-    MAX_BUFFERED_BYTES,
-    EventHub,
-)
 from tests.support.event_streams import Event, EventReader
-from tests.support.http_server import RunningServer, becomes_true, loopback_socket, running_server
 from tests.support.processes import Agent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 SERVER = '[server]\nlisten = "127.0.0.1:0"\ndrain = "0s"\n'
@@ -113,54 +101,3 @@ def test_without_history_a_restart_is_a_gap(tmp_path: Path) -> None:
         EventReader(listen_address(agent), after=first.id) as resumed,
     ):
         assert resumed.read().name == "gap"
-
-
-# ---- slow clients; the server runs in this process
-
-
-class FakeHistory:
-    """Publishes the transitions that a test makes."""
-
-    last_id = pruned_to = 0
-
-    def subscribe(self, listener: Callable[[Transition], None]) -> None:
-        self._listener = listener
-
-    async def after(self, transition_id: int, limit: int = 500) -> list[Transition]:
-        return []
-
-    def publish(self, reason: str = "") -> None:
-        self.last_id += 1
-        self._listener(Transition(self.last_id, 0.0, "status", "db", "Up", "Down", reason, "timeout", 200, 503))
-
-
-@contextmanager
-def publishing(loop_name: str) -> Iterator[tuple[RunningServer, FakeHistory, EventHub]]:
-    history: Any = FakeHistory()
-    hub = EventHub(history)
-    context: Any = type("Context", (), {"events": hub})
-    listener = loopback_socket()
-    address = Address(scheme="http", host="127.0.0.1", port=listener.getsockname()[1])
-    mount = Mount(OperatorApp(context, OperatorAuth(address, None, trusts_loopback=True)))
-    with running_server(Node("validator-7", version="v1"), loop_name, listener=listener, mount=mount) as server:
-        yield server, history, hub
-
-
-def test_a_slow_client_is_disconnected_and_resumes_while_a_fast_one_gets_everything(loop_name: str) -> None:
-    reason = "x" * 50_000
-    with publishing(loop_name) as (server, history, hub):
-        with EventReader(server.address, receive_buffer=4096) as slow, EventReader(server.address) as fast:
-            assert becomes_true(lambda: hub.stream_count == 2)
-            max_buffered = 0
-            while hub.stream_count == 2:
-                server.call(lambda: history.publish(reason))
-                buffered = server.call(lambda: max(writer.buffered_bytes for writer in hub._live))
-                max_buffered = max(max_buffered, buffered)
-                assert fast.read_event().data["reason"] == reason
-                assert history.last_id < 1000
-            assert max_buffered <= MAX_BUFFERED_BYTES + len(reason) + 1000
-            received = [event.id for event in slow.read_all()]
-        with EventReader(server.address, after=received[-1]) as resumed:
-            received += [event.id for event in resumed.read_many(history.last_id - len(received))]
-        assert received == [*range(1, history.last_id + 1)]
-        assert becomes_true(lambda: hub.stream_count == 0)

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shlex
-import socket
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -175,14 +173,6 @@ def test_with_a_token_loopback_and_unix_sockets_require_it(tmp_path: Path) -> No
 # ---- errors
 
 
-def test_where_nothing_listens_there_is_an_error(tmp_path: Path) -> None:
-    with closed_port() as port:
-        error = error_of(explain(f"127.0.0.1:{port}"))
-    assert f" refused: http://127.0.0.1:{port}; " in error
-    assert " URL" in error
-    assert f": unix:{tmp_path}/none.sock; " in error_of(explain(f"unix:{tmp_path}/none.sock"))
-
-
 def shutting_down(peer: Peer) -> None:
     peer.read_until(b"\r\n\r\n")
     peer.shutdown_write()
@@ -191,10 +181,8 @@ def shutting_down(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("script", "shown"),
     [
-        (http_response(404, "<h1>no</h1>"), "(operator_listen)"),
         (http_response(200, "<h1>welcome</h1>"), ": 200"),
         (http_response(200, '{"id": "db"}'), f"({__version__})"),
-        (http_response(500, '{"message": "Internal server error"}'), ": 500: Internal server error"),
         (sending(b"SSH-2.0-Something\r\n"), ": SSH-2.0-Something: http://"),
         (shutting_down, "; if the server uses TLS, use https://"),
     ],
@@ -203,24 +191,6 @@ def test_another_server_is_an_error(script: Any, shown: str) -> None:
     with HttpBackend(script) if isinstance(script, bytes) else Backend(script) as backend:
         assert shown in error_of(explain(backend.address))
         assert shown in error_of(explain(backend.address, "--service", "db"))
-
-
-def test_another_protocol_on_a_unix_socket_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "other.sock"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen()
-
-        def greet() -> None:
-            with listener.accept()[0] as connection:
-                connection.sendall(b"hello\n")
-                connection.recv(65536)
-
-        server = threading.Thread(target=greet)
-        server.start()
-        error = error_of(explain(f"unix:{path}"))
-        server.join()
-    assert ": hello: unix:/" in error
 
 
 # ---- output

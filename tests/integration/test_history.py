@@ -1,25 +1,18 @@
-"""`svcnode serve` and its history with real file errors: checks and responses continue in each case."""
+"""`svcnode serve` and its history: where it is, what it has after reloads and kills, and a full disk."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
-import tempfile
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.support.disks import MemoryDisk
 from tests.support.processes import Agent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 PAGE = Path(__file__).parents[2] / "docs" / "see.md"
 
@@ -44,16 +37,6 @@ tolerance = "off"
 [[services]]
 id = "<job>"
 probe = "file:{flag}"
-"""
-
-FILL = """
-import sys
-with open(sys.argv[1], "wb", buffering=0) as file:
-    try:
-        while file.write(bytes(4096)):
-            pass
-    except OSError:
-        pass
 """
 
 
@@ -145,59 +128,6 @@ def test_a_node_cannot_take_the_name_of_a_node_with_a_history_while_it_runs(tmp_
         assert agent.stop() == 0
 
 
-NO_SUCH_UID = 54321
-
-
-def serve_as(uid: int, folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run `serve` as another user; its `exec:` probe stops it. The user may read Python, wherever it is installed."""
-    user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
-    capability = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
-    command = [sys.executable, "-m", "svcnode", "serve", "--listen", "127.0.0.1:0", "--drain", "0s", *arguments]
-    return subprocess.run(
-        [*user, *capability, *command],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """A folder that other users may enter."""
-    with tempfile.TemporaryDirectory(prefix="svcnode-tests-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
-
-
-STOP = ("--allow-exec", "--service", "stop=exec:/bin/sh -c 'kill -TERM $PPID'", "--service", "n=disk:/?min_free=1B")
-as_root = pytest.mark.skipif(
-    os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv to become another user"
-)
-
-
-@as_root
-def test_a_node_without_a_home_folder_starts_with_one_warning_that_has_both_fixes(public_folder: Path) -> None:
-    done = serve_as(NO_SUCH_UID, public_folder, *STOP)
-    assert done.returncode == 0, done.stderr
-    (warning,) = [line for line in done.stderr.splitlines() if '"warning"' in line and "svcnode.history" in line]
-    assert '"code": "no_folder"' in warning
-    assert "keep = false" in warning
-    assert "path" in warning
-    assert '"event": "started"' in done.stderr
-    assert list(public_folder.iterdir()) == []
-
-
-@as_root
-def test_a_node_without_a_home_folder_that_needs_its_store_does_not_start(public_folder: Path) -> None:
-    done = serve_as(NO_SUCH_UID, public_folder)
-    assert done.returncode == 2
-    assert "store.path" in done.stderr
-
-
 def test_changes_are_written_and_published_over_reloads_and_a_kill(history_node: HistoryNode) -> None:
     config = CONFIG.format(path=history_node.path, flag=history_node.flag)
     with history_node.agent() as agent:
@@ -242,89 +172,17 @@ def test_the_sql_of_the_docs_works_while_the_node_runs(history_node: HistoryNode
     assert 0 < percent < 100
 
 
-# ---- file errors
-
-
-@contextmanager
-def mounted(folder: Path, options: str) -> Iterator[None]:
-    """A small tmpfs; skips the test if mounting is not allowed."""
-    folder.mkdir()
-    result = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False)
-    if result.returncode:
-        pytest.skip(f"cannot mount a tmpfs: {result.stderr.decode().strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 def test_on_a_full_disk_changes_are_buffered_and_written_later(history_node: HistoryNode) -> None:
-    with mounted(history_node.path.parent, "size=1m"):
-        filler = history_node.path.parent / "filler"
+    with MemoryDisk(history_node.path.parent) as disk:
         with history_node.agent() as agent:
             history_node.make_up(agent)
-            subprocess.run([sys.executable, "-c", FILL, filler], check=True)
-            history_node.make_down(agent)
-            history_node.make_up(agent)
-            agent.wait_until(lambda: problem_code(agent) == "disk_full")
-            history_node.checks_and_responds(agent)
-            agent.wait_for_event("history_failed", code="disk_full")
-            filler.unlink()
+            with disk.full():
+                history_node.make_down(agent)
+                history_node.make_up(agent)
+                agent.wait_until(lambda: problem_code(agent) == "disk_full")
+                history_node.checks_and_responds(agent)
+                agent.wait_for_event("history_failed", code="disk_full")
             agent.wait_until(lambda: history_node.stored()[-4:] == ["Up", "Down", "Up", "Down"])
+            agent.wait_for_event("history_recovered")
             assert agent.stop() == 0
         assert history_node.stored()[-4:] == ["Up", "Down", "Up", "Down"]
-
-
-@pytest.mark.parametrize(
-    "manipulations",
-    [
-        (
-            lambda path: path.with_name("history.db-wal").unlink(),
-            lambda path: path.with_name("history.db-shm").unlink(),
-            lambda path: path.unlink(),
-            lambda path: path.write_bytes(b""),
-        ),
-        (lambda path: path.write_text("another text"),),
-    ],
-    ids=["removed and emptied", "overwritten"],
-)
-def test_changes_after_manipulations_of_the_files_are_written(
-    history_node: HistoryNode, manipulations: Sequence[Callable[[Path], object]]
-) -> None:
-    with history_node.agent() as agent:
-        for manipulate in manipulations:
-            history_node.checks_and_responds(agent)
-            manipulate(history_node.path)
-            history_node.make_up(agent)
-            history(agent, "transitions=50")
-            history_node.make_down(agent)
-            history(agent, "transitions=50")
-        history_node.checks_and_responds(agent)
-        assert agent.stop() == 0
-    assert history_node.stored()[-2:] == ["Up", "Down"]
-
-
-def make_read_only(folder: Path) -> Callable[[], object]:
-    """Makes a directory read-only, also for root; returns a function that reverts it."""
-    if os.geteuid() != 0:
-        folder.chmod(0o555)
-        return lambda: folder.chmod(0o755)
-    if subprocess.run(["chattr", "+i", folder], capture_output=True, check=False).returncode:
-        pytest.skip("chattr +i does not work here")
-    return lambda: subprocess.run(["chattr", "-i", folder], check=True)
-
-
-def test_a_directory_that_is_not_writable_does_not_stop_the_node(history_node: HistoryNode) -> None:
-    history_node.path.parent.mkdir()
-    revert = make_read_only(history_node.path.parent)
-    try:
-        with history_node.agent() as agent:
-            agent.wait_for_event("history_failed", code="not_writable")
-            history_node.checks_and_responds(agent)
-            agent.wait_until(lambda: problem_code(agent) == "not_writable")
-            revert()
-            agent.wait_for_event("history_recovered")
-            agent.stop()
-    finally:
-        revert()
-    assert history_node.stored()[-2:] == ["Up", "Down"]

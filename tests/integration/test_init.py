@@ -207,21 +207,9 @@ def codes(result: ScanResult) -> set[ReasonCode]:
     return {port.code for port in result.unconfirmed}
 
 
-@pytest.mark.parametrize(
-    "response",
-    [b"SSH-2.0-OpenSSH_9.2\r\n", bytes(range(255, 0, -1)) * 300, b"x" * 1_000_000],
-    ids=["ssh", "noise", "too much"],
-)
-def test_another_protocol_is_not_confirmed(response: bytes) -> None:
-    with Backend(sending(response)) as backend:
-        result = scan_output(KINDS, backend.port)
-    assert result.found == ()
-    # The backend may reset the connection before its response is read.
-    assert codes(result) <= {ReasonCode.PROTOCOL_ERROR, ReasonCode.CONNECTION_CLOSED}
-    assert len(result.unconfirmed) == len(CATALOG)
-
-
 RESPONSES = {
+    "noise": bytes(range(255, 0, -1)) * 300,
+    "too much": b"x" * 1_000_000,
     "JSON without an end": http_response(200, "[" * 100_000),
     "not found": http_response(404, '{"Version": "1", "etcdserver": "1", "data": {"version": "1"}}'),
     "a short body": http_response(200, "{}").replace(b"Content-Length: 2", b"Content-Length: 20"),
@@ -230,11 +218,15 @@ RESPONSES = {
 
 
 @pytest.mark.parametrize("response", RESPONSES.values(), ids=list(RESPONSES))
-def test_another_web_server_is_not_confirmed(response: bytes) -> None:
-    with HttpBackend(response) as backend:
-        result = scan_output(HTTP_KINDS, backend.port)
+def test_another_protocol_or_web_server_is_not_confirmed(response: bytes) -> None:
+    is_http = response.startswith(b"HTTP")
+    kinds = HTTP_KINDS if is_http else KINDS
+    with HttpBackend(response) if is_http else Backend(sending(response)) as backend:
+        result = scan_output(kinds, backend.port)
     assert result.found == ()
+    # The backend may reset the connection before its response is read.
     assert codes(result) <= {ReasonCode.PROTOCOL_ERROR, ReasonCode.CONNECTION_CLOSED}
+    assert {port.entry.kind for port in result.unconfirmed} == set(kinds)
 
 
 def test_a_port_that_does_not_respond_or_accept_is_a_timeout(folder: Path, unused_port: int) -> None:
@@ -268,15 +260,12 @@ def test_all_ports_are_scanned_at_the_same_time() -> None:
         asyncio.run(scan_until_all_arrived({kind: [backend.port] for kind in KINDS}))
 
 
-def test_a_port_that_closes_the_connection_is_reported() -> None:
+def test_a_port_that_closes_the_connection_and_a_tls_port_are_reported(tmp_path: Path) -> None:
     with Backend(reset) as backend:
         assert codes(scan_output(KINDS, backend.port)) == {ReasonCode.CONNECTION_CLOSED}
     with Backend(close) as backend:
         banner_kinds = [kind for kind in KINDS if kind not in HTTP_KINDS]
         assert codes(scan_output(banner_kinds, backend.port)) == {ReasonCode.CONNECTION_CLOSED}
-
-
-def test_a_tls_port_is_reported(tmp_path: Path) -> None:
     with Backend(unresponsive, tls=server_tls(make_certificate(tmp_path))) as backend:
         result = scan_output(["redis", "mysql", "etcd"], backend.port, SILENCE_S)
         assert (len(result.unconfirmed), codes(result)) == (3, {ReasonCode.NOT_SUPPORTED})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import ssl
 from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import pytest
 
 from svcnode.operator import ROUTES
 from svcnode.operator.page import STATIC_FILES
-from tests.support.certificates import make_certificate
+from tests.support.backends import closed_port
 from tests.support.http_server import RawClient, RawResponse, becomes_true, request
 from tests.support.nginx_proxy import nginx_in_front_of
 from tests.support.processes import DEADLINE_S, Agent
@@ -65,11 +64,8 @@ def get(
     port: int, path: str, *headers: str, host: str = "localhost", to: str = "127.0.0.1", **options: Any
 ) -> RawResponse:
     with connect(port, to) as client:
-        return client.request(request(path, *headers, host=host, **options), is_head=_is_head(path, options))
-
-
-def _is_head(path: str, options: dict[str, Any]) -> bool:
-    return path == "/events" or options.get("method") == "HEAD"  # a stream does not end
+        is_stream = path == "/events"  # it does not end
+        return client.request(request(path, *headers, host=host, **options), is_head=is_stream)
 
 
 def codes(port: int, paths: list[str], *headers: str, **options: Any) -> dict[str, int]:
@@ -187,27 +183,9 @@ def open_stream(port: int, *headers: str) -> RawClient:
     return reader
 
 
-def test_a_reload_changes_token_and_trust_for_open_connections_and_closes_streams(tmp_path: Path) -> None:
-    with Agent(tmp_path, config=config(EVERYWHERE)) as agent:
-        (port,) = ports(agent)
-        with connect(port) as client:
-
-            def code(*headers: str) -> int:
-                return client.request(request("/details", *headers)).code
-
-            assert (code(), code(BEARER)) == (403, 403)
-            agent.reload(config(EVERYWHERE, token=TOKEN))
-            assert (code(), code(BEARER), code(WRONG)) == (401, 200, 401)
-            with open_stream(port, BEARER) as reader:
-                agent.reload(config(EVERYWHERE, token=OTHER_TOKEN))
-                assert reader.read_to_end().startswith(b"retry: ")
-            assert (code(), code(BEARER), code(WRONG)) == (401, 401, 200)
-            agent.reload(config(EVERYWHERE))
-            assert (code(), code(BEARER)) == (403, 403)
-            assert client.request(request("/svc/node/health")).code == 200
-
-
-def test_a_reload_changes_trust_and_place_of_the_endpoints_for_open_connections(tmp_path: Path) -> None:
+def test_a_reload_changes_token_trust_and_place_of_the_endpoints_for_open_connections_and_closes_streams(
+    tmp_path: Path,
+) -> None:
     with Agent(tmp_path, "--drain", "0s", config=config()) as agent:
         (port,) = ports(agent)
         with connect(port) as client:
@@ -220,7 +198,9 @@ def test_a_reload_changes_trust_and_place_of_the_endpoints_for_open_connections(
                 assert becomes_true(lambda: not reader.receives_nothing() and b'"new"' in reader.unread), "still open"
                 agent.reload(config(token=TOKEN))
                 reader.read_to_end()
-            assert (code(), code(BEARER)) == (401, 200)
+            assert (code(), code(BEARER), code(WRONG)) == (401, 200, 401)
+            agent.reload(config(token=OTHER_TOKEN))
+            assert (code(BEARER), code(WRONG)) == (401, 200)
             agent.reload(config(token=TOKEN, trust=True))
             assert (code(), code(BEARER)) == (200, 200)
             with open_stream(port) as reader:
@@ -242,28 +222,6 @@ def test_a_reload_changes_trust_and_place_of_the_endpoints_for_open_connections(
         for reader in readers:
             reader.read_to_end()
             reader.sock.close()
-
-
-def test_a_reload_changes_the_rules_for_open_tls_connections(tmp_path: Path) -> None:
-    """A reload opens a new TLS listener, for its certificate; connections to the old one stay open."""
-    pair = make_certificate(tmp_path)
-    tls = f'tls = {{ certificate = "{pair.certificate}", key = "{pair.key}" }}'
-    context = ssl.create_default_context(cafile=str(pair.certificate))
-    with Agent(tmp_path, config=config(EVERYWHERE, server=tls, token=TOKEN)) as agent:
-        (port, *_) = ports(agent)
-
-        def connected() -> RawClient:
-            sock = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
-            return RawClient(context.wrap_socket(sock, server_hostname="localhost"))
-
-        with connected() as client, connected() as reader:
-            assert client.request(request("/details", BEARER)).code == 200
-            reader.send(request("/events", BEARER))
-            assert reader.read(is_head=True).code == 200
-            agent.reload(config(EVERYWHERE, server=tls, token=OTHER_TOKEN))
-            assert client.request(request("/details", BEARER)).code == 401
-            assert client.request(request("/details", WRONG)).code == 200
-            assert reader.read_to_end().startswith(b"retry: ")
 
 
 # ---- behind a proxy
@@ -304,16 +262,19 @@ def test_a_proxy_that_passes_the_host_on_is_logged_once_on_a_trusted_listener(wi
         assert sum("proxy_on_trusted_listener" in line for line in without_token.lines) == 1
 
 
-def test_a_proxy_can_serve_the_page_below_another_path(without_token: Agent) -> None:
-    below = "location /node-7/ { proxy_pass http://127.0.0.1:8420/; }"
-    with nginx_in_front_of(without_token, below) as port:
-        page = get(port, "/node-7/").body.decode()
-        files = re.findall(r'(?:src|href)="([^"]+\.(?:js|css|svg))"', page)
-        assert files
-        assert set(codes(port, [f"/node-7/{file}" for file in files]).values()) == {200}
-
-
 # ---- at the end
+
+
+def test_a_proxy_can_add_the_token_for_badges_and_nothing_else(tmp_path: Path) -> None:
+    """The example of docs/see.md."""
+    page = OPERATE.with_name("see.md").read_text()
+    (location,) = re.findall(r"^```nginx\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    config = CHECKED.format(listen="0.0.0.0:0") + '[security]\noperator_token = "the-token-of-the-node"\n'
+    with Agent(tmp_path, config=config) as agent:
+        assert agent.request("/badge/ledger%2F1.svg").code == 401
+        with nginx_in_front_of(agent, location, "10.0.0.7:8420") as port:
+            assert agent.request("/badge/ledger%2F1.svg", port).code == 200
+            assert agent.request("/details", port).code in (403, 404)  # from nginx
 
 
 def test_the_log_names_the_pages_and_has_neither_errors_nor_the_token(trusting: Agent, with_token: Agent) -> None:
@@ -326,9 +287,43 @@ def test_the_log_names_the_pages_and_has_neither_errors_nor_the_token(trusting: 
     assert not with_token.config_file.with_name("own.sock").exists()
 
 
-def test_the_details_of_a_draining_node_say_so(without_token: Agent) -> None:
-    port = ports(without_token)[1]
-    without_token.process.terminate()
-    without_token.wait_for_log("draining")
-    details = json.loads(get(port, "/details").body)
-    assert details["node"]["draining"] is True
+# ---- the details
+
+
+CHECKED = """
+[server]
+listen = ["{listen}"]
+drain = "0s"
+[history]
+keep = false
+[defaults]
+interval = "10s"
+transition_interval = "100ms"
+timeout = "5s"
+start_period = "0s"
+[[services]]
+id = "ledger/1"
+status = "Up"
+"""
+
+
+def test_a_checked_service_has_all_fields_which_agree_with_the_interface(tmp_path: Path) -> None:
+    with closed_port() as port:
+        config = f'{CHECKED.format(listen="127.0.0.1:0")}[[services]]\nid = "down"\nprobe = "tcp://127.0.0.1:{port}"\n'
+        with Agent(tmp_path, config=config) as agent:
+            agent.wait_until(lambda: agent.statuses()["down"] == "Down")
+            details = agent.request("/details/down").json
+            document = agent.request("/details").json
+            assert {one["id"]: one["status"] for one in document["services"]} == agent.statuses()
+            assert document["node"]["health"] == agent.health() == 206
+            assert b">Down</text>" in agent.request("/badge/down.svg").body
+    assert "down" in document["node"]["health_reason"]
+    assert (details["status"], details["health"]) == ("Down", 503)
+    assert (details["code"], details["probe"]) == ("connection_refused", f"tcp://127.0.0.1:{port}")
+    assert details["counters"]["failures_in_a_row"] >= 3
+    assert 0 <= details["next_check_in_s"] <= 10 * 1.05, "with jitter"
+    assert details["evidence"] == {key: details["recent_checks"][0][key] for key in details["evidence"]}
+    assert 3 <= len(details["recent_checks"]) <= 20
+    assert {(one["outcome"], one["code"]) for one in details["recent_checks"]} == {("failed", "connection_refused")}
+    ages = [one["age_s"] for one in details["recent_checks"]]
+    assert ages == sorted(ages)

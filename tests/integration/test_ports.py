@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.ports import PortBlock, blocks, free_port, is_free
+from tests.support.ports import PortBlock, free_port
 from tests.support.processes import has_ipv6
 from tests.support.servers.base import PortTakenError
-from tests.support.servers.etcd import EtcdCluster
 from tests.support.servers.redis import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-EPHEMERAL = range(32_768, 61_000)
 
 
 @pytest.fixture
@@ -36,12 +33,6 @@ def candidates() -> list[list[int]]:
 # ---- blocks
 
 
-def test_blocks_have_no_port_of_the_kernel_for_outgoing_connections() -> None:
-    ports = {port for block in blocks(EPHEMERAL) for port in block}
-    assert len(ports) > 20_000
-    assert ports.isdisjoint(EPHEMERAL)
-
-
 def test_two_processes_have_different_blocks(candidates: list[list[int]]) -> None:
     with PortBlock(candidates) as one, PortBlock(candidates) as other:
         assert set(one.ports).isdisjoint(other.ports)
@@ -52,14 +43,6 @@ def test_two_processes_have_different_blocks(candidates: list[list[int]]) -> Non
 
 
 # ---- ports
-
-
-def test_ports_are_handed_out_in_turn(candidates: list[list[int]]) -> None:
-    with PortBlock(candidates) as block:
-        count = sum(map(is_free, block.ports))
-        first, second = ([block.next_free() for _ in range(count)] for _ in range(2))
-    assert len(set(first)) == count
-    assert first == second
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1"])
@@ -87,14 +70,6 @@ def test_a_server_that_meets_a_taken_port_starts_on_another_one(tmp_path: Path, 
     with server:
         assert server.port != taken_port
         socket.create_connection((server.host, server.port)).close()
-
-
-@pytest.mark.usefixtures("_taken_while_starting")
-def test_a_cluster_with_a_taken_port_starts_on_other_ones(tmp_path: Path, taken_port: int) -> None:
-    cluster = EtcdCluster(tmp_path, members=2)
-    cluster.members[0].own_ports["peer_port"] = taken_port
-    with cluster:
-        assert all(member.has_leader() for member in cluster.members)
 
 
 def test_a_port_that_a_test_has_chosen_is_not_replaced(tmp_path: Path, taken_port: int) -> None:

@@ -162,10 +162,3 @@ def test_a_python_without_packages_in_the_file_is_named(tmp_path: Path, home: Pa
     error = error_of(other, home)
     assert ABI in error
     assert "cpython-399-other" in error
-
-
-def test_the_same_packages_give_the_same_bytes(file: Path, tmp_path: Path) -> None:
-    again = tmp_path / "again.pyz"
-    pyz.write(again, {ABI: dict(reversed([*FAKE.items(), *COMPILED.items()])), "cpython-399-other": FAKE})
-    assert again.read_bytes() == file.read_bytes()
-    assert os.access(again, os.X_OK)

@@ -161,19 +161,6 @@ def test_replicas_show_a_service_that_a_client_registers_and_reports(
     assert not any("indexer" in key for key in documents(etcd))
 
 
-def test_a_client_may_report_a_service_of_a_replica_but_not_define_it(
-    live: tuple[EtcdServer, Agent], tmp_path: Path
-) -> None:
-    etcd, agent = live
-    refused = svcnode(tmp_path, "register", *at(etcd), "worker", "--ttl", "1s")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "host-1" in refused.stderr
-    assert svcnode(tmp_path, "beat", *at(etcd), "worker").returncode == 0
-    agent.wait_until(lambda: agent.statuses().get("worker") == "Up")
-    assert svcnode(tmp_path, "beat", *at(etcd), "root").returncode == 1
-    assert f"services/worker/{OWNER}" not in documents(etcd)
-
-
 def test_a_registration_at_a_node_without_a_replica_warns_and_names_the_other_nodes(
     etcd: EtcdServer, tmp_path: Path
 ) -> None:
@@ -367,15 +354,12 @@ def test_check_finds_missing_permissions_and_a_wrong_password(auth_etcd: EtcdSer
     assert check_as("not-the-password", NODE) == (1, {"login": "failed"})
 
 
-def test_check_finds_a_full_registry(etcd: EtcdServer, tmp_path: Path) -> None:
+def test_check_finds_a_full_registry_and_works_with_a_member_that_is_down(etcd: EtcdServer, tmp_path: Path) -> None:
+    endpoints = [f"{etcd.host}:{etcd.port}", f"127.0.0.1:{free_port()}"]
     with etcd.storage_full():
         ended = svcnode(tmp_path, "registry", "check", *at(etcd))
         assert (ended.returncode, findings(ended)["write"]) == (1, "failed")
-        assert findings(ended)[f"{etcd.host}:{etcd.port}"] == "warning"
-
-
-def test_check_works_with_a_member_that_is_down(etcd: EtcdServer, tmp_path: Path) -> None:
-    endpoints = [f"{etcd.host}:{etcd.port}", f"127.0.0.1:{free_port()}"]
+        assert findings(ended)[endpoints[0]] == "warning"
     ended = svcnode(tmp_path, "registry", "check", "--registry", f"etcd://{','.join(endpoints)}", "--node", NODE)
     assert ended.returncode == 0
     assert [findings(ended)[endpoint] for endpoint in endpoints] == ["ok", "warning"]
@@ -418,17 +402,6 @@ def test_show_lists_nodes_replicas_services_and_ignored_keys(live: tuple[EtcdSer
     assert "replica:host-1 (differs), replica:host-2 (gone) " in text
     assert "nonsense" in text
     assert "other" not in text
-
-
-def test_a_replica_without_a_lease_is_shown_as_ignored_and_can_be_forgotten(etcd: EtcdServer, tmp_path: Path) -> None:
-    put(etcd, f"{ROOT}replicas/host-9", {"version": 1, "instance": "1", "url": "", "software": "1"})
-    (node,) = json.loads(svcnode(tmp_path, "registry", "show", "--json", *at(etcd)).stdout)["nodes"]
-    assert node["replicas"] == []
-    assert [(ignored["key"], ignored["kind"]) for ignored in node["ignored"]] == [
-        (f"{ROOT}replicas/host-9", "invalid_value")
-    ]
-    assert svcnode(tmp_path, "registry", "forget", *at(etcd), "host-9").returncode == 0
-    assert documents(etcd) == {}
 
 
 def test_forget_removes_what_a_lost_replica_has_left_and_nothing_else(etcd: EtcdServer, tmp_path: Path) -> None:

@@ -360,25 +360,19 @@ def test_no_configuration_error_shows_a_secret(secrets_setup: SecretsSetup) -> N
     assert secrets_setup.secrets.found_in(done.stderr) == set(), done.stderr
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "tcp://me:{}@127.0.0.1:1",
+def test_no_error_shows_the_password_of_an_invalid_url(tmp_path: Path) -> None:
+    secrets = Secrets(tmp_path)
+    for text in (
         "http://me:{}@127.0.0.1:99999/",
-        "http://me:{}@[::1/",
         "http://me:{}@[nonsense]/",
         "http://me@corp:{}@127.0.0.1/",
         "htpp://me:{}@127.0.0.1",
-    ],
-)
-def test_no_error_shows_the_password_of_an_invalid_url(url: str, tmp_path: Path) -> None:
-    secrets = Secrets(tmp_path)
-    url = url.format(secrets.literal())
-    for arguments in (("probe", url), ("serve", "--service", f"db={url}")):
-        done = commands.svcnode(*arguments, folder=tmp_path)
-        assert done.returncode == 2
-        assert done.stderr.startswith("svcnode: ")
-        assert secrets.found_in(done.stdout + done.stderr) == set(), done.stderr
+    ):
+        url = text.format(secrets.literal())
+        for arguments in (("probe", url), ("serve", "--service", f"db={url}")):
+            done = commands.svcnode(*arguments, folder=tmp_path)
+            assert (done.returncode, done.stderr[:9]) == (2, "svcnode: ")
+            assert secrets.found_in(done.stdout + done.stderr) == set(), done.stderr
 
 
 # ---- in a program

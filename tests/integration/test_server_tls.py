@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import socket
@@ -19,11 +18,9 @@ from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import (
     LONG_LIMITS,
     LONG_S,
-    WAIT_TIMEOUT_S,
     RawClient,
     RunningServer,
     becomes_true,
-    loopback_socket,
     request,
     running_server,
     small_send_buffers,
@@ -33,7 +30,6 @@ from tests.support.node_cases import worked_example
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     Serve = Callable[..., AbstractContextManager[RunningServer]]
 
@@ -255,15 +251,6 @@ def test_shutdown_leaves_no_connection_or_task_over_tls(
     assert "asyncio" not in {record.name for record in caplog.records}
 
 
-def test_closing_a_tls_listener_keeps_its_connections(server: RunningServer, client_tls: ssl.SSLContext) -> None:
-    with connect(server, client_tls) as client:
-        client.request(DB)
-        server.call(lambda: server.server.stop_listening(server.listener))
-        with pytest.raises(ConnectionRefusedError):
-            server.connect()
-        assert client.request(DB).code == 200
-
-
 class FailingSocket(socket.socket):
     """The first accept fails: no file descriptors left."""
 
@@ -286,31 +273,3 @@ def test_a_failed_accept_is_logged_and_retried(
         assert client.request(DB).code == 200
     (record,) = (vars(record) for record in caplog.records)
     assert (record["event"], record["errno"]) == ("accept_failed", errno.EMFILE)
-
-
-# ---- IPv6 and Unix sockets
-
-
-def test_ipv6_and_unix_sockets_are_served_beside_each_other(loop_name: str, tmp_path: Path) -> None:
-    node = worked_example()
-    local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    local.bind(str(tmp_path / "node.sock"))
-    try:
-        tcp = loopback_socket(socket.AF_INET6)
-    except OSError:  # this machine has no IPv6
-        tcp = loopback_socket()
-    address = tcp.getsockname()
-    with running_server(node, loop_name, listener=local) as server:
-        asyncio.run_coroutine_threadsafe(server.server.listen(tcp), server.loop).result(WAIT_TIMEOUT_S)
-        with server.connect() as first, RawClient(socket.create_connection(address[:2], WAIT_TIMEOUT_S)) as second:
-            assert [client.request(STORAGE).code for client in (first, second)] == [206, 206]
-            node.deregister("storage")
-            assert [client.request(STORAGE).code for client in (first, second)] == [404, 404]
-            assert server.count() == 2
-            first.send(DB + LIST)
-            first.sock.shutdown(socket.SHUT_WR)
-            assert [first.read().code, first.read().code] == [200, 200]
-            assert first.is_closed()
-        with server.connect() as client:
-            assert client.request(b"\0invalid\r\n\r\n").code == 400
-            assert client.is_closed()

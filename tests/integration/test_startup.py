@@ -172,10 +172,13 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     assert not modules & {"svcnode.cli.init", "svcnode.agent.store", "svcnode.client", "svcnode.cli.terminal"}
     assert not starting_with(modules, "svcnode.control", "svcnode.sharing")
     assert not modules & {"svcnode.config.sharing", "svcnode.config.registration", "svcnode.config.toml_lines"}
-    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.api.cors", "svcnode.notify.alert"}
+    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.api.cors"}
+    assert not starting_with(modules, "svcnode.notify.")
     assert commands(modules) == {"_args", "serve"}
     assert kinds(modules) == set()
     assert "tomllib" in modules
+    (configured / "svcnode.toml").write_text('[notify]\nwebhook = "http://127.0.0.1:1/"\n')
+    assert not modules_after(SERVE, configured) & {"apprise", "requests", "httpx2"}
 
 
 def test_without_a_file_sqlite_is_loaded_and_tomllib_is_not(tmp_path: Path) -> None:
@@ -223,12 +226,15 @@ def test_svcnode_probe_loads_no_server(tmp_path: Path) -> None:
         ["check-config"],
         pytest.param(["status", "127.0.0.1:1"], marks=pytest.mark.wide),
         pytest.param(["beat", "a", "--socket", "c"], marks=pytest.mark.wide),
+        pytest.param(["conform", "127.0.0.1:1"], marks=pytest.mark.wide),
     ],
 )
 def test_server_and_registry_are_loaded_only_if_a_command_uses_them(command: list[str], configured: Path) -> None:
     modules = modules_after(COMMAND.format(arguments=command), configured)
     assert not starting_with(modules, "svcnode.sharing", "svcnode.cli._registry_args")
     assert not modules & {"uvloop", "httptools", "svcnode.agent.agent", "svcnode.server.server"}
+    if command[0] == "conform":
+        assert not modules & {"svcnode.client", "httpx2", "rich", "xml.etree"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], pytest.param(["wat"], marks=pytest.mark.wide)], ids=" ".join)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.backends import ReceivedRequest
 
 WAIT_TIMEOUT_S = 60.0
 
@@ -113,27 +111,10 @@ def test_a_node_that_ignores_the_version_is_of_another_version(fake_nodes: FakeN
     fake_nodes.nodes["well"].prefix = "eigen"
     assert status(fake_nodes.url("well"), "--version", "v9.9.9").stdout.startswith("other version ")
     assert status(fake_nodes.url("well"), "--version", "v0.0.1").returncode == 0
-
-
-def test_the_version_of_a_node_without_identity_is_not_known() -> None:
+    assert status(fake_nodes.url("well"), "--prefix", "/svc").returncode == 4
     with FakeNodes({"n": FakeNode(has_identity=False)}) as nodes:
         (found,) = documents(nodes.url("n"), "--version", "v0.0.1")
-        (without,) = documents(nodes.url("n"))
-        done = status(nodes.url("n"))
-    assert (found["health"], found["overall_health"]) == (None, "unknown")
-    assert (without["health"], without["identity"], without["overall_health"]) == (200, None, "unknown")
-    assert (done.returncode, done.stdout.startswith("no identity ")) == (4, True)
-
-
-def test_the_prefix_of_the_public_twin_is_tried_if_nothing_exists_under_svc() -> None:
-    with FakeNodes({"n": FakeNode(prefix="eigen")}) as nodes:
-        done = status(nodes.url("n"))
-        (found,) = documents(nodes.url("n"))
-        assert status(nodes.url("n"), "--prefix", "/svc").returncode == 4
-    assert (done.returncode, found["overall_health"]) == (0, "healthy")
-    (remark,) = found["remarks"]
-    assert f"{nodes.url('n')}/eigen" in remark
-    assert f"\n    remark: {remark}\n" in done.stdout
+    assert (found["health"], found["overall_health"]) == (None, "unknown"), "the version of its answer is not known"
 
 
 def test_json_has_all_responses_of_a_node(fake_nodes: FakeNodes) -> None:
@@ -153,28 +134,6 @@ def test_json_has_all_responses_of_a_node(fake_nodes: FakeNodes) -> None:
         "remarks": [],
         "deviations": [],
     }
-
-
-def echoing(received: ReceivedRequest) -> bytes:
-    """A node that repeats the login in every text."""
-    login = base64.b64decode(received.headers["authorization"].removeprefix("Basic ")).decode()
-    body: dict[str, Any]
-    match received.target.removeprefix("/svc/node"):
-        case "":
-            body = {"node_name": login, "spec_version": f"v {login}", "node_version": login, login: login}
-        case "/services":
-            body = {"services": [{"id": login, "name": login, "description": f"is {login}", "status": login}]}
-        case _:
-            return http_response(200)
-    return http_response(200, json.dumps(body), Content_Type="application/json")
-
-
-def test_a_login_that_a_node_echoes_is_redacted() -> None:
-    with HttpBackend(echoing) as node:
-        for arguments in (["--json"], [], ["x.invalid", "--all"]):
-            done = status(f"bob:s3cr3t-word@{node.address}", *arguments)
-            assert "s3cr3t" not in done.stdout + done.stderr
-            assert "***" in done.stdout
 
 
 def test_a_closed_pipe_is_not_an_error(fake_nodes: FakeNodes) -> None:

@@ -15,7 +15,6 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent, is_listening, run_command
 from tests.support.servers.base import wait_until
-from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,12 +97,6 @@ def test_an_error_is_not_written_to_stdout_if_stderr_is_closed(tmp_path: Path) -
     assert (completed.returncode, completed.stdout, completed.stderr) == (2, "", "")
 
 
-def test_a_list_of_nodes_from_a_closed_stdin_is_an_error(tmp_path: Path) -> None:
-    completed = run_command(command("<&-", "status", "--from", "-"), tmp_path)
-    assert completed.returncode == 2
-    assert "--from" in completed.stderr
-
-
 # ---- a closed terminal
 
 
@@ -131,15 +124,6 @@ def _default_sighup() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, lambda *_: None)
     yield
     signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("_default_sighup")
-def test_a_node_started_by_a_shell_stops_when_the_terminal_is_closed(port: int, tmp_path: Path) -> None:
-    (tmp_path / "svcnode.toml").write_text(FIXED)
-    with Terminal(tmp_path, columns=120) as shell:
-        shell.start(f"svcnode serve --drain 0s --listen 127.0.0.1:{port}")
-        shell.wait_until(lambda: is_listening(port))
-    wait_until(lambda: not is_listening(port), "stopped", DEADLINE_S)
 
 
 @pytest.mark.usefixtures("_default_sighup")

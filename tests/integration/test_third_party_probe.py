@@ -5,7 +5,6 @@ A pure Python wheel is installed by unpacking it into a folder on PYTHONPATH.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import commands
 from tests.support.example_apps import EXAMPLES
 from tests.support.processes import DEADLINE_S, Agent
 
@@ -66,29 +64,3 @@ def test_the_package_can_be_built_installed_tested_and_used(tmp_path: Path, spoo
         agent.wait_until(lambda: agent.statuses() == {"outbox": "Down"})
         spool.mkdir()
         agent.wait_until(lambda: agent.statuses() == {"outbox": "Up"})
-
-
-def test_a_check_and_a_wrong_option_of_a_kind_of_another_package(
-    tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    about = tmp_path / "svcnode_probe_spool-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: svcnode-probe-spool\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[svcnode.probes]\nspool = svcnode_spool:SpoolProbe\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.syspath_prepend(str(PACKAGE / "src"))
-    for files, expected in ((2, (0, "ready", "ok")), (3, (1, "not_ready", "lagging"))):
-        fill(spool, files)
-        done = commands.svcnode("probe", f"spool:{spool}", "-o", "max_files=3", "--json", folder=tmp_path)
-        result = json.loads(done.stdout)
-        assert (done.returncode, result["outcome"], result["code"], done.stderr) == (*expected, "")
-    for option, hint in (("max_files=0", "1"), ("max_flies=3", '"max_files"?'), ("_thread=1", "unknown")):
-        done = commands.svcnode("probe", f"spool:{spool}", "-o", option, folder=tmp_path)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert done.stderr.startswith(f"svcnode: {option.partition('=')[0]}: ")
-        assert hint in done.stderr
-    text = f'[[services]]\nid = "outbox"\n[services.probe]\nurl = "spool:{spool}"\nmax_files = "20"\n'
-    (tmp_path / "svcnode.toml").write_text(text)
-    done = commands.svcnode("check-config", folder=tmp_path)
-    assert "services.outbox.probe.max_files: " in done.stderr
-    assert "svcnode.toml:5" in done.stderr

@@ -86,14 +86,8 @@ def test_a_service_that_goes_down_is_highlighted_and_its_age_is_reset(tmp_path: 
         terminal = stack.enter_context(Terminal(tmp_path))
         terminal.start(f"svcnode watch {FAST} 127.0.0.1:{agent.port}")
         terminal.wait_for_text(r"^  ● healthy        validator-7        v1\.4\.2     2/2 +>\d+s +▇+$")
-        lines = terminal.lines
-        assert lines[0].endswith("every 0.2 s")
-        assert lines[1] == "  HEALTH           NAME               VERSION    UP       SINCE LAST 2m40s"
-        assert re.match(r"    ● Up           db                 Ledger +>\d+s +▇+$", lines[3])
-        assert re.match(r"    ● Up           cache              Cache +>\d+s +▇+$", lines[4])
-        assert re.match(r"http://127\.0\.0\.1:\d+  validator-7  v1\.4\.2  .* v0\.0\.1  .*\d ms$", lines[22])
-        assert lines[23].startswith("q quit  s sort: ")
-
+        assert terminal.lines[0].endswith("every 0.2 s")
+        assert terminal.lines[23].startswith("q quit  s sort: ")
         backend.close()
         terminal.wait_for_text(
             r"^ \*◐ partial        validator-7        v1\.4\.2     1/2         \ds +▇*▄+\n"
@@ -103,17 +97,6 @@ def test_a_service_that_goes_down_is_highlighted_and_its_age_is_reset(tmp_path: 
         assert re.search(r"\x1b\[[0-9;]*\b7m(\x1b\[[0-9;]*m)*✖ Down\x1b", down)
         terminal.press("q")
         assert terminal.wait_for_exit() == ("", 0)
-
-
-def test_a_node_that_hangs_does_not_delay_the_others(fake_nodes: FakeNodes, tmp_path: Path) -> None:
-    with Terminal(tmp_path) as terminal:
-        terminal.start(f"{watch_command(fake_nodes)} --timeout 10m")
-        terminal.wait_for_text(": 1 unhealthy, 1 partial, 1 healthy")
-        fake_nodes.nodes["well"].hangs = True
-        terminal.wait_for_text(r"^  ● healthy +well +waiting for ")
-        fake_nodes.nodes["ill"].health = 200
-        terminal.wait_for_text(": 1 partial, 2 healthy")
-        assert "waiting for " in terminal.screen, "still"
 
 
 # ---- keys
@@ -130,25 +113,12 @@ def test_keys_sort_filter_and_expand(fake_nodes: FakeNodes, tmp_path: Path) -> N
 
         terminal.press("Down", "j", "Enter")
         terminal.wait_for_text(r"^> ◐ partial +half .*\n    ◐ Initializing indexer .*\n    ● Up +db ")
-        terminal.wait_for_text(rf"^http://{fake_nodes.url('half')}  half  v1\.4\.2  .* \d+ ms$")
-        terminal.press("Down")
-        terminal.wait_for_text("^>   ◐ Initializing indexer ")
-        terminal.wait_for_text("^indexer  Indexer$")
         terminal.press("Enter")
         terminal.wait_until(lambda: "Initializing" not in terminal.screen)
-
         terminal.type("/down")
         terminal.wait_for_text("^/down█ ")
         assert names(terminal) == ["ill"]
-        terminal.wait_for_text(r"^[ >]   ✖ Down         db")
-        terminal.press("Enter")
-        terminal.wait_for_text(r"filter: down  every 0\.2 s$")
         terminal.press("Escape")
-        terminal.wait_until(lambda: names(terminal) == ["ill", "half", "well"])
-
-        terminal.press("?")
-        terminal.wait_for_text("▇▇▇▇▇")
-        terminal.press("Space")
         terminal.wait_until(lambda: names(terminal) == ["ill", "half", "well"])
         terminal.resize(100, 30)
         terminal.wait_until(lambda: (len(lines := terminal.lines), len(lines[-1])) == (30, 100))

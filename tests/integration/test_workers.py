@@ -176,8 +176,8 @@ def running(module_running: Running) -> Running:
 
 
 def test_all_workers_agree_while_the_backing_service_fails_and_recovers(running: Running) -> None:
-    running.backend.kill()
     killed_s = time.monotonic()
+    running.backend.kill()
     running.wait_for_all(503)
     restarted_s = time.monotonic()
     running.backend.start()
@@ -186,15 +186,6 @@ def test_all_workers_agree_while_the_backing_service_fails_and_recovers(running:
         down = [one for one in server.answers if killed_s <= one.started_s and one.ended_s < restarted_s]
         first_down_s = min(one.ended_s for one in down if one.code == 503)
         assert {one.code for one in down if one.started_s > first_down_s + AGREE_WITHIN_S} == {503}, name
-
-
-def test_a_report_in_any_worker_is_a_report_of_the_program(running: Running) -> None:
-    for server in running.servers.values():
-        server.ask("/report/down")
-    running.wait_for_all(206)
-    for server in running.servers.values():
-        server.ask("/report/up")
-    running.wait_for_all(200)
 
 
 def test_no_worker_answers_200_past_the_evidence_of_a_stopped_one(running: Running) -> None:

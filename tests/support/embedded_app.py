@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -66,30 +65,20 @@ def make_wsgi() -> Any:
 
 
 class EmbeddingProgram(RealServer):
-    """On a Unix socket if it has a `socket_path`."""
-
     mount: str  # of the page
     interface_mount: str
-    socket_path: Path | None = None
 
     def __init__(
         self,
         folder: Path,
         *,
         host: str = "127.0.0.1",
-        on_unix_socket: bool = False,
         environ: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(folder)
         self._host = host
         self._environ = {**(environ or {}), "OPERATOR_OPTIONS": json.dumps(options), "PYTHONPATH": str(ROOT)}
-        if on_unix_socket:
-            self.socket_path = folder / "app.sock"
-
-    @property
-    def _bind(self) -> str:
-        return f"{self._host}:{self.port}" if self.socket_path is None else f"unix:{self.socket_path}"
 
     @property
     def url(self) -> str:
@@ -126,9 +115,6 @@ class EmbeddingProgram(RealServer):
     ) -> Iterator[http.client.HTTPResponse]:
         connection = http.client.HTTPConnection(host, self.port, timeout=READ_TIMEOUT_S)
         with closing(connection):
-            if self.socket_path is not None:
-                connection.sock = socket.socket(socket.AF_UNIX)
-                connection.sock.connect(str(self.socket_path))
             connection.request(method, path, headers={name.replace("_", "-"): text for name, text in headers.items()})
             with closing(connection.getresponse()) as response:
                 yield response
@@ -157,8 +143,7 @@ class UvicornProgram(EmbeddingProgram):
     mount = interface_mount = "/ops/status"
 
     def command(self) -> Sequence[str]:
-        host, _, port = self._bind.rpartition(":")
-        bind = ("--host", host, "--port", port) if self.socket_path is None else ("--uds", str(self.socket_path))
+        bind = ("--host", self._host, "--port", str(self.port))
         return [sys.executable, "-m", "uvicorn", "--factory", *bind, "tests.support.embedded_app:make_asgi"]
 
 
@@ -167,7 +152,14 @@ class GunicornProgram(EmbeddingProgram):
     worker_options: tuple[str, ...] = ("--threads", "4")
 
     def command(self) -> Sequence[str]:
-        options = ("--bind", self._bind, "--no-control-socket", "--access-logfile", "-", *self.worker_options)
+        options = (
+            "--bind",
+            f"{self._host}:{self.port}",
+            "--no-control-socket",
+            "--access-logfile",
+            "-",
+            *self.worker_options,
+        )
         return [sys.executable, "-m", "gunicorn", *options, "tests.support.embedded_app:make_wsgi()"]
 
 

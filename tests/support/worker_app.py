@@ -1,7 +1,7 @@
 """A node in each worker of a server. Every response has the process id and whether this worker runs the checks.
 
 Environment: WORKERS (the folder that they share), BACKEND (the port of a service), WEBHOOK and GROUP_WAIT (messages),
-HISTORY (a file). The operator page is at /status. /report/up and /report/down report the service "indexer".
+HISTORY (a file). The operator page is at /status.
 """
 
 from __future__ import annotations
@@ -35,31 +35,9 @@ def own_headers() -> list[tuple[str, str]]:
     return [("X-Pid", str(os.getpid())), ("X-Checks", str(node.next_check_in_s("db") is not None))]
 
 
-def act(path: str) -> None:
-    match path:
-        case "/report/up":
-            node.handle("indexer").up(f"by {os.getpid()}")
-        case "/report/down":
-            node.handle("indexer").down(f"by {os.getpid()}")
-        case _:
-            raise ValueError(path)
-
-
-async def _asgi_fallback(scope: Any, receive: Any, send: Any) -> None:
-    act(scope["path"])
-    await send({"type": "http.response.start", "status": 204, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
-
-
-def _wsgi_fallback(environ: Any, start_response: Any) -> list[bytes]:
-    act(environ["PATH_INFO"])
-    start_response("204 No Content", [])
-    return []
-
-
 _page = OperatorOptions(path="/status")
-_asgi = asgi(node, fallback=_asgi_fallback, operator=_page)
-_wsgi = wsgi(node, fallback=_wsgi_fallback, operator=_page)
+_asgi = asgi(node, operator=_page)
+_wsgi = wsgi(node, operator=_page)
 
 
 async def asgi_app(scope: Any, receive: Any, send: Any) -> None:
