@@ -18,16 +18,16 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.core.units import parse_duration_s
 from svcnode.sharing.replica import RESTORE_S
 from tests.stress.campaigns import SCENARIOS_HEADER, campaign_parser, machine, run_scenarios
 from tests.support.network_namespace import run_in_namespace
 from tests.support.replica_network import HOST, ReplicaNetwork
-from tests.support.replicas import PREFIX, SERVICES, Backends, RegistryKeys, Replicas, Sampler
+from tests.support.replicas import SERVICES, Backends, RegistryKeys, Replicas, Sampler
 from tests.support.servers.base import wait_until
-from tests.support.servers.etcd import PASSWORD, EtcdCluster, EtcdServer
+from tests.support.servers.etcd import EtcdCluster, EtcdServer
 from tests.support.servers.provision import install, skip_or_fail
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ LONG_VALID_S = 30.0  # longer than a takeover takes
 SLOW_S = 10  # how long etcd is stopped
 LARGE = {"quota-backend-bytes": 256 * 1024**2}  # each write leaves an old revision
 CLOCKS = ("+15h", "-7h", "+0")
-OTHER_USER = "other"  # of one replica, with a role of its own
-ROLES = ("reader", OTHER_USER)
 UP, DOWN, INITIALIZING = "Up", "Down", "Initializing"
 LOST, STALE, DISAGREE = "registry_lost", "stale", "observers_disagree"  # stale: taken over, and not checked yet
 Statuses = dict[str, str]
@@ -179,33 +177,13 @@ def on_one_etcd(run: Run, count: int, lease_s: float, **processes: Any) -> Itera
 # ---- equal lists
 
 
-class Model:
-    """What the lists must have: the description of each service, by its owners."""
-
-    def __init__(self) -> None:
-        self.owners: dict[str, dict[str, str]] = {}  # descriptions by id and owner; the newest last
-
-    def put(self, service_id: str, owner: str, description: str) -> None:
-        owners = self.owners.setdefault(service_id, {})
-        owners.pop(owner, None)
-        owners[owner] = description
-
-    def delete(self, service_id: str, owner: str) -> None:
-        del self.owners[service_id][owner]
-        if not self.owners[service_id]:
-            del self.owners[service_id]
-
-    def expected(self, service_id: str) -> str | None:
-        owners = self.owners.get(service_id)
-        return None if owners is None else [*owners.values()][-1]
-
-
-class Change:
+class Change(NamedTuple):
     """What the lists must show of a service after it; None: the service is not there."""
 
-    def __init__(self, service_id: str, field_name: str, value: str | None, *, is_seen_later: bool = False) -> None:
-        self.service_id, self.field_name, self.value = service_id, field_name, value
-        self.is_seen_later = is_seen_later  # with the next check
+    service_id: str
+    field_name: str
+    value: str | None
+    is_seen_later: bool = False  # with the next check
 
     def is_shown(self, services: Sequence[Mapping[str, Any]]) -> bool:
         shown = (service[self.field_name] for service in services if service["id"] == self.service_id)
@@ -219,20 +197,9 @@ class RandomChanges:
 
     def __init__(self, stage: Stage, rng: random.Random) -> None:
         self._stage, self._rng = stage, rng
-        self._controls = {replica.name: replica.control() for replica in stage.replicas}
         self._number = 0
-        self.model = Model()
-        for replica in stage.replicas:
-            for service_id in replica.services:
-                self.model.put(service_id, replica.name, "")
+        self.descriptions = dict.fromkeys(stage.up, "")  # that the lists must have
         self.delays_s: list[tuple[float, str]] = []  # with the kind
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for client in self._controls.values():
-            client.close()
 
     def make(self) -> None:
         self._number += 1
@@ -254,58 +221,51 @@ class RandomChanges:
             assert now_s < deadline_s, f"{change.service_id}: {change.value!r} is shown by {shown}"
             time.sleep(0.01)
 
-    def _options(self, service_id: str) -> Options:
-        return {"probe": self._stage.backends.url(service_id), "description": self._description}
-
-    @property
-    def _description(self) -> str:
-        return f"change {self._number}"
-
-    def _deletes(self, service_id: str, owner: str) -> bool:
-        """A service that the owner has is deleted half of the time, and changed otherwise."""
-        is_deleted = owner in self.model.owners.get(service_id, {}) and self._rng.random() < 0.5
-        if is_deleted:
-            self.model.delete(service_id, owner)
-        else:
-            self.model.put(service_id, owner, self._description)
-        return is_deleted
+    def _toggle(self, service_id: str) -> Options | None:
+        """The new options of a service; half of the time, one that is there is deleted instead."""
+        if service_id in self.descriptions and self._rng.random() < 0.5:
+            del self.descriptions[service_id]
+            return None
+        self.descriptions[service_id] = f"change {self._number}"
+        return {"probe": self._stage.backends.url(service_id), "description": self.descriptions[service_id]}
 
     def _described(self, service_id: str) -> Change:
-        return Change(service_id, "description", self.model.expected(service_id))
+        return Change(service_id, "description", self.descriptions.get(service_id))
 
     def _file(self) -> Change:
-        replica, service_id = self._rng.choice(self._stage.replicas.all), f"file-{self._rng.randrange(8)}"
-        if self._deletes(service_id, replica.name):
-            del replica.services[service_id]
-        else:
-            replica.services[service_id] = self._options(service_id)
+        replica = self._rng.choice(self._stage.replicas.all)
+        service_id = f"file-{replica.name}-{self._rng.randrange(3)}"
+        options = self._toggle(service_id)
+        replica.services.pop(service_id, None)
+        replica.services |= {} if options is None else {service_id: options}
         replica.reload(replica.config())
         return self._described(service_id)
 
     def _control(self) -> Change:
-        name, service_id = self._rng.choice(NAMES), f"any-{self._rng.randrange(12)}"
-        if self._deletes(service_id, name):
-            self._controls[name].deregister(service_id)
-        else:
-            self._controls[name].register(service_id, **self._options(service_id))
+        replica = self._rng.choice(self._stage.replicas.all)
+        service_id = f"control-{replica.name}-{self._rng.randrange(4)}"
+        options = self._toggle(service_id)
+        with replica.control() as client:
+            client.deregister(service_id) if options is None else client.register(service_id, **options)
         return self._described(service_id)
 
     def _etcd(self) -> Change:
-        service_id = f"any-{self._rng.randrange(12)}"
-        if self._deletes(service_id, "client"):
+        service_id = f"etcd-{self._rng.randrange(12)}"
+        options = self._toggle(service_id)
+        if options is None:
             self._stage.keys.delete_service(service_id)
         else:
-            self._stage.keys.put_service(service_id, self._options(service_id))
+            self._stage.keys.put_service(service_id, options)
         return self._described(service_id)
 
     def _report(self) -> Change:
-        name = self._rng.choice(NAMES)
-        service_id = f"job-{name}"
-        if service_id not in self.model.owners:
-            self._controls[name].register(service_id, ttl="1h", description=self._description)
-            self.model.put(service_id, name, self._description)
-        status = self._rng.choice((UP, INITIALIZING, DOWN))
-        self._controls[name].beat(service_id, status.lower())
+        replica = self._rng.choice(self._stage.replicas.all)
+        service_id, status = f"job-{replica.name}", self._rng.choice((UP, INITIALIZING, DOWN))
+        with replica.control() as client:
+            if service_id not in self.descriptions:
+                self.descriptions[service_id] = ""
+                client.register(service_id, ttl="1h")
+            client.beat(service_id, status.lower())
         return Change(service_id, "status", status)
 
     def _backend(self) -> Change:
@@ -320,15 +280,14 @@ def change(run: Run) -> None:
     with Backends() as backends, EtcdServer(run.folder / "etcd", flags=LARGE) as etcd:
         files = make_files(backends, 300, stale_after="12s")
         with started(run, backends, etcd, files, make_settings(4, interval_s=3)) as stage:
-            with RandomChanges(stage, run.rng) as changes:
-                for _ in range(run.size):
-                    changes.make()
+            changes = RandomChanges(stage, run.rng)
+            for _ in range(run.size):
+                changes.make()
             backends.failing.clear()
             wait_until(lambda: stage.up.items() <= stage.replicas[0].statuses().items(), "all work again")
             wait_until(stage.replicas.are_equal, "identical lists")
             shown = {id_: service["description"] for id_, service in stage.replicas[0].shown().items()}
-            expected = {id_: changes.model.expected(id_) for id_ in changes.model.owners}
-            report.expect(shown == expected, "services are lost, or were not removed")
+            report.expect(shown == changes.descriptions, "services are lost, or were not removed")
     delays_s = sorted(changes.delays_s)
     late = [f"{kind} {delay_s:.1f} s" for delay_s, kind in delays_s if delay_s > CHANGE_S]
     report.expect(run.is_short or not late, f"changes took longer than {CHANGE_S:g} s: {late}")
@@ -574,68 +533,6 @@ def compact(stage: Stage) -> None:
     stage.replicas.wait_for(stage.up)
 
 
-def refuse(run: Run) -> None:
-    """A password that is wrong at the start, and permissions that are withdrawn `size` times, from all and from one."""
-    report = run.report
-    with Backends() as backends, EtcdServer(run.folder / "etcd", requires_auth=True, flags=LARGE) as etcd:
-        environs = [{"SVCNODE_SHARING_REGISTRY": etcd.add_user(OTHER_USER)}, {}, {}]
-        etcd.grant(PREFIX, role=OTHER_USER)
-        etcd.grant(PREFIX)
-        etcd.set_password("another")
-        files = make_files(backends, 30)
-        up = statuses_of(files)
-        with Replicas(run.folder, etcd.url, files, make_settings(3), environs=environs) as replicas:
-            replicas.wait_until_started()
-            for replica in list(replicas)[1:]:
-                replica.wait_for_log("registry problem: .*invalid user ID or password")
-                replica.wait_for(dict.fromkeys(replica.services, UP))
-                report.expect(replica.health() == 206, "a node that has not read the registry is not 206")
-            etcd.set_password(PASSWORD)
-            replicas.wait_for(up)
-            with Sampler(replicas, backends, dict.fromkeys(up, VALID_S)) as sampler:
-                stage = Stage(report, backends, etcd, RegistryKeys(etcd), replicas, sampler, up)
-                for number in range(run.size):
-                    withdraw(stage)
-                    withdraw_from_one(stage, times=number + 1)
-            lines = "\n".join(line for replica in replicas for line in replica.lines)
-            report.expect(PASSWORD not in lines, "a password is in a log")
-    report.samples, report.problems = sampler.samples, [*report.problems, *sampler.problems]
-    report.figures = f"{run.size} times without permission"
-
-
-def withdraw(stage: Stage) -> None:
-    starts = stage.replicas.log_lengths()
-    for role in ROLES:
-        stage.etcd.withdraw(PREFIX, role=role)
-
-    def is_logged() -> bool:
-        new_lines = ("\n".join(each.lines[start:]) for each, start in zip(stage.replicas, starts, strict=True))
-        return all("permission denied" in text for text in new_lines)
-
-    wait_until(is_logged, "each replica logs that it has no permission")
-    for role in ROLES:
-        stage.etcd.grant(PREFIX, role=role)
-    stage.replicas.wait_for(stage.up)
-    stage.report.expect_no_flaps(stage.replicas.status_changes(starts), may_be_lost=True)
-
-
-def withdraw_from_one(stage: Stage, times: int) -> None:
-    """A replica that may only read loses its lease, and the others check its services."""
-    replica, starts = stage.replicas[0], stage.replicas.log_lengths()
-    failing = stage.checked_by(replica)[0]
-    stage.etcd.grant(PREFIX, "READ", role=OTHER_USER)
-    wait_until(lambda: replica.name not in stage.keys.replicas(), "the lease of the replica is over")
-    stage.backends.failing.add(failing)
-    stage.replicas.wait_for({**stage.up, failing: DOWN})
-    replica.wait_for_log("registry problem: .*is not renewed", times=times)
-    stage.etcd.grant(PREFIX, role=OTHER_USER)
-    stage.backends.failing.clear()
-    stage.replicas.wait_for(stage.up)
-    wait_until(lambda: replica.name in stage.keys.replicas(), "the replica has joined again")
-    changes = [each for each in stage.replicas.status_changes(starts) if each.service != failing]
-    stage.report.expect_no_flaps(changes, may_be_lost=True)
-
-
 # ---- networks that are cut
 
 DIRECTIONS = ({"sent": True, "received": True}, {"sent": False, "received": True}, {"sent": True, "received": False})
@@ -750,7 +647,6 @@ SCENARIOS = {
     "clocks": Scenario(set_clocks, 3, 1),
     "etcd members": Scenario(lose_members, 60, 7),
     "etcd faults": Scenario(fail_etcd, 3, 1),
-    "etcd users": Scenario(refuse, 3, 1),
     "cut from etcd": Scenario(cut_from_etcd, 3, 1),
     "cut from backends": Scenario(cut_from_backends, 3, 1),
 }
