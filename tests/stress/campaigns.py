@@ -30,8 +30,8 @@ def campaign_parser(name: str, description: str | None, **counts: float) -> argp
 
 
 @contextmanager
-def campaign_folder(parent: Path | None = None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=parent, prefix="svcnode-campaign-") as folder:
+def campaign_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="svcnode-campaign-") as folder:
         yield Path(folder)
 
 

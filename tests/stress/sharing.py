@@ -118,10 +118,10 @@ class Stage:
         wait_until(is_lost, "states of others are lost")
 
 
-def make_settings(lease_s: float, *, interval_s: float = 1, valid_s: float = VALID_S) -> str:
+def make_settings(lease_s: float, *, interval_s: float = 1) -> str:
     return (
         f'lease = "{lease_s}s"\n'
-        f'[defaults]\ninterval = "{interval_s}s"\ntimeout = "{interval_s * 900:g}ms"\nstale_after = "{valid_s}s"\n'
+        f'[defaults]\ninterval = "{interval_s}s"\ntimeout = "{interval_s * 900:g}ms"\nstale_after = "{VALID_S}s"\n'
     )
 
 
@@ -132,10 +132,6 @@ def make_files(backends: Backends, count: int, **options: object) -> list[dict[s
         service_id = f"s-{number}"
         files[number % len(NAMES)][service_id] = {"probe": backends.url(service_id), **options}
     return files
-
-
-def statuses_of(files: Sequence[Mapping[str, Options]], status: str = UP) -> Statuses:
-    return {service_id: status for services in files for service_id in services}
 
 
 @contextmanager
@@ -150,7 +146,7 @@ def started(
     **processes: Any,
 ) -> Iterator[Stage]:
     """The end of the block adds what the sampler has found."""
-    up = statuses_of(files)
+    up = {service_id: UP for services in files for service_id in services}
     valid_s = {
         service_id: parse_duration_s(options.get("stale_after", VALID_S))
         for services in files

@@ -336,10 +336,10 @@ def packet(number: int, payload: bytes) -> bytes:
     return struct.pack("<I", len(payload))[:3] + bytes([number]) + payload
 
 
-def greeting(capabilities: int, plugin: bytes = b"mysql_native_password") -> bytes:
+def greeting(capabilities: int) -> bytes:
     low, high = capabilities & 0xFFFF, capabilities >> 16
     head = b"\x0a8.0.30\0" + struct.pack("<I", 7) + b"saltsalt\0" + struct.pack("<HBHHB", low, 45, 2, high, 21)
-    return packet(0, head + bytes(10) + b"saltsaltsalt\0" + plugin + b"\0")
+    return packet(0, head + bytes(10) + b"saltsaltsalt\0mysql_native_password\0")
 
 
 def result(names: Sequence[bytes], *rows: Sequence[bytes], kind: int = LONG_LONG) -> bytes:
