@@ -10,28 +10,27 @@ then on 200 is false. At the end each node that still runs gets SIGTERM.
 from __future__ import annotations
 
 import http.client
-import http.server
 import random
 import resource
 import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.stress.campaigns import MIB, campaign_folder, campaign_parser
+from tests.support.backends import HttpBackend, http_response
 from tests.support.http_server import becomes_true
 from tests.support.ports import free_port
 from tests.support.processes import Agent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 KIB = 1024
 START_S = 60.0
@@ -122,33 +121,9 @@ def all_limits(rng: random.Random, count: int) -> list[Limit]:
 
 
 def run_campaign(folder: Path, limits: Iterable[Limit], workers: int = 4) -> list[MemoryRun]:
-    with receiver() as hook, ThreadPoolExecutor(workers) as pool:
-        return list(
-            pool.map(lambda item: run_node(folder / str(item[0]), item[1], hook), enumerate(limits)),
-        )
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.do_GET()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def receiver() -> Iterator[int]:
-    """The HTTP service and the webhook; yields the port."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    # The HTTP service, and the webhook.
+    with HttpBackend(http_response(200)) as hook, ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda item: run_node(folder / str(item[0]), item[1], hook.port), enumerate(limits)))
 
 
 def run_node(folder: Path, limit: Limit, hook: int) -> MemoryRun:

@@ -1,37 +1,33 @@
-"""Replicas of a node on real etcd, under changes, kills, outages, clock differences and cuts: no false 200, none lost.
+"""Replicas of a node on real etcd, under changes, kills, outages and cuts: no false 200, none lost.
 
 `python -m tests.stress.sharing` runs three `svcnode serve` processes, which share their services through etcd. A
 sampler asks each of them all the time. The backends know when they have answered a check: a service that is Up, or a
 node that is healthy, needs a check within `stale_after`. Prints a table; the scenarios with cuts need root.
 """
 
-# ruff: noqa: T201  a command-line program
-
 from __future__ import annotations
 
-import os
-import random
 import signal
 import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.core.units import parse_duration_s
 from svcnode.sharing.replica import RESTORE_S
-from tests.stress.campaigns import SCENARIOS_HEADER, campaign_parser, machine, run_scenarios
+from tests.stress.campaigns import ScenarioReport, main_of_scenarios
 from tests.support.network_namespace import run_in_namespace
 from tests.support.replica_network import HOST, ReplicaNetwork
 from tests.support.replicas import SERVICES, Backends, RegistryKeys, Replicas, Sampler
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import EtcdCluster, EtcdServer
-from tests.support.servers.provision import install, skip_or_fail
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from tests.support.network_namespace import NetworkNamespace
     from tests.support.replicas import Options, Replica, StatusChange
@@ -43,25 +39,12 @@ VALID_S = 6.0  # how long evidence is valid; a busy machine checks late
 LONG_VALID_S = 30.0  # longer than a takeover takes
 SLOW_S = 10  # how long etcd is stopped
 LARGE = {"quota-backend-bytes": 256 * 1024**2}  # each write leaves an old revision
-CLOCKS = ("+15h", "-7h", "+0")
 UP, DOWN, INITIALIZING = "Up", "Down", "Initializing"
 LOST, STALE, DISAGREE = "registry_lost", "stale", "observers_disagree"  # stale: taken over, and not checked yet
 Statuses = dict[str, str]
 
 
-@dataclass
-class SharingReport:
-    """What one scenario found."""
-
-    name: str
-    samples: int = 0
-    figures: str = ""
-    problems: list[str] = field(default_factory=list)
-
-    def expect(self, condition: object, problem: str) -> None:
-        if not condition:
-            self.problems.append(problem)
-
+class SharingReport(ScenarioReport):
     def expect_no_flaps(self, changes: Sequence[StatusChange], *, may_be_lost: bool) -> None:
         """No status of a healthy service changes, except while its evidence cannot come."""
         for change in changes:
@@ -143,7 +126,7 @@ def started(
     settings: str,
     *,
     registry: str = "",
-    **processes: Any,
+    prefixes: Sequence[Sequence[str]] = (),
 ) -> Iterator[Stage]:
     """The end of the block adds what the sampler has found."""
     up = {service_id: UP for services in files for service_id in services}
@@ -152,7 +135,7 @@ def started(
         for services in files
         for service_id, options in services.items()
     }
-    with Replicas(run.folder, registry or etcd.url, files, settings, **processes) as replicas:
+    with Replicas(run.folder, registry or etcd.url, files, settings, prefixes=prefixes) as replicas:
         replicas.wait_for(up)
         with Sampler(replicas, backends, valid_s) as sampler:
             yield Stage(run.report, backends, etcd, RegistryKeys(etcd), replicas, sampler, up)
@@ -162,11 +145,11 @@ def started(
 
 
 @contextmanager
-def on_one_etcd(run: Run, count: int, lease_s: float, **processes: Any) -> Iterator[Stage]:
+def on_one_etcd(run: Run, count: int, lease_s: float) -> Iterator[Stage]:
     """`count` services on an etcd of one member."""
     with Backends() as backends, EtcdServer(run.folder / "etcd", flags=LARGE) as etcd:
         files = make_files(backends, count)
-        with started(run, backends, etcd, files, make_settings(lease_s), **processes) as stage:
+        with started(run, backends, etcd, files, make_settings(lease_s)) as stage:
             yield stage
 
 
@@ -368,42 +351,6 @@ def stop(run: Run) -> None:
             stage.backends.failing.clear()
             stage.replicas.wait_for(stage.up)
     run.report.figures = f"{run.size} stops; the first answers afterwards: {dict(first)}{run.report.figures}"
-
-
-def _faketime() -> str:
-    """The path of its library, which depends on the architecture."""
-
-    def found() -> list[str]:
-        return [str(path) for path in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")]
-
-    if not found() and os.geteuid() == 0:
-        install("libfaketime")
-    if not found():
-        skip_or_fail("libfaketime is not installed: sudo apt-get install --no-install-recommends libfaketime")
-    return found()[0]
-
-
-def set_clocks(run: Run) -> None:
-    """Wall clocks that differ by 22 hours: backends fail and work, and a replica is killed, `size` times."""
-    faked = {"LD_PRELOAD": _faketime(), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    environs = [{**faked, "FAKETIME": offset} for offset in CLOCKS]
-    with on_one_etcd(run, 30, lease_s=3, environs=environs) as stage:
-        for number in range(run.size):
-            starts = stage.replicas.log_lengths()
-            time.sleep(VALID_S + 1)
-            run.report.expect_no_flaps(stage.replicas.status_changes(starts), may_be_lost=False)
-            stage.backends.failing |= stage.up.keys()
-            stage.replicas.wait_for(dict.fromkeys(stage.up, DOWN))
-            killed = stage.replicas[number % len(NAMES)]
-            with stage.sampler.without(killed):
-                killed.process.kill()
-                stage.backends.failing.clear()
-                for other in stage.others(killed):
-                    other.wait_for(stage.up)
-                stage.replicas.start_again(number % len(NAMES))
-                stage.replicas.wait_for(stage.up)
-        hours = sorted({replica.log_entries[-1]["time"][:13] for replica in stage.replicas})
-    run.report.figures = f"{run.size} rounds; hours of the clocks: {', '.join(hours)}{run.report.figures}"
 
 
 # ---- etcd that fails
@@ -640,7 +587,6 @@ SCENARIOS = {
     "changes": Scenario(change, 1000, 40),
     "kills": Scenario(kill, 3, 1),
     "SIGSTOP": Scenario(stop, 3, 1),
-    "clocks": Scenario(set_clocks, 3, 1),
     "etcd members": Scenario(lose_members, 60, 7),
     "etcd faults": Scenario(fail_etcd, 3, 1),
     "cut from etcd": Scenario(cut_from_etcd, 3, 1),
@@ -648,27 +594,13 @@ SCENARIOS = {
 }
 
 
-def run_scenario(folder: Path, name: str, *, is_short: bool, rng: random.Random) -> SharingReport:
-    """Raises `pytest.skip.Exception` if this machine cannot run it."""
-    scenario, report = SCENARIOS[name], SharingReport(name)
+def run_scenario(folder: Path, name: str, rng: random.Random, is_short: bool) -> SharingReport:
+    scenario, report = SCENARIOS[name], SharingReport()
     folder.mkdir()
     scenario.run(Run(folder, report, scenario.short_size if is_short else scenario.size, is_short, rng))
     return report
 
 
-def main() -> int:
-    parser = campaign_parser("sharing", __doc__)
-    parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=list(SCENARIOS))
-    parser.add_argument("--short", action="store_true", help="as the tests do")
-    arguments = parser.parse_args()
-    print(f"seed {arguments.seed}, {machine()}\n\n{SCENARIOS_HEADER}", flush=True)
-    problems = run_scenarios(
-        arguments.only,
-        lambda folder, name: run_scenario(folder, name, is_short=arguments.short, rng=random.Random(arguments.seed)),
-    )
-    print(f"\nfalse answers, lost services, flaps, late changes and failed requests: {problems}")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    counted = "false answers, lost services, flaps, late changes and failed requests"
+    sys.exit(main_of_scenarios("sharing", __doc__, SCENARIOS, run_scenario, counted))
