@@ -202,6 +202,10 @@ def test_if_every_id_gets_the_same_response_encoded_ids_are_skipped() -> None:
 # ---- many findings
 
 
+def describing_nothing(count: int) -> ConformingNode:
+    return node_with(*({"id": f"s-{number}", "name": "", "status": "Up"} for number in range(count)))
+
+
 @pytest.mark.parametrize(
     ("count", "shown", "more"),
     [
@@ -211,8 +215,7 @@ def test_if_every_id_gets_the_same_response_encoded_ids_are_skipped() -> None:
     ],
 )
 def test_findings_beyond_the_limit_are_counted(count: int, shown: int, more: int) -> None:
-    nameless = [{"id": f"s-{number}", "name": "", "status": "Up"} for number in range(count)]
-    (failed,) = report_of(node_with(*nameless)).failed()
+    (failed,) = report_of(describing_nothing(count)).failed()
     assert (failed.check.name, len(failed.findings), failed.more_findings) == ("services-fields", shown, more)
     assert bool([text for name, text in result_details(failed) if name == "more"]) is bool(more)
 
