@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,12 @@ def outcome(report: Report, name: str) -> CheckOutcome:
     (result,) = (result for result in report.results if result.check.name == name)
     assert bool(result.skip_reason) is (result.outcome is CheckOutcome.SKIPPED)
     return result.outcome
+
+
+def node_with(*services: dict[str, Any]) -> ConformingNode:
+    node = ConformingNode()
+    node.services, node.health = [*services], 200
+    return node
 
 
 class Flapping(ConformingNode):
@@ -37,8 +44,7 @@ class ChangesOnce(ConformingNode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.services = [service("db", "Up")]
-        self.health = 200
+        self.services, self.health = [service("db", "Up")], 200
         self._lists = 0
 
     def endpoint(self, request: Request) -> Response:
@@ -107,15 +113,8 @@ def test_without_statuses_in_the_list_the_health_of_services_is_requested() -> N
     assert outcome(report, "service-health-agrees") is CheckOutcome.SKIPPED
 
 
-class HasNoServices(ConformingNode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.services = []
-        self.health = 200
-
-
 def test_a_node_without_services_conforms_and_the_report_has_a_remark() -> None:
-    report = report_of(HasNoServices())
+    report = report_of(node_with())
     assert report.failed() == []
     assert len(report.remarks) == 1
     assert outcome(report, "service-health-agrees") is CheckOutcome.SKIPPED
@@ -203,11 +202,8 @@ def test_if_every_id_gets_the_same_response_encoded_ids_are_skipped() -> None:
 # ---- many findings
 
 
-class DescribesNothing(ConformingNode):
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.services = [{"id": f"s-{number}", "name": "", "status": "Up"} for number in range(count)]
-        self.health = 200
+def describing_nothing(count: int) -> ConformingNode:
+    return node_with(*({"id": f"s-{number}", "name": "", "status": "Up"} for number in range(count)))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +215,7 @@ class DescribesNothing(ConformingNode):
     ],
 )
 def test_findings_beyond_the_limit_are_counted(count: int, shown: int, more: int) -> None:
-    (failed,) = report_of(DescribesNothing(count)).failed()
+    (failed,) = report_of(describing_nothing(count)).failed()
     assert (failed.check.name, len(failed.findings), failed.more_findings) == ("services-fields", shown, more)
     assert bool([text for name, text in result_details(failed) if name == "more"]) is bool(more)
 

@@ -102,8 +102,8 @@ def test_a_name_that_does_not_exist_is_unreachable() -> None:
 # ---- hanging, in virtual time
 
 
-def hanging(condition: Callable[[Request], bool], delay_s: float = 1e6) -> ConformingNode:
-    return modified(lambda asked, reply: replace(reply, delay_s=delay_s if condition(asked) else 0.0))()
+def hanging(condition: Callable[[Request], bool]) -> ConformingNode:
+    return modified(lambda asked, reply: replace(reply, delay_s=1e6 if condition(asked) else 0.0))()
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,6 @@ FRAMEWORKS = [
         python_command("flask_node.py"),
         {"service-health-no-body": Level.SHOULD, "version-empty": Level.SHOULD},
     ),
-    Framework("fastapi", python_command("fastapi_node.py"), {"version-error-message": Level.MUST}),
 ]
 
 

@@ -1,11 +1,8 @@
-"""Checks of frozen servers of every kind time out and leak no task, thread, socket or memory.
-
-The environment variable LEAK_TEST_WAIT_S sets for how many seconds the frozen servers are checked.
-"""
+"""Checks of frozen servers of every kind time out and leak no task, thread, socket or process."""
 
 from __future__ import annotations
 
-import os
+import asyncio
 import socket
 import sys
 import threading
@@ -18,9 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.backends import Backend, Peer
+from svcnode.core.model import Outcome, Verdict
+from svcnode.probes import make_probe
+from svcnode.probes.run import close_probe, run_check
+from tests.support.backends import Backend, Peer, open_file_count
 from tests.support.certificates import Certificate, make_certificate
-from tests.support.probing_process import LOOPS, ProbingProcess, increases
+from tests.support.check_runner import CheckRunner
+from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S
+from tests.support.probe_assertions import becomes_true
 from tests.support.servers.base import RealServer
 from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.etcd import EtcdServer
@@ -37,13 +39,12 @@ from tests.support.servers.rabbitmq import RabbitServer
 from tests.support.servers.redis import RedisSentinel, RedisServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-WAIT_S = float(os.environ.get("LEAK_TEST_WAIT_S", "5"))
+    from svcnode.probes.base import Probe
+
 TIMEOUT_S = 1.0
-MIN_CHECKS = 2
-# A service that fails is checked again at once and never becomes Down.
-SCHEDULE = {"interval": 2.0, "timeout": TIMEOUT_S, "transition_interval": TIMEOUT_S, "fall": 1000}
+ROUNDS = 4
 # A relay stops after this many bytes of the server: within the greeting, the handshake, the login and the response of
 # every protocol.
 STOP_AFTER_BYTES = (0, 1, 7, 20, 60, 120, 250, 500, 900, 1_300, 1_600, 1_900, 2_200, 2_600, 3_200, 100_000)
@@ -181,44 +182,46 @@ def probes_for(servers: dict[str, RealServer], relays: dict[str, Relay]) -> dict
     }
 
 
+async def check_all(probes: Mapping[str, Probe], timeout_s: float) -> dict[str, Verdict]:
+    """At the same time."""
+    checked = await asyncio.gather(*(run_check(probe, timeout_s) for probe in probes.values()))
+    assert [error for _, error in checked if error is not None] == []
+    return {name: verdict for name, (verdict, _) in zip(probes, checked, strict=True)}
+
+
+def counts() -> tuple[int, ...]:
+    """Tasks, threads, files and children of this process."""
+    children = Path("/proc/thread-self/children").read_text().split()
+    return len(asyncio.all_tasks()), threading.active_count(), open_file_count(), len(children)
+
+
 @pytest.mark.serial
-@pytest.mark.timeout(120 + 2 * WAIT_S)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("loop_name", LOOPS)
 def test_checks_of_frozen_servers_of_every_kind_leak_no_task_thread_or_socket(
-    servers: dict[str, RealServer],
+    servers: dict[str, RealServer], loop_name: str
 ) -> None:
-    with ExitStack() as stack:
+    async def main(stack: ExitStack) -> None:
+        await make_probe("exec:true", allowed={"allow_exec"}).check()  # the loop opens files on first use
+        before = counts()
         relays = {name: stack.enter_context(Relay(server.port)) for name, server in servers.items()}
-        probes = probes_for(servers, relays)
-        healthy = [name for name in probes if "hanging" not in name]
-        reused = {name: probes[name] for name in healthy if "reused" in name}
-        processes = [stack.enter_context(ProbingProcess(name, probes, SCHEDULE)) for name in LOOPS]
-        healthy_only = stack.enter_context(ProbingProcess("uvloop", reused, SCHEDULE))
-        for process in (*processes, healthy_only):
-            process.wait_until_ready(reused if process is healthy_only else healthy)
-        healthy_only.probe_for(0)
-        assert_no_leaks(healthy_only.result())
-        healthy_only.wait_for_exit()
+        configs = probes_for(servers, relays)
+        probes = {name: make_probe(config, allowed={"allow_exec"}) for name, config in configs.items()}
+        healthy = {name: probe for name, probe in probes.items() if "hanging" not in name}
+        for _ in range(2):  # the second time with reused connections
+            verdicts = await check_all(healthy, WAIT_TIMEOUT_S)
+            assert {name: one for name, one in verdicts.items() if one.outcome is not Outcome.READY} == {}
         for server in servers.values():
             server.freeze()
-        for process in processes:
-            process.probe_for(WAIT_S)
-        for result in [process.result() for process in processes]:
-            assert_no_leaks(result)
-            assert_checks_timed_out(result, len(probes))
-        for process in processes:
-            process.wait_for_exit()
+        for _ in range(ROUNDS):
+            verdicts = await check_all(probes, TIMEOUT_S)
+            assert {name: one for name, one in verdicts.items() if one.outcome is not Outcome.FAILED} == {}
+        for probe in probes.values():
+            close_probe(probe)
+        for _ in range(10):  # the loop closes connections in its next iterations
+            await asyncio.sleep(0)
+        stack.close()  # fails if a connection is left open
+        assert await becomes_true(lambda: all(now <= then for now, then in zip(counts(), before, strict=True)))
 
-
-def assert_no_leaks(result: dict[str, Any]) -> None:
-    assert increases(result["before"], result["after"]) == {}
-    assert result["errors"] == []
-
-
-def assert_checks_timed_out(result: dict[str, Any], service_count: int) -> None:
-    """Every check was cancelled, and none used more than its own connection."""
-    checks = [check for checks in result["checks"].values() for check in checks]
-    assert {outcome for _, _, outcome in checks} == {"cancelled"}
-    assert {name: len(checks) for name, checks in result["checks"].items() if len(checks) < MIN_CHECKS} == {}
-    assert result["peak"]["sockets"] <= result["before"]["sockets"] + service_count
-    _, early, late = result["memory_bytes"]
-    assert late - early < 4_000_000 + 512 * len(checks)
+    with ExitStack() as stack:
+        CheckRunner(loop_name).run(main(stack))

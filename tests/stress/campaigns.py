@@ -8,14 +8,17 @@ import argparse
 import os
 import random
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 MIB = 1024**2
 
@@ -30,8 +33,8 @@ def campaign_parser(name: str, description: str | None, **counts: float) -> argp
 
 
 @contextmanager
-def campaign_folder(parent: Path | None = None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=parent, prefix="svcnode-campaign-") as folder:
+def campaign_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="svcnode-campaign-") as folder:
         yield Path(folder)
 
 
@@ -45,29 +48,54 @@ def memory_bytes(pid: int | str, name: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-class ScenarioReport(Protocol):
-    figures: str
-    samples: int
+@dataclass
+class ScenarioReport:
+    """What one scenario found."""
 
-    @property
-    def problems(self) -> list[str]: ...
+    figures: str = ""
+    samples: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def expect(self, condition: object, problem: str) -> None:
+        if not condition:
+            self.problems.append(problem)
 
 
-def run_scenarios(names: Iterable[str], run: Callable[[Path, str], ScenarioReport]) -> int:
-    """Run each in a folder of its own, print its figures and problems, and return how many problems there are."""
+RunScenario = Callable[[Path, str, random.Random, bool], ScenarioReport]  # folder, name, chance, whether it is short
+
+
+def main_of_scenarios(name: str, description: str | None, names: Iterable[str], run: RunScenario, counted: str) -> int:
+    """Run each in a folder of its own, and print its figures and problems. A machine may not be able to run one."""
+    parser = campaign_parser(name, description)
+    parser.add_argument("--only", nargs="*", choices=names, default=list(names))
+    parser.add_argument("--short", action="store_true", help="as the tests do")
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}, {machine()}\n\n| scenario | figures | answers | problems |\n|---|---|---|---|")
     count = 0
     with campaign_folder() as folder:
-        for number, name in enumerate(names):
+        for number, each in enumerate(arguments.only):
             try:
-                report = run(folder / str(number), name)
+                report = run(folder / str(number), each, random.Random(arguments.seed), arguments.short)
             except pytest.skip.Exception as exc:
-                print(f"| {name} | skipped: {exc} | | |", flush=True)
+                print(f"| {each} | skipped: {exc} | | |", flush=True)
                 continue
-            print(f"| {name} | {report.figures} | {report.samples} | {len(report.problems)} |", flush=True)
+            print(f"| {each} | {report.figures} | {report.samples} | {len(report.problems)} |", flush=True)
             count += len(report.problems)
             for problem in report.problems[:10]:
                 print(f"  {problem}", flush=True)
-    return count
+    print(f"\n{counted}: {count}")
+    return 1 if count else 0
 
 
-SCENARIOS_HEADER = "| scenario | figures | answers | problems |\n|---|---|---|---|"
+@contextmanager
+def short_runs(folder: Path, names: Iterable[str], run: RunScenario, at_once: int) -> Iterator[Reports]:
+    """Several scenarios at the same time: they mostly wait."""
+    with ThreadPoolExecutor(at_once) as pool:
+        yield {
+            name: pool.submit(run, folder / str(number), name, random.Random(), True)
+            for number, name in enumerate(names)
+        }
+        pool.shutdown(cancel_futures=True)
+
+
+Reports = dict[str, "Future[ScenarioReport]"]

@@ -7,12 +7,9 @@ a minute; the wall clock set back and forward; a full disk; a read-only disk; 1,
 bad files.
 """
 
-# ruff: noqa: T201  a command-line program
-
 from __future__ import annotations
 
 import http.client
-import random
 import shutil
 import signal
 import sqlite3
@@ -29,14 +26,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stress.campaigns import MIB, SCENARIOS_HEADER, campaign_parser, machine, memory_bytes, run_scenarios
+from tests.stress.campaigns import MIB, ScenarioReport, main_of_scenarios, memory_bytes
 from tests.stress.history_kills import verify
-from tests.stress.memory_limits import CONFIG, FALSE_AFTER_S, ask, receiver
+from tests.stress.memory_limits import CONFIG, FALSE_AFTER_S, ask
+from tests.support.backends import HttpBackend, http_response
 from tests.support.disks import MemoryDisk
 from tests.support.event_streams import EventReader
 from tests.support.processes import Agent
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator, Mapping
 
 HEALTH = "/svc/node/health"
@@ -48,21 +47,13 @@ BAD_FILES = ("[node\n", '[[services]]\nid = "file"\nprobe = "nothing://x"\n', '[
 
 
 @dataclass
-class ChaosReport:
-    """What one scenario found."""
-
-    name: str
-    samples: int = 0
-    false_answers: list[str] = field(default_factory=list)
+class ChaosReport(ScenarioReport):
     acknowledged: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
-    errors: list[str] = field(default_factory=list)
-    figures: str = ""
 
     @property
-    def problems(self) -> list[str]:
-        lost = [f"lost transitions: {sorted(self.lost)[:10]}"] if self.lost else []
-        return [*self.false_answers, *lost, *self.errors]
+    def errors(self) -> list[str]:
+        return self.problems
 
 
 class Subject:
@@ -115,7 +106,7 @@ class Subject:
             code = ask(port, HEALTH)
             self.report.samples += code is not None
             if code == 200 and failed_s is not None and asked_s > failed_s + FALSE_AFTER_S:
-                self.report.false_answers.append(f"200 {asked_s - failed_s:.1f} s after the failure")
+                self.report.problems.append(f"200 {asked_s - failed_s:.1f} s after the failure")
             time.sleep(POLL_S)
 
     def _read_events(self, port: int, stop: threading.Event) -> None:
@@ -162,7 +153,7 @@ def stop(subject: Subject, size: int, rng: random.Random) -> None:
         agent.signal(signal.SIGCONT)
         codes = [agent.health() for _ in range(20)]
         if 200 in codes:
-            subject.report.false_answers.append(f"after {size} s of SIGSTOP: {codes}")
+            subject.report.problems.append(f"after {size} s of SIGSTOP: {codes}")
         subject.work()
         subject.wait_until_healthy(agent)
     verify(subject.database, subject.report)
@@ -227,7 +218,7 @@ def fill_disk(subject: Subject, size: int, rng: random.Random) -> None:
         before = len(subject.report.acknowledged)
         agent.wait_until(lambda: transition_count(subject.database) >= before)
         if (code := agent.stop()) != 0:
-            subject.report.errors.append(f"exit code {code}")
+            subject.report.problems.append(f"exit code {code}")
     verify(subject.database, subject.report)
     subject.report.figures = f"full {size} times, {len(subject.report.acknowledged)} transitions acknowledged"
 
@@ -240,10 +231,10 @@ def start_read_only(subject: Subject, size: int, rng: random.Random) -> None:
         subject.fail()
         agent.wait_until(lambda: agent.health() == 503)
         if subject.database.exists():
-            subject.report.errors.append("the database exists on a read-only disk")
+            subject.report.problems.append("the database exists on a read-only disk")
         subject.report.acknowledged.clear()  # kept in memory, as the log says
         if not any("history" in line for line in agent.lines):
-            subject.report.errors.append("the log does not say that history is not stored")
+            subject.report.problems.append("the log does not say that history is not stored")
     subject.report.figures = "a node without a place for its state answers"
 
 
@@ -271,7 +262,7 @@ def reload(subject: Subject, size: int, rng: random.Random) -> None:
         subject.fail()
         agent.wait_until(lambda: agent.health() == 503)
         if after_bytes - before_bytes > MAX_GROWTH_BYTES:
-            subject.report.errors.append(f"memory grew by {(after_bytes - before_bytes) / MIB:.1f} MiB")
+            subject.report.problems.append(f"memory grew by {(after_bytes - before_bytes) / MIB:.1f} MiB")
     verify(subject.database, subject.report)
     sizes = f"{before_bytes / MIB:.1f} MiB after {size // 10}, {after_bytes / MIB:.1f} MiB after {size}"
     subject.report.figures = f"{size} reloads; memory {sizes}; health {dict(codes[0] + codes[1])}"
@@ -283,7 +274,7 @@ def load(port: int, done: threading.Event, report: ChaosReport, codes: Counter[i
         try:
             codes[request_health(port).status] += 1
         except (OSError, http.client.HTTPException) as exc:
-            report.errors.append(f"during reloads: {type(exc).__name__}: {exc}")
+            report.problems.append(f"during reloads: {type(exc).__name__}: {exc}")
         time.sleep(0.005)
     report.samples += codes.total()
 
@@ -312,32 +303,21 @@ SCENARIOS = {
 }
 
 
-def run_scenario(folder: Path, name: str, size: int, rng: random.Random) -> ChaosReport:
-    """Raises `pytest.skip.Exception` if this machine cannot run it."""
-    scenario, report = SCENARIOS[name], ChaosReport(name)
+def run_scenario(folder: Path, name: str, rng: random.Random, is_short: bool) -> ChaosReport:
+    scenario, report = SCENARIOS[name], ChaosReport()
     folder.mkdir()
     with ExitStack() as stack:
         state = None
         if scenario.disk_bytes:
             disk = stack.enter_context(MemoryDisk(folder / "state", size_bytes=scenario.disk_bytes))
             state = disk.path
-        subject = Subject(folder, report, stack.enter_context(receiver()), state)
-        scenario.run(subject, size, rng)
+        hook = stack.enter_context(HttpBackend(http_response(200)))
+        subject = Subject(folder, report, hook.port, state)
+        scenario.run(subject, scenario.short_size if is_short else scenario.size, rng)
+    report.expect(not report.lost, f"lost transitions: {sorted(report.lost)[:10]}")
     return report
 
 
-def main() -> int:
-    parser = campaign_parser("chaos", __doc__)
-    parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=list(SCENARIOS))
-    arguments = parser.parse_args()
-    print(f"seed {arguments.seed}, {machine()}\n\n{SCENARIOS_HEADER}", flush=True)
-    problems = run_scenarios(
-        arguments.only,
-        lambda folder, name: run_scenario(folder, name, SCENARIOS[name].size, random.Random(arguments.seed)),
-    )
-    print(f"\nfalse 200s, lost transitions and errors: {problems}")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    counted = "false 200s, lost transitions and errors"
+    sys.exit(main_of_scenarios("chaos", __doc__, SCENARIOS, run_scenario, counted))

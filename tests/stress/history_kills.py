@@ -122,7 +122,9 @@ class Stored(Protocol):
 
     acknowledged: set[int]
     lost: set[int]
-    errors: list[str]
+
+    @property
+    def errors(self) -> list[str]: ...
 
 
 def verify(path: Path, report: Stored, when: str = "") -> None:

@@ -10,26 +10,27 @@ then on 200 is false. At the end each node that still runs gets SIGTERM.
 from __future__ import annotations
 
 import http.client
-import http.server
 import random
 import resource
 import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.stress.campaigns import MIB, campaign_folder, campaign_parser
+from tests.support.backends import HttpBackend, http_response
+from tests.support.http_server import becomes_true
 from tests.support.ports import free_port
+from tests.support.processes import Agent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 KIB = 1024
 START_S = 60.0
@@ -120,33 +121,9 @@ def all_limits(rng: random.Random, count: int) -> list[Limit]:
 
 
 def run_campaign(folder: Path, limits: Iterable[Limit], workers: int = 4) -> list[MemoryRun]:
-    with receiver() as hook, ThreadPoolExecutor(workers) as pool:
-        return list(
-            pool.map(lambda item: run_node(folder / str(item[0]), item[1], hook), enumerate(limits)),
-        )
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.do_GET()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def receiver() -> Iterator[int]:
-    """The HTTP service and the webhook; yields the port."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    # The HTTP service, and the webhook.
+    with HttpBackend(http_response(200)) as hook, ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda item: run_node(folder / str(item[0]), item[1], hook.port), enumerate(limits)))
 
 
 def run_node(folder: Path, limit: Limit, hook: int) -> MemoryRun:
@@ -155,49 +132,26 @@ def run_node(folder: Path, limit: Limit, hook: int) -> MemoryRun:
     (folder / "flag").touch()
     with closing(sqlite3.connect(folder / "ledger.db")) as database:
         database.execute("CREATE TABLE ledger (entry)")
-    (folder / "svcnode.toml").write_text(CONFIG.format(port=port, hook=hook, folder=folder))
     prefix = ["prlimit", f"--as={limit.bytes}"] if limit.at_start else []
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(
-            [*prefix, sys.executable, "-m", "svcnode", "serve"], cwd=folder, env={"HOME": str(folder)}, stderr=log
-        ) as process,
-    ):
-        try:
-            if not limit.at_start:
-                wait_until_healthy(process, port)
-                size = address_space(process.pid) + limit.bytes
-                resource.prlimit(process.pid, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
-            false_answers = fail_and_ask(process, port, folder / "flag")
-            wait_for_line(process, folder / "log")
-            ended_itself = process.poll() is not None
-            process.send_signal(signal.SIGTERM)
-            exit_code = wait_for_exit(process)
-        finally:
-            process.kill()
-    lines = (folder / "log").read_text(errors="replace").strip().splitlines()
+    with Agent(folder, config=CONFIG.format(port=port, hook=hook, folder=folder), prefix=prefix) as agent:
+        process = agent.process
+        if not limit.at_start:
+            agent.wait_until(lambda: ask(port, "/svc/node/health") == 200)
+            size = address_space(process.pid) + limit.bytes
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+        false_answers = fail_and_ask(process, port, folder / "flag")
+        # A signal to a node that has not started yet would end it without a line.
+        becomes_true(lambda: bool(agent.lines) or process.poll() is not None, START_S)
+        ended_itself = process.poll() is not None
+        process.send_signal(signal.SIGTERM)
+        exit_code = wait_for_exit(process)
     return MemoryRun(
         limit=limit,
         exit_code=exit_code,
         ended_itself=ended_itself,
         false_answers=false_answers,
-        last_line=lines[-1] if lines else "",
+        last_line=agent.lines[-1] if agent.lines else "",
     )
-
-
-def wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline_s = time.monotonic() + START_S
-    while ask(port, "/svc/node/health") != 200:
-        assert process.poll() is None, "the node ended before its memory was limited"
-        assert time.monotonic() < deadline_s, "the node did not become healthy"
-        time.sleep(0.05)
-
-
-def wait_for_line(process: subprocess.Popen[bytes], log: Path) -> None:
-    """A signal to a node that has not started yet would end it without a line."""
-    deadline_s = time.monotonic() + START_S
-    while not log.stat().st_size and process.poll() is None and time.monotonic() < deadline_s:
-        time.sleep(0.05)
 
 
 def fail_and_ask(process: subprocess.Popen[bytes], port: int, flag: Path) -> int:

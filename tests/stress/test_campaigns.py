@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stress import control_kills, memory_limits, sharing_model, soak
+from tests.stress import control_kills, history_kills, memory_limits, scale, sharing_model, soak
 from tests.stress.campaigns import MIB
 from tests.stress.memory_limits import Limit
 
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.wide
+
+
+def test_no_acknowledged_transition_is_lost_if_the_process_is_killed(tmp_path: Path) -> None:
+    report = history_kills.run_campaign(tmp_path / "history.db", kills=5, acknowledged=1000, rng=random.Random())
+    assert report.errors == []
+    assert report.lost == set()
+    assert report.kills >= 5
+    assert len(report.acknowledged) >= 1000
 
 
 def test_nothing_acknowledged_is_lost_if_the_node_is_killed(tmp_path: Path) -> None:
@@ -43,3 +51,15 @@ def test_a_node_with_faults_load_pages_and_reloads_answers_every_request(tmp_pat
     assert report.reloads
     assert not {code for code in report.codes if code >= 500} - {503}
     assert all(len(values) > 5 for values in report.samples.values())
+
+
+def test_two_replicas_share_the_checks_and_write_less_than_they_check(tmp_path: Path) -> None:
+    figures = scale.measure(tmp_path, replicas=2, services=40, seconds=5, changes=1)
+    rates = figures.rates
+    assert 0 < rates["checks"] / 2 < rates["received_checks"]
+    assert 0 < rates["writes"] < rates["received_checks"] / 2
+    assert rates["sent_bytes"] > 0
+    assert rates["received_bytes"] > 0
+    assert len(figures.behind_s) == 4  # Down and Up, on each replica
+    assert figures.row().count("|") == scale.HEADER.partition("\n")[0].count("|")
+    assert all(cost.seconds > 0 for cost in scale.step_costs())

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import random
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stress.chaos import SCENARIOS, ChaosReport, run_scenario
+from tests.stress.campaigns import Reports, short_runs
+from tests.stress.chaos import SCENARIOS, run_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.wide
 
-Reports = dict[str, "Future[ChaosReport]"]
-
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reports]:
-    """All scenarios at the same time: they mostly wait."""
-    folder = tmp_path_factory.mktemp("chaos")
-    with ThreadPoolExecutor(len(SCENARIOS)) as pool:
-        yield {
-            name: pool.submit(run_scenario, folder / str(number), name, scenario.short_size, random.Random())
-            for number, (name, scenario) in enumerate(SCENARIOS.items())
-        }
+    with short_runs(tmp_path_factory.mktemp("chaos"), SCENARIOS, run_scenario, len(SCENARIOS)) as runs:
+        yield runs
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -421,3 +422,21 @@ def run_batch(model: Model, agent: ControlAgent, operations: list[Operation]) ->
         may_be_gone = is_deleted_later and operation.kind == "service" and expected in (200, 201)
         assert response.code == expected or (may_be_gone and response.code == 404), (operation, expected, response)
     return [response.code for response in responses]
+
+
+def compare_random_requests(folder: Path, requests: int, rng: random.Random) -> Counter[int]:
+    """The responses by status code, with restarts and steps of the clock. Raises AssertionError at a difference."""
+    agent = ControlAgent(folder, CONFIGURED)
+    model, codes = Model(agent.now_s), Counter[int]()
+    while codes.total() < requests:
+        operations = [random_operation(rng) for _ in range(rng.randint(1, rng.choice((1, 5, 50))))]
+        codes.update(run_batch(model, agent, operations))
+        model.check_get(operations[-1], agent)
+        model.wait(rng.choice((0.0, 0.0, 0.5, 1.0, 4.0, 19.0)))
+        agent.now_s = model.now_s
+        if rng.random() < 0.05:
+            agent.restart()
+            model.restart()
+        model.check(agent)
+    agent.close()
+    return codes

@@ -216,8 +216,8 @@ class RunningExample:
         finally:
             connection.close()
 
-    def request_node(self, endpoint: str, *, method: str = "GET") -> Response:
-        return self.request(self.example.prefixes[0] + endpoint, method=method)
+    def request_node(self, endpoint: str) -> Response:
+        return self.request(self.example.prefixes[0] + endpoint)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until the condition is true several times in a row."""

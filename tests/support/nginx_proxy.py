@@ -9,26 +9,11 @@ from typing import TYPE_CHECKING
 from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent, is_listening
 from tests.support.servers.base import wait_until
-from tests.support.servers.provision import program
+from tests.support.servers.nginx import nginx_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-_CONFIG = """
-daemon off;
-pid nginx.pid;
-events {{ worker_connections 64; }}
-http {{
-  access_log off;
-  client_body_temp_path body;
-  proxy_temp_path proxy;
-  fastcgi_temp_path fastcgi;
-  uwsgi_temp_path uwsgi;
-  scgi_temp_path scgi;
-  server {{ listen 127.0.0.1:{port}; {location} }}
-}}
-"""
 
 
 @contextmanager
@@ -42,12 +27,17 @@ def nginx_in_front_of(agent: Agent, location: str, node: str = "127.0.0.1:8420")
 def nginx_with(folder: Path, location: str) -> Iterator[int]:
     """Yields the port of nginx."""
     port = free_port()
-    (folder / "nginx.conf").write_text(_CONFIG.format(port=port, location=location))
-    command = [program("nginx", "nginx-light"), "-p", f"{folder}/", "-c", "nginx.conf", "-e", "stderr"]
-    proxy = subprocess.Popen(command)
-    try:
-        wait_until(lambda: is_listening(port), "nginx listens")
+    with running_nginx(folder, f"server {{ listen 127.0.0.1:{port}; {location} }}", port):
         yield port
+
+
+@contextmanager
+def running_nginx(folder: Path, http: str, *ports: int) -> Iterator[None]:
+    """With this part of its configuration, which makes it listen on the ports."""
+    process = subprocess.Popen(nginx_command(folder, http))
+    try:
+        wait_until(lambda: all(map(is_listening, ports)), "nginx listens")
+        yield
     finally:
-        proxy.terminate()
-        proxy.wait(DEADLINE_S)
+        process.terminate()
+        process.wait(DEADLINE_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import random
 import resource
 import socket
 import stat
@@ -13,8 +12,6 @@ import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from hypothesis import strategies as st
 
 from svcnode.net.connect import REUSE_STEP_DETAIL
 from svcnode.net.trace import Step, record_steps
@@ -39,23 +36,6 @@ REUSED = ("reuse", REUSE_STEP_DETAIL, True)
 INCOMPLETE_RESPONSE = CONNECTION_CLOSED
 
 _ESTABLISHED, _CLOSE_WAIT = "01", "08"
-
-# Each example is a list of byte strings, so few examples are enough. The assertion shows the one that failed.
-
-
-def garbage(*beginnings: bytes) -> st.SearchStrategy[list[bytes]]:
-    """Invalid bytes, some of them after a valid beginning.
-
-    Long ones are random: hypothesis takes strings from the tests, and some of those are valid responses.
-    """
-    noise = st.builds(_noise, st.integers(0, 2**32), st.integers(1, 120))
-    one = st.builds(bytes.__add__, st.sampled_from([b"", *beginnings]), noise | st.binary(max_size=3))
-    return st.lists(one, min_size=20, max_size=20)
-
-
-def _noise(seed: int, size: int) -> bytes:
-    return random.Random(seed).randbytes(size)
-
 
 # ---- leaks
 

@@ -153,15 +153,14 @@ class Replica(Agent):
         *,
         settings: str,
         services: Mapping[str, Options],
-        environ: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.name, self.registry, self.settings = name, registry, settings
         self.services = dict(services)
         self.folder = folder
-        self._environ, self._prefix = environ, prefix
-        super().__init__(folder, config=self.config(), environ=environ, prefix=prefix)
+        self._prefix = prefix
+        super().__init__(folder, config=self.config(), prefix=prefix)
 
     def started_again(self) -> Replica:
         """A new process, after the end of this one."""
@@ -171,7 +170,6 @@ class Replica(Agent):
             self.registry,
             settings=self.settings,
             services=self.services,
-            environ=self._environ,
             prefix=self._prefix,
         )
 
@@ -238,7 +236,6 @@ class Replicas:
         files: Sequence[Mapping[str, Options]],
         settings: str,
         *,
-        environs: Sequence[Mapping[str, str]] = (),
         prefixes: Sequence[Sequence[str]] = (),
     ) -> None:
         """`settings` is the end of [sharing], and what follows it in the files."""
@@ -252,7 +249,6 @@ class Replicas:
                 registry,
                 settings=settings,
                 services=services,
-                environ=environs[index] if environs else None,
                 prefix=prefixes[index] if prefixes else (),
             )
             self.all.append(self._stack.enter_context(replica))

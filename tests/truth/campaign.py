@@ -15,7 +15,7 @@ import pytest
 from tests.support.network_namespace import OWN_IPV4, run_in_namespace
 from tests.support.processes import Agent
 from tests.truth.evaluate import DOWN, INITIALIZING, UP, Phase, Row, evaluate_phase, merge_rows
-from tests.truth.faults import EXHAUSTED, NOT_STARTED, READY, SHORT_FAULTS, WRONG_CREDENTIALS
+from tests.truth.kinds import EXHAUSTED, NOT_STARTED, READY, SHORT_FAULTS, WRONG_CREDENTIALS
 from tests.truth.sampler import Sampler
 from tests.truth.timing import (
     DEFAULTS,
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from tests.support.network_namespace import NetworkNamespace
     from tests.support.servers.base import RealServer
-    from tests.truth.faults import Fault
-    from tests.truth.kinds import Kind
+    from tests.truth.kinds import Fault, Kind
 
 
 class CampaignStoppedError(Exception):

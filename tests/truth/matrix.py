@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.truth.faults import AVAILABILITY_FAULTS, WORK_FAULTS
+from tests.truth.kinds import AVAILABILITY_FAULTS, WORK_FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from svcnode.conformance.target import parse_target
 from svcnode.core.errors import InvalidValueError
 from tests.conformance.conforming_node import ConformingNode, NodeServer
 from tests.conformance.nonconforming_nodes import DEFECTS
-from tests.conformance.test_changing_nodes import DecodesNothing, DescribesNothing, HasNoServices
+from tests.conformance.test_changing_nodes import DecodesNothing, describing_nothing, node_with
 from tests.conformance.test_hostile import UNREACHABLE
 from tests.conformance.test_interrupted import stopped_at
 from tests.support.backends import Backend
@@ -59,8 +59,8 @@ def test_reports(snapshot: Snapshot) -> None:
     conforming = run_conformance(ConformingNode(), other_methods=False)
     snapshot("conforming", text_of(conforming))
     snapshot("conforming-verbose", text_of(conforming, is_full=True))
-    snapshot("no-services", text_of(run_conformance(HasNoServices()), is_full=True))
-    snapshot("many-findings", text_of(run_conformance(DescribesNothing(40))))
+    snapshot("no-services", text_of(run_conformance(node_with()), is_full=True))
+    snapshot("many-findings", text_of(run_conformance(describing_nothing(40))))
     with NodeServer(ConformingNode().respond) as server:
         snapshot("interrupted", text_of(stopped_at("version-supported-on-identity", server), is_full=True))
     url = "http://127.0.0.1:8420/svc"

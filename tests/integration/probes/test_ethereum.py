@@ -53,7 +53,7 @@ HEALTHY: dict[str, Any] = {
     "eth_getBlockByNumber": {"number": "0x10", "timestamp": hex(int(time.time()))},
     "net_peerCount": "0x19",
 }
-ALL = {"chain_id": 1, "max_block_age": "10m", "min_peers": 5}
+ALL = {"chain_id": 1, "max_block_age": "1d", "min_peers": 5}
 
 
 def responding(**answers: Any) -> Callable[[ReceivedRequest], bytes]:

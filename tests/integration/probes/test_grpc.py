@@ -68,8 +68,8 @@ def test_any_other_status_is_failed_unless_it_means_starting(
     assert check(whole) == expected
 
 
-def begin(http2: h2.connection.H2Connection, stream: int, *more: tuple[bytes, bytes], status: bytes = b"200") -> None:
-    http2.send_headers(stream, [(b":status", status), (b"content-type", b"application/grpc"), *more])
+def begin(http2: h2.connection.H2Connection, stream: int) -> None:
+    http2.send_headers(stream, [(b":status", b"200"), (b"content-type", b"application/grpc")])
 
 
 def serving(http2: h2.connection.H2Connection, stream: int, body: bytes = b"\0\0\0\0\x02\x08\x01") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,9 @@ from svcnode.net.http_response import MAX_BODY_BYTES
 from svcnode.probes import make_probe
 from tests.support.backends import HttpBackend, http_response
 from tests.support.http2_backend import Http2Backend
+from tests.support.nginx_proxy import running_nginx
 from tests.support.ports import free_port
 from tests.support.probe_assertions import check_with_steps, reusing
-from tests.support.processes import DEADLINE_S, is_listening
-from tests.support.servers.base import wait_until
-from tests.support.servers.provision import program
 from tests.support.verdicts import CONNECTION_CLOSED, PROTOCOL_ERROR, READY, UNEXPECTED_RESPONSE, failed, not_ready
 
 if TYPE_CHECKING:
@@ -31,29 +28,6 @@ if TYPE_CHECKING:
     from tests.support.check_runner import CheckRunner
     from tests.support.http2_backend import Respond
 
-_CONFIG = """
-user root;
-daemon off;
-pid nginx.pid;
-events {{ worker_connections 64; }}
-http {{
-  access_log off;
-  default_type application/json;
-  client_body_temp_path body;
-  proxy_temp_path proxy;
-  fastcgi_temp_path fastcgi;
-  uwsgi_temp_path uwsgi;
-  scgi_temp_path scgi;
-  ssl_certificate {certificate};
-  ssl_certificate_key {key};
-  gzip on;
-  gzip_min_length 1;
-  gzip_types *;
-  server {{ listen 127.0.0.1:{http2} http2; include locations; }}
-  server {{ listen 127.0.0.1:{https2} ssl http2; include locations; }}
-  server {{ listen 127.0.0.1:{https} ssl; include locations; }}
-}}
-"""
 _LOCATIONS = """
 location = /health { return 200 '{"status": "ok", "protocol": "$server_protocol"}'; }
 location = /down { return 503; }
@@ -66,22 +40,16 @@ location /files/ { gzip off; root .; }
 def nginx(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -> Iterator[dict[str, str]]:
     """The addresses of a server with HTTP/2, with HTTP/2 over TLS, and with TLS but without HTTP/2."""
     folder = tmp_path_factory.mktemp("nginx-http2")
-    ports = {name: free_port() for name in ("http2", "https2", "https")}
-    (folder / "locations").write_text(_LOCATIONS)
     (folder / "files").mkdir()
     for size in (MAX_BODY_BYTES, MAX_BODY_BYTES + 1):
         (folder / "files" / f"{size}").write_text(f"{'x' * (size - 5)}hello")
-    (folder / "nginx.conf").write_text(
-        _CONFIG.format(certificate=certificate.certificate, key=certificate.key, **ports)
-    )
-    command = [program("nginx", "nginx-light"), "-p", f"{folder}/", "-c", "nginx.conf", "-e", "stderr"]
-    process = subprocess.Popen(command)
-    try:
-        wait_until(lambda: all(map(is_listening, ports.values())), "nginx listens")
-        yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
-    finally:
-        process.terminate()
-        process.wait(DEADLINE_S)
+    addresses = {options: f"127.0.0.1:{free_port()}" for options in ("http2", "ssl http2", "ssl")}
+    lines = ["default_type application/json; gzip on; gzip_min_length 1; gzip_types *;"]
+    lines += [f"ssl_certificate {certificate.certificate}; ssl_certificate_key {certificate.key};"]
+    lines += [f"server {{ listen {each} {options}; {_LOCATIONS} }}" for options, each in addresses.items()]
+    ports = [int(each.partition(":")[2]) for each in addresses.values()]
+    with running_nginx(folder, "\n".join(lines), *ports):
+        yield addresses
 
 
 # ---- a real server
@@ -91,12 +59,12 @@ def test_a_server_is_asked_in_http2(check: CheckRunner, nginx: dict[str, str], c
     is_http2 = {"/status": "ok", "/protocol": "HTTP/2.0"}
     assert check(f"http://{nginx['http2']}/health", http2=True, json=is_http2) == READY
     options: dict[str, Any] = {"http2": True, "ca": str(certificate.certificate)}
-    assert check(f"https://{nginx['https2']}/health", json=is_http2, **options) == READY
-    assert check(f"https://{nginx['https2']}/health", **options, min_cert_days=1).code is ReasonCode.TLS_EXPIRES_SOON
+    assert check(f"https://{nginx['ssl http2']}/health", json=is_http2, **options) == READY
+    assert check(f"https://{nginx['ssl http2']}/health", **options, min_cert_days=1).code is ReasonCode.TLS_EXPIRES_SOON
 
 
 def test_a_server_without_http2_is_failed(check: CheckRunner, nginx: dict[str, str], certificate: Certificate) -> None:
-    url, ca = f"https://{nginx['https']}/health", str(certificate.certificate)
+    url, ca = f"https://{nginx['ssl']}/health", str(certificate.certificate)
     assert check(url, http2=True, ca=ca) == PROTOCOL_ERROR
     assert check(url, ca=ca) == READY
     with HttpBackend(http_response(400)) as backend:

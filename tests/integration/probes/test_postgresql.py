@@ -21,7 +21,7 @@ from svcnode.probes.libpq import PostgresqlError
 from svcnode.probes.postgresql import PostgresqlProbe
 from tests.support.backends import Backend, Peer, sending
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
-from tests.support.probe_assertions import TIMEOUTS_S
+from tests.support.probe_assertions import TIMEOUTS_S, assert_reused
 from tests.support.servers.base import module_server, wait_until
 from tests.support.servers.postgresql import DATABASE, PASSWORD, USER, WRITE_TABLE, PostgresServer, PostgresStandby
 from tests.support.verdicts import READY, UNEXPECTED_RESPONSE, ExpectedVerdict, failed, not_ready, unknown
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tests.support.certificates import Certificate
     from tests.support.check_runner import CheckRunner
 
-OPENING = ["connect", "log in", "exchange"]
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 LAGGING = not_ready(ReasonCode.LAGGING)
 READ_ONLY = not_ready(ReasonCode.READ_ONLY)
@@ -54,14 +53,7 @@ def test_a_server_that_answers_is_ready_and_its_connection_can_be_reused(
 ) -> None:
     assert check(server.url.replace("postgresql:", "postgres:")) == READY
     assert check(f"postgresql://127.0.0.1:{server.port}/{DATABASE}", username=USER, password=PASSWORD) == READY
-    assert becomes_true(lambda: not clients(server))
-    seen: list[list[str]] = []
-    actions = [lambda: seen.append(clients(server))] * 2
-    results = check.sequence(server.url, *actions, reuse=True, role="primary", query="SELECT true")
-    assert results == [(READY, OPENING), *[(READY, ["reuse", "exchange"])] * 2]
-    assert len(seen[0]) == 1
-    assert seen == [seen[0]] * 2
-    assert becomes_true(lambda: not clients(server))
+    assert_reused(check, server.url, server.port, role="primary", query="SELECT true")
 
 
 def test_a_unix_socket_is_named_in_the_query(check: CheckRunner, server: PostgresServer) -> None:

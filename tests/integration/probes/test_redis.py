@@ -9,6 +9,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import Backend, sending
 from tests.support.http_server import becomes_true
+from tests.support.probe_assertions import assert_reused
 from tests.support.servers.base import module_server, wait_until
 from tests.support.servers.redis import RedisCluster, RedisReplica, RedisServer
 from tests.support.verdicts import READY, failed, not_ready
@@ -34,12 +35,6 @@ encrypted = module_server(RedisServer, tls=True, password=PASSWORD)
 cluster = module_server(RedisCluster)
 
 
-def clients(server: RedisServer) -> list[str]:
-    """The ids of TCP connections, without those of replicas."""
-    listed = server.cli("CLIENT", "LIST", "TYPE", "normal").splitlines()
-    return [line.split()[0] for line in listed if " addr=127.0.0.1:" in line]
-
-
 def test_a_server_that_answers_is_ready_and_its_connection_can_be_reused(
     check: CheckRunner, server: RedisServer, encrypted: RedisServer, certificate: Certificate
 ) -> None:
@@ -47,13 +42,7 @@ def test_a_server_that_answers_is_ready_and_its_connection_can_be_reused(
     assert check(f"redis://127.0.0.1:{server.port}", username="default", password=PASSWORD, db=3) == READY
     steps = check.steps(encrypted.url, ca=str(certificate.certificate))
     assert [name for name, _, is_done in steps if is_done] == ["connect", "handshake", "log in", "exchange"]
-    assert becomes_true(lambda: not clients(server))
-    seen: list[list[str]] = []
-    results = check.sequence(server.url, *[lambda: seen.append(clients(server))] * 2, reuse=True)
-    assert results == [(READY, ["connect", "log in", "exchange"]), *[(READY, ["reuse", "exchange"])] * 2]
-    assert len(seen[0]) == 1
-    assert seen == [seen[0]] * 2
-    assert becomes_true(lambda: not clients(server))
+    assert_reused(check, server.url, server.port)
 
 
 def test_a_refused_login_or_command_is_failed(check: CheckRunner, server: RedisServer) -> None:

@@ -48,19 +48,14 @@ def url(disk: LoopDisk, request: pytest.FixtureRequest) -> str:
     return f"sqlite:{path}"
 
 
-def test_a_write_to_a_full_disk_is_not_ready(disk: LoopDisk, url: str) -> None:
+@pytest.mark.parametrize(("fault", "code"), [("full", ReasonCode.STORAGE_FULL), ("read_only", ReasonCode.READ_ONLY)])
+def test_a_write_to_a_full_disk_or_a_read_only_mount_is_not_ready(
+    disk: LoopDisk, url: str, fault: str, code: ReasonCode
+) -> None:
     probe = make_probe({"url": url, "write": True})
-    with disk.full():
+    with getattr(disk, fault)():
         assert run(make_probe(url)) == READY
-        assert run(probe) == not_ready(ReasonCode.STORAGE_FULL)
-    assert run(probe) == READY
-
-
-def test_a_write_to_a_read_only_mount_is_not_ready(disk: LoopDisk, url: str) -> None:
-    probe = make_probe({"url": url, "write": True})
-    with disk.read_only():
-        assert run(make_probe(url)) == READY
-        assert run(probe) == not_ready(ReasonCode.READ_ONLY)
+        assert run(probe) == not_ready(code)
     assert run(probe) == READY
 
 

@@ -11,17 +11,12 @@ from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 EXAMPLE = DEPLOY / "prometheus" / "alertmanager.yml"
 
 
 class AlertmanagerServer(RealServer):
-    """Sends what it receives to `receiver` at once, for fast tests."""
-
-    def __init__(self, folder: Path, *, receiver: str = "http://127.0.0.1:1/") -> None:
-        super().__init__(folder)
-        self._receiver = receiver
+    """Groups alerts for a short time, for fast tests."""
 
     def command(self) -> Sequence[str]:
         return [
@@ -35,7 +30,7 @@ class AlertmanagerServer(RealServer):
 
     def prepare(self) -> None:
         changes = {
-            "http://localhost:9099/alerts": self._receiver,
+            "http://localhost:9099/alerts": "http://127.0.0.1:1/",
             "group_wait: 10s": "group_wait: 100ms",
             "group_interval: 1m": "group_interval: 200ms",
         }

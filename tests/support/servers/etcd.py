@@ -157,17 +157,6 @@ class EtcdServer(RealServer):
     def withdraw(self, prefix: str, *, role: str = "reader") -> None:
         self._change_users("role/revoke", {"role": role, **_under(prefix)})
 
-    def add_user(self, name: str) -> str:
-        """The URL of another user with the same password and a role of its own, which has the same name."""
-        self._change_users("user/add", {"name": name, "password": PASSWORD})
-        self._change_users("role/add", {"name": name})
-        self._change_users("user/grant", {"user": name, "role": name})
-        return self._url(f"{name}:{quote(PASSWORD, safe='')}@")
-
-    def set_password(self, password: str) -> None:
-        """Of the user of the URL."""
-        self._change_users("user/changepw", {"name": USER, "password": password})
-
     def _change_users(self, path: str, body: Mapping[str, object]) -> None:
         code, answer = self.call(f"/v3/auth/{path}", body, token=self.root_token())
         assert code == 200, f"{path}: {answer}"

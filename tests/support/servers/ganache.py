@@ -11,27 +11,22 @@ from tests.support.servers.provision import npm_package, tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 VERSION = "7.9.2"
 CHAIN_ID = 1337
 
 
 class GanacheServer(RealServer):
-    """Creates a block every `block_time_s`, or when `mine` is called."""
+    """Creates a block when `mine` is called."""
 
     scheme = "ethereum+http"
-
-    def __init__(self, folder: Path, *, block_time_s: int = 0) -> None:
-        super().__init__(folder)
-        self.block_time_s = block_time_s
 
     def command(self) -> Sequence[str]:
         options = {
             "server.host": self.host,
             "server.port": self.port,
             "chain.chainId": CHAIN_ID,
-            "miner.blockTime": self.block_time_s,
+            "miner.blockTime": 0,
             "database.dbPath": self.folder / "chain",
             "wallet.totalAccounts": 1,
             "wallet.seed": "ledger",  # the same accounts after a restart

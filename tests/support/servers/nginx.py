@@ -15,6 +15,7 @@ from tests.support.servers.provision import program
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
 USER = "svcnode"
 PASSWORD = "let-me-in"
@@ -25,23 +26,29 @@ user root;
 daemon off;
 worker_processes 1;
 pid nginx.pid;
-events {{ worker_connections 16; }}
+events {{ worker_connections {connections}; }}
 http {{
   access_log off;
-  default_type text/plain;
   client_body_temp_path body;
   proxy_temp_path proxy;
   fastcgi_temp_path fastcgi;
   uwsgi_temp_path uwsgi;
   scgi_temp_path scgi;
-  auth_basic "ledger";
-  auth_basic_user_file users;
-  server {{
-    {listen}
-    location = / {{ try_files /page =404; }}
-  }}
+  {http}
 }}
 """
+_LEDGER = """
+  default_type text/plain;
+  auth_basic "ledger";
+  auth_basic_user_file users;
+  server { %s location = / { try_files /page =404; } }
+"""
+
+
+def nginx_command(folder: Path, http: str, *, connections: int = 64) -> list[str]:
+    """`http` is that part of its configuration, which is written into the folder."""
+    (folder / "nginx.conf").write_text(_CONFIG.format(http=http, connections=connections))
+    return [program("nginx", "nginx-light"), "-p", f"{folder}/", "-c", "nginx.conf", "-e", "stderr"]
 
 
 class NginxServer(PasswordServer):
@@ -51,12 +58,10 @@ class NginxServer(PasswordServer):
         return f"http://{USER}:{password}@{self.host}:{self.port}/"
 
     def command(self) -> Sequence[str]:
-        return [program("nginx", "nginx-light"), "-p", f"{self.folder}/", "-c", "nginx.conf", "-e", "stderr"]
+        listen = " ".join(f"listen {address}:{self.port};" for address in sorted({"127.0.0.1", self.host}))
+        return nginx_command(self.folder, _LEDGER % listen, connections=16)
 
     def prepare(self) -> None:
-        addresses = sorted({"127.0.0.1", self.host})
-        listen = " ".join(f"listen {address}:{self.port};" for address in addresses)
-        (self.folder / "nginx.conf").write_text(_CONFIG.format(listen=listen))
         (self.folder / "users").write_text(f"{USER}:{{PLAIN}}{PASSWORD}\n")
         (self.folder / "html").mkdir(exist_ok=True)
         (self.folder / "html" / "page").write_text("ok")

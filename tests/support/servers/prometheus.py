@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,27 +44,12 @@ def replaced(config: str, changes: Mapping[str, str]) -> str:
 
 
 class PrometheusServer(RealServer):
-    """Scrapes and evaluates every second, for fast tests.
+    """Scrapes and evaluates every second, for fast tests."""
 
-    `jobs`: lines to add to `scrape_configs`. `fires_at_once`: alerts do not wait for the time of their rule.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        target: str,
-        token: str,
-        alertmanager: str = "127.0.0.1:1",
-        jobs: str = "",
-        fires_at_once: bool = False,
-    ) -> None:
+    def __init__(self, folder: Path, *, target: str, token: str) -> None:
         super().__init__(folder)
         self._target = target
         self._token = token
-        self._alertmanager = alertmanager
-        self._jobs = jobs
-        self._fires_at_once = fires_at_once
 
     @property
     def url(self) -> str:
@@ -83,18 +67,15 @@ class PrometheusServer(RealServer):
     def prepare(self) -> None:
         token_file = self.folder / "token"
         token_file.write_text(f"{self._token}\n")
-        rules = RULES.read_text()
-        if self._fires_at_once:
-            rules = re.sub(r"(?m)^( +for:) \w+$", r"\1 0s", rules)
-        (self.folder / RULES.name).write_text(rules)
+        (self.folder / RULES.name).write_text(RULES.read_text())
         changes = {
             "validator-7.example.com:8420": self._target,
             "/etc/prometheus/svcnode-token": str(token_file),
             "scrape_interval: 15s": "scrape_interval: 1s",
-            "localhost:9093": self._alertmanager,
+            "localhost:9093": "127.0.0.1:1",
         }
         config = replaced(EXAMPLE.read_text(), changes)
-        (self.folder / "prometheus.yml").write_text(f"global:\n  evaluation_interval: 1s\n\n{config}{self._jobs}")
+        (self.folder / "prometheus.yml").write_text(f"global:\n  evaluation_interval: 1s\n\n{config}")
 
     def is_ready(self) -> bool:
         return http_request(self.port, "/-/ready")[0] == 200

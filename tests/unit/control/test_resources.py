@@ -25,9 +25,9 @@ from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.node import Node
 from svcnode.node.definition import define
 from svcnode.probes import KINDS
-from tests.stress.control_model import run_campaign
 from tests.support.control_agent import (
     ControlAgent,
+    compare_random_requests,
     define_service,
 )
 
@@ -546,7 +546,6 @@ def test_a_service_may_have_the_name_of_a_child(agent: ControlAgent, service_id:
 
 
 def test_random_requests_steps_of_the_clock_and_restarts_agree_with_a_plain_dict(tmp_path: Path) -> None:
-    """A short run of `python -m tests.stress.control_model`."""
-    codes = run_campaign(tmp_path, 1000, random.Random())
+    codes = compare_random_requests(tmp_path, 1000, random.Random())
     assert max(codes) < 500
     assert {200, 201, 204, 400, 404, 409, 412} <= set(codes)
