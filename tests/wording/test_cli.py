@@ -112,6 +112,11 @@ ERRORS: dict[str, list[list[str]]] = {
         ["http://127.0.0.1", "-o", "url=tcp:"],
         ["file:/", "--timeout", "3"],
         ["file:/", "--timeout", "0s"],
+        ["file:/", "--max-latency", "0ms"],
+        ["file:/", "--interval", "0s", "--watch"],
+        ["http://127.0.0.1", "-o", "=1"],
+        ["jsonrpc+http://127.0.0.1"],
+        ["tcp://${NOT_SET}:1"],
         ["exec:/bin/true"],
     ],
     "status": [
@@ -134,6 +139,8 @@ ERRORS: dict[str, list[list[str]]] = {
         ["https://node", "--ca", "notify.toml"],
         ["--token", "@/no/such"],
         ["--token", "a b"],
+        ["--token", ""],
+        ["unix:"],
         ["127.0.0.1:1", "--service", ""],
         ["127.0.0.1:1", "--service", "\udce9"],
         ["ledger"],
@@ -207,7 +214,9 @@ def test_errors_of_a_command(command: str, snapshot: Snapshot, capsys: pytest.Ca
     for arguments in ERRORS[command]:
         with suppress(SystemExit):
             main([command, *arguments])
-        error = capsys.readouterr().err.splitlines()[-1]
+        output = capsys.readouterr()
+        assert output.out == ""
+        error = output.err.splitlines()[-1]
         lines += [ascii(" ".join(["svcnode", command, *arguments])), f"    {error}"]
     snapshot(f"errors_{command}", "\n".join(lines))
 

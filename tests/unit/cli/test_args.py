@@ -53,9 +53,6 @@ def error_of(*arguments: str) -> ConfigError:
     return caught.value
 
 
-# ---- services
-
-
 def test_services_have_the_order_of_the_options() -> None:
     read = settings(*with_services("z=tcp://127.0.0.1:1", "a=file:/run/app.pid"))
     assert [service.id for service in read.services] == ["z", "a"]
@@ -109,16 +106,9 @@ def test_an_invalid_service_is_refused_at_its_key_and_option(text: str, key: str
     assert str(error).endswith(f" (--service {text.partition('=')[0]}=…)")
 
 
-def test_an_id_that_is_given_twice_is_refused() -> None:
-    assert '"db"' in str(error_of(*with_services(DB, "a=file:/a", DB)))
-
-
 def test_no_error_shows_a_password() -> None:
     for text in ("db=tcp://me:hunter2hunter2@127.0.0.1:1", "tcp://me:hunter2hunter2@127.0.0.1:1"):
         assert "hunter2" not in str(error_of("--service", text))
-
-
-# ---- with a file
 
 
 def test_a_service_of_the_file_gets_another_probe_and_keeps_its_other_values(tmp_path: Path) -> None:
@@ -150,22 +140,12 @@ def test_an_error_in_the_file_has_its_line_and_an_error_in_the_option_does_not(t
     assert error_of("--service", "db=tcp:").line is None
 
 
-@pytest.mark.parametrize(("text", "key"), [('services = "db"\n', "services"), ('services = ["db"]\n', "services[0]")])
-def test_an_option_does_not_hide_invalid_services_of_the_file(text: str, key: str, tmp_path: Path) -> None:
-    (tmp_path / "svcnode.toml").write_text(text)
-    error = error_of("--service", DB)
-    assert (error.key, error.line) == (key, 1)
-
-
 def test_every_reload_has_the_services_of_the_command_line(tmp_path: Path) -> None:
     read = settings_reader(None, parsed("--service", DB))
     assert [service.id for service in read().services] == ["db"]
     (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "a"\nstatus = "Up"\n')
     assert [service.id for service in read().services] == ["a", "db"]
     assert [service.id for service in read().services] == ["a", "db"]
-
-
-# ---- the other options
 
 
 def test_every_option_sets_its_key() -> None:
@@ -184,9 +164,3 @@ def test_allow_exec_overrides_the_file(security: str, tmp_path: Path) -> None:
     (tmp_path / "svcnode.toml").write_text(f'{security}[[services]]\nid = "a"\nprobe = "exec:/bin/true"\n')
     assert error_of().key == "services.a.probe"
     assert [service.id for service in settings("--allow-exec").services] == ["a"]
-
-
-def test_an_invalid_option_is_named() -> None:
-    error = error_of("--drain", "5")
-    assert error.key == "server.drain"
-    assert str(error).endswith(" (--drain)")

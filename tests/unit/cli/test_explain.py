@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.cli import build_parser, main
+from svcnode.cli import build_parser
 from svcnode.cli.operator_url import TOKEN_VARIABLE, OperatorUrl, operator_url_from
 from svcnode.core.errors import ConfigError
 
@@ -37,9 +37,6 @@ def url(*arguments: str) -> OperatorUrl:
 def url_from(config: str, folder: Path, *arguments: str) -> OperatorUrl:
     (folder / "svcnode.toml").write_text(config)
     return url(*arguments)
-
-
-# ---- address
 
 
 @pytest.mark.parametrize(
@@ -122,9 +119,6 @@ def test_an_invalid_configuration_is_refused_with_a_hint_at_url(
     assert (caught.value.key, caught.value.line) == (key, line)
 
 
-# ---- token
-
-
 def test_a_token_is_sent_as_bearer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert url("node:1").authorization == ""
     assert url("--token", TOKEN, "node:1").authorization == f"Bearer {TOKEN}"
@@ -155,42 +149,11 @@ def test_a_configured_token_is_sent_to_loopback(listen: str, trust: str, tmp_pat
     assert "--token" in str(caught.value)
 
 
-def test_a_token_that_is_not_needed_is_not_read(tmp_path: Path) -> None:
+def test_a_token_that_is_not_needed_is_not_read_and_a_login_in_the_url_is_sent(tmp_path: Path) -> None:
     config = '[security]\noperator_token = { file = "/no/such" }\ntrust_loopback = true'
     assert url_from(config, tmp_path).authorization == ""
-
-
-def test_a_user_and_password_in_the_url_are_sent() -> None:
     assert url(f"http://me:{TOKEN}@node:1").authorization.startswith("Basic ")
     assert TOKEN not in url(f"http://me:{TOKEN}@node:1").display
-
-
-# ---- errors
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("ftp://node",), "'ftp://node'"),
-        (("unix:",), "Unix"),
-        (("https://node", "--ca", "/no/such.pem"), "--ca: "),
-        (("--token", "@/no/such"), "--token: "),
-        (("--token", "a b"), "--token: "),
-        (("--token", ""), "--token: "),
-        (("127.0.0.1:1", "--service", ""), "id"),
-        (("127.0.0.1:1", "--service", "\udce9"), "\\udce9"),
-        (("-c", "/no/such.toml"), "/no/such.toml"),
-    ],
-)
-def test_an_invalid_argument_is_refused_in_one_line(
-    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["explain", *arguments]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("svcnode: ")
-    assert output.err.count("\n") == 1
-    assert named in output.err
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
-
-# ---- a service of the configuration
-
 SERVICES = """
 [defaults]
 timeout = "2s"
@@ -110,41 +107,6 @@ def test_a_service_that_cannot_be_checked_is_reported_with_exit_code_2(
     assert named in capsys.readouterr().err
 
 
-# ---- errors
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["nothing"], "URL"),
-        (["nothing", "--watch"], "URL"),
-        (["nothing", "--json"], "URL"),
-        (["tcp://${NOT_SET}:1"], "NOT_SET"),
-        (["http://127.0.0.1", "-o", "redirects=true"], "redirects: "),
-        (["http://127.0.0.1", "-o", "=1"], "--option: "),
-        (["jsonrpc+http://127.0.0.1"], "method: "),
-        (["http://127.0.0.1", "-o", 'bearer={ file = "/no.txt" }'], "bearer: "),
-        (["file:/", "--timeout", "0s"], "--timeout: "),
-        (["file:/", "--max-latency", "0ms"], "--max-latency: "),
-        (["file:/", "--interval", "0s", "--watch"], "--interval: "),
-        (["file:/", "--interval", "5s"], "--watch"),
-    ],
-)
-def test_an_invalid_argument_is_reported_in_one_line_with_exit_code_2(
-    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """tests/wording has the others."""
-    code = main(["probe", *arguments])
-    output = capsys.readouterr()
-    assert (code, output.out) == (2, "")
-    assert output.err.startswith("svcnode: ")
-    assert output.err.count("\n") == 1
-    assert named in output.err
-
-
-# ---- options
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -174,9 +136,6 @@ def test_options_are_passed_to_the_probe(tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["probe", f"file:{file}", "-o", "contains=synced=no", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["code"] == "unexpected_response"
-
-
-# ---- output
 
 
 def test_control_characters_in_a_reason_are_shown_as_escapes() -> None:

@@ -100,30 +100,6 @@ def test_a_timeout_has_a_unit() -> None:
     assert timeout_from(parsed("h", "--timeout", "500ms")) == 0.5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("h", "--timeout", "soon"), "--timeout: "),
-        (("h", "--timeout", "0s"), "--timeout: "),
-        (("http://h/?token=x",), "'http://h/?…'"),
-        (("h", "xn--zz..example"), "'xn--zz..example'"),
-        (("h", "--ca", ""), "ca: "),
-        (("h", "--version", ""), "version"),
-        (("h", "--prefix", "svc"), '"/svc"'),
-    ],
-)
-def test_an_invalid_argument_is_refused_in_one_line(
-    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """tests/wording has the others."""
-    assert main(["status", *arguments]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("svcnode: ")
-    assert output.err.count("\n") == 1
-    assert named in output.err
-
-
 def test_a_closed_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(InvalidValueError, match="--from: stdin"):

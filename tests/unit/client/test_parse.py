@@ -60,11 +60,8 @@ def parse_error(
 # ---- valid responses
 
 
-def test_an_identity_is_parsed() -> None:
+def test_an_identity_and_services_in_their_order_are_parsed() -> None:
     assert parse(IDENTITY, IDENTITY_JSON) == (Identity(**IDENTITY_JSON), [])
-
-
-def test_services_are_parsed_in_order() -> None:
     db = BackingService(id="db", name="Ledger", description="Holds it", status=Status.UP)
     cache = BackingService(id="cache", name="", description="", status=Status.DOWN)
     listed = {"services": [DB, {"id": "cache", "name": "", "description": "", "status": "Down"}]}
@@ -168,8 +165,6 @@ def test_a_content_encoding_is_a_deviation_and_an_unknown_one_an_error() -> None
         (b'{"services": [{"id": "a", "status": "Down", "status": "Up"}]}', "status"),
         (b'{"services": "\xff"}', "14"),
         (b"[" * 100_000, ""),
-        (b'{"services": ' + b"9" * 5000 + b"}", "5000"),
-        (b'{"services": [-Infinity]}', "-Infinity"),
         (b'{"services": [}', "char 14"),
     ],
 )
@@ -237,14 +232,11 @@ def test_deviations_are_redacted_and_escaped() -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_unsupported_version_is_an_error_of_its_own(operation: Operation[Any]) -> None:
+def test_an_unsupported_version_is_an_error_of_its_own_if_it_was_requested(operation: Operation[Any]) -> None:
+    body = {"message": "API version not found"}
     with pytest.raises(VersionNotFoundError, match=re.escape(f"{URL}?version=v9")):
-        operation.parse(make_response({"message": "API version not found"}, 404)._replace(url=f"{URL}?version=v9"))
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_unsupported_version_without_a_requested_one_is_unexpected(operation: Operation[Any]) -> None:
-    error = parse_error(operation, {"message": "API version not found"}, 404)
+        operation.parse(make_response(body, 404)._replace(url=f"{URL}?version=v9"))
+    error = parse_error(operation, body, 404)
     assert isinstance(error, UnexpectedResponseError)
     assert (error.code, error.url) == (ReasonCode.NOT_FOUND, URL)
 
@@ -287,16 +279,7 @@ def test_any_other_http_status_is_unexpected(operation: Operation[Any], code: in
 
 @pytest.mark.parametrize("operation", [IDENTITY, SERVICES])
 @pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"<html>\n  Hello\x1b[2J</html>",
-        b"\xff\xfe\xfd",
-        b"[" * 100_000,
-        b"9" * 5000,
-        b'"text"',
-        b"{}",
-    ],
+    "body", [b"", b"<html>\n  Hello\x1b[2J</html>", b"\xff\xfe\xfd", b"9" * 5000, b'"text"', b"{}"]
 )
 def test_any_other_body_is_unexpected_and_described_in_one_line(operation: Operation[Any], body: bytes) -> None:
     error = parse_error(operation, body)

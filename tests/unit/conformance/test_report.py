@@ -56,9 +56,6 @@ def conclusion_style(report: Report, level: Level) -> str:
     return conclusion[0].style.removeprefix("bold ")
 
 
-# ---- interrupted
-
-
 @pytest.mark.parametrize("level", Level)
 def test_an_interrupted_run_without_failures_is_inconclusive(level: Level) -> None:
     report = interrupted(Result(MUST, CheckOutcome.PASSED))
@@ -87,9 +84,6 @@ def test_an_interruption_is_an_error_of_its_own_test_in_junit() -> None:
 def test_a_run_without_results_is_reported_in_one_line(report: Report) -> None:
     (line,) = report_lines(report, Level.SHOULD)
     assert plain_text(line).endswith("problem")
-
-
-# ---- for machines
 
 
 def test_remarks_are_what_a_test_of_their_own_has_written() -> None:
@@ -129,8 +123,6 @@ def test_what_xml_cannot_hold_is_shown_as_an_escape() -> None:
     (remarks,) = read(everywhere("a\x00\x1b\nb\ud800")).findall("testcase[@name='remarks']/system-out")
     assert remarks.text == "\n".join([r"a\x00\x1b", r"b\ud800"] * 2)
 
-
-# ---- counts
 
 SHOULD = next(check for check in CHECKS if check.level is Level.SHOULD)
 FAILURES = Report(

@@ -18,8 +18,6 @@ from svcnode.core.address import (
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import redacted
 
-# ---- where a node listens
-
 
 @pytest.mark.parametrize(
     ("text", "address"),
@@ -50,12 +48,9 @@ def test_with_a_certificate_an_address_uses_tls_unless_its_scheme_is_http(text: 
     [
         ("8420", '"127.0.0.1:8420"'),
         ("::1:8420", '"[::1]:8420"'),
-        ("ftp://127.0.0.1:1", '"unix:/run/svcnode.sock"'),
         ("", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:80 ", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:٨٠", '"unix:/run/svcnode.sock"'),
-        ("127.0.0.1:123456", '"unix:/run/svcnode.sock"'),
-        ("127.0.0.1:80/svc", '"unix:/run/svcnode.sock"'),
         ("[]:80", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:65536", "65535"),
         ("[127.0.0.1]:80", "IPv6"),
@@ -92,14 +87,10 @@ def test_two_addresses_have_one_bind_key_whatever_their_scheme() -> None:
     assert Address(scheme="unix", path="/a").bind_key != Address(scheme="unix", path="/b").bind_key
 
 
-# ---- where a client finds a node
-
-
 @pytest.mark.parametrize(
     ("url", "prefix", "root"),
     [
         ("node.example", "/svc", "http://node.example/svc"),
-        ("node.example:8420", "/svc", "http://node.example:8420/svc"),
         ("http://127.0.0.1:8420/", "/svc", "http://127.0.0.1:8420/svc"),
         (" HTTPS://Node.Example ", "/svc", "https://node.example/svc"),
         ("http://knöten.example/größe", "/svc", "http://xn--knten-kua.example/gr%C3%B6%C3%9Fe/svc"),
@@ -115,7 +106,6 @@ def test_two_addresses_have_one_bind_key_whatever_their_scheme() -> None:
         ("http://h/svc/node/health", "/svc", "http://h/svc"),
         ("http://h/base/svc/node/services/", "/svc", "http://h/base/svc"),
         ("http://h/svc/node/services/a%2Fb/health", "/svc", "http://h/svc"),
-        ("http://h/eigen/node", "/svc", "http://h/eigen"),
         ("http://h/base/eigen/node/services/db/health", "/svc", "http://h/base/eigen"),
         # Similar paths that are not endpoints.
         ("http://h/svc/node/7", "/svc", "http://h/svc/node/7/svc"),
@@ -186,9 +176,6 @@ def test_all_names_of_loopback_are_recognised_and_no_similar_ones() -> None:
     assert not any(map(is_loopback, ("", "128.0.0.1", "::2", "local", "localhost.example", "127.0.0.1 ", "127.1")))
 
 
-# ---- where the registry of a shared node is
-
-
 @pytest.mark.parametrize(
     ("text", "address"),
     [
@@ -221,22 +208,18 @@ def test_the_password_of_a_registry_is_never_shown() -> None:
         "etcd://a,,b",
         "etcd://a,a:2379",
         "etcd://a:0",
-        "etcd://a:99999",
         "etcd://[::x]",
         "etcd://a?tls=true",
-        "etcd://:secret-9@a",
+        "etcd://:hidden-pw@a",
         "etcd://a//b",
         "etcd://a/b%20c",
+        "etcd://u:hidden-pw@a:x",
+        "etcd://u:hidden/pw@a",
+        "etcd://u:hidden?pw@a",
+        "http://u:hidden-pw@a",
     ],
 )
-def test_an_invalid_registry_url_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_registry_url_is_refused_with_an_example_and_without_its_password(text: str) -> None:
     with pytest.raises(InvalidValueError, match="write etcd://host1:2379") as caught:
         parse_registry_url(text)
-    assert "secret-9" not in str(caught.value)
-
-
-def test_an_invalid_registry_url_does_not_show_its_password() -> None:
-    for text in ("etcd://u:hidden-pw@a:x", "etcd://u:hidden/pw@a", "etcd://u:hidden?pw@a", "http://u:hidden-pw@a"):
-        with pytest.raises(InvalidValueError) as caught:
-            parse_registry_url(text)
-        assert "hidden" not in str(caught.value)
+    assert "hidden" not in str(caught.value)

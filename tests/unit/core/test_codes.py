@@ -40,23 +40,17 @@ def test_every_text_becomes_a_code_that_is_safe_as_a_label(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code"),
+    ("code", "statuses"),
     [
-        (200, ReasonCode.UNEXPECTED_RESPONSE),
-        (299, ReasonCode.UNEXPECTED_RESPONSE),
-        (300, ReasonCode.REDIRECTED),
-        (399, ReasonCode.REDIRECTED),
-        (401, ReasonCode.AUTH_REQUIRED),
-        (404, ReasonCode.NOT_FOUND),
-        (407, ReasonCode.UNEXPECTED_RESPONSE),
-        (418, ReasonCode.UNEXPECTED_RESPONSE),
-        (500, ReasonCode.SERVER_ERROR),
-        (599, ReasonCode.SERVER_ERROR),
-        (600, ReasonCode.UNEXPECTED_RESPONSE),
+        (ReasonCode.REDIRECTED, [300, 399]),
+        (ReasonCode.AUTH_REQUIRED, [401]),
+        (ReasonCode.NOT_FOUND, [404]),
+        (ReasonCode.SERVER_ERROR, [500, 599]),
+        (ReasonCode.UNEXPECTED_RESPONSE, [200, 299, 418, 600]),
     ],
 )
-def test_an_http_status_has_a_code(status: int, code: ReasonCode) -> None:
-    assert code_for_http_status(status) is code
+def test_an_http_status_has_a_code(code: ReasonCode, statuses: list[int]) -> None:
+    assert {code_for_http_status(status) for status in statuses} == {code}
 
 
 @pytest.mark.parametrize(("status", "code"), [(5, ReasonCode.NOT_FOUND), (13, ReasonCode.SERVER_ERROR)])

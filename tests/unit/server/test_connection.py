@@ -122,12 +122,11 @@ class PhaseSetup:
         return self.connection.phase
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svcnode.server.state.ServerState._schedule_tick", lambda _: None)
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_connection_is_idle_between_requests_and_receiving_within_one() -> None:
     setup = PhaseSetup()
@@ -143,7 +142,6 @@ async def test_a_connection_is_idle_between_requests_and_receiving_within_one() 
     assert setup.phase_after(b"abc") is Phase.IDLE
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_pipelined_requests_are_queued_and_not_read_further() -> None:
     setup = PhaseSetup()
@@ -154,7 +152,6 @@ async def test_pipelined_requests_are_queued_and_not_read_further() -> None:
     assert setup.transport.buffer.count(b"HTTP/1.1 200") == 2
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_request_to_the_application_is_handled_and_then_the_next_one_is_answered() -> None:
     setup = PhaseSetup()
@@ -179,7 +176,6 @@ class PushedApp(FakeApp):
         return make_response(204)
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_push_is_never_cached_and_gets_as_much_of_its_body_as_is_kept() -> None:
     push = PushedApp()
@@ -193,7 +189,6 @@ async def test_a_push_is_never_cached_and_gets_as_much_of_its_body_as_is_kept() 
     assert setup.transport.buffer.count(b"HTTP/1.1 404") == 2
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_client_that_closed_its_sending_side_gets_the_response_of_the_application() -> None:
     setup = PhaseSetup()
@@ -204,7 +199,6 @@ async def test_a_client_that_closed_its_sending_side_gets_the_response_of_the_ap
     assert (setup.transport.buffer.count(b"HTTP/1.1 200"), setup.transport.is_closed) == (1, True)
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_connection_closes_when_its_stream_ends() -> None:
     setup = PhaseSetup()
@@ -218,7 +212,6 @@ async def test_a_connection_closes_when_its_stream_ends() -> None:
     assert setup.server.state.connection_count == 0
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_the_last_response_closes_the_connection() -> None:
     setup = PhaseSetup()
@@ -242,7 +235,6 @@ class Setup:
         self.state._enforce_time_limits(self.now_s)
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_refused_client_that_reads_late_gets_the_refusal_and_a_clean_end() -> None:
     setup = Setup()
@@ -258,7 +250,6 @@ async def test_a_refused_client_that_reads_late_gets_the_refusal_and_a_clean_end
     assert transport.is_closed
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_refusal_that_is_not_sent_yet_is_not_discarded_when_the_time_to_linger_ends() -> None:
     setup = Setup()

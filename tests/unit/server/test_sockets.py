@@ -43,9 +43,6 @@ def bind_errno(address: Address) -> int | None:
     return raised.value.__cause__.errno if isinstance(raised.value.__cause__, OSError) else None
 
 
-# ---- TCP
-
-
 def test_port_0_binds_a_free_port() -> None:
     with bind(tcp()) as sock:
         port = sock.getsockname()[1]
@@ -96,9 +93,6 @@ def test_a_missing_privilege_is_an_error(code: int, monkeypatch: pytest.MonkeyPa
     assert bind_errno(tcp(80)) == code
 
 
-# ---- Unix sockets
-
-
 def test_a_unix_socket_is_created_and_removed(tmp_path: Path) -> None:
     address = unix(tmp_path / "a.sock")
     with bind(address) as sock:
@@ -143,7 +137,7 @@ def test_a_socket_with_a_full_backlog_is_kept_without_waiting(tmp_path: Path) ->
         assert bind_errno(address) == errno.EADDRINUSE
 
 
-def test_the_socket_of_an_ended_process_is_replaced(tmp_path: Path) -> None:
+def test_the_socket_of_an_ended_process_is_replaced_and_another_file_kept(tmp_path: Path) -> None:
     address = unix(tmp_path / "a.sock")
     bind(address).close()
     assert (tmp_path / "a.sock").is_socket()
@@ -151,15 +145,9 @@ def test_the_socket_of_an_ended_process_is_replaced(tmp_path: Path) -> None:
         sock.listen()
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(tmp_path / "a.sock"))
-
-
-def test_a_file_that_is_not_a_socket_is_kept(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("content")
     assert bind_errno(unix(tmp_path / "notes")) == errno.EADDRINUSE
     assert (tmp_path / "notes").read_text() == "content"
-
-
-# ---- TLS
 
 
 @pytest.fixture
@@ -208,9 +196,6 @@ def test_another_an_encrypted_or_a_missing_file_is_an_error_and_does_not_prompt(
     assert invalid_setting(encrypted.certificate, encrypted.key) == "server.tls.key"
     made.certificate.unlink()
     assert invalid_setting(made.certificate, made.key) == "server.tls"
-
-
-# ---- the private socket
 
 
 @pytest.fixture(params=[0o000, 0o077], ids=oct)

@@ -64,12 +64,8 @@ CASES = [(kind, received) for kind, (_, responses) in PROTOCOLS.items() for rece
 
 
 @pytest.mark.parametrize(("kind", "received"), CASES)
-def test_a_response_matches_exactly_its_service(kind: str, received: bytes) -> None:
+def test_a_response_matches_exactly_its_service_and_a_part_of_it_needs_more_bytes(kind: str, received: bytes) -> None:
     assert [name for name, (matcher, _) in PROTOCOLS.items() if matcher(received)] == [kind]
-
-
-@pytest.mark.parametrize(("kind", "received"), CASES)
-def test_a_partial_response_needs_more_bytes(kind: str, received: bytes) -> None:
     matcher, _ = PROTOCOLS[kind]
     results = [matcher(received[:length]) for length in range(len(received) + 1)]
     assert results[0] is None
