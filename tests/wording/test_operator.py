@@ -91,6 +91,8 @@ class _Texts(HTMLParser):
 
 
 def test_page(snapshot: Snapshot) -> None:
+    since = {"since": "2027-01-15T08:00:00.000Z", "since_s": 90.0}
+    replica = {"name": "host-1", "url": "", "software": "0.0.0", **since, "checks": 1, "is_self": True}
     node = {
         "name": "validator-7",
         "version": "v1.4.2",
@@ -104,21 +106,7 @@ def test_page(snapshot: Snapshot) -> None:
         "maintenance": {"text": "MAINTENANCE"},
         "history_problem": "PROBLEM",
         "reload_problem": "PROBLEM",
-        "sharing": {
-            "problem": "PROBLEM",
-            "registry": "etcd://host",
-            "replicas": [
-                {
-                    "name": "host-1",
-                    "url": "",
-                    "software": "0.0.0",
-                    "since": "2027-01-15T08:00:00.000Z",
-                    "since_s": 90.0,
-                    "checks": 1,
-                    "is_self": True,
-                }
-            ],
-        },
+        "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica]},
     }
     snapshot("page", "\n".join(_Texts(render(node, [], {}, 0.0).decode()).texts))
 

@@ -4,24 +4,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.cli import COMMANDS, main
+from svcnode.cli import COMMANDS
 from svcnode.cli.completion import SCRIPTS, complete
 from svcnode.probes import KINDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.unit.cli.conftest import Run
+
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("SVCNODE_CONFIG", "SVCNODE_CONTROL"):
-        monkeypatch.delenv(name, raising=False)
+def _files(tmp_path: Path) -> None:
     (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "db 1"\n[[services]]\nid = "cache"\nprobe = 5\n')
     (tmp_path / "other.toml").write_text('[[services]]\nid = "other"\n')
     (tmp_path / "bad.toml").write_text("services = [1, {}]\n[")
     (tmp_path / "folder").mkdir()
-    return tmp_path
 
 
 def values(*words: str) -> list[str]:
@@ -67,15 +65,11 @@ def test_kinds_values_of_a_list_and_files_are_completed_and_an_argument_only_onc
     assert values("run", "--service", "a", "--", "") == []
 
 
-def test_the_words_of_a_shell_are_completed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_words_of_a_shell_are_completed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setenv("_SVCNODE_WORDS", "pin\n.")
-    assert main(["completion", "fish"]) == 0
-    assert capsys.readouterr().out == "ping\tcheck whether a node answers\n"
+    assert run("completion", "fish") == (0, "ping\tcheck whether a node answers\n", "")
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
-def test_the_script_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    assert capsys.readouterr().out == SCRIPTS[shell]
+def test_the_script_is_printed(shell: str, run: Run) -> None:
+    assert run("completion", shell) == (0, SCRIPTS[shell], "")

@@ -82,13 +82,7 @@ def test_the_content_type_may_have_parameters_and_capitals(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("service_id", "segment"),
-    [
-        ("a/b", "a%2Fb"),
-        ("50% of ö?", "50%25%20of%20%C3%B6%3F"),
-        ("..", "%2E%2E"),
-        (".", "%2E"),
-        ("v1.2-~_", "v1.2-~_"),
-    ],
+    [("a/b", "a%2Fb"), ("50% of ö?", "50%25%20of%20%C3%B6%3F"), ("..", "%2E%2E"), (".", "%2E"), ("v1.2-~_", "v1.2-~_")],
 )
 def test_an_id_is_one_percent_encoded_segment_of_the_path(service_id: str, segment: str) -> None:
     assert service_health_operation(service_id).path == f"/node/services/{segment}/health"
@@ -112,11 +106,7 @@ def test_an_id_that_a_path_cannot_hold_is_an_error(service_id: Any) -> None:
             {"node_name": "n", "spec_version": "", "node_version": "v1"},
             "spec_version",
         ),
-        (
-            IDENTITY_JSON | {"node_version": "1.4.2-rc1"},
-            IDENTITY_JSON | {"node_version": "1.4.2-rc1"},
-            "node_version",
-        ),
+        (IDENTITY_JSON | {"node_version": "1.4.2-rc1"}, IDENTITY_JSON | {"node_version": "1.4.2-rc1"}, "node_version"),
         (IDENTITY_JSON | {"node_name": 7}, IDENTITY_JSON | {"node_name": "7"}, "node_name"),
         (IDENTITY_JSON | {"node_name": None}, IDENTITY_JSON | {"node_name": ""}, "node_name"),
     ],
@@ -139,8 +129,7 @@ def test_json_with_another_content_type_is_a_deviation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "encoding"),
-    [("utf-8-sig", "byte order mark"), ("utf-16-be", "UTF-16"), ("utf-32", "UTF-32")],
+    ("codec", "encoding"), [("utf-8-sig", "byte order mark"), ("utf-16-be", "UTF-16"), ("utf-32", "UTF-32")]
 )
 def test_json_in_another_encoding_is_a_deviation(codec: str, encoding: str) -> None:
     body = json.dumps(IDENTITY_JSON).encode(codec)

@@ -52,12 +52,7 @@ def test_a_definition_has_the_options_of_its_request_with_the_defaults(settings:
     assert heartbeats.probe_config is None
     assert register(settings, ttl="5s").options == {"ttl": "5s", "impact": "critical"}
     definition = register(settings, probe={"url": "tcp://b:1"}, fall=4)
-    assert definition.options == {
-        "probe": {"url": "tcp://b:1"},
-        "fall": 4,
-        "interval": "7s",
-        "impact": "critical",
-    }
+    assert definition.options == {"probe": {"url": "tcp://b:1"}, "fall": 4, "interval": "7s", "impact": "critical"}
     assert definition.probe_config is not None
     assert (definition.probe_config.schedule.interval_s, definition.service.impact) == (7.0, Impact.CRITICAL)
 

@@ -24,13 +24,7 @@ from svcnode.config import (
 from svcnode.config.settings import RESERVED_SEGMENTS, node_folder_name
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
-from svcnode.core.model import (
-    REPORTED_POLICY,
-    Impact,
-    Policy,
-    Schedule,
-    Status,
-)
+from svcnode.core.model import REPORTED_POLICY, Impact, Policy, Schedule, Status
 from svcnode.core.redaction import redacted
 from svcnode.core.url import Url
 from svcnode.node.definition import ProbeConfig

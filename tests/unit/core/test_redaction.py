@@ -212,14 +212,7 @@ def test_the_password_of_any_url_is_hidden(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "http://h:80/a@b",
-        "http://u@h:80/",
-        "http://[::1]:80/?x@y",
-        "http://h:80 me@example",
-        "u:pw@h",
-    ],
+    "text", ["http://h:80/a@b", "http://u@h:80/", "http://[::1]:80/?x@y", "http://h:80 me@example", "u:pw@h"]
 )
 def test_a_url_without_a_password_is_unchanged(text: str) -> None:
     assert redacted(text) == text

@@ -13,15 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import (
-    NO_FAILURES,
-    Evidence,
-    Policy,
-    Schedule,
-    ServiceState,
-    Status,
-    Verdict,
-)
+from svcnode.core.model import NO_FAILURES, Evidence, Policy, Schedule, ServiceState, Status, Verdict
 from svcnode.core.state_machine import initial_state, is_change_pending, next_state
 
 if TYPE_CHECKING:

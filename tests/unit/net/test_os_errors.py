@@ -84,10 +84,7 @@ FAILED: list[tuple[OSError, ReasonCode]] = [
 
 @pytest.mark.parametrize(
     ("exc", "outcome", "code"),
-    [
-        *((exc, Outcome.UNKNOWN, code) for exc, code in UNKNOWN),
-        *((exc, Outcome.FAILED, code) for exc, code in FAILED),
-    ],
+    [*((exc, Outcome.UNKNOWN, code) for exc, code in UNKNOWN), *((exc, Outcome.FAILED, code) for exc, code in FAILED)],
     ids=repr,
 )
 def test_only_an_error_of_this_machine_is_unknown(exc: OSError, outcome: Outcome, code: ReasonCode) -> None:

@@ -89,10 +89,7 @@ def test_anything_else_is_not_a_response(body: object) -> None:
 
 @pytest.mark.parametrize(
     ("body", "detail"),
-    [
-        (b'{"id": 1, "result": false, "result": true}', "result"),
-        (b'{"id": 1, "result": NaN}', "NaN"),
-    ],
+    [(b'{"id": 1, "result": false, "result": true}', "result"), (b'{"id": 1, "result": NaN}', "NaN")],
 )
 def test_ambiguous_json_is_not_a_response_and_the_error_has_the_detail(body: bytes, detail: str) -> None:
     error = error_of(body)

@@ -268,11 +268,7 @@ def test_an_error_becomes_a_verdict(method: str, error: Callable[[], Exception],
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize(
     ("inner", "verdict"),
-    [
-        (REFUSED, CONNECTION_REFUSED),
-        (NO_FILES, NO_DESCRIPTORS),
-        (EOFError(), CONNECTION_CLOSED),
-    ],
+    [(REFUSED, CONNECTION_REFUSED), (NO_FILES, NO_DESCRIPTORS), (EOFError(), CONNECTION_CLOSED)],
     ids=["refused", "no files", "end"],
 )
 def test_the_error_of_the_system_is_found_behind_that_of_the_driver(

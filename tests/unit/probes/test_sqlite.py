@@ -159,13 +159,15 @@ def test_a_database_without_read_permission_is_failed() -> None:
         path = with_free_pages_at_the_end(Path(name) / "ledger.db", "delete")
         path.chmod(0o000)
         path.parent.chmod(0o755)
-        probe = SqliteProbe.for_path(path)
-        os.seteuid(UNPRIVILEGED_UID)
-        try:
-            verdict = probe._check_now()
-        finally:
-            os.seteuid(0)
-    assert verdict == failed(ReasonCode.FILE_NOT_READABLE)
+        assert as_nobody(SqliteProbe.for_path(path)._check_now) == failed(ReasonCode.FILE_NOT_READABLE)
+
+
+def as_nobody(function: Callable[[], Verdict]) -> Verdict:
+    os.seteuid(UNPRIVILEGED_UID)
+    try:
+        return function()
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -416,12 +418,7 @@ def test_a_write_without_permission_is_failed(file_mode: int, folder_mode: int, 
         path = small_database(Path(name) / "ledger.db", CREATE_TABLE)
         path.chmod(file_mode)
         path.parent.chmod(folder_mode)
-        probe = probe_of(path, write=True)
-        os.seteuid(UNPRIVILEGED_UID)
-        try:
-            verdict = probe._write_now()
-        finally:
-            os.seteuid(0)
+        verdict = as_nobody(probe_of(path, write=True)._write_now)
     assert verdict == failed(ReasonCode.PERMISSION_DENIED)
     assert named in verdict.reason
 

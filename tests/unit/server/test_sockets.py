@@ -11,14 +11,7 @@ import pytest
 
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError, ListenError
-from svcnode.server.sockets import (
-    bind,
-    bind_private,
-    bound_url,
-    is_peer_allowed,
-    remove_unix_socket,
-    tls_context,
-)
+from svcnode.server.sockets import bind, bind_private, bound_url, is_peer_allowed, remove_unix_socket, tls_context
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.ports import free_port
 from tests.support.processes import has_ipv6

@@ -76,9 +76,7 @@ def _name(row: Row) -> str:
 
 def three() -> ViewHarness:
     return ViewHarness(
-        node("b", Health.PARTIAL, db=Status.UP, indexer=Status.DOWN),
-        node("C", db=Status.UP),
-        unreachable("a"),
+        node("b", Health.PARTIAL, db=Status.UP, indexer=Status.DOWN), node("C", db=Status.UP), unreachable("a")
     )
 
 
