@@ -16,7 +16,7 @@ PUBLIC_NAMES = [
     *("RegistryUnreachableError", "Service", "ServiceNotFoundError", "ServiceState", "Status", "StoreError"),
     *("SvcnodeError", "UnexpectedResponseError", "UnknownOptionError", "UnknownServiceError", "UnreachableError"),
     *("Verdict", "VersionIgnoredError", "VersionNotFoundError", "__version__", "asgi", "prometheus_collector"),
-    *("wsgi"),
+    "wsgi",
 ]
 
 TESTING_NAMES = ["FakeClock", "assert_health", "assert_status", "run_check", "run_check_async"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -31,9 +32,8 @@ from svcnode.net.connect import TcpEndpoint
 from svcnode.net.trace import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.wording.conftest import Snapshot
 
-    Snapshot = Callable[[str, str], None]
 
 BY_KIND = {entry.kind: entry for entry in CATALOG}
 
@@ -74,7 +74,9 @@ def test_help_of_the_program(snapshot: Snapshot) -> None:
 def test_help_of_a_command(command: str, snapshot: Snapshot) -> None:
     parser = CommandParser(prog=f"svcnode {command}")
     load_command(command, parser)
-    snapshot(f"help_{command}", help_text(parser))
+    text = help_text(parser)
+    assert re.search("exit codes?:", text, re.IGNORECASE)
+    snapshot(f"help_{command}", text)
 
 
 # ---- errors

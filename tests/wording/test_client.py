@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.client.parse import Operation
+    from tests.wording.conftest import Snapshot
 
-    Snapshot = Callable[[str, str], None]
 
 URL = "http://node.example/svc/node"
 JSON = {"content-type": "application/json"}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    Snapshot = Callable[[str, str], None]
+    from tests.wording.conftest import Snapshot
 
 
 def table(rows: Iterable[tuple[object, object]]) -> str:

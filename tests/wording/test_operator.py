@@ -22,11 +22,9 @@ from svcnode.operator.page import STATIC_FILES, read_static, render
 from tests.support.operator_context import OperatorHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from svcnode.api.spec import Response
+    from tests.wording.conftest import Snapshot
 
-    Snapshot = Callable[[str, str], None]
 
 RESPONSES = {
     "no token": TOKEN_REQUIRED,

@@ -25,11 +25,12 @@ from tests.unit.cli.terminal.test_snapshot import FOREVER_S, RESPONSES, FakeClie
 from tests.unit.cli.terminal.test_watch_render import RenderHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.text import Text
 
-    Snapshot = Callable[[str, str], None]
+    from tests.wording.conftest import Snapshot
+
 
 IDENTITY = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.4.2")
 DB = BackingService(id="db", name="Ledger database", description="Holds the ledger", status=Status.UP)

@@ -383,22 +383,15 @@ def test_a_prefix_with_a_path_of_the_operator_surface_needs_operator_false(name:
         ("", {"SVCNODE_SECURITY_OPERATOR_TOKEN": "${OPERATOR}", "OPERATOR": TOKEN}),
     ],
 )
-def test_the_token_may_come_from_a_variable_or_file_and_is_never_shown(
+def test_a_token_may_come_from_a_variable_or_file_and_is_never_shown(
     given_text: str, environ: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(file.parent)
     Path("token.txt").write_text(f"{TOKEN}\n")
-    loads = loaded(file, f"[security]\n{given_text}\n", environ)
-    assert operator_of(loads).token == TOKEN
+    push = f'{HTTP}probe = "heartbeat:30s"\npush_token = "${{PUSH}}"\n'
+    loads = loaded(file, f"[security]\n{given_text}\n{push}", {"PUSH": TOKEN, "HOME": "/home/me", **environ})
+    assert operator_of(loads).token == loads.services[0].push_token == TOKEN
     assert TOKEN not in repr(loads)
-    assert redacted(f"it is {TOKEN}") == "it is ***"
-
-
-def test_a_push_token_may_come_from_a_variable_and_is_never_shown(file: Path) -> None:
-    text = f'{HTTP}probe = "heartbeat:30s"\npush_token = "${{PUSH}}"\n'
-    service = the_service(file, text, {"PUSH": TOKEN, "HOME": "/home/me"})
-    assert service.push_token == TOKEN
-    assert TOKEN not in repr(service)
     assert redacted(f"it is {TOKEN}") == "it is ***"
 
 

@@ -127,12 +127,6 @@ def test_an_identity_validates_its_name_and_both_versions(fields: dict[str, str]
         Identity(**(valid | fields))
 
 
-def test_an_interval_is_at_most_one_day() -> None:
-    Schedule(interval_s=MAX_INTERVAL_S)
-    with pytest.raises(InvalidValueError, match="interval"):
-        Schedule(interval_s=MAX_INTERVAL_S + 0.1)
-
-
 @pytest.mark.parametrize("name", ["rise", "fall"])
 @pytest.mark.parametrize("value", [0, 1001, 2.0, True, "2", None])
 def test_rise_and_fall_are_whole_numbers_from_1_to_1000(name: str, value: Any) -> None:
@@ -165,16 +159,24 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     assert schedule.default_stale_after_s == 3 * schedule.interval_s + schedule.timeout_s
 
 
-@pytest.mark.parametrize(("interval_s", "timeout_s"), [(5.0, 5.0), (5.0, 6.0), (5.0, 0.0), (5.0, -1.0), (0.0, 0.0)])
-def test_a_timeout_must_be_positive_and_below_the_interval(interval_s: float, timeout_s: float) -> None:
-    with pytest.raises(InvalidValueError, match="timeout"):
-        Schedule(interval_s=interval_s, timeout_s=timeout_s)
-
-
-@pytest.mark.parametrize("transition_interval_s", [0.0, -1.0, 10.1, float("nan")])
-def test_a_transition_interval_must_be_positive_and_at_most_the_interval(transition_interval_s: float) -> None:
-    with pytest.raises(InvalidValueError, match="transition_interval"):
-        Schedule(interval_s=10.0, transition_interval_s=transition_interval_s)
+@pytest.mark.parametrize(
+    ("invalid", "values"),
+    [
+        ("interval", [{"interval_s": MAX_INTERVAL_S + 0.1}]),
+        (
+            "timeout",
+            [{"timeout_s": value} for value in (10.0, 11.0, 0.0, -1.0)] + [{"interval_s": 0.0, "timeout_s": 0.0}],
+        ),
+        ("transition_interval", [{"transition_interval_s": value} for value in (0.0, -1.0, 10.1, float("nan"))]),
+    ],
+)
+def test_a_schedule_has_positive_times_within_its_interval_of_at_most_a_day(
+    invalid: str, values: list[dict[str, float]]
+) -> None:
+    Schedule(interval_s=MAX_INTERVAL_S)
+    for value in values:
+        with pytest.raises(InvalidValueError, match=invalid):
+            Schedule(**{"interval_s": 10.0} | value)
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,9 @@ def test_a_duration_is_a_number_and_a_unit_or_a_number_of_seconds(value: str | f
 def test_any_other_text_is_not_a_duration(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r'duration.*"500ms"'):
         parse_duration_s(text)
-
-
-@pytest.mark.parametrize("text", ["30", " 2.5 "])
-def test_for_a_number_without_a_unit_seconds_are_suggested(text: str) -> None:
-    with pytest.raises(InvalidValueError, match=f'"{text.strip()}s"'):
-        parse_duration_s(text)
+    for number in ("30", " 2.5 "):
+        with pytest.raises(InvalidValueError, match=f'"{number.strip()}s"'):
+            parse_duration_s(number)
 
 
 @pytest.mark.parametrize("value", [-0.5, math.nan, math.inf, True, False, "9" * 400 + "s"])
@@ -59,12 +56,9 @@ def test_a_size_is_a_number_and_a_unit() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "GiB", "-5GiB", "5gib", "5  GiB", ".5GiB", "\u0665B", "5GiB5GiB"])
-def test_any_other_text_is_not_a_size(text: str) -> None:
+def test_any_other_text_or_an_infinite_number_is_not_a_size(text: str) -> None:
     with pytest.raises(InvalidValueError, match='"512KiB"'):
         parse_size_bytes(text)
-
-
-def test_a_size_must_be_finite() -> None:
     with pytest.raises(InvalidValueError, match="too large"):
         parse_size_bytes("9" * 400 + "B")
 

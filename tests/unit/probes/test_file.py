@@ -52,12 +52,9 @@ def test_a_file_dated_in_the_future_is_failed_except_for_a_small_clock_skew(hear
     assert "86400 s" in verdict.reason
 
 
-def test_the_text_is_searched_as_utf_8_in_any_bytes(heartbeat: Path) -> None:
+def test_the_text_is_searched_as_utf_8_in_any_bytes_at_the_beginning_of_a_file(heartbeat: Path) -> None:
     heartbeat.write_bytes(b"\xff\x00" + "zustand=grün".encode() + b"\xfe")
     assert check(heartbeat, contains="=grün") == READY
-
-
-def test_only_the_beginning_of_a_large_file_is_read(heartbeat: Path) -> None:
     with heartbeat.open("wb") as file:
         file.seek(MAX_READ_BYTES - 2)
         file.write(b"ok, and ko")

@@ -99,12 +99,12 @@ def test_a_probe_class_without_a_check_method_is_rejected(install: Install) -> N
 
 
 def test_exec_probes_need_the_permission() -> None:
+    assert repr(make_probe("exec:/bin/true", allowed={"allow_exec"})) == "<ExecProbe exec:/bin/true>"
     for allowed in ((), {"something_else"}):
         text = error_of("exec:/bin/true", allowed=allowed)
         assert all(way in text for way in ("allow_exec = true", "--allow-exec", "ExecProbe"))
     for config in ("EXEC:/bin/true", {"url": "exec:", "argv": ["/bin/true"]}, {"url": "${RUN}"}):
         assert "allow_exec" in error_of(config, environ={"RUN": "exec:/bin/true"})
-    assert repr(make_probe("exec:/bin/true", allowed={"allow_exec"})) == "<ExecProbe exec:/bin/true>"
 
 
 @pytest.mark.parametrize("as_table", [True, False])

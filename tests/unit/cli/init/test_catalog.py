@@ -88,10 +88,7 @@ DOCUMENTS = {
     is_node: {"node_name": "validator-7", "spec_version": "v0.0.1", "node_version": "v1.4.2"},
 }
 ODD: list[object] = [
-    None,
-    [],
-    {},
-    5,
+    *(None, [], {}, 5),
     {"etcdserver": 3},
     {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "no such method"}},
     {"jsonrpc": "2.0", "id": 1, "result": ""},

@@ -30,11 +30,8 @@ from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, up
 
 
-def test_the_start_period_is_no_reason_long_after_its_end() -> None:
+def test_the_start_period_is_no_reason_long_after_its_end_and_a_service_that_cannot_be_checked_stays_down() -> None:
     assert "start_period" not in up().record(LOADING, interval_s=100).record(*[REFUSED] * 3).why[-1]
-
-
-def test_a_service_that_is_down_and_cannot_be_checked_stays_down() -> None:
     service = ServiceScenario().record(*[REFUSED] * 18).record(*[NO_FILES] * 20)
     assert not any("Initializing" in line for line in service.changes)
 
@@ -48,11 +45,8 @@ def test_reasons_that_differ_in_numbers_only_are_one_line_and_do_not_repeat_the_
     assert "5 " in service.why[0]
     assert url not in "\n".join(service.why)
     assert service.explain().about[0].startswith(f"probe   {url}, ")
-
-
-def test_the_same_text_with_another_code_is_another_line() -> None:
     other = Verdict.failed(REFUSED.reason, code=ReasonCode.CONNECT_TIMEOUT)
-    assert len(up().record(REFUSED, other).why) == len(up().record(REFUSED, REFUSED).why) + 1
+    assert len(up().record(REFUSED, other).why) == len(up().record(REFUSED, REFUSED).why) + 1, "another code"
 
 
 def test_a_node_without_the_rule_can_be_explained() -> None:

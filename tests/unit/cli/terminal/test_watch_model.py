@@ -85,18 +85,14 @@ def test_a_period_fills_all_of_its_cells_and_improves_none() -> None:
     assert made.last(5, 45) == [CRITICAL, ERROR, ERROR, ERROR, OK]
 
 
-def test_a_timeline_has_a_limited_length() -> None:
+def test_a_timeline_has_a_limited_length_of_cells_that_are_longer_than_two_intervals() -> None:
     made = timeline(*((at_s, OK) for at_s in range(0, 10 * HISTORY_CELLS * 3, 5)))
     assert made.last(1000, 10 * HISTORY_CELLS * 3 - 5) == [OK] * HISTORY_CELLS
     made.add(ERROR, 1e9, from_s=0)
     assert made.last(1000, 1e9) == [ERROR] * HISTORY_CELLS
     assert made.last(1000, 2e9) == [NO_DATA] * HISTORY_CELLS
     assert made.last(0, 1e9) == []
-
-
-def test_cells_are_longer_than_two_intervals() -> None:
-    assert WatchModel(["http://a"], 2.0).cell_s == 10
-    assert WatchModel(["http://a"], 30.0).cell_s == 60
+    assert [WatchModel(["http://a"], interval_s).cell_s for interval_s in (2.0, 30.0)] == [10, 60]
 
 
 def test_the_first_snapshot_is_not_a_change_nor_is_another_order_of_services() -> None:
@@ -128,20 +124,15 @@ def test_a_change_is_recent_for_some_seconds_and_resets_the_age() -> None:
     assert watched.services_changed_s == 60
 
 
-def test_a_service_may_change_while_its_node_does_not() -> None:
-    watched = node(
-        (0, snapshot(Health.HEALTHY, *services(db=Status.UP))), (5, snapshot(Health.HEALTHY, *services(db=None)))
-    )
+def test_a_service_that_changes_is_added_or_removed_is_a_change_while_its_node_does_not_change() -> None:
+    watched = node((0, snapshot(Health.HEALTHY, *services(db=Status.UP))))
+    watched.update(snapshot(Health.HEALTHY, *services(db=None)), 5)
     assert watched.tracker is not None
     assert watched.tracker.changed_s is None
     assert watched.services_changed_s == watched.changed_s == 5
-
-
-def test_added_and_removed_services_are_changes() -> None:
-    watched = node((0, snapshot(Health.HEALTHY, *services(db=Status.UP))))
-    watched.update(snapshot(Health.HEALTHY, *services(db=Status.UP, cache=Status.UP)), 10)
+    watched.update(snapshot(Health.HEALTHY, *services(db=None, cache=Status.UP)), 10)
     assert watched.services_changed_s == 10
-    assert [service.tracker.changed_s for service in watched.services] == [None, 10]
+    assert [service.tracker.changed_s for service in watched.services] == [5, 10]
     watched.update(snapshot(Health.HEALTHY, *services(cache=Status.UP)), 20)
     assert watched.services_changed_s == 20
     assert list(statuses(watched)) == ["cache"]

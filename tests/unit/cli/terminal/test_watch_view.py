@@ -120,27 +120,23 @@ def test_expanding_the_last_node_scrolls_to_its_rows() -> None:
     assert small.press(Key.END, Key.ENTER) == ["n8", "- a"]
 
 
-def test_s_selects_the_next_order() -> None:
+def test_s_selects_the_next_order_and_by_change_the_last_one_is_first() -> None:
     harness = three()
-    orders = []
+    orders = {}
     for _ in SortOrder:
         harness.press("s")
-        orders.append((harness.page.sort, harness.names))
-    assert orders == [
-        (SortOrder.WORST, ["a", "b", "C"]),
-        (SortOrder.NAME, ["a", "b", "C"]),
-        (SortOrder.CHANGE, ["b", "C", "a"]),
-        (SortOrder.GIVEN, ["b", "C", "a"]),
-    ]
-
-
-def test_by_change_the_last_one_is_first_and_unchanged_nodes_stay_as_given() -> None:
-    harness = three()
+        orders[harness.page.sort] = harness.names
+    assert orders == {
+        SortOrder.WORST: ["a", "b", "C"],
+        SortOrder.NAME: ["a", "b", "C"],
+        SortOrder.CHANGE: ["b", "C", "a"],
+        SortOrder.GIVEN: ["b", "C", "a"],
+    }
     harness.press("s", "s", "s")
     harness.update(2, node("a", db=Status.UP))
     assert harness.names == ["a", "b", "C"]
     harness.update(1, node("C", db=Status.DOWN))
-    assert harness.names == ["C", "a", "b"]
+    assert harness.names == ["C", "a", "b"], "unchanged nodes stay as given"
 
 
 def test_services_follow_the_same_order() -> None:
@@ -178,7 +174,7 @@ def test_while_a_filter_is_typed_arrows_move_and_letters_are_no_commands() -> No
     assert (harness.page.filter, harness.page.is_typing, harness.page.sort) == ("vqs?j", True, SortOrder.GIVEN)
 
 
-def test_enter_keeps_the_filter_and_escape_clears_it() -> None:
+def test_enter_keeps_the_filter_escape_clears_it_and_backspace_removes_a_letter_and_then_ends_it() -> None:
     harness = three()
     harness.press(*"/c:")
     assert harness.press(Key.ENTER) == ["C"]
@@ -188,10 +184,6 @@ def test_enter_keeps_the_filter_and_escape_clears_it() -> None:
     harness.press(*"/c:")
     assert harness.press(Key.ESCAPE) == ["a", "b", "C"]
     assert not harness.page.is_typing
-
-
-def test_backspace_removes_a_letter_and_then_ends_the_filter() -> None:
-    harness = three()
     assert harness.press("/", "c", ":", "x", Key.BACKSPACE) == ["C"]
     harness.press(Key.BACKSPACE, Key.BACKSPACE)
     assert harness.page.is_typing
@@ -231,8 +223,8 @@ def test_the_selection_moves_to_the_node_when_its_service_is_hidden_again() -> N
 
 
 def test_nothing_is_selected_before_the_first_move() -> None:
-    assert many().selected is None
     harness = many()
+    assert harness.selected is None
     harness.press(Key.DOWN)
     assert harness.selected == "n0"
     harness.press("j", "j", "k")
@@ -241,17 +233,13 @@ def test_nothing_is_selected_before_the_first_move() -> None:
     assert harness.selected is None
 
 
-def test_the_page_follows_the_selection() -> None:
+def test_the_page_follows_the_selection_also_by_pages_and_to_the_ends() -> None:
     harness = many()
     assert harness.press(*[Key.DOWN] * 20)[-1] == "n19"
     assert harness.press(Key.DOWN) == [f"n{n}" for n in range(1, 21)]
     assert harness.press(*[Key.UP] * 19)[0] == "n1"
     assert harness.press(Key.UP)[0] == "n0"
     assert harness.press(Key.UP)[0] == "n0"
-
-
-def test_pages_and_ends() -> None:
-    harness = many()
     assert harness.press(Key.PAGE_DOWN)[-1] == "n20"
     assert harness.press(Key.PAGE_DOWN)[-1] == "n40"
     assert harness.press("G") == [f"n{n}" for n in range(180, 200)]
