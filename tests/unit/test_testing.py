@@ -36,19 +36,16 @@ def node(clock: FakeClock) -> Node:
     return Node("under-test", version="v1", clock=clock)
 
 
-def test_a_fake_clock_does_not_run_by_itself() -> None:
+@pytest.mark.parametrize("duration", [-1, "-1s", "soon", float("nan"), float("inf")])
+def test_a_fake_clock_runs_only_when_it_is_advanced_by_a_valid_duration(duration: Any) -> None:
     clock = FakeClock(100.0)
     assert (clock(), clock()) == (100.0, 100.0)
     clock.advance("1500ms")
     clock.advance(2)
-    assert clock() == clock.now_s == 103.5
-
-
-@pytest.mark.parametrize("duration", [-1, "-1s", "soon", float("nan"), float("inf")])
-def test_a_fake_clock_is_advanced_by_a_valid_duration_only(clock: FakeClock, duration: Any) -> None:
     with pytest.raises(InvalidValueError):
         clock.advance(duration)
-    assert clock() == 0.0
+    assert clock() == clock.now_s == 103.5
+    assert FakeClock()() == 0.0
 
 
 def test_a_heartbeat_expires_when_the_clock_is_advanced(node: Node, clock: FakeClock) -> None:

@@ -173,24 +173,17 @@ def test_calls_in_turn_wait_for_the_thread_of_an_earlier_call() -> None:
     asyncio.run(scenario())
 
 
-def test_a_call_whose_loop_stops_is_not_the_cancellation_of_its_caller() -> None:
-    async def wait() -> None:
-        cancelled: Future[None] = Future()
-        cancelled.cancel()
-        await result_of(cancelled)
-
-    with pytest.raises(LoopStoppedError):
-        asyncio.run(wait())
-
-
-def test_cancelling_the_caller_cancels_the_call() -> None:
-    async def run() -> bool:
-        call: Future[None] = Future()
+def test_cancelling_the_caller_cancels_the_call_and_a_call_whose_loop_stops_is_another_error() -> None:
+    async def run() -> None:
+        stopped, call = Future[None](), Future[None]()
+        stopped.cancel()
+        with pytest.raises(LoopStoppedError):
+            await result_of(stopped)
         waiting = asyncio.create_task(result_of(call))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        return call.cancelled()
+        assert call.cancelled()
 
-    assert asyncio.run(run())
+    asyncio.run(run())

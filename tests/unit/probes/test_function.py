@@ -218,18 +218,16 @@ def fail_to_start(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_plain_function_runs_in_a_thread() -> None:
+def test_a_plain_function_runs_in_a_thread_and_a_coroutine_on_the_loop_without_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ran_on: list[threading.Thread] = []
     verdict_of(lambda: ran_on.append(threading.current_thread()))
-    assert ran_on[0] is not threading.current_thread()
-    assert ran_on[0].name == "svcnode check"
-
-
-def test_a_coroutine_runs_on_the_loop_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", fail_to_start)
-    ran_on: list[threading.Thread] = []
     verdict_of(as_coroutine(lambda: ran_on.append(threading.current_thread())))
-    assert ran_on == [threading.current_thread()]
+    in_thread, on_loop = ran_on
+    assert (in_thread.name, in_thread is on_loop) == ("svcnode check", False)
+    assert on_loop is threading.current_thread()
 
 
 def test_a_cancelled_call_that_still_runs_blocks_the_next_one() -> None:

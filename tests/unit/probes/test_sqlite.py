@@ -216,13 +216,23 @@ def test_a_held_write_lock_is_not_ready(ledger: Path, mode: str, transaction: st
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_write_lock_that_is_released_within_lock_wait_is_ready(
-    ledger: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+@pytest.mark.parametrize(
+    "statements",
+    [["ROLLBACK"], ["INSERT INTO entries (text) VALUES ('more')", "COMMIT", "BEGIN IMMEDIATE"]],
+    ids=["released", "one transaction after another"],
+)
+def test_a_write_lock_that_no_transaction_holds_for_the_whole_lock_wait_is_ready(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch, mode: str, statements: list[str]
 ) -> None:
     with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as writer:
+
+        def end_transaction() -> None:
+            for statement in statements if writer.in_transaction else []:
+                writer.execute(statement)
+
         writer.execute(f"PRAGMA journal_mode = {mode}")
         writer.execute("BEGIN IMMEDIATE")
-        after_each_query(monkeypatch, lambda: writer.in_transaction and writer.execute("ROLLBACK"))
+        after_each_query(monkeypatch, end_transaction)
         assert check(ledger, lock_wait="30s") == READY
 
 
@@ -253,24 +263,6 @@ def test_a_write_lock_that_is_held_until_the_deadline_is_not_ready(
                 break
         assert verdict == not_ready(ReasonCode.LOCKED)
     wait_until(lambda: asyncio.run(probe.check()) == READY, "ready")
-
-
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_writer_that_commits_again_and_again_is_ready(
-    ledger: Path, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """The lock is held at each query, but by one transaction after another."""
-    with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as writer:
-
-        def commit() -> None:
-            writer.execute("INSERT INTO entries (text) VALUES ('more')")
-            writer.execute("COMMIT")
-            writer.execute("BEGIN IMMEDIATE")
-
-        writer.execute(f"PRAGMA journal_mode = {mode}")
-        writer.execute("BEGIN IMMEDIATE")
-        after_each_query(monkeypatch, commit)
-        assert check(ledger, lock_wait="30s") == READY
 
 
 def test_a_corrupt_page_is_found_by_the_thorough_check_only_and_failed_until_the_next_one(ledger: Path) -> None:
@@ -401,11 +393,8 @@ def test_without_its_table_a_write_is_failed_and_the_reason_has_the_statement(le
     assert verdict == failed(ReasonCode.NOT_FOUND)
     execute(ledger, verdict.reason.partition("create it: ")[2].rpartition(":")[0])
     assert asyncio.run(probe.check()) == READY
-
-
-def test_a_table_with_other_columns_is_failed(ledger: Path) -> None:
     verdict = check(ledger, write="entries")
-    assert verdict == failed(ReasonCode.WRITE_FAILED)
+    assert verdict == failed(ReasonCode.WRITE_FAILED), "a table with other columns"
     assert CREATE_TABLE.replace("svcnode_write", "entries") in verdict.reason
 
 

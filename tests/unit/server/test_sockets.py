@@ -86,20 +86,16 @@ def test_a_missing_privilege_is_an_error(code: int, monkeypatch: pytest.MonkeyPa
     assert bind_errno(tcp(80)) == code
 
 
-def test_a_unix_socket_is_created_and_removed(tmp_path: Path) -> None:
-    address = unix(tmp_path / "a.sock")
-    with bind(address) as sock:
-        assert (tmp_path / "a.sock").is_socket()
-        assert bound_url(sock, address, "/svc/node") == f"unix:{tmp_path}/a.sock (path /svc/node)"
+def test_a_unix_socket_is_created_and_removed_unless_another_process_has_taken_over_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with bind(unix(path)) as sock:
+        assert path.is_socket()
+        assert bound_url(sock, unix(path), "/svc/node") == f"unix:{path} (path /svc/node)"
     remove_unix_socket(sock)
-    assert not (tmp_path / "a.sock").exists()
+    assert not path.exists()
     remove_unix_socket(sock)  # already removed
     with bind(tcp()) as other:
         remove_unix_socket(other)
-
-
-def test_a_path_that_another_process_has_taken_over_is_not_removed(tmp_path: Path) -> None:
-    path = tmp_path / "a.sock"
     with bind(unix(path)) as old:
         path.unlink()
         with bind(unix(path)) as new:
@@ -113,15 +109,12 @@ def test_a_path_that_another_process_has_taken_over_is_not_removed(tmp_path: Pat
             assert path.read_text() == "entries"
 
 
-def test_a_link_to_the_socket_of_an_ended_process_is_kept(tmp_path: Path) -> None:
-    bind(unix(tmp_path / "a.sock")).close()
+def test_a_link_to_a_socket_and_one_with_a_full_backlog_are_kept_without_waiting(tmp_path: Path) -> None:
+    address = unix(tmp_path / "a.sock")
+    bind(address).close()
     (tmp_path / "link.sock").symlink_to(tmp_path / "a.sock")
     assert bind_errno(unix(tmp_path / "link.sock")) == errno.EADDRINUSE
     assert (tmp_path / "link.sock").is_symlink()
-
-
-def test_a_socket_with_a_full_backlog_is_kept_without_waiting(tmp_path: Path) -> None:
-    address = unix(tmp_path / "a.sock")
     with bind(address) as slow, socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         slow.listen(0)
         first.connect(address.path)

@@ -238,17 +238,15 @@ async def test_an_interrupt_keeps_the_responses_received_so_far() -> None:
 
 
 @in_virtual_time
-async def test_an_interrupt_before_the_first_request_sends_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupt_before_the_first_request_sends_none_and_a_complete_node_is_not_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (closing,) = await interrupted_after(1.5, FakeClient(close_duration_s=FOREVER_S))
+    assert (closing.overall_health, closing.interrupted) == (OverallHealth.HEALTHY, "")
     monkeypatch.setattr("svcnode.cli.terminal.snapshot.max_concurrent_nodes", lambda: 1)
     first, second = FakeClient(duration_s={"identity": FOREVER_S}), FakeClient()
     *_, snapshot = await interrupted_after(1.5, first, second)
     assert (bool(snapshot.interrupted), snapshot.duration_s, second.requests) == (True, 0.0, [])
-
-
-@in_virtual_time
-async def test_a_complete_node_is_not_interrupted_while_it_closes() -> None:
-    (snapshot,) = await interrupted_after(1.5, FakeClient(close_duration_s=FOREVER_S))
-    assert (snapshot.overall_health, snapshot.interrupted) == (OverallHealth.HEALTHY, "")
 
 
 @in_virtual_time

@@ -174,7 +174,7 @@ def test_while_a_filter_is_typed_arrows_move_and_letters_are_no_commands() -> No
     assert (harness.page.filter, harness.page.is_typing, harness.page.sort) == ("vqs?j", True, SortOrder.GIVEN)
 
 
-def test_enter_keeps_the_filter_escape_clears_it_and_backspace_removes_a_letter_and_then_ends_it() -> None:
+def test_enter_keeps_the_filter_and_escape_clears_it() -> None:
     harness = three()
     harness.press(*"/c:")
     assert harness.press(Key.ENTER) == ["C"]
@@ -184,6 +184,10 @@ def test_enter_keeps_the_filter_escape_clears_it_and_backspace_removes_a_letter_
     harness.press(*"/c:")
     assert harness.press(Key.ESCAPE) == ["a", "b", "C"]
     assert not harness.page.is_typing
+
+
+def test_backspace_removes_a_letter_and_then_ends_the_filter() -> None:
+    harness = three()
     assert harness.press("/", "c", ":", "x", Key.BACKSPACE) == ["C"]
     harness.press(Key.BACKSPACE, Key.BACKSPACE)
     assert harness.page.is_typing
@@ -223,8 +227,8 @@ def test_the_selection_moves_to_the_node_when_its_service_is_hidden_again() -> N
 
 
 def test_nothing_is_selected_before_the_first_move() -> None:
+    assert many().selected is None
     harness = many()
-    assert harness.selected is None
     harness.press(Key.DOWN)
     assert harness.selected == "n0"
     harness.press("j", "j", "k")
