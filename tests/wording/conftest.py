@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from svcnode.core import redaction
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 SNAPSHOTS = Path(__file__).parent / "snapshots"
+Snapshot = Callable[[str, str], None]
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +21,7 @@ def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+def snapshot(request: pytest.FixtureRequest) -> Snapshot:
     """Compares a text with `snapshots/<test module>/<name>.txt`."""
     folder = SNAPSHOTS / Path(request.node.path).stem.removeprefix("test_")
 

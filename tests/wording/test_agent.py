@@ -19,10 +19,11 @@ from svcnode.node.definition import define
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import pytest
+
+    from tests.wording.conftest import Snapshot
 
 NOON_S = 1_767_268_800
 
@@ -41,7 +42,7 @@ def lines(records: list[logging.LogRecord]) -> str:
     return "\n".join(shown)
 
 
-def test_log_lines_of_changes(caplog: pytest.LogCaptureFixture, snapshot: Callable[[str, str], None]) -> None:
+def test_log_lines_of_changes(caplog: pytest.LogCaptureFixture, snapshot: Snapshot) -> None:
     clock = VirtualClock()
     node = Node("validator-7", version="v1", clock=clock, wall_clock=lambda: NOON_S + clock.now_s)
     services = ConfiguredServices(node)
@@ -58,7 +59,7 @@ def test_log_lines_of_changes(caplog: pytest.LogCaptureFixture, snapshot: Callab
     snapshot("log_lines_of_changes", lines(caplog.records))
 
 
-def test_the_result_of_a_reload(snapshot: Callable[[str, str], None]) -> None:
+def test_the_result_of_a_reload(snapshot: Snapshot) -> None:
     diffs = [
         ConfigDiff(),
         ConfigDiff(added=("a", "b")),
@@ -68,9 +69,7 @@ def test_the_result_of_a_reload(snapshot: Callable[[str, str], None]) -> None:
     snapshot("result_of_a_reload", "\n".join(map(str, diffs)))
 
 
-def test_the_location_of_the_history(
-    caplog: pytest.LogCaptureFixture, snapshot: Callable[[str, str], None], tmp_path: Path
-) -> None:
+def test_the_location_of_the_history(caplog: pytest.LogCaptureFixture, snapshot: Snapshot, tmp_path: Path) -> None:
     caplog.set_level(logging.INFO, "svcnode")
     settings = [load(None, {"STATE_DIRECTORY": str(tmp_path), "SVCNODE_NODE_NAME": name}) for name in ("one", "two")]
     for setting in settings:
@@ -88,6 +87,6 @@ def test_the_location_of_the_history(
     snapshot("location_of_the_history", text.replace(str(tmp_path), "/var/lib/svcnode"))
 
 
-def test_the_last_line_of_a_process(snapshot: Callable[[str, str], None]) -> None:
+def test_the_last_line_of_a_process(snapshot: Snapshot) -> None:
     texts = [OUT_OF_MEMORY, LOOP_HANGS, STOP_HANGS]
     snapshot("last_line", "".join(text.decode() for text in texts) + f"svcnode: {ThreadRefusedError()}")

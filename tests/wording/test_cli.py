@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shlex
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,9 +32,8 @@ from svcnode.net.connect import TcpEndpoint
 from svcnode.net.trace import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.wording.conftest import Snapshot
 
-    Snapshot = Callable[[str, str], None]
 
 BY_KIND = {entry.kind: entry for entry in CATALOG}
 
@@ -73,118 +74,67 @@ def test_help_of_the_program(snapshot: Snapshot) -> None:
 def test_help_of_a_command(command: str, snapshot: Snapshot) -> None:
     parser = CommandParser(prog=f"svcnode {command}")
     load_command(command, parser)
-    snapshot(f"help_{command}", help_text(parser))
+    text = help_text(parser)
+    assert re.search("exit codes?:", text, re.IGNORECASE)
+    snapshot(f"help_{command}", text)
 
 
 # ---- errors
 
 
-AT_REGISTRY = ["--registry", "etcd://127.0.0.1:1", "--node", "n"]
-ERRORS: dict[str, list[list[str]]] = {
+AT_REGISTRY = "--registry etcd://127.0.0.1:1 --node n"
+ERRORS = {
     "serve": [
-        ["-c", "/no/such.toml"],
-        ["-c", "."],
-        ["--service", "db"],
-        ["--service", "a=file:/a", "--service", "a=file:/b"],
-        ["--service", "db=tpc://127.0.0.1:1"],
-        ["--service", "db=exec:/bin/true"],
-        ["--listen", "8420"],
-        ["--drain", "5"],
-        ["--frobnicate"],
+        *("-c /no/such.toml", "-c .", "--service db", "--service a=file:/a --service a=file:/b"),
+        *("--service db=tpc://127.0.0.1:1", "--service db=exec:/bin/true", "--listen 8420", "--drain 5"),
+        "--frobnicate",
     ],
-    "demo": [["--listen", "unix:/run/a.sock"], ["--speed", "21"], ["--speed", "fast"]],
-    "init": [
-        ["--port", "postgre=5433"],
-        ["--port", "5433"],
-        ["--port", "redis=0"],
-        ["--stdout", "a.toml"],
-        [""],
-        ["-"],
-        ["exists.toml"],
-    ],
-    "notify-test": [[], ["-c", "notify.toml", "--to", "7"]],
+    "demo": ["--listen unix:/run/a.sock", "--speed 21", "--speed fast"],
+    "init": ["--port postgre=5433", "--port 5433", "--port redis=0", "--stdout a.toml", "''", "-", "exists.toml"],
+    "notify-test": ["", "-c notify.toml --to 7"],
     "probe": [
-        ["file:/", "--interval", "5s"],
-        ["nothing"],
-        ["htp://127.0.0.1"],
-        ["http://127.0.0.1", "-o", "redirects"],
-        ["http://127.0.0.1", "-o", "redirect=1"],
-        ["http://127.0.0.1", "-o", "url=tcp:"],
-        ["file:/", "--timeout", "3"],
-        ["file:/", "--timeout", "0s"],
-        ["exec:/bin/true"],
+        *("file:/ --interval 5s", "nothing", "htp://127.0.0.1", "http://127.0.0.1 -o redirects"),
+        *("http://127.0.0.1 -o redirect=1", "http://127.0.0.1 -o url=tcp:", "file:/ --timeout 3"),
+        *("file:/ --timeout 0s", "file:/ --max-latency 0ms", "file:/ --interval 0s --watch"),
+        *("http://127.0.0.1 -o =1", "jsonrpc+http://127.0.0.1", "'tcp://${NOT_SET}:1'", "exec:/bin/true"),
     ],
     "status": [
-        ["-c", "broken.toml"],
-        ["-c", "random.toml"],
-        ["--from", "exists.toml"],
-        ["h:x"],
-        ["h", "--ca", "/no/such.pem"],
-        ["--from", "/no/such/file"],
-        ["--from", "/dev/zero"],
-        ["--from", "bytes"],
-        ["--from", "nodes"],
-        ["--registry", "http://127.0.0.1:2379"],
-        ["--registry", "etcd://127.0.0.1:1"],
+        *("-c broken.toml", "-c random.toml", "--from exists.toml", "h:x", "h --ca /no/such.pem"),
+        *("--from /no/such/file", "--from /dev/zero", "--from bytes", "--from nodes"),
+        *("--registry http://127.0.0.1:2379", "--registry etcd://127.0.0.1:1"),
     ],
-    "watch": [["h"], ["h", "--interval", "soon"], ["--registry", "etcd://127.0.0.1:1"]],
+    "watch": ["h", "h --interval soon", "--registry etcd://127.0.0.1:1"],
     "explain": [
-        ["ftp://node"],
-        ["https://node", "--ca", "/no/such.pem"],
-        ["https://node", "--ca", "notify.toml"],
-        ["--token", "@/no/such"],
-        ["--token", "a b"],
-        ["127.0.0.1:1", "--service", ""],
-        ["127.0.0.1:1", "--service", "\udce9"],
-        ["ledger"],
-        ["ledger", "--url", "127.0.0.1:1"],
-        ["-c", "off.toml"],
-        ["-c", "random.toml"],
-        ["-c", "none.toml"],
-        ["-c", "broken.toml"],
+        *("ftp://node", "https://node --ca /no/such.pem", "https://node --ca notify.toml", "--token @/no/such"),
+        *("--token 'a b'", "--token ''", "unix:", "127.0.0.1:1 --service ''", "127.0.0.1:1 --service '\udce9'"),
+        *("ledger", "ledger --url 127.0.0.1:1", "-c off.toml", "-c random.toml", "-c none.toml"),
+        "-c broken.toml",
     ],
     "register": [
-        [],
-        ["a"],
-        ["a", "--ttl", "15s", "--probe", "tcp://127.0.0.1:1"],
-        ["a", "--ttl", "15s", "--set", "fall", "--socket", "no.sock"],
-        ["a", "--ttl", "15s", "--socket", "no.sock"],
-        ["a", "--ttl", "15s", "-c", "no-control.toml"],
-        ["a", "--ttl", "15s", "--node", "n"],
-        ["a", "--ttl", "15s", "--registry", "etcd://127.0.0.1:1", "--socket", "no.sock"],
-        ["a", "--ttl", "15s", "--registry", "etcd://127.0.0.1:1"],
-        ["a", "--ttl", "15s", "--registry", "etcd://u:${NOT_SET}@127.0.0.1:1", "--node", "n"],
-        ["a", "--ttl", "15s", "--registry", "etcd://127.0.0.1:1?a=b", "--node", "n"],
-        [*AT_REGISTRY, "a", "--ttl", "15s"],
-        [*AT_REGISTRY, "a", "--ttl", "15s", "--owner", "replica:a"],
-        [*AT_REGISTRY, "a", "--ttl", "15s", "--tls"],
-        [*AT_REGISTRY, "a", "--ttl", "15s", "--ownr", "b"],
-        [*AT_REGISTRY, "a", "--ttl", "15s", "--set", "intervall=5s"],
-        [*AT_REGISTRY, "a", "--probe", "disk:/"],
+        *("", "a", "a --ttl 15s --probe tcp://127.0.0.1:1", "a --ttl 15s --set fall --socket no.sock"),
+        *("a --ttl 15s --socket no.sock", "a --ttl 15s -c no-control.toml", "a --ttl 15s --node n"),
+        "a --ttl 15s --registry etcd://127.0.0.1:1 --socket no.sock",
+        "a --ttl 15s --registry etcd://127.0.0.1:1",
+        "a --ttl 15s --registry 'etcd://u:${NOT_SET}@127.0.0.1:1' --node n",
+        *("a --ttl 15s --registry 'etcd://127.0.0.1:1?a=b' --node n", f"{AT_REGISTRY} a --ttl 15s"),
+        *(f"{AT_REGISTRY} a --ttl 15s --owner replica:a", f"{AT_REGISTRY} a --ttl 15s --tls"),
+        *(f"{AT_REGISTRY} a --ttl 15s --ownr b", f"{AT_REGISTRY} a --ttl 15s --set intervall=5s"),
+        f"{AT_REGISTRY} a --probe disk:/",
     ],
-    "deregister": [["a", "--socket", "exists.toml"], [*AT_REGISTRY, "a"]],
-    "beat": [["a", "--socket", "unix:no.sock"], [*AT_REGISTRY, "a"]],
+    "deregister": ["a --socket exists.toml", f"{AT_REGISTRY} a"],
+    "beat": ["a --socket unix:no.sock", f"{AT_REGISTRY} a"],
     "run": [
-        ["--service", "a"],
-        ["--", "true"],
-        ["--service", "a", "--ttl", "15", "--socket", "no.sock", "--", "true"],
-        ["--service", "a", "--socket", "no.sock", "--", "true"],
-        [*AT_REGISTRY, "--service", "a", "--", "true"],
+        *("--service a", "-- true", "--service a --ttl 15 --socket no.sock -- true"),
+        *("--service a --socket no.sock -- true", f"{AT_REGISTRY} --service a -- true"),
     ],
     "registry": [
-        [],
-        ["shw"],
-        ["check"],
-        ["show"],
-        ["forget", "a", "--registry", "etcd://127.0.0.1:1"],
-        ["forget", *AT_REGISTRY],
-        ["forget", "a", *AT_REGISTRY],
-        ["check", "--registry", "etcd://127.0.0.1:1", "--node", ""],
+        *("", "shw", "check", "show", "forget a --registry etcd://127.0.0.1:1", f"forget {AT_REGISTRY}"),
+        *(f"forget a {AT_REGISTRY}", "check --registry etcd://127.0.0.1:1 --node ''"),
     ],
-    "issue": [[]],
-    "drain": [["now"], ["--socket", "no.sock"]],
-    "reload": [["--socket", "no.sock"]],
-    "conform": [["http://127.0.0.1", "--json", "--junit", "-"], ["http://127.0.0.1", "--ca", ""], ["ftp://127.0.0.1"]],
+    "issue": [""],
+    "drain": ["now", "--socket no.sock"],
+    "reload": ["--socket no.sock"],
+    "conform": ["http://127.0.0.1 --json --junit -", "http://127.0.0.1 --ca ''", "ftp://127.0.0.1"],
 }
 FILES = {
     "exists.toml": b"",
@@ -204,10 +154,12 @@ def test_errors_of_a_command(command: str, snapshot: Snapshot, capsys: pytest.Ca
     for name, content in FILES.items():
         Path(name).write_bytes(content)
     lines = []
-    for arguments in ERRORS[command]:
+    for arguments in map(shlex.split, ERRORS[command]):
         with suppress(SystemExit):
             main([command, *arguments])
-        error = capsys.readouterr().err.splitlines()[-1]
+        output = capsys.readouterr()
+        assert output.out == ""
+        error = output.err.splitlines()[-1]
         lines += [ascii(" ".join(["svcnode", command, *arguments])), f"    {error}"]
     snapshot(f"errors_{command}", "\n".join(lines))
 

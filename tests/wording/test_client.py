@@ -17,13 +17,14 @@ from svcnode.client.errors import translate_http_error
 from svcnode.client.parse import HEALTH, IDENTITY, SERVICES, NodeResponse, service_health_operation
 from svcnode.client.response_guard import ResponseGuard
 from svcnode.core.errors import ClientError, InvalidValueError
+from tests.unit.client.test_errors import caused, certificate_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.client.parse import Operation
+    from tests.wording.conftest import Snapshot
 
-    Snapshot = Callable[[str, str], None]
 
 URL = "http://node.example/svc/node"
 JSON = {"content-type": "application/json"}
@@ -35,12 +36,6 @@ INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 def ssl_error(reason: str) -> ssl.SSLError:
     error = ssl.SSLError(1, reason)
     error.reason = reason
-    return error
-
-
-def certificate_error(code: int, message: str) -> ssl.SSLCertVerificationError:
-    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    error.verify_message, error.verify_code = message, code
     return error
 
 
@@ -56,8 +51,8 @@ def test_connection_errors(snapshot: Snapshot) -> None:
         certificate_error(10, "certificate has expired"),
         certificate_error(62, "Hostname mismatch, certificate is not valid for 'node.example'."),
     ]
-    errors = [translate_http_error(_caused(cause), URL) for cause in causes]
-    errors.append(translate_http_error(_caused(causes[6]), URL, has_custom_ca=True))
+    errors = [translate_http_error(caused(cause), URL) for cause in causes]
+    errors.append(translate_http_error(caused(causes[6]), URL, has_custom_ca=True))
     errors += [
         translate_http_error(error, URL)
         for error in (
@@ -72,12 +67,6 @@ def test_connection_errors(snapshot: Snapshot) -> None:
             ResponseGuard(URL).receive(chunk)
         errors.append(caught.value)
     snapshot("connection_errors", "\n".join(map(_with_code, errors)))
-
-
-def _caused(cause: BaseException) -> httpx2.ConnectError:
-    error = httpx2.ConnectError("All connection attempts failed")
-    error.__cause__ = cause
-    return error
 
 
 def _with_code(error: ClientError) -> str:

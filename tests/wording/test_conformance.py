@@ -24,9 +24,7 @@ from tests.conformance.test_interrupted import stopped_at
 from tests.support.backends import Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Snapshot = Callable[[str, str], None]
+    from tests.wording.conftest import Snapshot
 
 
 def run_conformance(node: ConformingNode, *, other_methods: bool = True) -> Report:

@@ -16,12 +16,12 @@ from svcnode.node import Node
 from svcnode.server.server import HttpServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import pytest
 
-    Snapshot = Callable[[str, str], None]
+    from tests.wording.conftest import Snapshot
+
 
 CONFIG = """
 [[services]]

@@ -13,7 +13,7 @@ from svcnode.agent.logs import JsonFormatter, TextFormatter, _lost_lines_record
 from svcnode.agent.store import ensure_store
 from svcnode.core import model, state_machine
 from svcnode.core.errors import DuplicateServiceError, SvcnodeError, UnknownServiceError
-from svcnode.core.model import Condition, Evidence, Impact, Policy, Schedule, Service, Status, Verdict
+from svcnode.core.model import Evidence, Policy, Schedule, Status, Verdict
 from svcnode.core.strict_json import parse_strict_json
 from svcnode.core.units import parse_duration_s, parse_size_bytes
 from svcnode.net.trace import step
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    Snapshot = Callable[[str, str], None]
+    from tests.wording.conftest import Snapshot
 
 
 def table(rows: Iterable[tuple[object, object]]) -> str:
@@ -97,38 +97,6 @@ def test_reasons_of_states(snapshot: Snapshot) -> None:
         state_machine.as_of(initial, 10.0, heartbeat),
     ]
     snapshot("states", table((f"{state.status.value} {state.code}", state.reason) for state in states))
-
-
-def test_reasons_of_the_health_of_the_node(snapshot: Snapshot) -> None:
-    up, initializing, down = Status
-    critical, partial, none = Impact
-    cases: list[tuple[list[tuple[Impact, Status]], Condition]] = [
-        ([], Condition()),
-        ([(none, down)], Condition()),
-        ([(partial, up)], Condition()),
-        ([(partial, up), (none, up)], Condition()),
-        ([(partial, up), (partial, up)], Condition()),
-        ([(partial, up), (partial, up), (none, up)], Condition()),
-        ([(partial, up)], Condition(starting=True)),
-        ([(partial, up), (partial, down), (partial, initializing), (critical, initializing)], Condition()),
-        ([(partial, up)] + 7 * [(partial, down)], Condition()),
-        ([], Condition(draining=True)),
-        ([], Condition(draining=True, drain_reason="kernel update")),
-        ([], Condition(issues=("out of disk", "no key"))),
-        ([(partial, up), (critical, down)], Condition()),
-        ([(critical, down), (critical, down), (partial, up)], Condition()),
-        ([(partial, down)], Condition()),
-        ([(critical, down), (partial, down)], Condition()),
-    ]
-    rows = []
-    for pairs, condition in cases:
-        services = [
-            (Service(id=f"s{number}", name="", description="", impact=impact), status)
-            for number, (impact, status) in enumerate(pairs)
-        ]
-        health, reason = state_machine.node_health_with_reason(services, condition)
-        rows.append((int(health), reason))
-    snapshot("node_health", table(rows))
 
 
 class HangingProbe(Probe):

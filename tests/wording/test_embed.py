@@ -10,6 +10,8 @@ from svcnode import Node, OperatorOptions, SvcnodeError, asgi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.wording.conftest import Snapshot
+
 TOKEN = "a-token-of-some-length"
 OPERATOR_OPTIONS: list[dict[str, Any]] = [
     {"token": "short"},
@@ -42,7 +44,7 @@ def error_of(call: Callable[..., object], *arguments: object, **options: object)
     raise AssertionError(f"no error: {options}")
 
 
-def test_errors_of_options(snapshot: Callable[[str, str], None]) -> None:
+def test_errors_of_options(snapshot: Snapshot) -> None:
     node = Node("validator-7", version="v1")
     arguments: list[dict[str, Any]] = [
         {"operator": 1},

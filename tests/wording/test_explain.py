@@ -16,7 +16,9 @@ from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, ServiceScenario, resolving, up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    from tests.wording.conftest import Snapshot
 
 
 JOB = {"url": "heartbeat:", "period": "1h", "grace": "1m"}
@@ -66,11 +68,11 @@ def services() -> Iterator[tuple[str, ServiceScenario]]:
     yield "message waits for another one", resolving()
 
 
-def test_services(snapshot: Callable[[str, str], None]) -> None:
+def test_services(snapshot: Snapshot) -> None:
     snapshot("services", "\n\n".join(f"=== {name}\n" + "\n".join(one.explain().lines) for name, one in services()))
 
 
-def test_the_next_check(snapshot: Callable[[str, str], None]) -> None:
+def test_the_next_check(snapshot: Snapshot) -> None:
     explanations = [up().explain(next_check_in_s=in_s) for in_s in (0.0, 0.4, 7.4, None)]
     snapshot("next_check", "\n".join(explanation.lines[-1].strip() for explanation in explanations))
 
@@ -95,7 +97,7 @@ def nodes() -> Iterator[tuple[str, OperatorHarness]]:
     yield "message waits", resolving(impact="critical").harness
 
 
-def test_nodes(snapshot: Callable[[str, str], None]) -> None:
+def test_nodes(snapshot: Snapshot) -> None:
     texts = []
     for name, harness in nodes():
         harness.process_stats.started_monotonic_s = harness.clock.now_s - 7380.0
@@ -135,14 +137,14 @@ def replica_documents() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "reported", {**elsewhere, **reported}
 
 
-def test_replicas(snapshot: Callable[[str, str], None]) -> None:
+def test_replicas(snapshot: Snapshot) -> None:
     texts = [
         f"=== {name}\n" + "\n".join(explain_service(document, UTC).lines) for name, document in replica_documents()
     ]
     snapshot("replicas", "\n\n".join(texts))
 
 
-def test_remedies(snapshot: Callable[[str, str], None]) -> None:
+def test_remedies(snapshot: Snapshot) -> None:
     lines = []
     for code, remedy in REMEDIES.items():
         lines += [f"{code}: {remedy.meaning}", f"  {remedy.advice}"]

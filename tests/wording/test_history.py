@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from tests.wording.conftest import Snapshot
+
 PATH = Path("/var/lib/svcnode/history.db")
 NOON = 1_767_268_800
 LIMITS = RetentionLimits(86_400.0, 1024**2)
@@ -43,7 +45,7 @@ def sqlite_error(code: int, text: str) -> sqlite3.Error:
     return error
 
 
-def test_errors_of_the_file(snapshot: Callable[[str, str], None], tmp_path: Path) -> None:
+def test_errors_of_the_file(snapshot: Snapshot, tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     errors = [
         history_error_from(OSError(number, os.strerror(number)), PATH)
@@ -90,7 +92,7 @@ def test_errors_of_the_file(snapshot: Callable[[str, str], None], tmp_path: Path
     snapshot("errors", text.replace(str(path), str(PATH)).replace(f"process {os.getpid()}", "process 1234"))
 
 
-def test_log_of_the_writer(snapshot: Callable[[str, str], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_log_of_the_writer(snapshot: Snapshot, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     status = WriterStatus(VirtualClock())
     cause = sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full")
@@ -100,7 +102,7 @@ def test_log_of_the_writer(snapshot: Callable[[str, str], None], caplog: pytest.
 
 
 def test_log_and_problems_of_a_running_history(
-    snapshot: Callable[[str, str], None], caplog: pytest.LogCaptureFixture, tmp_path: Path
+    snapshot: Snapshot, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     path = tmp_path / "history.db"
     problems: list[str | None] = []
@@ -129,7 +131,7 @@ def test_log_and_problems_of_a_running_history(
     snapshot("history", text.replace(str(tmp_path), str(PATH.parent)))
 
 
-def test_reasons_of_the_process(snapshot: Callable[[str, str], None], tmp_path: Path) -> None:
+def test_reasons_of_the_process(snapshot: Snapshot, tmp_path: Path) -> None:
     reasons: list[str] = []
 
     async def scenario(path: Path) -> None:
@@ -145,7 +147,7 @@ def test_reasons_of_the_process(snapshot: Callable[[str, str], None], tmp_path: 
     snapshot("reasons", "\n".join(reasons))
 
 
-def test_error_without_a_thread(snapshot: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_a_thread(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise RuntimeError("can't start new thread")
 

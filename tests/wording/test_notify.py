@@ -19,12 +19,11 @@ from tests.support.virtual_time import in_virtual_time
 from tests.unit.notify.test_message import MESSAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
     from svcnode.notify.message import Message
     from svcnode.notify.targets import NotificationTarget
+    from tests.wording.conftest import Snapshot
 
 
 class Target:
@@ -44,7 +43,7 @@ class Target:
 FAILING = DeliveryError("connection refused: 127.0.0.1:8080", ReasonCode.CONNECTION_REFUSED)
 
 
-def test_messages(snapshot: Callable[[str, str], None]) -> None:
+def test_messages(snapshot: Snapshot) -> None:
     texts = [
         f"## {name} ({notify_type})\n{built.document()['text']}" for name, (built, notify_type) in MESSAGES.items()
     ]
@@ -52,7 +51,7 @@ def test_messages(snapshot: Callable[[str, str], None]) -> None:
     snapshot("messages", "\n\n".join(texts))
 
 
-def test_errors_of_deliveries(snapshot: Callable[[str, str], None]) -> None:
+def test_errors_of_deliveries(snapshot: Snapshot) -> None:
     async def errors() -> list[DeliveryError | None]:
         with closed_port() as port, HttpBackend(http_response(401)) as backend, HttpBackend(b"no HTTP") as other:
             urls = [f"http://127.0.0.1:{one}/a" for one in (port, backend.port, other.port)]
@@ -77,7 +76,7 @@ def message() -> Message:
     return MESSAGES["test message"][0]
 
 
-def test_log_lines(snapshot: Callable[[str, str], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines(snapshot: Snapshot, caplog: pytest.LogCaptureFixture) -> None:
     @in_virtual_time
     async def scenario() -> None:
         target = Target(FAILING)

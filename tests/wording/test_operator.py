@@ -22,11 +22,9 @@ from svcnode.operator.page import STATIC_FILES, read_static, render
 from tests.support.operator_context import OperatorHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from svcnode.api.spec import Response
+    from tests.wording.conftest import Snapshot
 
-    Snapshot = Callable[[str, str], None]
 
 RESPONSES = {
     "no token": TOKEN_REQUIRED,
@@ -91,6 +89,8 @@ class _Texts(HTMLParser):
 
 
 def test_page(snapshot: Snapshot) -> None:
+    since = {"since": "2027-01-15T08:00:00.000Z", "since_s": 90.0}
+    replica = {"name": "host-1", "url": "", "software": "0.0.0", **since, "checks": 1, "is_self": True}
     node = {
         "name": "validator-7",
         "version": "v1.4.2",
@@ -104,21 +104,7 @@ def test_page(snapshot: Snapshot) -> None:
         "maintenance": {"text": "MAINTENANCE"},
         "history_problem": "PROBLEM",
         "reload_problem": "PROBLEM",
-        "sharing": {
-            "problem": "PROBLEM",
-            "registry": "etcd://host",
-            "replicas": [
-                {
-                    "name": "host-1",
-                    "url": "",
-                    "software": "0.0.0",
-                    "since": "2027-01-15T08:00:00.000Z",
-                    "since_s": 90.0,
-                    "checks": 1,
-                    "is_self": True,
-                }
-            ],
-        },
+        "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica]},
     }
     snapshot("page", "\n".join(_Texts(render(node, [], {}, 0.0).decode()).texts))
 

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.core.model import Verdict
-
-    Snapshot = Callable[[str, str], None]
+    from tests.wording.conftest import Snapshot
 
 
 def line(label: str, verdict: Verdict, *hidden: tuple[str, str]) -> str:
@@ -61,14 +60,8 @@ def check(url: str, **options: Any) -> Verdict:
 
 def test_reasons_of_system_errors(snapshot: Snapshot) -> None:
     numbers = [
-        errno.ECONNREFUSED,
-        errno.ECONNRESET,
-        errno.EHOSTUNREACH,
-        errno.ENETUNREACH,
-        errno.ETIMEDOUT,
-        errno.EMFILE,
-        errno.EACCES,
-        errno.ENOENT,
+        *(errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT),
+        *(errno.EMFILE, errno.EACCES, errno.ENOENT),
     ]
     expired = ssl.SSLCertVerificationError(1, "")
     expired.verify_code, expired.verify_message = 10, "certificate has expired"

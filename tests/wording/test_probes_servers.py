@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    Snapshot = Callable[[str, str], None]
+    from tests.wording.conftest import Snapshot
 
 
 def line(verdict: Verdict, address: str = "") -> str:
@@ -223,10 +223,7 @@ def redis_info(*lines: str) -> bytes:
 
 def test_redis_sentinel(snapshot: Snapshot) -> None:
     answers = [
-        b"*-1\r\n",
-        b"*0\r\n",
-        b"-ERR unknown command 'SENTINEL'\r\n",
-        b"-NOAUTH Authentication required.\r\n",
+        *(b"*-1\r\n", b"*0\r\n", b"-ERR unknown command 'SENTINEL'\r\n", b"-NOAUTH Authentication required.\r\n"),
         b"-NOPERM no permissions\r\n",
     ]
     snapshot("redis_sentinel", reasons("redis+sentinel", map(sending, answers), path="/mymaster"))
@@ -251,16 +248,20 @@ def test_mysql(snapshot: Snapshot) -> None:
 MysqlRow = dict[str, object]
 
 
-def test_mysql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[list[MysqlRow] | Exception] = []
+def answering_from(answers: list[Any]) -> Callable[..., Any]:
+    """Instead of a query: returns the next answer, or raises it."""
 
-    async def rows(*_: object) -> list[MysqlRow]:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
+    async def query(*_: object, **__: object) -> Any:
+        if isinstance(answer := answers.pop(0), Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(mysql, "_rows", rows)
+    return query
+
+
+def test_mysql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = []
+    monkeypatch.setattr(mysql, "_rows", answering_from(answers))
     connection: Any = SimpleNamespace(thread_id=lambda: 1)
     url = Url.parse("mysql://me@HOST/ledger")
 
@@ -339,15 +340,8 @@ REPLICA = PostgresqlResult(b"t", b"on", b"", b"on")
 
 
 def test_postgresql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[PostgresqlResult | Exception] = []
-
-    async def execute(*_: object, **__: object) -> PostgresqlResult:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(libpq, "execute", execute)
+    answers: list[Any] = []
+    monkeypatch.setattr(libpq, "execute", answering_from(answers))
     connection: Any = SimpleNamespace(user=b"me", status=0, backend_pid=1)
     url = Url.parse("postgresql://me@HOST/ledger")
 

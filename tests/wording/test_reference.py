@@ -28,9 +28,6 @@ PAGE = ROOT / "docs" / "reference.md"
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not part of the wheel")
 
 
-# ---- generated tables
-
-
 def commands_table() -> str:
     rows = [row for command in COMMANDS for row in command_rows(command.name, command.help, parser_of(command.name))]
     return "\n".join(["| command | use | options |", "|---|---|---|", *rows, ""])
@@ -103,9 +100,6 @@ def test_a_generated_table_is_up_to_date(name: str, table: Callable[[], str], re
     if request.config.getoption("--update-wording"):
         PAGE.write_text(expected, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == expected, "run `make wording` to write the table again"
-
-
-# ---- written tables
 
 
 def section(title: str) -> str:

@@ -20,10 +20,9 @@ from tests.support.http_server import request, running_server
 from tests.support.node_cases import worked_example
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    Snapshot = Callable[[str, str], None]
+    from tests.wording.conftest import Snapshot
 
 
 def test_error_bodies(snapshot: Snapshot) -> None:

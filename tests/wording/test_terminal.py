@@ -11,10 +11,7 @@ from svcnode.cli.terminal.render import Symbols, render_node, render_nodes
 from svcnode.cli.terminal.snapshot import NodeSnapshot, NodeSource, take_snapshots
 from svcnode.cli.terminal.watch.app import WatchApp
 from svcnode.cli.terminal.watch.keys import Key
-from svcnode.cli.terminal.watch.model import WatchModel
-from svcnode.cli.terminal.watch.render import FIXED_LINES, render_page
 from svcnode.cli.terminal.watch.screen import Screen
-from svcnode.cli.terminal.watch.view import WatchView
 from svcnode.client import BackingService, Health, Identity, Status
 from svcnode.core.errors import (
     InvalidValueError,
@@ -24,15 +21,16 @@ from svcnode.core.errors import (
     VersionNotFoundError,
 )
 from tests.support.virtual_time import in_virtual_time
+from tests.unit.cli.terminal.test_snapshot import FOREVER_S, RESPONSES, FakeClient, source_of
+from tests.unit.cli.terminal.test_watch_render import RenderHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.text import Text
 
-    from svcnode.client import AsyncClient
+    from tests.wording.conftest import Snapshot
 
-    Snapshot = Callable[[str, str], None]
 
 IDENTITY = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.4.2")
 DB = BackingService(id="db", name="Ledger database", description="Holds the ledger", status=Status.UP)
@@ -76,74 +74,45 @@ def test_status_of_many_nodes(snapshot: Snapshot) -> None:
     snapshot("status_many", text(render_nodes(nodes, Symbols(), with_all=False)))
 
 
-class HangingClient:
-    url, root, deviations = "http://n:1", "http://n:1/svc", ()
-
-    def __init__(self, **responses: Any) -> None:
-        self._responses = responses
-
-    def __getattr__(self, name: str) -> Any:
-        async def request() -> Any:
-            if name not in self._responses:
-                await asyncio.sleep(1e9)
-            if isinstance(response := self._responses[name], Exception):
-                raise response
-            return response
-
-        return request
-
-    async def aclose(self) -> None:
-        pass
+def client(**responses: Any) -> FakeClient:
+    """Hangs in every request that has no response."""
+    return FakeClient(responses=responses, duration_s=dict.fromkeys({*RESPONSES} - {*responses}, FOREVER_S))
 
 
-async def snapshot_texts(clients: Sequence[HangingClient], stop_after_s: float) -> list[str]:
+async def snapshot_texts(clients: Sequence[FakeClient], stop_after_s: float) -> list[str]:
     loop = asyncio.get_running_loop()
     stopped = loop.create_future()
     loop.call_later(stop_after_s, stopped.set_result, None)
-    taken = await take_snapshots([NodeSource(cast("AsyncClient", client)) for client in clients], 4.0, stopped=stopped)
+    taken = await take_snapshots([*map(source_of, clients)], 4.0, stopped=stopped)
     return [one.interrupted or "; ".join(map(str, one.errors)) for one in taken]
 
 
 @in_virtual_time
 async def test_errors_of_snapshots(snapshot: Snapshot) -> None:
-    partial = HangingClient(identity=IDENTITY, health=Health.HEALTHY)
-    internal = HangingClient(identity=IDENTITY, health=UnicodeError("label empty"), services=())
-    clients = [HangingClient(), partial, internal]
+    partial = client(identity=IDENTITY, health=Health.HEALTHY)
+    internal = client(identity=IDENTITY, health=UnicodeError("label empty"), services=())
+    clients = [client(), partial, internal]
     lines = [*await snapshot_texts(clients, stop_after_s=1000), *await snapshot_texts(clients, stop_after_s=1.5)]
     snapshot("snapshot_errors", "\n".join(lines))
 
 
-# ---- watch
-
-
-class Watch:
-    def __init__(self, *snapshots: NodeSnapshot | str) -> None:
-        self.model = WatchModel([one if isinstance(one, str) else one.url for one in snapshots], 2.0)
-        self.view = WatchView(self.model)
-        for number, one in enumerate(snapshots):
-            if not isinstance(one, str):
-                self.model.nodes[number].update(one, 0.0)
-        self.model.nodes[-1].requested_s = 60.0
-
-    def screen(self, *keys: Key | str, width: int = 100, height: int = 18) -> str:
-        for key in keys:
-            self.view.press(key, width)
-        page = self.view.page(width, height - FIXED_LINES)
-        return text(render_page(page, 64.0, width, height, Symbols()))
-
-
 def test_watch(snapshot: Snapshot) -> None:
-    watch = Watch(PARTIAL, REMARK, REFUSED, *OTHERS, "http://pending:1")
+    watch = RenderHarness(PARTIAL, REMARK, REFUSED, *OTHERS, "http://pending:1").at(64)
+    watch.model.nodes[-1].requested_s = 60.0
+
+    def screen(*keys: Key | str, height: int = 18) -> str:
+        return "\n".join(watch.press(*keys).lines(100, height))
+
     screens = {
-        "nodes": watch.screen(),
-        "expanded": watch.screen(Key.DOWN, Key.DOWN, Key.ENTER),
-        "service selected": watch.screen(Key.DOWN, Key.DOWN, Key.DOWN),
-        "typing a filter": watch.screen("/", *"down", height=10),
-        "no match": watch.screen(*"xyz", height=8),
-        "filter": watch.screen(*[Key.BACKSPACE] * 3, Key.ENTER, height=10),
-        "help": watch.screen("?", height=24),
+        "nodes": screen(),
+        "expanded": screen(Key.DOWN, Key.DOWN, Key.ENTER),
+        "service selected": screen(Key.DOWN, Key.DOWN, Key.DOWN),
+        "typing a filter": screen("/", *"down", height=10),
+        "no match": screen(*"xyz", height=8),
+        "filter": screen(*[Key.BACKSPACE] * 3, Key.ENTER, height=10),
+        "help": screen("?", height=24),
     }
-    snapshot("watch", "\n\n".join(f"=== {name}\n{screen}" for name, screen in screens.items()))
+    snapshot("watch", "\n\n".join(f"=== {name}\n{shown}" for name, shown in screens.items()))
 
 
 def test_watch_errors(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,19 +13,10 @@ from svcnode.probes.file import FileProbe
 from svcnode.probes.tcp import TcpProbe
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from svcnode.config import ServiceSettings, Settings
 
 DB = "db=tcp://127.0.0.1:5432"
-
-
-@pytest.fixture(autouse=True)
-def _bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder without a file, and no variables of svcnode."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("SVCNODE_CONFIG", "SVCNODE_SECURITY_ALLOW_EXEC"):
-        monkeypatch.delenv(name, raising=False)
+CONFIG = Path("svcnode.toml")
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
@@ -51,9 +43,6 @@ def error_of(*arguments: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         settings(*arguments)
     return caught.value
-
-
-# ---- services
 
 
 def test_services_have_the_order_of_the_options() -> None:
@@ -109,20 +98,13 @@ def test_an_invalid_service_is_refused_at_its_key_and_option(text: str, key: str
     assert str(error).endswith(f" (--service {text.partition('=')[0]}=…)")
 
 
-def test_an_id_that_is_given_twice_is_refused() -> None:
-    assert '"db"' in str(error_of(*with_services(DB, "a=file:/a", DB)))
-
-
 def test_no_error_shows_a_password() -> None:
     for text in ("db=tcp://me:hunter2hunter2@127.0.0.1:1", "tcp://me:hunter2hunter2@127.0.0.1:1"):
         assert "hunter2" not in str(error_of("--service", text))
 
 
-# ---- with a file
-
-
-def test_a_service_of_the_file_gets_another_probe_and_keeps_its_other_values(tmp_path: Path) -> None:
-    (tmp_path / "svcnode.toml").write_text(
+def test_a_service_of_the_file_gets_another_probe_and_keeps_its_other_values() -> None:
+    CONFIG.write_text(
         '[[services]]\nid = "db"\nname = "Ledger"\nimpact = "critical"\ninterval = "4s"\n'
         '[services.probe]\nurl = "http://127.0.0.1"\nredirects = 3\n'
         '[[services]]\nid = "b"\nstatus = "Up"\n'
@@ -135,37 +117,26 @@ def test_a_service_of_the_file_gets_another_probe_and_keeps_its_other_values(tmp
     assert probe_config.probe == TcpProbe(Url(scheme="tcp", host="127.0.0.1", port=5432))
 
 
-def test_a_probe_replaces_the_fixed_status_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "db"\nstatus = "Up"\n')
+def test_a_probe_replaces_the_fixed_status_of_the_file() -> None:
+    CONFIG.write_text('[[services]]\nid = "db"\nstatus = "Up"\n')
     (after,) = settings("--service", DB).services
     assert after.status is None
     assert isinstance(probe_of(after), TcpProbe)
 
 
-def test_an_error_in_the_file_has_its_line_and_an_error_in_the_option_does_not(tmp_path: Path) -> None:
-    file = tmp_path / "svcnode.toml"
-    file.write_text('[[services]]\nid = "db"\nstatus = "Up"\ninterval = "x"\n')
+def test_an_error_in_the_file_has_its_line_and_an_error_in_the_option_does_not() -> None:
+    CONFIG.write_text('[[services]]\nid = "db"\nstatus = "Up"\ninterval = "x"\n')
     assert error_of("--service", DB).line == 4
-    file.write_text('[[services]]\nid = "db"\nstatus = "Up"\n')
+    CONFIG.write_text('[[services]]\nid = "db"\nstatus = "Up"\n')
     assert error_of("--service", "db=tcp:").line is None
 
 
-@pytest.mark.parametrize(("text", "key"), [('services = "db"\n', "services"), ('services = ["db"]\n', "services[0]")])
-def test_an_option_does_not_hide_invalid_services_of_the_file(text: str, key: str, tmp_path: Path) -> None:
-    (tmp_path / "svcnode.toml").write_text(text)
-    error = error_of("--service", DB)
-    assert (error.key, error.line) == (key, 1)
-
-
-def test_every_reload_has_the_services_of_the_command_line(tmp_path: Path) -> None:
+def test_every_reload_has_the_services_of_the_command_line() -> None:
     read = settings_reader(None, parsed("--service", DB))
     assert [service.id for service in read().services] == ["db"]
-    (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "a"\nstatus = "Up"\n')
+    CONFIG.write_text('[[services]]\nid = "a"\nstatus = "Up"\n')
     assert [service.id for service in read().services] == ["a", "db"]
     assert [service.id for service in read().services] == ["a", "db"]
-
-
-# ---- the other options
 
 
 def test_every_option_sets_its_key() -> None:
@@ -180,13 +151,7 @@ def test_every_option_sets_its_key() -> None:
 
 
 @pytest.mark.parametrize("security", ["", "[security]\nallow_exec = false\n"])
-def test_allow_exec_overrides_the_file(security: str, tmp_path: Path) -> None:
-    (tmp_path / "svcnode.toml").write_text(f'{security}[[services]]\nid = "a"\nprobe = "exec:/bin/true"\n')
+def test_allow_exec_overrides_the_file(security: str) -> None:
+    CONFIG.write_text(f'{security}[[services]]\nid = "a"\nprobe = "exec:/bin/true"\n')
     assert error_of().key == "services.a.probe"
     assert [service.id for service in settings("--allow-exec").services] == ["a"]
-
-
-def test_an_invalid_option_is_named() -> None:
-    error = error_of("--drain", "5")
-    assert error.key == "server.drain"
-    assert str(error).endswith(" (--drain)")

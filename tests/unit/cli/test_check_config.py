@@ -1,55 +1,33 @@
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.cli import main
-
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tests.unit.cli.conftest import Run
 
 PROBED, FIXED = 'probe = "tcp://127.0.0.1:1"', 'status = "Up"'
-IMPACT_NOTE, FIXED_NOTE, STALE_AFTER_NOTE = "impact", "fixed status", "stale_after"
 
 
-@pytest.fixture(autouse=True)
-def _bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("SVCNODE_")]:
-        monkeypatch.delenv(name)
+def write(config: str) -> None:
+    Path("svcnode.toml").write_text(config)
 
 
-def checked(config: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    (folder / "svcnode.toml").write_text(config)
-    assert main(["check-config"]) == 0
-    output = capsys.readouterr()
-    assert output.err == ""
-    return output.out.splitlines()
-
-
-def notes_in(lines: list[str]) -> list[str]:
-    return [line for line in lines if line.startswith("Note: ")]
+def lines_of(config: str, run: Run) -> list[str]:
+    write(config)
+    ended = run("check-config")
+    assert (ended.code, ended.err) == (0, "")
+    return ended.out.splitlines()
 
 
 def service(service_id: str, *keys: str) -> str:
     return "\n".join([f'[[services]]\nid = "{service_id}"', *keys, ""])
 
 
-# ---- all errors
-
-
-def errors_of(config: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    (folder / "svcnode.toml").write_text(config)
-    assert main(["check-config"]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    return output.err.splitlines()
-
-
-def test_all_errors_are_shown_each_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = """[node]
+def test_all_errors_are_shown_each_with_its_line(run: Run) -> None:
+    write("""[node]
 nam = "a"
 [server]
 drain = 5
@@ -60,108 +38,74 @@ impact = "critcal"
 [[services]]
 id = "db"
 probe = { url = "http://127.0.0.1/", redirect = 1, method = 2 }
-"""
-    errors = errors_of(config, tmp_path, capsys)
-    assert main(["check-config", "--check"]) == 2
-    assert capsys.readouterr().out == "", "no probe of an invalid configuration runs"
+""")
+    ended = run("check-config")
+    assert (ended.code, ended.out) == (2, "")
     first, second = ["services.db.probe", "services.db.impact"], ["services.db.id", "services.db.probe.method"]
     keys = ["node.nam", "server.drain", *first, *second, "services.db.probe.redirect"]
+    errors = ended.err.splitlines()
     assert sorted(error.split(": ")[1] for error in errors) == sorted(keys)
     assert [int(error.rpartition(":")[2].rstrip(")")) for error in errors] == [2, 4, 7, 8, 10, 11, 11]
+    assert run("serve") == ended
+    assert run("check-config", "--check") == ended, "no probe of an invalid configuration runs"
 
 
-def test_serve_prints_all_errors_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "svcnode.toml"
-    file.write_text('[node]\nname = 5\n[log]\nlevel = "x"\n[server]\ndrain = 5\n')
-    assert main(["serve", "--config", str(file)]) == 2
-    assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == [
-        "node.name",
-        "log.level",
-        "server.drain",
-    ]
-
-
-# ---- probes
-
-
-def test_a_service_is_shown_with_its_probe_and_without_secrets(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    probe = 'probe = { url = "http://me:pass-word@h/x", status = 204, bearer = "to-ken-1" }'
-    _, line = checked(service("api", probe.replace("me:pass-word@", "")), tmp_path, capsys)
+def test_a_service_is_shown_with_its_probe_and_without_secrets(run: Run) -> None:
+    _, line = lines_of(service("api", 'probe = { url = "http://h/x", status = 204, bearer = "to-ken-1" }'), run)
     assert line.endswith(": http://h/x, bearer = ***, status = [204]")
-    _, line = checked(service("api", 'probe = "http://me:pass-word@h/x"'), tmp_path, capsys)
+    _, line = lines_of(service("api", 'probe = "http://me:pass-word@h/x"'), run)
     assert line.endswith(": http://me:***@h/x")
 
 
-def test_each_probe_is_run_once_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "spool").write_text("is good")
-    good = f'probe = {{ url = "file:{tmp_path}/spool", contains = "good" }}'
+def test_each_probe_is_run_once_on_request(run: Run) -> None:
+    Path("spool").write_text("is good")
+    good = 'probe = { url = "file:spool", contains = "good" }'
     config = service("good", good) + service("set", FIXED)
-    (tmp_path / "svcnode.toml").write_text(config)
-    assert main(["check-config", "--check"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["good", "ready"]
-    (tmp_path / "svcnode.toml").write_text(config + service("other", good.replace('"good"', '"other"')))
-    assert main(["check-config", "--check"]) == 1
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[-2:]]
-    assert [row[:2] for row in rows] == [["good", "ready"], ["other", "failed"]]
+    write(config)
+    ended = run("check-config", "--check")
+    assert (ended.code, ended.out.splitlines()[-1].split()[:2]) == (0, ["good", "ready"])
+    write(config + service("other", good.replace('"good"', '"other"')))
+    ended = run("check-config", "--check")
+    rows = [line.split()[:2] for line in ended.out.splitlines()[-2:]]
+    assert (ended.code, rows) == (1, [["good", "ready"], ["other", "failed"]])
 
 
-def test_the_store_of_a_node_that_never_ran_is_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = tmp_path / "store.db"
-    (tmp_path / "svcnode.toml").write_text(f'[store]\npath = "{store}"\n')
-    assert main(["check-config", "--check"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Not checked: ")
-    assert not store.exists()
-    store.write_text("not a database, and long enough to be read as one" * 20)
-    assert main(["check-config", "--check"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["store", "failed"]
+def test_the_store_of_a_node_that_never_ran_is_not_checked(run: Run) -> None:
+    write('[store]\npath = "store.db"\n')
+    ended = run("check-config", "--check")
+    assert ended.code == 0
+    assert ended.out.splitlines()[-1].startswith("Not checked: ")
+    assert not Path("store.db").exists()
+    Path("store.db").write_text("not a database, and long enough to be read as one" * 20)
+    ended = run("check-config", "--check")
+    assert (ended.code, ended.out.splitlines()[-1].split()[:2]) == (1, ["store", "failed"])
 
 
-# ---- the valid configuration
-
-
-def test_a_replica_and_its_registry_are_shown_without_the_password(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replica_and_its_registry_are_shown_without_the_password(run: Run) -> None:
     sharing = '[sharing]\nregistry = "etcd://me:hidden-1@a/x"\nreplica = "host-a"\n'
     named = service("db", 'name = "good\\u202Elive"', PROBED)
-    _, line, service_line = checked(f'[node]\nname = "ledger"\n{sharing}{named}', tmp_path, capsys)
+    _, line, service_line = lines_of(f'[node]\nname = "ledger"\n{sharing}{named}', run)
     assert line == "  replica host-a, registry etcd://me:***@a:2379/x"
     assert service_line.startswith("  db: good\\u202elive ("), "control characters are escaped"
 
 
 @pytest.mark.parametrize(
-    ("services", "notes"),
+    ("services", "note"),
     [
-        ([], []),
-        ([(PROBED,), (FIXED, 'impact = "none"')], []),
-        ([(PROBED, 'impact = "none"'), (FIXED, 'impact = "none"')], [IMPACT_NOTE]),
-        ([(FIXED,)], [FIXED_NOTE]),
-        ([(FIXED, 'impact = "critical"'), (PROBED, 'impact = "none"')], [FIXED_NOTE]),
+        ([], ""),
+        ([(PROBED,), (FIXED, 'impact = "none"')], ""),
+        ([(PROBED, 'impact = "none"'), (FIXED, 'impact = "none"')], "impact"),
+        ([(FIXED,)], "fixed status"),
+        ([(FIXED, 'impact = "critical"'), (PROBED, 'impact = "none"')], "fixed status"),
+        ([(PROBED, 'stale_after = "600s"')], ""),
+        ([(PROBED, 'stale_after = "601s"'), (FIXED,)], "stale_after"),
+        ([(PROBED, 'interval = "1h"', 'stale_after = "1d"')], ""),
     ],
 )
-def test_a_constant_node_health_is_noted(
-    services: list[tuple[str, ...]], notes: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_constant_node_health_and_a_stale_after_of_many_intervals_are_noted(
+    services: list[tuple[str, ...]], note: str, run: Run
 ) -> None:
-    config = "".join(service(f"s{number}", *keys) for number, keys in enumerate(services))
-    found = notes_in(checked(config, tmp_path, capsys))
-    assert len(found) == len(notes)
-    assert all(word in line for word, line in zip(notes, found, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("keys", "notes"),
-    [
-        (('stale_after = "600s"',), []),
-        (('stale_after = "601s"',), [STALE_AFTER_NOTE]),
-        (('interval = "1h"', 'stale_after = "1d"'), []),
-    ],
-)
-def test_a_stale_after_of_many_intervals_is_noted(
-    keys: tuple[str, ...], notes: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = checked(service("db", PROBED, *keys) + service("set", FIXED), tmp_path, capsys)
-    found = notes_in(lines)
-    assert len(found) == len(notes)
-    assert all(word in line for word, line in zip(notes, found, strict=True))
+    lines = lines_of("".join(service(f"s{number}", *keys) for number, keys in enumerate(services)), run)
+    found = [line for line in lines if line.startswith("Note: ")]
+    assert len(found) == bool(note)
+    assert all(note in line for line in found)

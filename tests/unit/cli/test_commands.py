@@ -16,27 +16,18 @@ if TYPE_CHECKING:
 NAMES = [command.name for command in COMMANDS if command.name != "registry"]
 NAMES += ["registry check", "registry show", "registry forget"]
 # Arguments with which nothing but the configuration or a value is wrong.
+CONFIGURED = ("serve", "check-config", "notify-test", "status", "watch", "ping", "explain", "drain", "reload")
 INVALID = {
-    "serve": "-c bad.toml",
+    **dict.fromkeys((*CONFIGURED, "registry check", "registry show"), "-c bad.toml"),
     "demo": "--listen unix:a.sock",
     "init": "--port redis=0",
-    "check-config": "-c bad.toml",
-    "notify-test": "-c bad.toml",
     "probe": "nothing",
-    "status": "-c bad.toml",
-    "watch": "-c bad.toml",
-    "ping": "-c bad.toml",
-    "explain": "-c bad.toml",
     "register": "-c bad.toml a --ttl 5s",
     "deregister": "-c bad.toml a",
     "beat": "-c bad.toml a",
     "run": "-c bad.toml --service a -- true",
     "issue": "-c bad.toml a",
-    "drain": "-c bad.toml",
     "maintain": "-c bad.toml --end",
-    "reload": "-c bad.toml",
-    "registry check": "-c bad.toml",
-    "registry show": "-c bad.toml",
     "registry forget": "-c bad.toml a",
     "conform": "ftp://a",
     "completion": "csh",
@@ -79,13 +70,6 @@ def test_an_invalid_service_of_the_command_line_is_one_line(folder: Path) -> Non
 def test_an_unreachable_address_is_not_an_invalid_argument(name: str, folder: Path) -> None:
     arguments, code = UNREACHABLE[name]
     assert svcnode(*name.split(), *arguments.split(), folder=folder).returncode == code
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_help_has_the_exit_codes(name: str) -> None:
-    ended = svcnode(*name.split(), "--help")
-    assert ended.returncode == 0
-    assert re.search("exit codes?:", " ".join(ended.stdout.split()), re.IGNORECASE)
 
 
 @pytest.mark.parametrize(

@@ -4,37 +4,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.cli import COMMANDS, main
+from svcnode.cli import COMMANDS
 from svcnode.cli.completion import SCRIPTS, complete
 from svcnode.probes import KINDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.unit.cli.conftest import Run
+
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("SVCNODE_CONFIG", "SVCNODE_CONTROL"):
-        monkeypatch.delenv(name, raising=False)
+def _files(tmp_path: Path) -> None:
     (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "db 1"\n[[services]]\nid = "cache"\nprobe = 5\n')
     (tmp_path / "other.toml").write_text('[[services]]\nid = "other"\n')
     (tmp_path / "bad.toml").write_text("services = [1, {}]\n[")
     (tmp_path / "folder").mkdir()
-    return tmp_path
 
 
 def values(*words: str) -> list[str]:
     return [candidate.value for candidate in complete(words)]
 
 
-def test_the_first_word_is_a_command() -> None:
+def test_commands_and_their_options_are_completed() -> None:
     assert values("") == values() == [command.name for command in COMMANDS]
     assert values("de") == ["demo", "deregister"]
     assert values("no-such-command", "") == []
-
-
-def test_options_are_completed_after_a_dash() -> None:
     assert {"--service", "--config", "-c", "--json"} <= set(values("probe", "-"))
     assert values("probe", "--serv") == ["--service"]
     assert values("probe", "http://h", "--wat") == ["--watch"]
@@ -52,42 +47,29 @@ def test_ids_are_those_of_the_configuration(words: tuple[str, ...]) -> None:
 
 def test_the_configuration_may_be_named_on_the_command_line() -> None:
     assert values("explain", "--config", "other.toml", "--service", "") == ["other"]
-    assert (
-        values("explain", "-c", "bad.toml", "--service", "")
-        == values("explain", "-c", "none.toml", "--service", "")
-        == []
-    )
+    for name in ("bad.toml", "none.toml"):
+        assert values("explain", "-c", name, "--service", "") == []
 
 
-def test_the_url_of_a_probe_begins_with_its_kind() -> None:
+def test_kinds_values_of_a_list_and_files_are_completed_and_an_argument_only_once() -> None:
     assert len(values("probe", "")) == len(KINDS)
     assert values("probe", "postgres") == ["postgres://", "postgresql://"]
     assert values("register", "a", "--probe", "fil") == ["file:/"]
-
-
-def test_values_of_a_list_and_files_are_completed() -> None:
     assert values("register", "a", "--impact", "") == ["critical", "partial", "none"]
     assert values("completion", "") == list(SCRIPTS)
     assert values("check-config", "") == ["bad.toml", "folder/", "other.toml", "svcnode.toml"]
     assert values("serve", "--config", "./o") == ["./other.toml"]
     assert values("serve", "--config", "/no/such/") == []
-
-
-def test_an_argument_is_completed_once_and_a_repeated_one_again() -> None:
     assert values("beat", "cache", "c") == []
     assert values("beat", "--code", "x_a", "") == ["db 1", "cache"]
     assert values("run", "--service", "a", "--", "") == []
 
 
-def test_the_words_of_a_shell_are_completed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_words_of_a_shell_are_completed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setenv("_SVCNODE_WORDS", "pin\n.")
-    assert main(["completion", "fish"]) == 0
-    assert capsys.readouterr().out == "ping\tcheck whether a node answers\n"
+    assert run("completion", "fish") == (0, "ping\tcheck whether a node answers\n", "")
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
-def test_the_script_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    assert capsys.readouterr().out == SCRIPTS[shell]
+def test_the_script_is_printed(shell: str, run: Run) -> None:
+    assert run("completion", shell) == (0, SCRIPTS[shell], "")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +12,9 @@ from svcnode.cli.probe import _format_full, _format_line, _ProbeResult, _toml_va
 from svcnode.core.model import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tests.unit.cli.conftest import Run
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
-
-
-# ---- a service of the configuration
 
 SERVICES = """
 [defaults]
@@ -40,25 +38,22 @@ probe = "exec:/bin/true"
 
 
 @pytest.fixture
-def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def configured(tmp_path: Path) -> Path:
     (tmp_path / "svcnode.toml").write_text(SERVICES.replace("FOLDER", str(tmp_path)))
     (tmp_path / "spool").write_text("is good")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SVCNODE_CONFIG", raising=False)
     return tmp_path
 
 
 @pytest.mark.parametrize(("expected", "code"), [("good", 0), ("other", 3)])
 def test_a_service_is_checked_with_the_options_and_secrets_of_the_configuration(
-    expected: str, code: int, configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    expected: str, code: int, configured: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.setenv("EXPECTED", expected)
-    assert main(["probe", "--service", "spool"]) == code
+    here = run("probe", "--service", "spool")
     monkeypatch.chdir("/")
-    assert main(["probe", "--service", "spool", "--config", str(configured / "svcnode.toml"), "--json"]) == code
-    output = capsys.readouterr()
-    assert expected not in output.out.replace("is good", "")
-    assert output.err == ""
+    for ended in (here, run("probe", "--service", "spool", "--config", f"{configured}/svcnode.toml", "--json")):
+        assert (ended.code, ended.err) == (code, "")
+        assert expected not in ended.out.replace("is good", "")
 
 
 def test_a_service_is_checked_with_its_own_limits(configured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,14 +76,11 @@ def test_a_program_of_the_configuration_needs_permission(configured: Path) -> No
     assert main(["probe", "--service", "program", "--allow-exec"]) == 0
 
 
-def test_without_services_the_store_of_the_node_is_the_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SVCNODE_STORE_PATH", str(tmp_path / "none.db"))
-    assert main(["probe", "--service", "store"]) == 3
-    assert "none.db" in capsys.readouterr().out
-    assert main(["probe", "--service", "db"]) == 2
+def test_without_services_the_store_of_the_node_is_the_service(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.setenv("SVCNODE_STORE_PATH", "none.db")
+    ended = run("probe", "--service", "store")
+    assert (ended.code, "none.db" in ended.out) == (3, True)
+    assert run("probe", "--service", "db").code == 2
 
 
 @pytest.mark.parametrize(
@@ -108,41 +100,6 @@ def test_a_service_that_cannot_be_checked_is_reported_with_exit_code_2(
 ) -> None:
     assert main(["probe", *arguments]) == 2
     assert named in capsys.readouterr().err
-
-
-# ---- errors
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["nothing"], "URL"),
-        (["nothing", "--watch"], "URL"),
-        (["nothing", "--json"], "URL"),
-        (["tcp://${NOT_SET}:1"], "NOT_SET"),
-        (["http://127.0.0.1", "-o", "redirects=true"], "redirects: "),
-        (["http://127.0.0.1", "-o", "=1"], "--option: "),
-        (["jsonrpc+http://127.0.0.1"], "method: "),
-        (["http://127.0.0.1", "-o", 'bearer={ file = "/no.txt" }'], "bearer: "),
-        (["file:/", "--timeout", "0s"], "--timeout: "),
-        (["file:/", "--max-latency", "0ms"], "--max-latency: "),
-        (["file:/", "--interval", "0s", "--watch"], "--interval: "),
-        (["file:/", "--interval", "5s"], "--watch"),
-    ],
-)
-def test_an_invalid_argument_is_reported_in_one_line_with_exit_code_2(
-    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """tests/wording has the others."""
-    code = main(["probe", *arguments])
-    output = capsys.readouterr()
-    assert (code, output.out) == (2, "")
-    assert output.err.startswith("svcnode: ")
-    assert output.err.count("\n") == 1
-    assert named in output.err
-
-
-# ---- options
 
 
 @pytest.mark.parametrize(
@@ -167,16 +124,11 @@ def test_a_value_that_is_not_toml_is_a_string(text: str) -> None:
     assert _toml_value(text) == text
 
 
-def test_options_are_passed_to_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "state"
-    file.write_text("synced=yes")
-    assert main(["probe", f"file:{file}", "-o", "contains=synced=yes", "--option", "max_age=1h"]) == 0
-    capsys.readouterr()
-    assert main(["probe", f"file:{file}", "-o", "contains=synced=no", "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)["code"] == "unexpected_response"
-
-
-# ---- output
+def test_options_are_passed_to_the_probe(run: Run) -> None:
+    Path("state").write_text("synced=yes")
+    assert run("probe", "file:state", "-o", "contains=synced=yes", "--option", "max_age=1h").code == 0
+    ended = run("probe", "file:state", "-o", "contains=synced=no", "--json")
+    assert (ended.code, json.loads(ended.out)["code"]) == (3, "unexpected_response")
 
 
 def test_control_characters_in_a_reason_are_shown_as_escapes() -> None:
@@ -185,8 +137,8 @@ def test_control_characters_in_a_reason_are_shown_as_escapes() -> None:
     assert _format_line("exec:/a", result).endswith("  exit 1: \\x1b[2Jgone\\nready")
 
 
-def test_with_allow_exec_a_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", "exec:", "-o", 'argv=["/bin/sh", "-c", "exit 75"]', "--allow-exec", "--json"]) == 1
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert (result["outcome"], result["code"]) == ("not_ready", "exit_status")
+def test_with_allow_exec_a_program_runs(run: Run) -> None:
+    ended = run("probe", "exec:", "-o", 'argv=["/bin/sh", "-c", "exit 75"]', "--allow-exec", "--json")
+    result: dict[str, Any] = json.loads(ended.out)
+    assert (ended.code, result["outcome"], result["code"]) == (1, "not_ready", "exit_status")
     assert [step["name"] for step in result["steps"]] == ["start", "run"]

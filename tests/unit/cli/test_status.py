@@ -46,10 +46,8 @@ def test_a_file_adds_nodes_and_may_have_comments(tmp_path: Path) -> None:
     ],
 )
 def test_without_a_url_the_node_is_that_of_the_configuration(
-    config: str, url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: str, url: str, prefix: str, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SVCNODE_CONFIG", raising=False)
     arguments = parsed() if not config else parsed("-c", "a.toml")
     (tmp_path / "a.toml").write_text(config)
     (source,) = asyncio.run(sources_from(arguments, None))
@@ -79,11 +77,6 @@ def test_a_file_without_a_certificate_is_no_reason_to_trust_others(content: str,
         asyncio.run(sources_from(parsed("-c", str(file)), None))
 
 
-def test_the_file_may_be_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffa\nb"))
-    assert urls("--from", "-") == ["http://a", "http://b"]
-
-
 def test_an_endless_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "nodes"
     file.write_text("#" * MAX_LIST_CHARS)
@@ -100,31 +93,9 @@ def test_a_timeout_has_a_unit() -> None:
     assert timeout_from(parsed("h", "--timeout", "500ms")) == 0.5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("h", "--timeout", "soon"), "--timeout: "),
-        (("h", "--timeout", "0s"), "--timeout: "),
-        (("http://h/?token=x",), "'http://h/?…'"),
-        (("h", "xn--zz..example"), "'xn--zz..example'"),
-        (("h", "--ca", ""), "ca: "),
-        (("h", "--version", ""), "version"),
-        (("h", "--prefix", "svc"), '"/svc"'),
-    ],
-)
-def test_an_invalid_argument_is_refused_in_one_line(
-    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """tests/wording has the others."""
-    assert main(["status", *arguments]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("svcnode: ")
-    assert output.err.count("\n") == 1
-    assert named in output.err
-
-
-def test_a_closed_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_may_be_stdin_unless_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffa\nb"))
+    assert urls("--from", "-") == ["http://a", "http://b"]
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(InvalidValueError, match="--from: stdin"):
         urls("--from", "-")

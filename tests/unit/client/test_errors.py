@@ -49,10 +49,7 @@ def test_the_context_of_an_os_error_is_not_its_cause() -> None:
     refused = ConnectionRefusedError(errno.ECONNREFUSED, "x")
     refused.__context__ = PermissionError(errno.EACCES, "a file of the program")
     assert translate_http_error(caused(refused), URL).code is ReasonCode.CONNECTION_REFUSED
-
-
-def test_an_error_without_a_text_has_the_name_of_its_type() -> None:
-    assert translate_http_error(httpx2.ReadError(""), URL).problem == "ReadError"
+    assert translate_http_error(httpx2.ReadError(""), URL).problem == "ReadError", "without a text"
 
 
 def test_only_a_plain_connection_that_ends_without_a_response_has_a_hint_at_tls() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.config import load
-from svcnode.core.errors import MAX_SHOWN_ERRORS, ConfigError, error_lines
+from svcnode.core.errors import ConfigError
 from svcnode.core.redaction import MASK
 
 if TYPE_CHECKING:
@@ -92,10 +92,3 @@ def test_a_secret_of_a_later_table_is_not_shown_in_an_error(tmp_path: Path) -> N
     error = error_of(f'[log]\nlevel = "{secret}"\n[security]\noperator_token = "{secret}"', tmp_path)
     assert secret not in str(error)
     assert MASK in str(error)
-
-
-def test_only_the_first_of_very_many_errors_are_shown(tmp_path: Path) -> None:
-    count = MAX_SHOWN_ERRORS + 5
-    error = error_of("".join(f'[[services]]\nid = "{index}"\n' for index in range(count)), tmp_path)
-    assert len(error.texts) == count
-    assert len(error_lines(error)) == MAX_SHOWN_ERRORS + 1

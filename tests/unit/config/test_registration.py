@@ -45,30 +45,14 @@ def error_of(settings: Settings, **options: Any) -> tuple[tuple[str | int, ...],
     return caught.value.path[len(PATH) :], str(caught.value)
 
 
-def test_a_service_with_a_ttl_sends_heartbeats(settings: Settings) -> None:
-    definition = register(settings, ttl="5s", name="Indexer", description="of blocks", group="chain")
-    assert (definition.service.id, definition.service.name, definition.service.policy.ttl_s) == (
-        "indexer",
-        "Indexer",
-        5.0,
-    )
-    assert definition.service.group == "chain"
-    assert definition.probe_config is None
-
-
 def test_a_definition_has_the_options_of_its_request_with_the_defaults(settings: Settings) -> None:
-    assert register(settings, ttl="5s", name="Indexer").options == {
-        "ttl": "5s",
-        "name": "Indexer",
-        "impact": "critical",
-    }
+    heartbeats = register(settings, ttl="5s", name="Indexer", description="of blocks", group="chain")
+    service = heartbeats.service
+    assert (service.id, service.name, service.group, service.policy.ttl_s) == ("indexer", "Indexer", "chain", 5.0)
+    assert heartbeats.probe_config is None
+    assert register(settings, ttl="5s").options == {"ttl": "5s", "impact": "critical"}
     definition = register(settings, probe={"url": "tcp://b:1"}, fall=4)
-    assert definition.options == {
-        "probe": {"url": "tcp://b:1"},
-        "fall": 4,
-        "interval": "7s",
-        "impact": "critical",
-    }
+    assert definition.options == {"probe": {"url": "tcp://b:1"}, "fall": 4, "interval": "7s", "impact": "critical"}
     assert definition.probe_config is not None
     assert (definition.probe_config.schedule.interval_s, definition.service.impact) == (7.0, Impact.CRITICAL)
 

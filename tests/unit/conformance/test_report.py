@@ -56,21 +56,14 @@ def conclusion_style(report: Report, level: Level) -> str:
     return conclusion[0].style.removeprefix("bold ")
 
 
-# ---- interrupted
-
-
 @pytest.mark.parametrize("level", Level)
-def test_an_interrupted_run_without_failures_is_inconclusive(level: Level) -> None:
+def test_an_interrupted_run_is_inconclusive_unless_a_failure_counts_at_its_level(level: Level) -> None:
     report = interrupted(Result(MUST, CheckOutcome.PASSED))
     assert not report.conforms(level)
     assert json.loads(as_json(report, level))["conforms"] is False
     assert conclusion_style(report, level) == "yellow"
-
-
-def test_a_failure_before_an_interruption_counts_at_its_level() -> None:
-    report = interrupted(Result(ADVICE, CheckOutcome.FAILED))
-    assert conclusion_style(report, Level.SHOULD) == "yellow"
-    assert conclusion_style(report, Level.ADVICE) == "red"
+    failed = interrupted(Result(ADVICE, CheckOutcome.FAILED))
+    assert conclusion_style(failed, level) == ("red" if level is Level.ADVICE else "yellow")
 
 
 def test_an_interruption_is_an_error_of_its_own_test_in_junit() -> None:
@@ -87,9 +80,6 @@ def test_an_interruption_is_an_error_of_its_own_test_in_junit() -> None:
 def test_a_run_without_results_is_reported_in_one_line(report: Report) -> None:
     (line,) = report_lines(report, Level.SHOULD)
     assert plain_text(line).endswith("problem")
-
-
-# ---- for machines
 
 
 def test_remarks_are_what_a_test_of_their_own_has_written() -> None:
@@ -129,8 +119,6 @@ def test_what_xml_cannot_hold_is_shown_as_an_escape() -> None:
     (remarks,) = read(everywhere("a\x00\x1b\nb\ud800")).findall("testcase[@name='remarks']/system-out")
     assert remarks.text == "\n".join([r"a\x00\x1b", r"b\ud800"] * 2)
 
-
-# ---- counts
 
 SHOULD = next(check for check in CHECKS if check.level is Level.SHOULD)
 FAILURES = Report(

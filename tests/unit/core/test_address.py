@@ -18,8 +18,6 @@ from svcnode.core.address import (
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import redacted
 
-# ---- where a node listens
-
 
 @pytest.mark.parametrize(
     ("text", "address"),
@@ -37,12 +35,11 @@ def test_an_address_is_parsed(text: str, address: Address) -> None:
     assert parse_address(text, has_tls=False) == address
 
 
-@pytest.mark.parametrize(
-    ("text", "scheme"),
-    [("127.0.0.1:1", "https"), ("https://127.0.0.1:1", "https"), ("http://127.0.0.1:1", "http"), ("unix:/a", "unix")],
-)
-def test_with_a_certificate_an_address_uses_tls_unless_its_scheme_is_http(text: str, scheme: str) -> None:
-    assert parse_address(text, has_tls=True).scheme == scheme
+def test_with_a_certificate_an_address_uses_tls_unless_its_scheme_is_http() -> None:
+    schemes = {"127.0.0.1:1": "https", "https://[::1]:1": "https", "http://localhost:0": "http", "unix:/a b": "unix"}
+    assert {text: parse_address(text, has_tls=True).scheme for text in schemes} == schemes
+    for text in [*schemes][1:]:
+        assert str(parse_address(text, has_tls=True)) == text
 
 
 @pytest.mark.parametrize(
@@ -50,12 +47,9 @@ def test_with_a_certificate_an_address_uses_tls_unless_its_scheme_is_http(text: 
     [
         ("8420", '"127.0.0.1:8420"'),
         ("::1:8420", '"[::1]:8420"'),
-        ("ftp://127.0.0.1:1", '"unix:/run/svcnode.sock"'),
         ("", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:80 ", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:٨٠", '"unix:/run/svcnode.sock"'),
-        ("127.0.0.1:123456", '"unix:/run/svcnode.sock"'),
-        ("127.0.0.1:80/svc", '"unix:/run/svcnode.sock"'),
         ("[]:80", '"unix:/run/svcnode.sock"'),
         ("127.0.0.1:65536", "65535"),
         ("[127.0.0.1]:80", "IPv6"),
@@ -68,11 +62,6 @@ def test_an_invalid_address_is_rejected_with_a_hint(text: str, hint: str) -> Non
     with pytest.raises(InvalidValueError) as caught:
         parse_address(text, has_tls=False)
     assert hint in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["http://127.0.0.1:8420", "https://[::1]:8420", "http://localhost:0", "unix:/a b"])
-def test_the_text_of_an_address_is_the_parsed_text(text: str) -> None:
-    assert str(parse_address(text, has_tls=True)) == text
 
 
 @given(st.text(max_size=20) | st.from_regex(r"(https?://)?(\[.*\]|.*):[0-9]{1,6}/?", fullmatch=True))
@@ -92,14 +81,10 @@ def test_two_addresses_have_one_bind_key_whatever_their_scheme() -> None:
     assert Address(scheme="unix", path="/a").bind_key != Address(scheme="unix", path="/b").bind_key
 
 
-# ---- where a client finds a node
-
-
 @pytest.mark.parametrize(
     ("url", "prefix", "root"),
     [
         ("node.example", "/svc", "http://node.example/svc"),
-        ("node.example:8420", "/svc", "http://node.example:8420/svc"),
         ("http://127.0.0.1:8420/", "/svc", "http://127.0.0.1:8420/svc"),
         (" HTTPS://Node.Example ", "/svc", "https://node.example/svc"),
         ("http://knöten.example/größe", "/svc", "http://xn--knten-kua.example/gr%C3%B6%C3%9Fe/svc"),
@@ -115,7 +100,6 @@ def test_two_addresses_have_one_bind_key_whatever_their_scheme() -> None:
         ("http://h/svc/node/health", "/svc", "http://h/svc"),
         ("http://h/base/svc/node/services/", "/svc", "http://h/base/svc"),
         ("http://h/svc/node/services/a%2Fb/health", "/svc", "http://h/svc"),
-        ("http://h/eigen/node", "/svc", "http://h/eigen"),
         ("http://h/base/eigen/node/services/db/health", "/svc", "http://h/base/eigen"),
         # Similar paths that are not endpoints.
         ("http://h/svc/node/7", "/svc", "http://h/svc/node/7/svc"),
@@ -143,10 +127,14 @@ def test_a_unix_socket_is_an_address() -> None:
     assert not address.uses_tls
 
 
-@pytest.mark.parametrize("prefix", ["svc", "/a?b", "/a#b", "/a\nb", "//a"])
-def test_a_prefix_is_a_path(prefix: str) -> None:
+@pytest.mark.parametrize("prefix", ["svc", "/a?b", "/a#b", "/a\nb", "//a", None])
+def test_a_prefix_is_a_path_and_a_url_a_string(prefix: Any) -> None:
     with pytest.raises(InvalidValueError, match="prefix"):
         parse_node_address("h", prefix)
+    url: Any
+    for url in (None, 8420, b"h"):
+        with pytest.raises(InvalidValueError, match=r"^url: "):
+            parse_node_address(url)
 
 
 def test_a_login_is_sent_and_redacted() -> None:
@@ -175,18 +163,9 @@ def test_a_user_name_without_a_password_may_be_a_token_and_is_redacted() -> None
     assert redacted("echo ghp-7f3a9") == "echo ***"
 
 
-@pytest.mark.parametrize(("url", "prefix"), [(None, "/svc"), (8420, "/svc"), (b"h", "/svc"), ("h", None)])
-def test_url_and_prefix_must_be_strings(url: Any, prefix: Any) -> None:
-    with pytest.raises(InvalidValueError, match=r"^(url|prefix): "):
-        parse_node_address(url, prefix)
-
-
 def test_all_names_of_loopback_are_recognised_and_no_similar_ones() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.255.0.9", "::1", "0:0:0:0:0:0:0:1", "LocalHost", "localhost.")))
     assert not any(map(is_loopback, ("", "128.0.0.1", "::2", "local", "localhost.example", "127.0.0.1 ", "127.1")))
-
-
-# ---- where the registry of a shared node is
 
 
 @pytest.mark.parametrize(
@@ -215,28 +194,12 @@ def test_the_password_of_a_registry_is_never_shown() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "http://a:2379",
-        "etcd:///prefix",
-        "etcd://a,,b",
-        "etcd://a,a:2379",
-        "etcd://a:0",
-        "etcd://a:99999",
-        "etcd://[::x]",
-        "etcd://a?tls=true",
-        "etcd://:secret-9@a",
-        "etcd://a//b",
-        "etcd://a/b%20c",
+        *("", "http://a:2379", "etcd:///prefix", "etcd://a,,b", "etcd://a,a:2379", "etcd://a:0", "etcd://[::x]"),
+        *("etcd://a?tls=true", "etcd://:hidden-pw@a", "etcd://a//b", "etcd://a/b%20c", "etcd://u:hidden-pw@a:x"),
+        *("etcd://u:hidden/pw@a", "etcd://u:hidden?pw@a", "http://u:hidden-pw@a"),
     ],
 )
-def test_an_invalid_registry_url_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_registry_url_is_refused_with_an_example_and_without_its_password(text: str) -> None:
     with pytest.raises(InvalidValueError, match="write etcd://host1:2379") as caught:
         parse_registry_url(text)
-    assert "secret-9" not in str(caught.value)
-
-
-def test_an_invalid_registry_url_does_not_show_its_password() -> None:
-    for text in ("etcd://u:hidden-pw@a:x", "etcd://u:hidden/pw@a", "etcd://u:hidden?pw@a", "http://u:hidden-pw@a"):
-        with pytest.raises(InvalidValueError) as caught:
-            parse_registry_url(text)
-        assert "hidden" not in str(caught.value)
+    assert "hidden" not in str(caught.value)

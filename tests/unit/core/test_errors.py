@@ -65,15 +65,9 @@ def test_no_refusal_of_the_control_socket_or_of_an_option_contains_a_secret() ->
     assert "hunter2" not in repr(refusal) + repr(refusal.args) + repr(option)
 
 
-# ---- Ctrl-C
-
-
 def test_only_a_keyboard_interrupt_on_the_main_thread_is_a_ctrl_c() -> None:
     assert is_user_interrupt(KeyboardInterrupt())
     assert not is_user_interrupt(SystemExit())
-
-
-def test_a_keyboard_interrupt_on_another_thread_is_not_a_ctrl_c() -> None:
     results: list[bool] = []
     thread = threading.Thread(target=lambda: results.append(is_user_interrupt(KeyboardInterrupt())))
     thread.start()
@@ -81,17 +75,13 @@ def test_a_keyboard_interrupt_on_another_thread_is_not_a_ctrl_c() -> None:
     assert results == [False]
 
 
-def test_an_error_is_shown_with_those_that_were_found_with_it() -> None:
+def test_an_error_is_shown_with_those_that_were_found_with_it_and_very_many_are_counted() -> None:
     first, second = ConfigError("one"), ConfigError("two")
     first.others = (second,)
     assert error_lines(first) == ["one", "two"]
     assert error_lines(ControlError(400, "one", others=("two",))) == ["one", "two"]
     assert error_lines(InvalidValueError("one")) == ["one"]
-
-
-def test_very_many_errors_are_counted() -> None:
     assert len(error_lines(ControlError(400, "one", others=("other",) * (MAX_SHOWN_ERRORS - 1)))) == MAX_SHOWN_ERRORS
-    many = ControlError(400, "one", others=("other",) * MAX_SHOWN_ERRORS)
-    *shown, rest = error_lines(many)
+    *shown, rest = error_lines(ControlError(400, "one", others=("other",) * MAX_SHOWN_ERRORS))
     assert len(shown) == MAX_SHOWN_ERRORS
     assert str(MAX_SHOWN_ERRORS + 1) in rest

@@ -54,30 +54,22 @@ def test_an_unknown_time_zone_is_refused(name: str, hint: str) -> None:
     assert hint in str(caught.value)
 
 
-def test_a_weekly_maintenance_is_on_from_its_start_for_its_duration() -> None:
+def test_a_maintenance_is_on_from_its_start_for_its_duration() -> None:
     weekly = schedule("Sun 02:00", 2)
     assert weekly.end_s(at("2026-11-15T01:59:59+00:00")) is None
     assert weekly.end_s(at("2026-11-15T02:00:00+00:00")) == at("2026-11-15T04:00:00+00:00")
     assert weekly.end_s(at("2026-11-15T03:59:59+00:00")) == at("2026-11-15T04:00:00+00:00")
     assert weekly.end_s(at("2026-11-15T04:00:00+00:00")) is None
     assert weekly.next_begin_s(at("2026-11-15T02:00:00+00:00")) == at("2026-11-22T02:00:00+00:00")
-
-
-def test_a_daily_maintenance_may_last_into_the_next_day() -> None:
+    long = schedule("Mon 00:00", 167)
+    assert long.end_s(at("2026-11-15T22:00:00+00:00")) == at("2026-11-15T23:00:00+00:00"), "days after its start"
     daily = schedule("23:00", 3)
-    assert daily.end_s(at("2026-11-16T01:30:00+00:00")) == at("2026-11-16T02:00:00+00:00")
+    assert daily.end_s(at("2026-11-16T01:30:00+00:00")) == at("2026-11-16T02:00:00+00:00"), "on the next day"
 
 
-def test_a_long_weekly_maintenance_is_found_days_after_its_start() -> None:
-    assert schedule("Mon 00:00", 167).end_s(at("2026-11-15T22:00:00+00:00")) == at("2026-11-15T23:00:00+00:00")
-
-
-def test_a_start_that_is_skipped_by_summer_time_is_later() -> None:
+def test_a_start_that_summer_time_skips_is_later_and_one_that_comes_twice_begins_with_the_first() -> None:
     skipped = schedule("02:30", 1, "Europe/Berlin")
     assert skipped.next_begin_s(at("2026-03-29T00:00:00+01:00")) == at("2026-03-29T03:30:00+02:00")
-
-
-def test_a_start_that_comes_twice_begins_with_the_first() -> None:
     twice = schedule("Sun 02:30", 1, "Europe/Berlin")
     assert twice.end_s(at("2026-10-25T02:30:00+02:00")) == at("2026-10-25T02:30:00+01:00")
     assert twice.end_s(at("2026-10-25T02:30:00+01:00")) is None

@@ -105,11 +105,12 @@ def test_verdicts_change_the_status(history: str, status: Status, cause: Verdict
     assert (state.status, state.reason, state.code, state.since_s) == (status, cause.reason, cause.code, since_s)
 
 
-def test_a_service_is_initializing_until_its_first_verdict() -> None:
+def test_a_service_is_initializing_until_its_first_verdict_after_its_registration() -> None:
     state = initial_state(7.0)
     assert (state.status, state.code) == (Status.INITIALIZING, ReasonCode.NO_EVIDENCE)
     assert (state.since_s, state.registered_at_s) == (7.0, 7.0)
     assert (state.last_ready_at_s, state.last_evidence_at_s) == (None, None)
+    assert next_state(state, Evidence(verdict=READY, at_s=6.0), POLICY) is state
 
 
 def test_a_stale_service_that_was_up_has_no_start_period() -> None:
@@ -122,6 +123,8 @@ def test_an_up_service_without_a_fresh_success_is_stale() -> None:
     state = as_of(state_after(*UP), 33.0, POLICY)
     assert (state.status, state.code, state.since_s) == (Status.INITIALIZING, ReasonCode.STALE, 33.0)
     assert "no success for 33 s" in state.reason
+    coded = state_after((0.0, Verdict.ready(code=ReasonCode.STALE)))
+    assert as_of(coded, 33.0, POLICY).status is Status.INITIALIZING, "whatever code its probe gives"
 
 
 def test_a_down_service_without_fresh_evidence_stays_down_with_both_facts_as_reason() -> None:
@@ -139,11 +142,6 @@ def test_the_reason_of_a_stale_down_service_has_a_limit_and_may_be_one_fact(reas
     state = as_of(state_after((40.0, failed), (50.0, failed), (60.0, failed)), 93.0, POLICY)
     assert state.reason.startswith("stale: no evidence for 33 s")
     assert len(state.reason) == length
-
-
-def test_an_up_service_is_stale_whatever_code_its_probe_gives() -> None:
-    state = state_after((0.0, Verdict.ready(code=ReasonCode.STALE)))
-    assert as_of(state, 33.0, POLICY).status is Status.INITIALIZING
 
 
 @pytest.mark.parametrize("verdicts", [UP, DOWN])
@@ -206,11 +204,6 @@ def test_a_report_ends_the_run_of_a_job(end: Verdict, status: Status) -> None:
     assert as_of(ended, 100.0, JOB).status is status
 
 
-def test_evidence_older_than_the_registration_is_ignored() -> None:
-    state = initial_state(100.0)
-    assert next_state(state, Evidence(verdict=READY, at_s=99.0), POLICY) is state
-
-
 # ---- when a status was decided
 
 
@@ -242,12 +235,8 @@ def test_the_first_failure_is_known_from_the_first_one_to_the_end_of_the_outage(
     assert [checked(*SLOW_OUTAGE[:count]).first_failure_at_s for count in (1, 2, 3, 4)] == [None, 13.0, 13.0, 13.0]
     state = checked(*SLOW_OUTAGE, (20.0, 0.0, READY), (30.0, 0.0, FAILED), (40.0, 0.0, READY))
     assert (state.status, state.first_failure_at_s) == (Status.DOWN, 13.0)
-
-
-@pytest.mark.parametrize("verdicts", [(READY, READY), (LOADING,)], ids=["up", "initializing"])
-def test_an_outage_that_is_over_has_no_first_failure(verdicts: tuple[Verdict, ...]) -> None:
-    state = checked(*SLOW_OUTAGE, *((20.0, 0.0, verdict) for verdict in verdicts))
-    assert state.first_failure_at_s is None
+    for last in ((READY, READY), (LOADING,)):
+        assert checked(*SLOW_OUTAGE, *((20.0, 0.0, verdict) for verdict in last)).first_failure_at_s is None
 
 
 # ---- pending changes

@@ -13,15 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import (
-    NO_FAILURES,
-    Evidence,
-    Policy,
-    Schedule,
-    ServiceState,
-    Status,
-    Verdict,
-)
+from svcnode.core.model import NO_FAILURES, Evidence, Policy, Schedule, ServiceState, Status, Verdict
 from svcnode.core.state_machine import initial_state, is_change_pending, next_state
 
 if TYPE_CHECKING:
@@ -104,12 +96,9 @@ def test_an_unreliable_service_has_the_latest_failure_as_reason_and_keeps_its_si
     assert after("SFS", state=state).since_s == state.since_s
 
 
-def test_failures_before_the_first_success_do_not_count() -> None:
+def test_failures_before_the_first_success_and_unknown_do_not_count() -> None:
     state = after("FF FF FF FF S", step_s=1.0)
     assert (state.status, state.recent_failures) == (Status.UP, NO_FAILURES)
-
-
-def test_unknown_does_not_count() -> None:
     assert after("S FS FS FS FS UUUUU S").recent_failures == after("S FS FS FS FS S").recent_failures
 
 
@@ -163,19 +152,12 @@ def test_a_long_count_of_failures_makes_a_service_unreliable_and_then_down_and_t
 
 def test_repeated_failures_count_for_ten_intervals_however_many_checks_follow() -> None:
     state = after("S FFSSSSSSSSSS FFSSSSSSSSSS", step_s=2.0)
-    assert (state.status, state.recent_failures.failure_count, len(state.recent_failures.repeated_at_s)) == (
-        Status.UP,
-        0,
-        4,
-    )
+    recent = state.recent_failures
+    assert (state.status, recent.failure_count, len(recent.repeated_at_s)) == (Status.UP, 0, 4)
+    assert after("SSSSSSSSSS", state=state).recent_failures == NO_FAILURES
     state = after("FF", state=state, step_s=2.0)
     assert is_unreliable(state)
     assert len(state.recent_failures.repeated_at_s) == 5  # more need not be known
-
-
-def test_repeated_failures_are_forgotten_after_ten_intervals() -> None:
-    state = after("S FFSSSSSSSSSS FFSSSSSSSSSS", step_s=2.0)
-    assert after("SSSSSSSSSS", state=state).recent_failures == NO_FAILURES
 
 
 def test_an_unreliable_service_is_up_again_when_its_short_outages_are_ten_intervals_ago() -> None:
@@ -188,22 +170,14 @@ def test_an_unreliable_service_is_up_again_when_its_short_outages_are_ten_interv
 # ---- other policies
 
 
-def test_without_a_window_the_rule_is_off() -> None:
+def test_without_a_window_the_rule_is_off_and_a_smaller_one_counts_only_its_own_checks() -> None:
     off = Policy(window=0)
     assert after("S" + "FS" * 50, off).status is Status.UP
     assert after("S" + "FS" * 50, off).recent_failures is NO_FAILURES
-
-
-def test_a_reload_that_turns_the_rule_off_brings_the_service_up_with_the_next_success() -> None:
     state = after("S FS FS FS FS F")
-    off = Policy(window=0)
     assert after("F", off, state).recent_failures is NO_FAILURES
     assert after("S", off, state).status is Status.UP
-
-
-def test_a_smaller_window_counts_only_its_own_checks() -> None:
-    state = after("S FS FS FS FS")
-    assert after("S", Policy(window=5), state).recent_failures.failure_count == 2
+    assert after("S", Policy(window=5), after("S FS FS FS FS")).recent_failures.failure_count == 2
 
 
 # ---- properties

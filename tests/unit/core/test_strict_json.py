@@ -13,9 +13,6 @@ def test_json_is_written_without_spaces_and_escapes_in_order() -> None:
     assert compact_json({"b": ["ü", 1, None], "a": {"x": 0.5}}) == '{"b":["ü",1,null],"a":{"x":0.5}}'
 
 
-# ---- parsing
-
-
 @pytest.mark.parametrize("value", ["ü", {"a": [{"a": 1}, {"a": None}]}, 10**3999])
 @pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 def test_json_is_parsed_in_every_unicode_encoding(value: object, charset: str) -> None:
@@ -43,20 +40,15 @@ def test_json_that_parsers_read_differently_is_rejected(body: bytes, detail: str
 def test_texts_may_be_anything_where_that_is_asked_for() -> None:
     body = b'{"status": "down", "reason": "line 1\nline \xff\\ud800"}'
     assert parse_strict_json(body, any_text=True) == {"status": "down", "reason": "line 1\nline \ufffd\ud800"}
-    with pytest.raises(ValueError, match="duplicate"):
-        parse_strict_json(b'{"a": 1, "a": 2}', any_text=True)
+    register_secret("hunter23")
+    with pytest.raises(ValueError, match=r"duplicate.*\*\*\*"):
+        parse_strict_json(b'{"hunter23": 1, "hunter23": 1}', any_text=True)
 
 
 @pytest.mark.parametrize("body", [b"", b"ok", b"{", b"{} {}", b'{"a": }', b"'a'"])
 def test_other_text_is_rejected(body: bytes) -> None:
     with pytest.raises(ValueError, match="line 1 column"):
         parse_strict_json(body)
-
-
-def test_a_secret_field_name_is_redacted() -> None:
-    register_secret("hunter23")
-    with pytest.raises(ValueError, match=r"\*\*\*"):
-        parse_strict_json(b'{"hunter23": 1, "hunter23": 1}')
 
 
 @pytest.mark.parametrize(

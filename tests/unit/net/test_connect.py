@@ -27,9 +27,6 @@ NO_ROUTE = InconclusiveError("no route from this machine", ReasonCode.NETWORK_UN
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 
 
-# ---- a race
-
-
 class Attempts:
     """An attempt per address: connects after some seconds, or raises an error then. Records what happens, and when."""
 
@@ -147,23 +144,14 @@ def test_the_families_of_addresses_are_tried_in_turn(addresses: list[str], expec
     assert interleave_families(addresses) == expected
 
 
-# ---- the network of this machine
-
-
-@pytest.mark.parametrize("number", [errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ECONNREFUSED])
-def test_an_error_for_an_address_with_a_route_is_one_of_the_service(number: int) -> None:
-    raise_if_own_network(OSError(number, os.strerror(number)), "127.0.0.1")
-
-
-@pytest.mark.parametrize("number", [errno.ENETDOWN, errno.EAFNOSUPPORT])
-def test_an_interface_that_is_down_is_unknown(number: int) -> None:
-    with pytest.raises(InconclusiveError) as caught:
+def test_an_interface_that_is_down_is_unknown_and_other_errors_for_an_address_with_a_route_are_of_the_service() -> None:
+    for number in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ECONNREFUSED):
         raise_if_own_network(OSError(number, os.strerror(number)), "127.0.0.1")
-    verdict = verdict_for_os_error(caught.value, "127.0.0.1:80")
-    assert (verdict.outcome, verdict.code) == (Outcome.UNKNOWN, ReasonCode.NETWORK_UNREACHABLE)
-
-
-# ---- a name that moves
+    for number in (errno.ENETDOWN, errno.EAFNOSUPPORT):
+        with pytest.raises(InconclusiveError) as caught:
+            raise_if_own_network(OSError(number, os.strerror(number)), "127.0.0.1")
+        verdict = verdict_for_os_error(caught.value, "127.0.0.1:80")
+        assert (verdict.outcome, verdict.code) == (Outcome.UNKNOWN, ReasonCode.NETWORK_UNREACHABLE)
 
 
 async def lookup_ends() -> None:
@@ -232,9 +220,6 @@ async def test_an_address_is_not_resolved(lookups: list[str]) -> None:
     assert lookups == []
 
 
-# ---- a connection that is kept
-
-
 async def put(slot: ConnectionCache[str], connection: str) -> None:
     slot.put(connection)
 
@@ -243,18 +228,17 @@ async def take(slot: ConnectionCache[str]) -> str | None:
     return slot.take()
 
 
-async def close(slot: ConnectionCache[str]) -> list[str]:
-    aborted: list[str] = []
+async def close(slot: ConnectionCache[str], aborted: list[str]) -> None:
     slot.close(aborted.append)
-    return aborted
 
 
 def test_a_connection_of_another_loop_is_neither_taken_nor_aborted() -> None:
-    slot: ConnectionCache[str] = ConnectionCache()
+    slot, aborted = ConnectionCache[str](), list[str]()
     asyncio.run(put(slot, "a"))
     assert asyncio.run(take(slot)) is None
     asyncio.run(put(slot, "b"))
-    assert asyncio.run(close(slot)) == []
+    asyncio.run(close(slot, aborted))
+    assert aborted == []
     with asyncio.Runner() as runner:  # the slot is usable again
         runner.run(put(slot, "c"))
         assert runner.run(take(slot)) == "c"

@@ -21,13 +21,10 @@ def refusal(path: str | Path) -> ReasonCode:
     return caught.value.code
 
 
-def test_a_file_of_the_largest_size_is_read(tmp_path: Path) -> None:
+def test_a_file_of_the_largest_size_is_read_and_a_larger_one_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * LIMIT)
     assert len(read_small_file(tmp_path / "file", LIMIT)) == LIMIT
     assert read_in_time(str(tmp_path / "file"), LIMIT) == b"x" * LIMIT
-
-
-def test_a_larger_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * (LIMIT + 1))
     assert refusal(tmp_path / "file") is ReasonCode.FILE_NOT_READABLE
 
@@ -47,11 +44,8 @@ def test_a_pipe_that_replaces_the_file_is_not_waited_for(tmp_path: Path, monkeyp
         open_regular_file(tmp_path / "pipe")
 
 
-def test_a_path_with_a_null_character_is_refused() -> None:
+def test_a_path_with_a_null_character_is_refused_and_a_missing_file_an_error_of_the_system(tmp_path: Path) -> None:
     assert refusal("a\0b") is ReasonCode.FILE_NOT_FOUND
-
-
-def test_a_missing_file_is_an_error_of_the_operating_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_in_time(tmp_path / "missing", LIMIT)
 

@@ -38,61 +38,43 @@ def tls_error(reason: str | None) -> ssl.SSLError:
     return error
 
 
-UNKNOWN: list[tuple[OSError, ReasonCode]] = [
-    *(
-        (system_error(number), ReasonCode.RESOURCE_EXHAUSTED)
-        for number in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN)
-    ),
-    (ThreadStartError(), ReasonCode.RESOURCE_EXHAUSTED),
-    *(
-        (socket.gaierror(number, ""), ReasonCode.RESOLVER_FAILED)
-        for number in (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY, socket.EAI_SYSTEM)
-    ),
-    (InconclusiveError("proxy", ReasonCode.PROXY_FAILED), ReasonCode.PROXY_FAILED),
-]
-FAILED: list[tuple[OSError, ReasonCode]] = [
-    (system_error(errno.ECONNREFUSED), ReasonCode.CONNECTION_REFUSED),
-    (system_error(errno.ECONNRESET), ReasonCode.CONNECTION_CLOSED),
-    (system_error(errno.EPIPE), ReasonCode.CONNECTION_CLOSED),
-    (system_error(errno.ECONNABORTED), ReasonCode.CONNECTION_CLOSED),
-    (system_error(errno.EHOSTUNREACH), ReasonCode.NETWORK_UNREACHABLE),
-    (system_error(errno.ENETUNREACH), ReasonCode.NETWORK_UNREACHABLE),
-    (system_error(errno.ETIMEDOUT), ReasonCode.CONNECT_TIMEOUT),
-    (system_error(errno.EACCES), ReasonCode.PERMISSION_DENIED),
-    (system_error(errno.ENOENT), ReasonCode.FILE_NOT_FOUND),
-    (system_error(errno.ENOTDIR), ReasonCode.FILE_NOT_FOUND),
-    (system_error(errno.EISDIR), ReasonCode.NOT_A_FILE),
-    (system_error(errno.ELOOP), ReasonCode.FILE_NOT_READABLE),
-    (system_error(errno.EXDEV), ReasonCode.OTHER),
-    (socket.gaierror(socket.EAI_NONAME, ""), ReasonCode.HOST_NOT_FOUND),
-    (socket.gaierror(socket.EAI_NODATA, ""), ReasonCode.HOST_NOT_FOUND),
-    (socket.gaierror(socket.EAI_FAMILY, ""), ReasonCode.HOST_NOT_FOUND),
-    (certificate_error(10), ReasonCode.TLS_EXPIRED),
-    (certificate_error(62), ReasonCode.TLS_NAME_MISMATCH),
-    (certificate_error(64), ReasonCode.TLS_NAME_MISMATCH),
-    (certificate_error(18), ReasonCode.TLS_UNTRUSTED),
-    (tls_error("WRONG_VERSION_NUMBER"), ReasonCode.TLS_NOT_OFFERED),
-    (tls_error("TLSV13_ALERT_CERTIFICATE_REQUIRED"), ReasonCode.AUTH_REQUIRED),
-    (tls_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), ReasonCode.TLS_FAILED),
-    (tls_error(None), ReasonCode.TLS_FAILED),
-    (CodedOSError("too large", ReasonCode.UNEXPECTED_RESPONSE), ReasonCode.UNEXPECTED_RESPONSE),
-    (ConnectionAbortedError(), ReasonCode.CONNECTION_CLOSED),
-    (TimeoutError(), ReasonCode.TIMEOUT),
-    (OSError("anything"), ReasonCode.OTHER),
-]
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN)
+RESOLVER = (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY, socket.EAI_SYSTEM)
+NO_HOST = (socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_FAMILY)
+CLOSED = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
+UNKNOWN: dict[ReasonCode, list[OSError]] = {
+    ReasonCode.RESOURCE_EXHAUSTED: [*map(system_error, EXHAUSTED), ThreadStartError()],
+    ReasonCode.RESOLVER_FAILED: [socket.gaierror(number, "") for number in RESOLVER],
+    ReasonCode.PROXY_FAILED: [InconclusiveError("proxy", ReasonCode.PROXY_FAILED)],
+}
+FAILED: dict[ReasonCode, list[OSError]] = {
+    ReasonCode.CONNECTION_REFUSED: [system_error(errno.ECONNREFUSED)],
+    ReasonCode.CONNECTION_CLOSED: [*map(system_error, CLOSED), ConnectionAbortedError()],
+    ReasonCode.NETWORK_UNREACHABLE: [*map(system_error, (errno.EHOSTUNREACH, errno.ENETUNREACH))],
+    ReasonCode.CONNECT_TIMEOUT: [system_error(errno.ETIMEDOUT)],
+    ReasonCode.TIMEOUT: [TimeoutError()],
+    ReasonCode.PERMISSION_DENIED: [system_error(errno.EACCES)],
+    ReasonCode.FILE_NOT_FOUND: [*map(system_error, (errno.ENOENT, errno.ENOTDIR))],
+    ReasonCode.NOT_A_FILE: [system_error(errno.EISDIR)],
+    ReasonCode.FILE_NOT_READABLE: [system_error(errno.ELOOP)],
+    ReasonCode.HOST_NOT_FOUND: [socket.gaierror(number, "") for number in NO_HOST],
+    ReasonCode.TLS_EXPIRED: [certificate_error(10)],
+    ReasonCode.TLS_NAME_MISMATCH: [certificate_error(62), certificate_error(64)],
+    ReasonCode.TLS_UNTRUSTED: [certificate_error(18)],
+    ReasonCode.TLS_NOT_OFFERED: [tls_error("WRONG_VERSION_NUMBER")],
+    ReasonCode.AUTH_REQUIRED: [tls_error("TLSV13_ALERT_CERTIFICATE_REQUIRED")],
+    ReasonCode.TLS_FAILED: [tls_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), tls_error(None)],
+    ReasonCode.UNEXPECTED_RESPONSE: [CodedOSError("too large", ReasonCode.UNEXPECTED_RESPONSE)],
+    ReasonCode.OTHER: [system_error(errno.EXDEV), OSError("anything")],
+}
 
 
-@pytest.mark.parametrize(
-    ("exc", "outcome", "code"),
-    [
-        *((exc, Outcome.UNKNOWN, code) for exc, code in UNKNOWN),
-        *((exc, Outcome.FAILED, code) for exc, code in FAILED),
-    ],
-    ids=repr,
-)
-def test_only_an_error_of_this_machine_is_unknown(exc: OSError, outcome: Outcome, code: ReasonCode) -> None:
-    verdict = verdict_for_os_error(exc, TARGET)
-    assert (verdict.outcome, verdict.code) == (outcome, code)
+@pytest.mark.parametrize(("outcome", "errors"), [(Outcome.UNKNOWN, UNKNOWN), (Outcome.FAILED, FAILED)])
+def test_only_an_error_of_this_machine_is_unknown(outcome: Outcome, errors: dict[ReasonCode, list[OSError]]) -> None:
+    for code, expected in errors.items():
+        for exc in expected:
+            verdict = verdict_for_os_error(exc, TARGET)
+            assert (verdict.outcome, verdict.code) == (outcome, code), exc
 
 
 def test_a_file_that_may_not_be_read_is_not_readable() -> None:

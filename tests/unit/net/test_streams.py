@@ -214,9 +214,6 @@ def test_unread_data_is_available(run: Callable[..., object], mode: Mode) -> Non
         run(scenario())
 
 
-# ---- verification of the server
-
-
 @pytest.mark.parametrize("name", ["tls", "upgraded"])
 def test_the_server_name_is_sent_as_sni_and_verified(
     run: Callable[..., object], name: str, certificate: Certificate

@@ -101,7 +101,7 @@ def test_a_call_that_ends_after_its_loop_causes_no_error(
     assert errors == []
 
 
-def refuses(thread: threading.Thread) -> None:
+def refuses(*_: object, **__: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
@@ -128,9 +128,6 @@ def test_it_is_not_busy_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(scenario())
 
 
-# ---- threads that do not start
-
-
 def test_a_thread_that_dies_before_its_first_step_does_not_block_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(threads, "START_TIMEOUT_S", 0.01)
@@ -145,26 +142,17 @@ def test_a_thread_that_dies_before_its_first_step_does_not_block_its_caller(monk
 
 
 def test_a_refused_thread_is_an_error_of_the_program_and_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading, START_FUNCTION, refuse)
+    monkeypatch.setattr(threading, START_FUNCTION, refuses)
     with pytest.raises(ThreadRefusedError) as caught:
         start_thread(threading.Thread(daemon=True))
     assert isinstance(caught.value, RuntimeError)
     assert isinstance(caught.value, SvcnodeError)
 
 
-# ---- with a timeout, without an event loop
-
-
-def test_a_call_in_time_returns_its_result_or_raises_its_error() -> None:
+def test_a_call_returns_its_result_or_raises_its_error_or_a_timeout_while_it_runs_on() -> None:
     assert call_with_timeout(lambda: 42, WAIT_TIMEOUT_S) == 42
     with pytest.raises(ValueError, match="not today"):
         call_with_timeout(fails, WAIT_TIMEOUT_S)
-
-
-def test_a_call_that_does_not_return_in_time_is_a_timeout_and_runs_on() -> None:
     blocking = Blocking()
     with pytest.raises(TimeoutError):
         call_with_timeout(blocking, 0.01)
@@ -185,27 +173,17 @@ def test_calls_in_turn_wait_for_the_thread_of_an_earlier_call() -> None:
     asyncio.run(scenario())
 
 
-# ---- calls on another event loop
-
-
-def test_a_call_whose_loop_stops_is_not_the_cancellation_of_its_caller() -> None:
-    async def wait() -> None:
-        cancelled: Future[None] = Future()
-        cancelled.cancel()
-        await result_of(cancelled)
-
-    with pytest.raises(LoopStoppedError):
-        asyncio.run(wait())
-
-
-def test_cancelling_the_caller_cancels_the_call() -> None:
-    async def run() -> bool:
-        call: Future[None] = Future()
+def test_cancelling_the_caller_cancels_the_call_and_a_call_whose_loop_stops_is_another_error() -> None:
+    async def run() -> None:
+        stopped, call = Future[None](), Future[None]()
+        stopped.cancel()
+        with pytest.raises(LoopStoppedError):
+            await result_of(stopped)
         waiting = asyncio.create_task(result_of(call))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        return call.cancelled()
+        assert call.cancelled()
 
-    assert asyncio.run(run())
+    asyncio.run(run())

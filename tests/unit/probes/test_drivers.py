@@ -64,10 +64,7 @@ def test_a_kind_that_needs_no_driver_works_without_any(monkeypatch: pytest.Monke
         assert hasattr(make_probe(f"{scheme}://127.0.0.1:1"), "check")
 
 
-def test_every_extra_of_a_kind_is_in_the_project() -> None:
+def test_every_extra_of_a_kind_is_in_the_project_and_in_the_extra_all() -> None:
     assert set(EXTRAS.values()) == extras_of_the_project().keys() - {"all", *OTHER_EXTRAS}
-
-
-def test_the_extra_all_contains_every_driver() -> None:
     (everything,) = extras_of_the_project()["all"]
     assert everything == f"svcnode[{','.join(sorted({*EXTRAS.values(), *OTHER_EXTRAS}))}]"

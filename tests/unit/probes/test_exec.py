@@ -131,9 +131,6 @@ async def cancelled(task: Awaitable[Any]) -> None:
         await task
 
 
-# ---- exit status
-
-
 @pytest.mark.parametrize(
     ("last_line", "expected", "named"),
     [
@@ -185,17 +182,13 @@ def test_a_value_from_the_environment_is_one_argument_and_is_redacted(
 
 
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/my program", "it's", "100%", "a%20b", '"', "a\nb\x7f"])
-def test_a_program_in_a_list_is_shown_as_an_equivalent_url(program: str) -> None:
-    probe: Any = make_probe({"url": "exec:", "argv": [program]}, allowed={"allow_exec"})
+def test_only_the_program_of_a_list_is_shown_as_an_equivalent_url(program: str) -> None:
+    probe: Any = probe_of({"url": "exec:", "argv": [program]})
     assert probe.display_url.isprintable()
-    again: Any = make_probe(probe.display_url, allowed={"allow_exec"})
+    again: Any = probe_of(probe.display_url)
     assert again._argv == (program,)
-
-
-def test_only_the_program_of_a_list_is_shown() -> None:
-    config = {"url": "exec:", "argv": ["/bin/check", "--password", "written-out"]}
-    probe: Any = make_probe(config, allowed={"allow_exec"})
-    assert probe.display_url == "exec:/bin/check …"
+    with_password = {"url": "exec:", "argv": ["/bin/check", "--password", "written-out"]}
+    assert probe_of(with_password).display_url == "exec:/bin/check …"
     assert probe_of("exec:/bin/check --all").display_url == "exec:/bin/check --all"
 
 
@@ -203,17 +196,11 @@ def test_standard_input_is_empty(check: Check) -> None:
     assert check("cat", "exit 3") == FAILED
 
 
-# ---- configuration
-
-
 @pytest.mark.parametrize("config", ["exec:''", "exec:/bin/true%00", {"url": "exec:", "argv": ["", "a"]}])
 def test_an_empty_program_or_a_null_character_is_rejected(config: str | Mapping[str, Any]) -> None:
     with pytest.raises(OptionError) as caught:
         probe_of(config)
     assert caught.value.option == "argv"
-
-
-# ---- deadline and cancellation
 
 
 def test_a_cancelled_check_kills_the_process_group_even_if_it_ignores_signals(
@@ -255,22 +242,15 @@ def test_a_check_that_is_cancelled_during_the_start_ends_at_once(
     run(scenario())
 
 
-# ---- output
-
-
 def first_line(verdict: Verdict) -> str:
     """The output in the reason, after the exit status."""
     assert verdict == FAILED
     return verdict.reason.partition(": ")[2]
 
 
-def test_the_first_line_of_the_output_is_in_the_reason(check: Check) -> None:
+def test_the_first_line_of_the_output_is_in_the_reason_up_to_a_limit(check: Check) -> None:
     assert first_line(check("echo; echo '  no peers'; echo 'retrying'; exit 1")) == "no peers"
-
-
-def test_the_output_in_the_reason_is_limited(check: Check) -> None:
-    verdict = check("head -c 100000 /dev/zero | tr '\\0' x; exit 1")
-    assert first_line(verdict) == "x" * MAX_OUTPUT_BYTES
+    assert first_line(check("head -c 100000 /dev/zero | tr '\\0' x; exit 1")) == "x" * MAX_OUTPUT_BYTES
     assert MAX_OUTPUT_BYTES == 4096
 
 
@@ -300,9 +280,6 @@ def test_a_child_that_keeps_the_output_open_does_not_delay_the_verdict(check: Ch
         assert "started" in verdict.reason
     finally:
         kill(int((tmp_path / "pid").read_text()))
-
-
-# ---- resources
 
 
 def test_a_check_that_is_cancelled_after_the_exit_leaves_nothing_open(

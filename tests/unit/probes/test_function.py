@@ -55,17 +55,11 @@ def style(request: pytest.FixtureRequest) -> Callable[[Callable[[], Any]], Calla
             return lambda function: functools.partial(call, as_coroutine(function))
 
 
-# ---- results and errors
-
-
-@pytest.mark.parametrize("result", [None, True])
-def test_returning_nothing_or_true_is_ready(style: Any, result: object) -> None:
-    assert verdict_of(style(lambda: result)) == READY
-
-
 @pytest.mark.parametrize(
     ("result", "outcome", "code"),
     [
+        (None, Outcome.READY, ReasonCode.OK),
+        (True, Outcome.READY, ReasonCode.OK),
         (Outcome.READY, Outcome.READY, ReasonCode.OK),
         (Outcome.NOT_READY, Outcome.NOT_READY, ReasonCode.REPORTED),
         (Outcome.FAILED, Outcome.FAILED, ReasonCode.CHECK_FAILED),
@@ -76,8 +70,8 @@ def test_returning_nothing_or_true_is_ready(style: Any, result: object) -> None:
     ],
     ids=str,
 )
-def test_a_returned_outcome_or_status_is_the_verdict(
-    style: Any, result: Outcome | Status, outcome: Outcome, code: ReasonCode
+def test_nothing_true_an_outcome_or_a_status_is_the_verdict(
+    style: Any, result: object, outcome: Outcome, code: ReasonCode
 ) -> None:
     verdict = verdict_of(style(lambda: result))
     assert (verdict.outcome, verdict.code) == (outcome, code)
@@ -124,15 +118,12 @@ def test_any_error_of_a_plain_function_is_failed(error: type[BaseException]) -> 
     assert verdict_of(check) == FAILED
 
 
-def test_a_keyboard_interrupt_that_a_coroutine_raises_in_another_thread_is_failed() -> None:
+def test_a_keyboard_interrupt_of_a_coroutine_ends_the_program_only_in_the_main_thread() -> None:
     verdicts: list[Verdict] = []
     thread = threading.Thread(target=lambda: verdicts.append(verdict_of(as_coroutine(interrupt))))
     thread.start()
     thread.join(WAIT_TIMEOUT_S)
     assert verdicts == [FAILED]
-
-
-def test_a_keyboard_interrupt_in_the_main_thread_ends_the_program() -> None:
     with pytest.raises(KeyboardInterrupt):
         verdict_of(as_coroutine(interrupt))
 
@@ -143,9 +134,6 @@ def test_a_cancellation_from_inside_is_failed(style: Any) -> None:
         raise asyncio.CancelledError
 
     assert verdict_of(style(check)) == FAILED
-
-
-# ---- unfinished work
 
 
 def a_generator() -> Generator[None]:
@@ -214,9 +202,7 @@ def test_a_coroutine_that_is_returned_by_a_coroutine_is_not_a_result() -> None:
         map(int, ["x"]),
         filter(None, ["x"]),
         zip(["x"], ["y"], strict=True),
-        test_returning_nothing_or_true_is_ready,
-        [].append,
-        functools.partial(int, "x"),
+        as_coroutine,
         a_generator(),
         an_async_generator(),
         contextmanager(a_generator)(),
@@ -228,25 +214,20 @@ def test_any_other_result_is_neither_ready_nor_failed(style: Any, result: object
     assert verdict_of(style(lambda: result)) == BAD_RETURN
 
 
-# ---- threads
-
-
 def fail_to_start(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_plain_function_runs_in_a_thread() -> None:
+def test_a_plain_function_runs_in_a_thread_and_a_coroutine_on_the_loop_without_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ran_on: list[threading.Thread] = []
     verdict_of(lambda: ran_on.append(threading.current_thread()))
-    assert ran_on[0] is not threading.current_thread()
-    assert ran_on[0].name == "svcnode check"
-
-
-def test_a_coroutine_runs_on_the_loop_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", fail_to_start)
-    ran_on: list[threading.Thread] = []
     verdict_of(as_coroutine(lambda: ran_on.append(threading.current_thread())))
-    assert ran_on == [threading.current_thread()]
+    in_thread, on_loop = ran_on
+    assert (in_thread.name, in_thread is on_loop) == ("svcnode check", False)
+    assert on_loop is threading.current_thread()
 
 
 def test_a_cancelled_call_that_still_runs_blocks_the_next_one() -> None:

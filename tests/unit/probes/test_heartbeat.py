@@ -28,9 +28,6 @@ def node(clock: VirtualClock) -> Node:
     return Node("validator-7", version="v1", clock=clock)
 
 
-# ---- ttl
-
-
 def test_a_job_has_a_period_and_a_grace() -> None:
     policy = define("job", probe={"url": "heartbeat:", "period": "1h", "grace": "1m"}).service.policy
     assert (policy.ttl_s, policy.grace_s) == (3660.0, 60.0)
@@ -39,9 +36,6 @@ def test_a_job_has_a_period_and_a_grace() -> None:
 
 def test_checking_a_heartbeat_is_unknown() -> None:
     assert asyncio.run(make_probe("heartbeat:30s").check()) == unknown(ReasonCode.NO_EVIDENCE)
-
-
-# ---- as a service of a node
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 ENVIRON = {"HOST": "db.example", "PW": "p/w d", "URL": "http://me:pw@db/v3/0123456789abcdef", "EMPTY": "", "A B": "odd"}
 
 
-# ---- options
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -88,9 +85,6 @@ def test_a_variable_that_is_not_utf_8_is_rejected() -> None:
         interpolate(environ["PW"], {})
 
 
-# ---- files
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -109,26 +103,17 @@ def test_the_content_of_a_file_is_used_without_the_last_line_break(
     assert interpolate({"a": [{"file": str(tmp_path / "value")}]}, ENVIRON) == {"a": [expected]}
 
 
-def test_the_error_of_a_file_that_cannot_be_read_has_its_name(tmp_path: Path) -> None:
+def test_only_a_small_regular_file_is_read_and_the_error_of_another_has_its_name(tmp_path: Path) -> None:
     (tmp_path / "not-text").write_bytes(b"\xff\xfe")
-    for name in ("missing", "not-text"):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "fits").write_bytes(b"x" * MAX_FILE_BYTES)
+    (tmp_path / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    for name in ("missing", "not-text", "pipe", "large", str(tmp_path)):
         with pytest.raises(InvalidValueError, match=name):
             interpolate({"file": str(tmp_path / name)}, {})
     with pytest.raises(InvalidValueError):
         interpolate({"file": "a\0b"}, {})
-
-
-def test_a_pipe_a_directory_or_a_large_file_is_not_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "fits").write_bytes(b"x" * MAX_FILE_BYTES)
-    (tmp_path / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-    for name in ("pipe", "large", "."):
-        with pytest.raises(InvalidValueError, match="cannot read"):
-            interpolate({"file": str(tmp_path / name)}, {})
     assert len(interpolate({"file": str(tmp_path / "fits")}, {})) == MAX_FILE_BYTES
-
-
-# ---- URLs
 
 
 @pytest.mark.parametrize(
@@ -163,23 +148,18 @@ def test_a_whole_url_from_a_variable_or_a_file_is_used_as_it_is(
     assert interpolate_url({"file": str(file)}, {}) == url
 
 
-# ---- redaction
-
-
-def test_a_value_in_an_option_is_a_secret() -> None:
-    interpolate({"a": {"b": "${PW}"}}, {"PW": "p/w d"})
-    assert redacted("p/w d, p%2Fw%20d, p/w%20d, p%2Fw+d") == "***, ***, ***, ***"
-
-
 @pytest.mark.parametrize("value", ["http://me:${PW}@db", "http://${PW}@db", "http://db/${PW}", "http://db?${PW}"])
 def test_a_value_in_a_url_is_a_secret(value: str) -> None:
     interpolate_url(value, {"PW": "p/w d"})
     assert redacted("p/w d") == "***"
 
 
-def test_a_host_name_is_not_a_secret() -> None:
+def test_a_value_in_an_option_is_a_secret_and_a_host_name_or_a_short_part_of_a_url_is_not() -> None:
+    interpolate({"a": {"b": "${PW}"}}, {"PW": "p/w d"})
+    assert redacted("p/w d, p%2Fw%20d, p/w%20d, p%2Fw+d") == "***, ***, ***, ***"
     interpolate_url("tcp://${HOST}:80", ENVIRON)
-    assert redacted("refused: db.example:80") == "refused: db.example:80"
+    interpolate_url("${PEER}", {"PEER": "svc+http://me:pw@peer/svc"})
+    assert redacted("db.example:80, http://127.0.0.1/svc/node") == "db.example:80, http://127.0.0.1/svc/node"
 
 
 @pytest.mark.parametrize(
@@ -196,8 +176,3 @@ def test_a_key_in_a_secret_url_is_a_secret(url: str, shown: str, tmp_path: Path)
     (tmp_path / "url").write_text(url)
     interpolate_url({"file": str(tmp_path / "url")}, {})
     assert "0123456789" not in redacted(shown)
-
-
-def test_a_short_part_of_a_secret_url_is_not_a_secret() -> None:
-    interpolate_url("${PEER}", {"PEER": "svc+http://me:pw@peer/svc"})
-    assert redacted("listening on http://127.0.0.1/svc/node") == "listening on http://127.0.0.1/svc/node"

@@ -58,11 +58,8 @@ def test_an_error_message_that_is_not_a_string_is_shown_as_json(code: object, me
     assert str(error).endswith(shown)
 
 
-def test_an_error_beside_a_result_is_an_error() -> None:
+def test_an_error_beside_a_result_is_an_error_unless_it_is_null() -> None:
     assert error_of({"id": 1, "result": True, "error": {"code": 1, "message": "no"}}).code is ReasonCode.SERVER_ERROR
-
-
-def test_an_error_of_null_is_not_an_error() -> None:
     assert decode_result(response({"id": 1, "result": True, "error": None})) is True
 
 
@@ -76,17 +73,13 @@ def test_an_error_message_is_limited_and_redacted() -> None:
     "body",
     [
         {"id": 2, "result": True},
-        {"id": "1", "result": True},
         {"id": 1.0, "result": True},
         {"id": True, "result": True},
-        {"id": None, "result": True},
         {"result": True},
         {"id": 1},
         {"id": 1, "error": "no"},
         [{"id": 1, "result": True}],
         "result",
-        None,
-        b"",
         b"\xff",
     ],
 )
@@ -96,12 +89,7 @@ def test_anything_else_is_not_a_response(body: object) -> None:
 
 @pytest.mark.parametrize(
     ("body", "detail"),
-    [
-        (b'{"id": 1, "result": false, "result": true}', "result"),
-        (b'{"id": 1, "result": {"ok": false, "ok": true}}', "ok"),
-        (b'{"id": 1, "result": NaN}', "NaN"),
-        (b"[" * 100_000, "nested"),
-    ],
+    [(b'{"id": 1, "result": false, "result": true}', "result"), (b'{"id": 1, "result": NaN}', "NaN")],
 )
 def test_ambiguous_json_is_not_a_response_and_the_error_has_the_detail(body: bytes, detail: str) -> None:
     error = error_of(body)

@@ -27,27 +27,14 @@ def test_a_pattern_that_expands_without_end_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        r"\d{4}-\d{2}-\d{2}",
-        "(a{10}){10}",
-        "a{0,1000000000}",
-        r"\p{L}{1000}",
-        r"[{9999}\]{9999}]{3}",
-        r"\{99999}",
-        "(x(y))*",
-        "a{,5}",
-        "",
-    ],
+    [r"\d{4}-\d{2}", "(a{10}){10}", "a{0,1000000000}", r"[{9999}\]{9999}]{3}", r"\{99999}", "(x(y))*", "a{,5}", ""],
 )
 def test_an_ordinary_pattern_is_accepted(text: str) -> None:
     assert pattern(text) == text
 
 
-def test_a_closing_parenthesis_too_many_is_not_a_regular_expression() -> None:
-    with pytest.raises(InvalidValueError):
-        pattern("a))")
-
-
-def test_a_pattern_matches_anywhere_in_the_text() -> None:
+def test_a_pattern_matches_anywhere_in_the_text_and_is_a_regular_expression() -> None:
     assert asyncio.run(pattern_matches("o{2}", "foo"))
     assert not asyncio.run(pattern_matches("^o", "foo"))
+    with pytest.raises(InvalidValueError):
+        pattern("a))")

@@ -22,11 +22,8 @@ def lag_s(known: KnownPositions[int], now_s: float, reached: int) -> float:
     return known.lag_s(now_s, lambda position: position <= reached)
 
 
-def test_the_lag_is_not_known_before_a_position_is() -> None:
+def test_the_lag_is_infinite_before_a_position_is_known_or_reached() -> None:
     assert lag_s(recorded(), 100.0, reached=10) == math.inf
-
-
-def test_a_replica_that_has_reached_no_position_is_infinitely_behind() -> None:
     assert lag_s(recorded((0.0, 5), (10.0, 6)), 100.0, reached=4) == math.inf
 
 
@@ -37,12 +34,9 @@ def test_a_replica_is_as_far_behind_as_the_newest_position_that_it_has_reached_i
     assert lag_s(recorded((0.0, 5), (10.0, 6), (20.0, 7)), 30.0, reached) == behind_s
 
 
-def test_the_last_position_is_known_however_often_positions_are_recorded() -> None:
+def test_the_last_position_and_those_of_the_last_max_lag_are_known_however_often_they_are_recorded() -> None:
     known = recorded(*((0.001 * number, number) for number in range(1000)))
     assert lag_s(known, 0.999, reached=999) == 0.0
     assert lag_s(known, 0.999, reached=998) == pytest.approx(0.999)  # of the others only those of distant times
-
-
-def test_positions_of_the_last_max_lag_are_known() -> None:
     known = recorded(*((float(number), number) for number in range(1000)))
     assert lag_s(known, 999.0, reached=999 - 50) <= 50.0 + 2 * MAX_LAG_S / 32

@@ -17,10 +17,8 @@ PUBLIC: list[Any] = [
     {"url": "https://example.org/", "status": "2xx", "contains": "ok", "max_lag": "5s", "min_cert_days": 7},
 ]
 RESTRICTED: list[Any] = [
-    "redis://:hunter2@127.0.0.1/",
+    *("redis://:hunter2@127.0.0.1/", "https://example.org/?key=abc", "https://${HOST}/"),
     "https://example.org/v3/0123456789abcdef0123456789abcdef",
-    "https://example.org/?key=abc",
-    "https://${HOST}/",
     {"file": "/run/secrets/url"},
     {"url": {"file": "/run/secrets/url"}},
     {"url": "http://a/", "headers": {"Authorization": "Bearer x"}},
@@ -29,12 +27,7 @@ RESTRICTED: list[Any] = [
     {"url": "http://a/", "ca": "/etc/ca.pem"},
     {"url": "http://a/", "proxy": "http://u:p@b"},
     {"url": "http://a/", "an_option_of_later": "x"},
-    "exec:/bin/true",
-    "EXEC:/bin/true",
-    "disk:/",
-    "third-party://a",
-    "not a url",
-    "",
+    *("exec:/bin/true", "EXEC:/bin/true", "disk:/", "third-party://a", "not a url", ""),
 ]
 
 

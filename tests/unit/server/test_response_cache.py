@@ -89,9 +89,6 @@ def warm_cache(cache: ResponseCache) -> ResponseCache:
     return cache
 
 
-# ---- expiry
-
-
 def test_a_response_is_made_once(warm_cache: ResponseCache, node: CountingNode, clocks: Clocks) -> None:
     responses = {get(warm_cache, clocks) for _ in range(100)}
     assert len(responses) == 1
@@ -156,9 +153,6 @@ def test_a_wall_clock_that_is_set_back_delays_expiry_by_at_most_a_second(
 @given(st.floats(min_value=0.0, max_value=4e9))
 def test_a_date_has_the_format_of_http(wall_s: float) -> None:
     assert http_date(wall_s) == formatdate(int(wall_s), usegmt=True)
-
-
-# ---- storage
 
 
 def test_a_long_request_is_not_stored(cache: ResponseCache, clocks: Clocks) -> None:
@@ -229,10 +223,7 @@ def test_new_prefixes_replace_everything_stored(warm_cache: ResponseCache, clock
         assert warm_cache.current_response(warm_cache.resolve(Request("GET", prefix + b"/node/health"))).code == code
 
 
-# ---- encoding
-
-
-def test_a_response_is_a_status_line_headers_and_a_body(cache: ResponseCache) -> None:
+def test_a_response_is_a_status_line_headers_and_a_body_and_head_gets_no_body(cache: ResponseCache) -> None:
     assert cache.encoded_response(cache.resolve(Request("GET", b"/nowhere"))) == (
         b"HTTP/1.1 404 Not Found\r\n"
         b"Content-Type: application/json\r\n"
@@ -243,9 +234,7 @@ def test_a_response_is_a_status_line_headers_and_a_body(cache: ResponseCache) ->
         b"\r\n"
         b'{"message":"Not found"}'
     )
-
-
-def test_head_gets_the_head_of_the_get_response(cache: ResponseCache) -> None:
+    assert cache.encode(make_response(299)).startswith(b"HTTP/1.1 299 \r\n"), "a code without a standard phrase"
     head = cache.encoded_response(cache.resolve(Request("HEAD", b"/svc/node")))
     assert head.endswith(b"\r\n\r\n")
     assert cache.encoded_response(cache.resolve(Request("GET", b"/svc/node"))).startswith(head)
@@ -257,7 +246,6 @@ def test_the_connection_header_is_sent_only_if_needed(cache: ResponseCache, conn
     response = cache.current_response(request)
     assert f"\r\nConnection: {connection}\r\n".encode() in cache.encode(response, connection=connection)
     assert b"Connection" not in cache.encoded_response(request)
-    assert cache.encode(make_response(299)).startswith(b"HTTP/1.1 299 \r\n"), "a code without a standard phrase"
 
 
 def test_the_cause_of_an_internal_error_is_logged_and_not_sent(

@@ -11,14 +11,7 @@ import pytest
 
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError, ListenError
-from svcnode.server.sockets import (
-    bind,
-    bind_private,
-    bound_url,
-    is_peer_allowed,
-    remove_unix_socket,
-    tls_context,
-)
+from svcnode.server.sockets import bind, bind_private, bound_url, is_peer_allowed, remove_unix_socket, tls_context
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.ports import free_port
 from tests.support.processes import has_ipv6
@@ -41,9 +34,6 @@ def bind_errno(address: Address) -> int | None:
     with pytest.raises(ListenError) as raised:
         bind(address)
     return raised.value.__cause__.errno if isinstance(raised.value.__cause__, OSError) else None
-
-
-# ---- TCP
 
 
 def test_port_0_binds_a_free_port() -> None:
@@ -96,23 +86,16 @@ def test_a_missing_privilege_is_an_error(code: int, monkeypatch: pytest.MonkeyPa
     assert bind_errno(tcp(80)) == code
 
 
-# ---- Unix sockets
-
-
-def test_a_unix_socket_is_created_and_removed(tmp_path: Path) -> None:
-    address = unix(tmp_path / "a.sock")
-    with bind(address) as sock:
-        assert (tmp_path / "a.sock").is_socket()
-        assert bound_url(sock, address, "/svc/node") == f"unix:{tmp_path}/a.sock (path /svc/node)"
+def test_a_unix_socket_is_created_and_removed_unless_another_process_has_taken_over_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with bind(unix(path)) as sock:
+        assert path.is_socket()
+        assert bound_url(sock, unix(path), "/svc/node") == f"unix:{path} (path /svc/node)"
     remove_unix_socket(sock)
-    assert not (tmp_path / "a.sock").exists()
+    assert not path.exists()
     remove_unix_socket(sock)  # already removed
     with bind(tcp()) as other:
         remove_unix_socket(other)
-
-
-def test_a_path_that_another_process_has_taken_over_is_not_removed(tmp_path: Path) -> None:
-    path = tmp_path / "a.sock"
     with bind(unix(path)) as old:
         path.unlink()
         with bind(unix(path)) as new:
@@ -126,15 +109,12 @@ def test_a_path_that_another_process_has_taken_over_is_not_removed(tmp_path: Pat
             assert path.read_text() == "entries"
 
 
-def test_a_link_to_the_socket_of_an_ended_process_is_kept(tmp_path: Path) -> None:
-    bind(unix(tmp_path / "a.sock")).close()
+def test_a_link_to_a_socket_and_one_with_a_full_backlog_are_kept_without_waiting(tmp_path: Path) -> None:
+    address = unix(tmp_path / "a.sock")
+    bind(address).close()
     (tmp_path / "link.sock").symlink_to(tmp_path / "a.sock")
     assert bind_errno(unix(tmp_path / "link.sock")) == errno.EADDRINUSE
     assert (tmp_path / "link.sock").is_symlink()
-
-
-def test_a_socket_with_a_full_backlog_is_kept_without_waiting(tmp_path: Path) -> None:
-    address = unix(tmp_path / "a.sock")
     with bind(address) as slow, socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         slow.listen(0)
         first.connect(address.path)
@@ -143,7 +123,7 @@ def test_a_socket_with_a_full_backlog_is_kept_without_waiting(tmp_path: Path) ->
         assert bind_errno(address) == errno.EADDRINUSE
 
 
-def test_the_socket_of_an_ended_process_is_replaced(tmp_path: Path) -> None:
+def test_the_socket_of_an_ended_process_is_replaced_and_another_file_kept(tmp_path: Path) -> None:
     address = unix(tmp_path / "a.sock")
     bind(address).close()
     assert (tmp_path / "a.sock").is_socket()
@@ -151,15 +131,9 @@ def test_the_socket_of_an_ended_process_is_replaced(tmp_path: Path) -> None:
         sock.listen()
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(tmp_path / "a.sock"))
-
-
-def test_a_file_that_is_not_a_socket_is_kept(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("content")
     assert bind_errno(unix(tmp_path / "notes")) == errno.EADDRINUSE
     assert (tmp_path / "notes").read_text() == "content"
-
-
-# ---- TLS
 
 
 @pytest.fixture
@@ -208,9 +182,6 @@ def test_another_an_encrypted_or_a_missing_file_is_an_error_and_does_not_prompt(
     assert invalid_setting(encrypted.certificate, encrypted.key) == "server.tls.key"
     made.certificate.unlink()
     assert invalid_setting(made.certificate, made.key) == "server.tls"
-
-
-# ---- the private socket
 
 
 @pytest.fixture(params=[0o000, 0o077], ids=oct)

@@ -44,21 +44,16 @@ class FakeConnection:
         return False
 
 
-def test_a_connection_expires_when_the_limit_is_reached_and_not_before() -> None:
-    receiving, connection = TimeoutList(10.0), FakeConnection()
-    receiving.add(connection, 100.0)
-    connection.active_at_s = 109.0  # activity does not delay it
-    assert receiving.expired(109.9) == []
-    assert receiving.expired(110.0) == [connection]
-
-
-def test_adding_a_connection_again_restarts_its_limit() -> None:
+def test_a_connection_expires_when_the_limit_is_reached_and_adding_it_again_restarts_it() -> None:
     receiving, first, second = TimeoutList(10.0), FakeConnection(), FakeConnection()
     receiving.add(first, 100.0)
-    receiving.add(second, 101.0)
-    receiving.add(first, 108.0)
-    assert receiving.expired(111.0) == [second]
-    assert receiving.expired(118.0) == [second, first]
+    first.active_at_s = 109.0  # activity does not delay it
+    assert receiving.expired(109.9) == []
+    assert receiving.expired(110.0) == [first]
+    receiving.add(second, 111.0)
+    receiving.add(first, 118.0)
+    assert receiving.expired(121.0) == [second]
+    assert receiving.expired(128.0) == [second, first]
 
 
 def test_activity_delays_the_idle_limit_only_of_that_connection() -> None:
@@ -71,20 +66,15 @@ def test_activity_delays_the_idle_limit_only_of_that_connection() -> None:
     assert idle.inactive(245.0) == [busy, silent]
 
 
-def test_a_connection_is_in_one_list_at_a_time() -> None:
+def test_a_connection_is_in_one_list_at_a_time_and_does_not_expire_after_it_is_removed() -> None:
     receiving, idle, connection = TimeoutList(10.0), TimeoutList(75.0), FakeConnection()
     receiving.add(connection, 100.0)
     idle.add(connection, 101.0)
     assert (receiving.connections(), idle.connections()) == ([], [connection])
     assert connection.timeout_list is idle
-
-
-def test_a_removed_connection_does_not_expire() -> None:
-    receiving, connection = TimeoutList(10.0), FakeConnection()
-    receiving.add(connection, 100.0)
-    receiving.remove(connection)
-    receiving.remove(connection)  # twice is harmless
-    assert (len(receiving), receiving.expired(200.0)) == (0, [])
+    idle.remove(connection)
+    idle.remove(connection)  # twice is harmless
+    assert (len(idle), idle.expired(200.0)) == (0, [])
 
 
 @settings(max_examples=60)

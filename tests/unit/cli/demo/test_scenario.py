@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,16 +19,11 @@ from svcnode.cli.demo.scenario import (
     run_scenario,
     scenario_steps,
 )
-from svcnode.core.model import Health, Status, Verdict
+from svcnode.core.model import Change, Health, Status, Verdict
 from svcnode.node import Node
 from svcnode.node.definition import define
 from svcnode.probes.base import Probe
 from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from svcnode.core.model import Change
 
 MINUTE_S = 60.0
 SERVERS = {service.id for service in SERVICES}
@@ -111,18 +105,15 @@ async def changes_in(seconds: float) -> list[Change]:
     return changes
 
 
-def statuses_in(changes: list[Change]) -> Mapping[str, list[Status]]:
-    return {
-        server: [change.after.status for change in changes if change.service_id == server and change.after]
-        for server in SERVERS
-    }
-
-
 @in_virtual_time
 async def test_the_first_minute_shows_every_status_and_every_health() -> None:
     changes = await changes_in(MINUTE_S)
     up, down, initializing = Status.UP, Status.DOWN, Status.INITIALIZING
-    assert statuses_in(changes) == {
+    statuses = {
+        server: [change.after.status for change in changes if change.service_id == server and change.after]
+        for server in SERVERS
+    }
+    assert statuses == {
         "chain": [up, down, initializing, up],
         "indexer": [up, down, initializing, up],
         "storage": [up, initializing, up],

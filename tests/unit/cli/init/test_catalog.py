@@ -64,12 +64,8 @@ CASES = [(kind, received) for kind, (_, responses) in PROTOCOLS.items() for rece
 
 
 @pytest.mark.parametrize(("kind", "received"), CASES)
-def test_a_response_matches_exactly_its_service(kind: str, received: bytes) -> None:
+def test_a_response_matches_exactly_its_service_and_a_part_of_it_needs_more_bytes(kind: str, received: bytes) -> None:
     assert [name for name, (matcher, _) in PROTOCOLS.items() if matcher(received)] == [kind]
-
-
-@pytest.mark.parametrize(("kind", "received"), CASES)
-def test_a_partial_response_needs_more_bytes(kind: str, received: bytes) -> None:
     matcher, _ = PROTOCOLS[kind]
     results = [matcher(received[:length]) for length in range(len(received) + 1)]
     assert results[0] is None
@@ -92,10 +88,7 @@ DOCUMENTS = {
     is_node: {"node_name": "validator-7", "spec_version": "v0.0.1", "node_version": "v1.4.2"},
 }
 ODD: list[object] = [
-    None,
-    [],
-    {},
-    5,
+    *(None, [], {}, 5),
     {"etcdserver": 3},
     {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "no such method"}},
     {"jsonrpc": "2.0", "id": 1, "result": ""},

@@ -55,9 +55,6 @@ def loaded(text: str, folder: Path) -> Any:
     return load(file, {"HOME": str(folder), "OPERATOR_TOKEN": "0123456789abcdef"})
 
 
-# ---- the probe
-
-
 @pytest.mark.parametrize("verdict", [Verdict.ready(), Verdict.not_ready("it is starting")], ids=["ready", "not ready"])
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.kind)
 def test_a_probe_that_works_is_selected(entry: CatalogEntry, verdict: Verdict) -> None:
@@ -77,23 +74,16 @@ def test_a_failed_probe_of_a_kind_without_logins_is_selected() -> None:
     assert select_probe(found("node"), Verdict.failed("unhealthy")).probe == "svc+http://127.0.0.1:8420"
 
 
-# ---- the file
-
-
-def test_each_service_has_an_id_a_name_and_a_description() -> None:
-    (service,) = tomllib.loads(render_config("n", 8420, [tcp_fallback("redis")]))["services"]
-    assert service == {
+def test_each_service_has_an_id_with_its_port_if_needed_a_name_and_a_description() -> None:
+    both = [select_probe(found("beacon", port), Verdict.ready()) for port in (5052, 3500)]
+    *beacons, redis = tomllib.loads(render_config("n", 8420, [*both, tcp_fallback("redis")]))["services"]
+    assert [service["id"] for service in beacons] == ["beacon-5052", "beacon-3500"]
+    assert redis == {
         "id": "redis",
         "name": "Redis or Valkey",
         "description": "Redis or Valkey on port 6379 of this host",
         "probe": "tcp://127.0.0.1:6379",
     }
-
-
-def test_two_services_of_a_kind_have_their_ports_in_their_ids() -> None:
-    both = [select_probe(found("beacon", port), Verdict.ready()) for port in (5052, 3500)]
-    services = tomllib.loads(render_config("n", 8420, [*both, tcp_fallback("redis")]))["services"]
-    assert [service["id"] for service in services] == ["beacon-5052", "beacon-3500", "redis"]
 
 
 def comments_before(probe: str, text: str) -> list[str]:
@@ -102,21 +92,15 @@ def comments_before(probe: str, text: str) -> list[str]:
     return list(takewhile(lambda line: line.startswith("# "), reversed(lines)))[::-1]
 
 
-def test_a_fallback_has_the_reason_and_the_preferred_probe_in_comments() -> None:
+def test_comments_have_the_reason_and_the_preferred_probe_of_a_service_that_is_not_ready() -> None:
     comments = comments_before("tcp://127.0.0.1:6379", render_config("n", 8420, [tcp_fallback("redis")]))
     assert f"#   {REASON}" in comments
     assert comments[-1] == '# probe = "redis://:${REDIS_PASSWORD}@127.0.0.1:6379"'
-
-
-def test_a_service_that_is_not_ready_has_its_login_probe_in_a_comment() -> None:
-    text = render_config("n", 8420, [select_probe(found("postgresql"), Verdict.not_ready(REASON))])
-    comments = comments_before("postgresql://postgres@127.0.0.1:5432/postgres", text)
+    starting = render_config("n", 8420, [select_probe(found("postgresql"), Verdict.not_ready(REASON))])
+    comments = comments_before("postgresql://postgres@127.0.0.1:5432/postgres", starting)
     assert comments[-1] == '# probe = "postgresql://svcnode:${POSTGRESQL_PASSWORD}@127.0.0.1:5432/postgres"'
-
-
-def test_a_service_that_is_ready_has_no_comment() -> None:
-    text = render_config("n", 8420, [select_probe(found("redis"), Verdict.ready())])
-    assert comments_before("redis://127.0.0.1:6379", text) == []
+    ready = render_config("n", 8420, [select_probe(found("redis"), Verdict.ready())])
+    assert comments_before("redis://127.0.0.1:6379", ready) == []
 
 
 def test_the_file_is_a_valid_configuration(tmp_path: Path) -> None:
@@ -181,21 +165,12 @@ def test_any_reason_stays_in_its_comment(reason: str) -> None:
     render_config("n", 8420, probes).encode()
 
 
-# ---- the port
-
-
-def test_the_default_port_is_that_of_serve() -> None:
+def test_the_port_is_that_of_serve_or_a_free_one_with_the_default_in_a_comment() -> None:
     assert f"127.0.0.1:{DEFAULT_PORT}" == DEFAULT_LISTEN
     assert DEFAULT_PORT in BY_KIND["node"].ports
-
-
-def test_a_port_in_use_is_not_written() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert port < free_port(port) < port + 20
     assert free_port(port) == port
-
-
-def test_another_port_has_a_comment_with_the_default_port() -> None:
     assert re.search(r"^# .*\b8420\b", render_config("n", 8421, []), re.MULTILINE)
     assert not re.search(r"^# .*\b8420\b", render_config("n", 8420, []), re.MULTILINE)

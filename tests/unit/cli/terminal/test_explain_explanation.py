@@ -29,14 +29,9 @@ from svcnode.operator.details import all_details
 from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, up
 
-# ---- a service
 
-
-def test_the_start_period_is_no_reason_long_after_its_end() -> None:
+def test_the_start_period_is_no_reason_long_after_its_end_and_a_service_that_cannot_be_checked_stays_down() -> None:
     assert "start_period" not in up().record(LOADING, interval_s=100).record(*[REFUSED] * 3).why[-1]
-
-
-def test_a_service_that_is_down_and_cannot_be_checked_stays_down() -> None:
     service = ServiceScenario().record(*[REFUSED] * 18).record(*[NO_FILES] * 20)
     assert not any("Initializing" in line for line in service.changes)
 
@@ -50,11 +45,8 @@ def test_reasons_that_differ_in_numbers_only_are_one_line_and_do_not_repeat_the_
     assert "5 " in service.why[0]
     assert url not in "\n".join(service.why)
     assert service.explain().about[0].startswith(f"probe   {url}, ")
-
-
-def test_the_same_text_with_another_code_is_another_line() -> None:
     other = Verdict.failed(REFUSED.reason, code=ReasonCode.CONNECT_TIMEOUT)
-    assert len(up().record(REFUSED, other).why) == len(up().record(REFUSED, REFUSED).why) + 1
+    assert len(up().record(REFUSED, other).why) == len(up().record(REFUSED, REFUSED).why) + 1, "another code"
 
 
 def test_a_node_without_the_rule_can_be_explained() -> None:
@@ -68,22 +60,14 @@ def test_a_node_without_the_rule_can_be_explained() -> None:
     assert explain_service(document, UTC).status is Status.UP
 
 
-def test_name_and_description_are_shown_if_there_are_any() -> None:
+def test_lines_are_the_headline_what_the_service_is_and_the_sections() -> None:
     assert up(name="Ledger", description="PostgreSQL").explain().about[0] == "Ledger: PostgreSQL"
     assert up(name="Ledger").explain().about[0] == "Ledger"
-    assert up().explain().about[0].startswith("probe ")
-
-
-def test_lines_are_headline_about_and_sections() -> None:
     explanation = up().explain()
-    assert explanation.lines[: 1 + len(explanation.about)] == [
-        explanation.headline,
-        *(f"  {line}" for line in explanation.about),
-    ]
+    assert explanation.about[0].startswith("probe ")
+    about = [f"  {line}" for line in explanation.about]
+    assert explanation.lines[: 1 + len(about)] == [explanation.headline, *about]
     assert [title for title, _ in explanation.sections] == [WHY, WHAT_CHANGES_IT]
-
-
-# ---- any details
 
 
 def _odd_text() -> st.SearchStrategy[str]:
@@ -142,17 +126,11 @@ def test_any_details_are_explained(
     assert all(line.endswith((".", "?", ")")) for line in sentences)
 
 
-# ---- an alert
-
-
 @pytest.mark.parametrize("alert", [None, {"state": "firing", "notified_health": 503, "message_in_s": None}])
 def test_other_states_of_an_alert_are_not_shown(alert: object) -> None:
     assert ALERT not in dict(explain_service(up().details() | {"alert": alert}).sections)
     older = {key: value for key, value in up().details().items() if key != "alert"}
     assert ALERT not in dict(explain_service(older).sections)
-
-
-# ---- a node
 
 
 def node_details(harness: OperatorHarness) -> Any:
@@ -167,15 +145,12 @@ def harness() -> OperatorHarness:
     return made
 
 
-def test_a_check_that_cannot_run_is_named_before_the_last_reason(harness: OperatorHarness) -> None:
+def test_a_check_that_cannot_run_is_named_before_the_last_reason_and_escaped(harness: OperatorHarness) -> None:
     harness.node.register("chain", probe="tcp://db:1", start_period=0)
-    harness.record("chain", *[Verdict.failed("refused")] * 3, Verdict.unknown("no resolver"))
-    assert dict(explain_node(node_details(harness)).sections)[NOT_UP][0].endswith(": no resolver (refused)")
-
-
-def test_control_characters_of_a_reason_are_escaped(harness: OperatorHarness) -> None:
-    harness.record("db", Verdict.failed("\x1b[2Jgone\n"))
-    assert all(line.isprintable() for line in explain_node(node_details(harness)).lines)
+    harness.record("chain", *[Verdict.failed("refused\n")] * 3, Verdict.unknown("no\x1b[2J resolver"))
+    explanation = explain_node(node_details(harness))
+    assert dict(explanation.sections)[NOT_UP][0].endswith(r": no\x1b[2J resolver (refused\n)")
+    assert all(line.isprintable() for line in explanation.lines)
 
 
 @pytest.mark.parametrize("document", [{}, {"node": {}, "services": []}, {"node": {"health": 418}, "services": []}])

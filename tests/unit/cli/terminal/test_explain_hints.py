@@ -40,9 +40,6 @@ def advice(code: str, scenario: ServiceScenario) -> str:
     return advice_text(code, parse_details(scenario.details()))
 
 
-# ---- which code
-
-
 @pytest.mark.parametrize("verdict", [Verdict.not_ready, Verdict.unknown])
 def test_the_code_of_the_newest_check_decides_and_not_its_text(verdict: Any) -> None:
     service = scenario(verdict("wrong password", code=ReasonCode.DISK_LOW))
@@ -64,9 +61,6 @@ def test_a_service_that_is_down_and_cannot_be_checked_has_two_codes_to_fix() -> 
     assert len(service.hints) == 3
     same = Verdict.unknown("text", code=ReasonCode.CONNECTION_REFUSED)
     assert len(ServiceScenario().record(*[REFUSED] * 18).record(same).hints) == 2, "one hint for the same code"
-
-
-# ---- by kind
 
 
 @pytest.mark.parametrize(
@@ -92,9 +86,6 @@ def test_some_kinds_have_advice_of_their_own(probe: Any, code: ReasonCode, kind:
 def test_all_other_kinds_have_the_general_advice() -> None:
     service = scenario(Verdict.not_ready("text", code=ReasonCode.TIMEOUT), "redis://h:1")
     assert service.hints[0] == REMEDIES[ReasonCode.TIMEOUT].advice.format(timeout="3 s", address="h:1")
-
-
-# ---- placeholders
 
 
 @pytest.mark.parametrize(
@@ -129,9 +120,6 @@ def test_advice_names_scheme_host_and_timeout_of_the_service(code: ReasonCode, p
     assert re.search(shown, advice(code, scenario(REFUSED, probe, timeout="500ms")))
 
 
-# ---- the command
-
-
 def test_a_service_of_a_configuration_is_checked_with_that_configuration() -> None:
     details = scenario(REFUSED).details() | {"config_file": "/etc/my node.toml", "id": "db 1"}
     command = [*hint_texts(parse_details(details))][-1].partition(": ")[2]
@@ -146,12 +134,6 @@ def test_options_of_any_type_can_be_passed_on() -> None:
     assert _options(given) == table
 
 
-def test_a_masked_password_stays_masked_in_the_command() -> None:
-    command = scenario(REFUSED, URL).hints[-1]
-    assert f" svcnode probe '{DISPLAY_URL}' (" in command
-    assert "***" in command.partition("(")[2]
-
-
 def test_the_command_has_the_options_of_the_service_that_are_not_the_defaults() -> None:
     assert scenario(REFUSED).hints[-1].endswith(" svcnode probe tcp://db:1")
     command = scenario(Verdict.failed("no"), EXEC, timeout="500ms").hints[-1]
@@ -161,7 +143,10 @@ def test_the_command_has_the_options_of_the_service_that_are_not_the_defaults() 
     assert command.endswith(" svcnode probe tcp://db:1 --max-latency 0.3s")
 
 
-def test_the_command_masks_options_that_may_hold_a_secret() -> None:
+def test_the_command_masks_passwords_and_options_that_may_hold_a_secret() -> None:
+    command = scenario(REFUSED, URL).hints[-1]
+    assert f" svcnode probe '{DISPLAY_URL}' (" in command
+    assert "***" in command.partition("(")[2]
     probe = make_probe({"url": "http://db/x", "bearer": "abcd", "headers": {"X-Key": "efgh"}, "body": "ijkl"})
     service = scenario(REFUSED, probe)
     command = service.hints[-1]
@@ -186,9 +171,6 @@ def test_the_command_for_a_list_of_arguments_shows_the_program_only() -> None:
 def test_a_function_has_no_command() -> None:
     service = scenario(LOADING, FunctionProbe(lambda: True))
     assert service.hints == (advice(ReasonCode.STARTING, service),)
-
-
-# ---- the table
 
 
 def test_every_code_has_a_remedy_of_sentences_and_known_placeholders() -> None:

@@ -7,14 +7,8 @@ import asyncio
 import pytest
 
 from svcnode.cli.terminal.loop_lag import GRACE_S, LAG_THRESHOLD_S, MAX_EXTENSION_S, TICK_S, LoopLagMonitor
-from tests.support.virtual_time import VirtualTimeLoop, in_virtual_time
-
-
-def block_loop(by_s: float) -> None:
-    """As if the loop had been busy for this time."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    loop.clock.advance(by_s)
+from tests.support.scheduling import block_loop
+from tests.support.virtual_time import in_virtual_time
 
 
 async def wait_ended_s(due_s: float) -> float:

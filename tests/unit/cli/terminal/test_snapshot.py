@@ -20,7 +20,8 @@ from svcnode.core.errors import (
     VersionNotFoundError,
 )
 from svcnode.core.model import Health, Identity
-from tests.support.virtual_time import VirtualTimeLoop, in_virtual_time
+from tests.support.scheduling import block_loop
+from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
     from svcnode.client import AsyncClient
@@ -162,8 +163,6 @@ async def test_a_cancelled_snapshot_leaves_no_tasks() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-# ---- missing endpoints
-
 EVERYTHING_NOT_FOUND = dict.fromkeys(RESPONSES, NOT_FOUND)
 
 
@@ -205,9 +204,6 @@ async def test_without_data_under_the_other_prefix_the_first_errors_are_shown(ot
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-# ---- interrupts
-
-
 async def interrupted_after(after_s: float, *clients: FakeClient) -> list[NodeSnapshot]:
     loop = asyncio.get_running_loop()
     stopped = loop.create_future()
@@ -242,27 +238,15 @@ async def test_an_interrupt_keeps_the_responses_received_so_far() -> None:
 
 
 @in_virtual_time
-async def test_an_interrupt_before_the_first_request_sends_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupt_before_the_first_request_sends_none_and_a_complete_node_is_not_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (closing,) = await interrupted_after(1.5, FakeClient(close_duration_s=FOREVER_S))
+    assert (closing.overall_health, closing.interrupted) == (OverallHealth.HEALTHY, "")
     monkeypatch.setattr("svcnode.cli.terminal.snapshot.max_concurrent_nodes", lambda: 1)
     first, second = FakeClient(duration_s={"identity": FOREVER_S}), FakeClient()
     *_, snapshot = await interrupted_after(1.5, first, second)
     assert (bool(snapshot.interrupted), snapshot.duration_s, second.requests) == (True, 0.0, [])
-
-
-@in_virtual_time
-async def test_a_complete_node_is_not_interrupted_while_it_closes() -> None:
-    (snapshot,) = await interrupted_after(1.5, FakeClient(close_duration_s=FOREVER_S))
-    assert (snapshot.overall_health, snapshot.interrupted) == (OverallHealth.HEALTHY, "")
-
-
-# ---- lag of our own loop
-
-
-def block_loop(by_s: float) -> None:
-    """As if the loop had been busy for this time."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    loop.clock.advance(by_s)
 
 
 @in_virtual_time

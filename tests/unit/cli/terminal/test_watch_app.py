@@ -58,17 +58,11 @@ async def test_a_node_that_hangs_does_not_delay_the_others() -> None:
 
 
 @in_virtual_time
-async def test_a_slow_node_is_not_polled_twice_at_the_same_time() -> None:
+async def test_a_slow_node_is_not_polled_twice_at_the_same_time_and_its_request_has_an_age() -> None:
     nodes = PolledNodes(3)
-    await nodes.run(9)
+    await nodes.run(10)
     assert nodes.requested_s[0] == [0, 4, 8]
-
-
-@in_virtual_time
-async def test_a_pending_request_has_an_age() -> None:
-    nodes = PolledNodes(5)
-    await nodes.run(3)
-    assert nodes.model.nodes[0].waiting_s(3, nodes.model.wait_notice_s) == 3
+    assert nodes.model.nodes[0].waiting_s(10, 1) == 2
 
 
 @in_virtual_time

@@ -31,22 +31,19 @@ def test_a_key_is_read_in_one_piece_and_byte_by_byte(sent: bytes, key: Key | str
     assert not reader.is_pending
 
 
-def test_several_keys_may_arrive_at_once() -> None:
+def test_several_keys_may_arrive_at_once_and_invalid_utf_8_does_not_hide_the_next_one() -> None:
     assert KeyReader().feed(b"jj\x1b[B/a\r") == ["j", "j", Key.DOWN, "/", "a", Key.ENTER]
+    assert KeyReader().feed(b"\xffq")[-1] == "q"
 
 
-def test_escape_is_a_key_if_nothing_follows() -> None:
+def test_escape_is_a_key_if_nothing_or_another_key_follows() -> None:
     reader = KeyReader()
     assert reader.feed(b"\x1b") == []
     pending = [reader.is_pending]
     assert reader.flush() == [Key.ESCAPE]
     assert [*pending, reader.is_pending] == [True, False]
     assert reader.feed(b"[A") == ["[", "A"]
-
-
-def test_escape_is_a_key_if_another_key_follows() -> None:
     assert KeyReader().feed(b"\x1bq") == [Key.ESCAPE, "q"]
-    reader = KeyReader()
     assert reader.feed(b"\x1b\x1b") == [Key.ESCAPE]
     assert reader.flush() == [Key.ESCAPE]
 
@@ -61,7 +58,3 @@ def test_an_incomplete_sequence_is_dropped() -> None:
     assert reader.feed(b"\x1b[1;") == []
     assert reader.flush() == []
     assert reader.feed(b"q") == ["q"]
-
-
-def test_invalid_utf_8_does_not_hide_the_next_key() -> None:
-    assert KeyReader().feed(b"\xffq")[-1] == "q"

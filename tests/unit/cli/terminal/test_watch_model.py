@@ -55,9 +55,6 @@ def statuses(watched: WatchedNode) -> dict[str, object]:
     return {service.key.id: service.status for service in watched.services}
 
 
-# ---- timelines
-
-
 def timeline(*added: tuple[float, Severity]) -> Timeline:
     made = Timeline(10.0)
     for at_s, severity in added:
@@ -88,21 +85,14 @@ def test_a_period_fills_all_of_its_cells_and_improves_none() -> None:
     assert made.last(5, 45) == [CRITICAL, ERROR, ERROR, ERROR, OK]
 
 
-def test_a_timeline_has_a_limited_length() -> None:
+def test_a_timeline_has_a_limited_length_of_cells_that_are_longer_than_two_intervals() -> None:
     made = timeline(*((at_s, OK) for at_s in range(0, 10 * HISTORY_CELLS * 3, 5)))
     assert made.last(1000, 10 * HISTORY_CELLS * 3 - 5) == [OK] * HISTORY_CELLS
     made.add(ERROR, 1e9, from_s=0)
     assert made.last(1000, 1e9) == [ERROR] * HISTORY_CELLS
     assert made.last(1000, 2e9) == [NO_DATA] * HISTORY_CELLS
     assert made.last(0, 1e9) == []
-
-
-def test_cells_are_longer_than_two_intervals() -> None:
-    assert WatchModel(["http://a"], 2.0).cell_s == 10
-    assert WatchModel(["http://a"], 30.0).cell_s == 60
-
-
-# ---- changes
+    assert [WatchModel(["http://a"], interval_s).cell_s for interval_s in (2.0, 30.0)] == [10, 60]
 
 
 def test_the_first_snapshot_is_not_a_change_nor_is_another_order_of_services() -> None:
@@ -120,12 +110,6 @@ def test_the_first_snapshot_is_not_a_change_nor_is_another_order_of_services() -
     assert watched.tracker.age_s(10) == 7
 
 
-def test_another_version_is_a_change() -> None:
-    newer = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.5.0")
-    watched = node((0, snapshot()), (9, snapshot(identity=newer)))
-    assert (watched.identity, watched.changed_s) == (newer, 9)
-
-
 def test_a_change_is_recent_for_some_seconds_and_resets_the_age() -> None:
     up, down = services(db=Status.UP), services(db=Status.DOWN)
     watched = node(
@@ -140,26 +124,18 @@ def test_a_change_is_recent_for_some_seconds_and_resets_the_age() -> None:
     assert watched.services_changed_s == 60
 
 
-def test_a_service_may_change_while_its_node_does_not() -> None:
-    watched = node(
-        (0, snapshot(Health.HEALTHY, *services(db=Status.UP))), (5, snapshot(Health.HEALTHY, *services(db=None)))
-    )
+def test_a_service_that_changes_is_added_or_removed_is_a_change_while_its_node_does_not_change() -> None:
+    watched = node((0, snapshot(Health.HEALTHY, *services(db=Status.UP))))
+    watched.update(snapshot(Health.HEALTHY, *services(db=None)), 5)
     assert watched.tracker is not None
     assert watched.tracker.changed_s is None
     assert watched.services_changed_s == watched.changed_s == 5
-
-
-def test_added_and_removed_services_are_changes() -> None:
-    watched = node((0, snapshot(Health.HEALTHY, *services(db=Status.UP))))
-    watched.update(snapshot(Health.HEALTHY, *services(db=Status.UP, cache=Status.UP)), 10)
+    watched.update(snapshot(Health.HEALTHY, *services(db=None, cache=Status.UP)), 10)
     assert watched.services_changed_s == 10
-    assert [service.tracker.changed_s for service in watched.services] == [None, 10]
+    assert [service.tracker.changed_s for service in watched.services] == [5, 10]
     watched.update(snapshot(Health.HEALTHY, *services(cache=Status.UP)), 20)
     assert watched.services_changed_s == 20
     assert list(statuses(watched)) == ["cache"]
-
-
-# ---- an unreachable node
 
 
 def test_an_unreachable_node_keeps_its_name_and_its_services_are_unknown() -> None:
@@ -180,31 +156,28 @@ def test_the_first_services_of_a_node_are_not_a_change() -> None:
     assert watched.services_changed_s is None
 
 
-def test_another_type_of_error_is_a_change_and_another_text_is_not() -> None:
-    watched = node((0, unreachable("snapshot_")), (2, unreachable("two")))
+def test_another_version_or_type_of_error_is_a_change_and_another_text_is_not() -> None:
+    newer = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.5.0")
+    watched = node((0, snapshot()), (9, snapshot(identity=newer)))
+    assert (watched.identity, watched.changed_s) == (newer, 9)
+    watched = node((0, unreachable("one")), (2, unreachable("two")))
     assert watched.changed_s is None
     watched.update(NodeSnapshot(url="http://a", errors=(NodeFailedError("why"),)), 4)
     assert watched.changed_s == 4
 
 
-def test_a_request_that_failed_fills_the_time_it_took() -> None:
-    model = WatchModel(["http://a"], 2.0)
-    model.nodes[0].update(snapshot(Health.HEALTHY, *services(db=Status.UP)), 5)
-    model.nodes[0].requested_s = 11
-    model.nodes[0].update(unreachable(), 31)
-    watched = model.nodes[0]
+def test_a_request_that_failed_fills_the_time_it_took_and_a_late_response_does_not() -> None:
+    watched = node((5, snapshot(Health.HEALTHY, *services(db=Status.UP))))
+    watched.requested_s = 11
+    watched.update(unreachable(), 31)
     assert watched.tracker is not None
     for tracker in (watched.tracker, watched.services[0].tracker):
         assert tracker.timeline.last(4, 31) == [OK, ERROR, ERROR, ERROR]
-
-
-def test_a_late_response_does_not_fill_the_time_before() -> None:
-    model = WatchModel(["http://a"], 2.0)
-    model.nodes[0].requested_s = 1
-    model.nodes[0].update(snapshot(), 25)
-    tracker = model.nodes[0].tracker
-    assert tracker is not None
-    assert tracker.timeline.last(3, 25) == [NO_DATA, NO_DATA, OK]
+    late = node()
+    late.requested_s = 1
+    late.update(snapshot(), 25)
+    assert late.tracker is not None
+    assert late.tracker.timeline.last(3, 25) == [NO_DATA, NO_DATA, OK]
 
 
 @pytest.mark.parametrize(("interval_s", "at_s", "waited_s"), [(1, 11.9, None), (1, 12, 2), (5, 14, None), (5, 16, 6)])

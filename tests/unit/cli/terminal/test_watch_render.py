@@ -83,9 +83,6 @@ def four_nodes() -> RenderHarness:
     return screen.at(64)
 
 
-# ---- the whole screen
-
-
 def test_the_rows_at_80x24() -> None:
     lines = four_nodes().press(Key.DOWN, Key.DOWN, Key.ENTER).lines()
     assert lines[0].endswith("every 2 s")
@@ -132,17 +129,10 @@ def test_a_wide_terminal_shows_urls_and_a_longer_timeline_and_a_narrow_one_drops
     assert "LAST 6m " in four_nodes().lines(160)[1]
 
 
-# ---- texts from outside
-
-
 def test_long_names_are_truncated_and_keep_the_columns() -> None:
-    screen = RenderHarness(node("n" * 60, Health.HEALTHY, service("s" * 60, UP, "t" * 60), version="v" + "1" * 60)).at(
-        1
-    )
-    assert screen.lines()[2:4] == [
-        f"  ● healthy        {'n' * 17}… v111111111… 1/1        >1s                ▇".replace(
-            "111111111…", "11111111…"
-        ),
+    long = node("n" * 60, Health.HEALTHY, service("s" * 60, UP, "t" * 60), version="v" + "1" * 60)
+    assert RenderHarness(long).at(1).lines()[2:4] == [
+        f"  ● healthy        {'n' * 17}… v11111111… 1/1        >1s                ▇",
         f"    ● Up           {'s' * 17}… {'t' * 17}…    >1s                ▇",
     ]
 
@@ -182,9 +172,6 @@ def test_secrets_in_responses_are_redacted() -> None:
     assert "s3cr3t" not in text.replace("http://s3cr3t-word:1", "")
 
 
-# ---- changes
-
-
 def test_a_recent_change_is_marked_and_highlighted_with_its_age() -> None:
     screen = RenderHarness(node("a", Health.HEALTHY, service("db", UP))).at(1)
     assert screen.lines()[2].startswith("  ● healthy ")
@@ -220,9 +207,6 @@ def test_every_severity_has_its_own_bar() -> None:
     assert screen.lines()[4].endswith("#=_?!")
 
 
-# ---- unreachable nodes
-
-
 def test_services_of_an_unreachable_node_are_unknown() -> None:
     screen = RenderHarness(node("a", Health.HEALTHY, service("db", UP)))
     screen.model.nodes[0].update(unreachable("http://a:1"), 10)
@@ -248,16 +232,11 @@ def test_a_pending_request_shows_its_age_before_the_timeout() -> None:
     assert " waiting for 5s " in screen.at(15).lines()[2]
 
 
-# ---- the other lines
-
-
-def test_a_single_node_has_details_without_a_selection() -> None:
-    assert RenderHarness(node("a")).lines()[0].startswith("1 node: 1 healthy ")
-    assert RenderHarness(node("a")).lines()[-2].startswith("http://a:1  a  v1.4.2  interface v0.0.1 ")
+def test_the_last_lines_have_details_of_a_single_node_the_order_and_the_position_if_there_are_rows() -> None:
+    single = RenderHarness(node("a")).lines()
+    assert single[0].startswith("1 node: 1 healthy ")
+    assert single[-2].startswith("http://a:1  a  v1.4.2  interface v0.0.1 ")
     assert RenderHarness(node("a"), node("b")).lines()[-2] == ""
-
-
-def test_the_last_line_has_the_order_and_the_position_if_there_are_rows() -> None:
     assert f" {SortOrder.WORST.value}  " in four_nodes().press("s").lines()[-1]
     assert " of " not in four_nodes().press("/", *"zzz").lines()[-1]
     many = RenderHarness(*(node(f"n{number}") for number in range(200)))

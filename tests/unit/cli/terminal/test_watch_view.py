@@ -65,9 +65,6 @@ class ViewHarness:
             self.view.press(key, WIDTH)
         return self.names
 
-    def type(self, text: str) -> list[str]:
-        return self.press(*text)
-
 
 def _name(row: Row) -> str:
     if row.note is not None:
@@ -79,9 +76,7 @@ def _name(row: Row) -> str:
 
 def three() -> ViewHarness:
     return ViewHarness(
-        node("b", Health.PARTIAL, db=Status.UP, indexer=Status.DOWN),
-        node("C", db=Status.UP),
-        unreachable("a"),
+        node("b", Health.PARTIAL, db=Status.UP, indexer=Status.DOWN), node("C", db=Status.UP), unreachable("a")
     )
 
 
@@ -89,46 +84,33 @@ def many(count: int = 200, height: int = 20) -> ViewHarness:
     return ViewHarness(*(node(f"n{number}", db=Status.UP) for number in range(count)), height=height)
 
 
-# ---- expanding
-
-
-def test_many_nodes_are_collapsed_and_a_single_one_is_expanded() -> None:
-    assert three().names == ["b", "C", "a"]
-    assert ViewHarness(node("a", db=Status.UP, cache=Status.UP)).names == ["a", "- db", "- cache"]
-
-
-def test_enter_expands_and_collapses_the_selected_node() -> None:
+def test_many_nodes_are_collapsed_and_enter_expands_the_selected_one() -> None:
+    assert ViewHarness(node("a", db=Status.UP, cache=Status.UP)).names == ["a", "- db", "- cache"], "a single one"
     harness = three()
+    assert harness.names == ["b", "C", "a"]
     assert harness.press(Key.DOWN, Key.ENTER) == ["b", "- db", "- indexer", "C", "a"]
     assert harness.selected == "b"
     assert harness.press(Key.ENTER) == ["b", "C", "a"]
-
-
-def test_enter_on_a_service_collapses_its_node() -> None:
-    harness = three()
     harness.press(Key.ENTER, Key.DOWN, Key.DOWN)
     assert harness.selected == "- indexer"
-    assert harness.press(Key.ENTER) == ["b", "C", "a"]
+    assert harness.press(Key.ENTER) == ["b", "C", "a"], "on a service, enter collapses its node"
     assert harness.selected == "b"
 
 
-def test_an_expanded_node_shows_errors_and_deviations_in_wrapped_lines() -> None:
+def test_an_expanded_node_shows_deviations_and_errors_in_wrapped_lines_or_the_first_error_without_data() -> None:
     error = UnexpectedResponseError("word " * 20)
     snapshot = NodeSnapshot(url="http://a:1", health=Health.HEALTHY, errors=(error, error), deviations=("a\x1bb",))
     names = ViewHarness(snapshot).names
     assert len(names) == 6
     assert all(len(name) <= WIDTH - 2 for name in names)
     assert names[-1] == "# deviation: a\\x1bb"
+    assert ViewHarness(unreachable("a", "gone", "gone too")).names == ["a", "# gone"]
 
 
 def test_an_expanded_node_with_200_beside_a_down_service_has_a_remark() -> None:
     (first, remark, last) = ViewHarness(node("a", db=Status.DOWN)).names
     assert (first, remark.partition(":")[0], last) == ("a", "# remark", "- db")
     assert ViewHarness(node("a", Health.PARTIAL, db=Status.DOWN)).names == ["a", "- db"]
-
-
-def test_without_data_only_the_first_error_is_shown() -> None:
-    assert ViewHarness(unreachable("a", "gone", "gone too")).names == ["a", "# gone"]
 
 
 def test_expanding_the_last_node_scrolls_to_its_rows() -> None:
@@ -138,30 +120,23 @@ def test_expanding_the_last_node_scrolls_to_its_rows() -> None:
     assert small.press(Key.END, Key.ENTER) == ["n8", "- a"]
 
 
-# ---- order
-
-
-def test_s_selects_the_next_order() -> None:
+def test_s_selects_the_next_order_and_by_change_the_last_one_is_first() -> None:
     harness = three()
-    orders = []
+    orders = {}
     for _ in SortOrder:
         harness.press("s")
-        orders.append((harness.page.sort, harness.names))
-    assert orders == [
-        (SortOrder.WORST, ["a", "b", "C"]),
-        (SortOrder.NAME, ["a", "b", "C"]),
-        (SortOrder.CHANGE, ["b", "C", "a"]),
-        (SortOrder.GIVEN, ["b", "C", "a"]),
-    ]
-
-
-def test_by_change_the_last_one_is_first_and_unchanged_nodes_stay_as_given() -> None:
-    harness = three()
+        orders[harness.page.sort] = harness.names
+    assert orders == {
+        SortOrder.WORST: ["a", "b", "C"],
+        SortOrder.NAME: ["a", "b", "C"],
+        SortOrder.CHANGE: ["b", "C", "a"],
+        SortOrder.GIVEN: ["b", "C", "a"],
+    }
     harness.press("s", "s", "s")
     harness.update(2, node("a", db=Status.UP))
     assert harness.names == ["a", "b", "C"]
     harness.update(1, node("C", db=Status.DOWN))
-    assert harness.names == ["C", "a", "b"]
+    assert harness.names == ["C", "a", "b"], "unchanged nodes stay as given"
 
 
 def test_services_follow_the_same_order() -> None:
@@ -183,36 +158,30 @@ def test_a_node_without_a_snapshot_is_last_by_health_and_sorted_by_its_address()
     assert [row.node.url for row in view.page(WIDTH, 9).rows] == ["http://a:1", "http://b:1"]
 
 
-# ---- filter
-
-
-def test_a_filter_finds_nodes_by_name_url_version_and_state() -> None:
+def test_a_filter_finds_nodes_and_services_which_are_shown_below_their_node() -> None:
     for text, found in {"c:": ["C"], "A:1": ["a"], "V1.4": ["b", "C"], "unreach": ["a"], "zzz": []}.items():
-        assert three().type(f"/{text}") == found
-
-
-def test_a_filter_finds_services_and_shows_them_below_their_node() -> None:
-    assert three().type("/down") == ["b", "- indexer"]
-    assert three().type("/db") == ["b", "- db", "C", "- db"]
+        assert three().press(*f"/{text}") == found
+    assert three().press(*"/down") == ["b", "- indexer"]
+    assert three().press(*"/db") == ["b", "- db", "C", "- db"]
 
 
 def test_while_a_filter_is_typed_arrows_move_and_letters_are_no_commands() -> None:
     harness = three()
     harness.press("/", "v", Key.DOWN, Key.DOWN)
     assert harness.selected == "C"
-    harness.type("qs?j")
+    harness.press(*"qs?j")
     assert not harness.view.is_quit
     assert (harness.page.filter, harness.page.is_typing, harness.page.sort) == ("vqs?j", True, SortOrder.GIVEN)
 
 
 def test_enter_keeps_the_filter_and_escape_clears_it() -> None:
     harness = three()
-    harness.type("/c:")
+    harness.press(*"/c:")
     assert harness.press(Key.ENTER) == ["C"]
     assert not harness.page.is_typing
     assert harness.press("s") == ["C"]
     assert harness.press(Key.ESCAPE) == ["a", "b", "C"]
-    harness.type("/c:")
+    harness.press(*"/c:")
     assert harness.press(Key.ESCAPE) == ["a", "b", "C"]
     assert not harness.page.is_typing
 
@@ -229,7 +198,7 @@ def test_backspace_removes_a_letter_and_then_ends_the_filter() -> None:
 def test_without_rows_nothing_can_be_expanded_or_selected() -> None:
     harness = three()
     harness.press(Key.DOWN)
-    assert harness.type("/zzz") == []
+    assert harness.press(*"/zzz") == []
     assert harness.press(Key.ENTER, Key.ENTER, Key.DOWN, Key.END, Key.PAGE_UP) == []
     assert harness.selected is None
 
@@ -251,14 +220,10 @@ def test_a_filter_that_hides_the_selected_service_selects_its_node_until_it_is_v
 
 def test_the_selection_moves_to_the_node_when_its_service_is_hidden_again() -> None:
     harness = ViewHarness(node("a", x=Status.UP, y=Status.DOWN), node("b"), node("c"))
-    harness.type("/down")
-    harness.press(Key.DOWN, Key.DOWN)
+    harness.press(*"/down", Key.DOWN, Key.DOWN)
     assert harness.selected == "- y"
     assert harness.press(Key.ESCAPE) == ["a", "b", "c"]
     assert harness.selected == "a"
-
-
-# ---- moving
 
 
 def test_nothing_is_selected_before_the_first_move() -> None:
@@ -272,17 +237,13 @@ def test_nothing_is_selected_before_the_first_move() -> None:
     assert harness.selected is None
 
 
-def test_the_page_follows_the_selection() -> None:
+def test_the_page_follows_the_selection_also_by_pages_and_to_the_ends() -> None:
     harness = many()
     assert harness.press(*[Key.DOWN] * 20)[-1] == "n19"
     assert harness.press(Key.DOWN) == [f"n{n}" for n in range(1, 21)]
     assert harness.press(*[Key.UP] * 19)[0] == "n1"
     assert harness.press(Key.UP)[0] == "n0"
     assert harness.press(Key.UP)[0] == "n0"
-
-
-def test_pages_and_ends() -> None:
-    harness = many()
     assert harness.press(Key.PAGE_DOWN)[-1] == "n20"
     assert harness.press(Key.PAGE_DOWN)[-1] == "n40"
     assert harness.press("G") == [f"n{n}" for n in range(180, 200)]
@@ -319,9 +280,6 @@ def test_a_larger_terminal_shows_more_rows_and_a_smaller_one_the_selected_row() 
     assert harness.names == ["n197", "n198", "n199"]
     harness.height = 0
     assert harness.names == ["n199"]
-
-
-# ---- help and quitting
 
 
 def test_any_key_leaves_the_help_and_has_no_other_effect() -> None:
