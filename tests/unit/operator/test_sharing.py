@@ -103,9 +103,6 @@ def start(simulation: Simulation, **files: dict[str, Options]) -> list[Operator]
     return operators
 
 
-# ---- the node
-
-
 def test_the_replicas_and_the_number_of_services_that_each_checks_are_shown(simulation: Simulation) -> None:
     a, b = start(simulation, a=dict.fromkeys(IDS, checked()), b={"fixed": {"status": "Up"}})
     counts = {"a": len(a.process.checked()), "b": len(b.process.checked())}
@@ -204,9 +201,6 @@ def test_a_node_on_one_machine_has_nothing_of_it(simulation: Simulation) -> None
     assert not any("Replica" in line for line in a.explained("s")[WHY])
 
 
-# ---- a service
-
-
 @pytest.mark.parametrize(
     ("options", "kind", "url"),
     [
@@ -225,18 +219,14 @@ def test_the_kind_of_a_service_is_that_of_its_definition(
     assert "secret-9" not in json.dumps(service)
 
 
-def test_an_owner_knows_a_restricted_probe_that_another_replica_runs(simulation: Simulation) -> None:
+def test_the_password_of_a_probe_that_another_replica_runs_is_masked(simulation: Simulation) -> None:
     options = checked(probe="http://user:secret-9@backend/", checked_by=["gone"])
-    _, b = start(simulation, a={}, b={"s": options})
-    service = b.service("s")
-    assert (service["kind"], service["probe"], service["options"]) == ("http", "http://user:***@backend/", None)
-
-
-def test_a_password_in_a_probe_of_another_client_is_masked(simulation: Simulation) -> None:
     value = {"version": 1, "position": 0, "options": {"probe": "sim://user:secret-9@backend", "checked_by": ["b"]}}
-    simulation.write(Put(f"{ROOT}services/s/client", json.dumps(value).encode()))
-    a, _ = start(simulation, a={}, b={})
-    assert a.service("s")["probe"] == "sim://user:***@backend"
+    simulation.write(Put(f"{ROOT}services/of-another-client/client", json.dumps(value).encode()))
+    a, b = start(simulation, a={}, b={"own": options})
+    own = b.service("own")
+    assert (own["kind"], own["probe"], own["options"]) == ("http", "http://user:***@backend/", None)
+    assert a.service("of-another-client")["probe"] == "sim://user:***@backend"
 
 
 def test_each_vote_is_shown_when_the_replicas_disagree(simulation: Simulation) -> None:
