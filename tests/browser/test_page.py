@@ -243,7 +243,7 @@ def test_the_page_of_a_killed_node_turns_grey_at_once_and_recovers_by_itself(
         assert node_page.page.evaluate("window.isSamePage")
 
 
-def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing(
+def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing_and_both_turn_the_page_grey(
     steady_agent: Agent, open_page: OpenPage
 ) -> None:
     """As in a quick restart: the requests of that moment fail together with the stream."""
@@ -280,13 +280,9 @@ def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing(
     node_page.expect_connection("polling")
     assert node_page.page.evaluate("window.healths") == ["partial"]
 
-
-def test_without_a_stream_the_first_failed_request_turns_the_page_grey(
-    steady_agent: Agent, open_page: OpenPage
-) -> None:
-    node_page = open_page(url_of(steady_agent))
+    # Without a stream, the first failed request turns the page grey.
+    node_page.page.unroute_all()
     node_page.expect_connection("live")
-    node_page.allow_disconnect()
     node_page.page.route("**/details?*", lambda route: route.abort())
     node_page.break_stream()
     node_page.expect_health("unknown")
@@ -458,9 +454,6 @@ def test_every_column_sorts_both_ways_all_rows_and_the_order_is_in_the_url(
     node_page.expect_ids("ledger", "cache", "indexer", "queue", "chain")  # equal rows keep the order of the node
 
 
-# ---- history
-
-
 def test_history_is_shown_by_minute_hour_or_day_and_the_tooltip_follows_mouse_and_keys(
     steady_agent: Agent, open_page: OpenPage
 ) -> None:
@@ -498,9 +491,6 @@ def test_history_is_shown_by_minute_hour_or_day_and_the_tooltip_follows_mouse_an
     expect(bars).to_have_attribute("aria-valuenow", "1")
     node_page.page.keyboard.press("Escape")
     expect(node_page.tooltip).to_be_hidden()
-
-
-# ---- groups
 
 
 def test_groups_have_counts_and_collapse_one_by_one_and_together_until_a_filter_shows_all_matches(
@@ -812,9 +802,6 @@ def test_a_very_long_id_is_truncated_in_the_headline_and_punctuation_after_it_st
     assert not node_page.overflows_viewport
 
 
-# ---- proxy
-
-
 def test_with_a_token_behind_a_proxy_the_page_works_below_another_path(tmp_path: Path, open_page: OpenPage) -> None:
     """The example of docs/operate.md."""
     text = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
@@ -835,9 +822,6 @@ def test_with_a_token_behind_a_proxy_the_page_works_below_another_path(tmp_path:
             agent.reload(HEAD + security + critical("db", "Down"))
             node_page.expect_health("unhealthy")
             node_page.leave()
-
-
-# ---- many services
 
 
 def test_of_many_services_only_the_visible_ones_are_requested_and_laid_out(tmp_path: Path, open_page: OpenPage) -> None:
@@ -873,9 +857,6 @@ def test_of_many_services_only_the_visible_ones_are_requested_and_laid_out(tmp_p
         node_page.wait_for_bars("svc-590")
 
 
-# ---- maintenance
-
-
 def test_maintenance_is_shown_with_its_end_who_and_why(changing_node: ChangingNode, open_page: OpenPage) -> None:
     agent = changing_node.agent
     changing_node.set_services(
@@ -904,9 +885,6 @@ def test_maintenance_is_shown_with_its_end_who_and_why(changing_node: ChangingNo
         client.end_maintenance("disk")
         expect(badge).to_have_count(0)
         expect(node_page.page.locator("#notices .notice")).to_have_count(0)
-
-
-# ---- a node on several machines
 
 
 @pytest.mark.wide
