@@ -311,7 +311,8 @@ def not_probing_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_if_the_program_does_not_start_probing_the_log_and_the_reason_say_so(
     mounted: Mount, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Node("validator-7", version="v1.4.2")
+    clock = VirtualClock()
+    node = Node("validator-7", version="v1.4.2", clock=clock)
     node.check("cache", interval="1s", stale_after="2s")(lambda: None)
     node.register("indexer").up()
     fetch = mounted("", node, start=False)
@@ -320,6 +321,13 @@ def test_if_the_program_does_not_start_probing_the_log_and_the_reason_say_so(
     assert cache.code == ReasonCode.NOT_STARTED
     assert not_probing_warnings(caplog) == [cache.reason], "once"
     assert node.state("indexer").code == ReasonCode.REPORTED
+    node.record("cache", Verdict.ready())
+    assert fetch("GET", "/svc/node/health").code == 200
+    assert node.next_check_in_s("cache") is None
+    clock.advance(3.0)
+    assert fetch("GET", "/svc/node/health").code == 206
+    assert node.state("cache").code == ReasonCode.STALE
+    assert node.state("cache").reason.endswith(NOT_PROBING_REASON)
 
 
 def test_without_threads_the_node_says_that_checks_do_not_run(
@@ -349,21 +357,6 @@ def test_a_thread_that_is_refused_stops_neither_the_request_nor_the_application(
     assert fetch("GET", "/login").code == 418
     assert fetch("GET", "/svc/node/health").code == 206
     assert not_probing_warnings(caplog) == [node.state("cache").reason]
-
-
-def test_the_reason_of_stale_evidence_says_that_checks_do_not_run() -> None:
-    clock = VirtualClock()
-    node = Node("validator-7", version="v1.4.2", clock=clock)
-    node.check("cache", interval="1s", stale_after="2s")(lambda: None)
-    node.record("cache", Verdict.ready())
-    fetch = _wsgi_mounted("", node)
-    assert fetch("GET", "/svc/node/health").code == 200
-    assert node.next_check_in_s("cache") is None
-    clock.advance(3.0)
-    assert fetch("GET", "/svc/node/health").code == 206
-    state = node.state("cache")
-    assert state.code == ReasonCode.STALE
-    assert state.reason.endswith(NOT_PROBING_REASON)
 
 
 def test_probing_starts_with_the_first_wsgi_request() -> None:
