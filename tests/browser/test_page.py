@@ -282,6 +282,7 @@ def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing_and_bot
 
     # Without a stream, the first failed request turns the page grey.
     node_page.page.unroute_all()
+    node_page.page.reload()
     node_page.expect_connection("live")
     node_page.page.route("**/details?*", lambda route: route.abort())
     node_page.break_stream()

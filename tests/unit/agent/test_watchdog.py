@@ -261,12 +261,9 @@ def test_other_errors_are_reported_as_before(
 EXIT = "from svcnode.agent.watchdog import OUT_OF_MEMORY, exit_now; exit_now(OUT_OF_MEMORY)"
 
 
-def test_the_process_ends_with_one_line() -> None:
+def test_the_process_ends_with_one_line_also_if_the_log_is_not_read() -> None:
     done = subprocess.run([sys.executable, "-c", EXIT], stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stderr) == (1, OUT_OF_MEMORY)
-
-
-def test_a_log_that_is_not_read_does_not_delay_the_end() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with suppress(BlockingIOError):

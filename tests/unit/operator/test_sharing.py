@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,15 +18,14 @@ from svcnode.cli.terminal.explain.explanation import (
     explain_node,
     explain_service,
 )
-from svcnode.node.stats import FIXED_KIND, REPORTED_KIND, CheckStats
-from svcnode.notify import NotifyStatus
-from svcnode.operator.context import OperatorContext, ProcessStats
+from svcnode.node.stats import FIXED_KIND, REPORTED_KIND
 from svcnode.operator.details import node_details, services_details
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import page
 from svcnode.operator.sharing import RESTRICTED_KIND
 from svcnode.operator.single_flight import SingleFlight
 from svcnode.sharing.etcd_json import Put
+from tests.support.operator_context import operator_context
 from tests.support.replica_simulation import ROOT, Simulation, simulated_probes
 
 if TYPE_CHECKING:
@@ -57,19 +55,7 @@ class Operator:
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        node = process.node
-        history = SimpleNamespace(last_id=0, problem=None, problem_code=None, is_healthy=True, buckets=no_buckets)
-        self.context = OperatorContext(
-            node=node,
-            check_stats=CheckStats(node),
-            history=cast("Any", history),
-            events=cast("Any", SimpleNamespace(stream_count=0)),
-            process_stats=ProcessStats(0.0, node.now_s()),
-            notify_status=NotifyStatus(),
-            single_flight=SingleFlight(),
-            history_single_flight=SingleFlight(),
-            replica=process.replica,
-        )
+        self.context = operator_context(process.node, replica=process.replica)
 
     @property
     def sharing(self) -> Any:
@@ -91,10 +77,6 @@ class Operator:
     def page(self) -> str:
         context = self.context._replace(single_flight=SingleFlight())  # which caches a page for a second
         return asyncio.run(page(context, Request("GET", b"/"), "")).body.decode()
-
-
-async def no_buckets(*_: object) -> dict[str, Any]:
-    return {}
 
 
 def start(simulation: Simulation, **files: dict[str, Options]) -> list[Operator]:
