@@ -15,6 +15,7 @@ from svcnode.core.address import Address
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket, Resolution, Transition
 from svcnode.operator import OperatorApp, single_flight
 from svcnode.operator.auth import OperatorAuth
+from svcnode.operator.event_hub import transition_document
 from svcnode.operator.history_api import history
 from svcnode.operator.single_flight import MAX_IN_FLIGHT, SingleFlight
 from tests.support.real_time import in_real_time
@@ -121,33 +122,14 @@ def test_an_id_that_is_neither_registered_nor_in_history_is_listed_as_unknown() 
     result = document("id=zzz&id=gone&id=db&id=gone&transitions=1")
     assert result["unknown"] == ["zzz"]
     assert list(result["services"]) == list(result["transitions"]) == ["gone", "db"]
-    assert document("id=zzz&transitions=0") == {
-        "resolution": "minutes",
-        "length_s": 60,
-        "services": {},
-        "unknown": ["zzz"],
-    }
+    empty = {"resolution": "minutes", "length_s": 60, "services": {}, "unknown": ["zzz"]}
+    assert document("id=zzz&transitions=0") == empty
 
 
 def test_transitions_have_the_form_of_events() -> None:
-    result = document("id=db&transitions=2")
-    assert result["transitions"] == {
-        "db": [
-            {
-                "id": number,
-                "at": f"2026-01-01T12:00:00.00{number}Z",
-                "kind": "status",
-                "service_id": "db",
-                "before": "Up",
-                "after": "Down",
-                "reason": "db: no",
-                "code": "timeout",
-                "health_before": 200,
-                "health": 503,
-            }
-            for number in (2, 1)
-        ]
-    }
+    expected = [transition_document(one) for one in asyncio.run(FakeHistory().latest("db", 2))]
+    assert document("id=db&transitions=2")["transitions"] == {"db": expected}
+    assert [one["id"] for one in expected] == [2, 1]
 
 
 def test_a_query_has_at_most_a_hundred_services() -> None:
