@@ -114,7 +114,7 @@ def test_a_connection_is_reused_and_a_request_on_one_that_was_closed_meanwhile_i
 
 
 @BOTH
-def test_a_request_on_a_new_connection_is_not_repeated(ask: Ask, path: Path) -> None:
+def test_a_missing_socket_is_named_and_a_request_on_a_new_connection_is_not_repeated(ask: Ask, path: Path) -> None:
     with pytest.raises(ControlUnreachableError, match=f"{path}: no node listens there"):
         ask(path)
     with serving(path, None, OK) as server:

@@ -73,11 +73,7 @@ def test_a_service_reports_its_status_with_reason_and_code(agent: ControlAgent, 
 def test_a_service_of_the_file_takes_precedence_until_the_file_no_longer_has_it(agent: ControlAgent) -> None:
     register(agent, ttl=TTL, name="of the socket")
     agent.configured = {"indexer": True}
-    agent.send("PUT", "/v1/drain", {"reason": "kernel update"})
     agent.restart()
-    assert (agent.node.condition.draining, agent.node.condition.drain_reason) == (True, "kernel update")
-    agent.send("DELETE", "/v1/drain")
-    assert not agent.node.condition.draining
     assert [service.name for service, _ in agent.node] == ["indexer"]
     agent.configured = {}
     agent.restart()
@@ -138,6 +134,14 @@ def test_a_new_kind_of_probe_is_imported_in_a_thread(
 
 
 # ---- restarts
+
+
+def test_a_drained_node_stays_drained_after_a_restart(agent: ControlAgent) -> None:
+    agent.send("PUT", "/v1/drain", {"reason": "kernel update"})
+    agent.restart()
+    assert (agent.node.condition.draining, agent.node.condition.drain_reason) == (True, "kernel update")
+    agent.send("DELETE", "/v1/drain")
+    assert not agent.node.condition.draining
 
 
 @pytest.mark.parametrize("is_noticed_before", [True, False])
