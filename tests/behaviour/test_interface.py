@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
     FetchFrom = Callable[[str], Fetch]
 
-ENDPOINTS = (
-    "/svc/node",
-    "/svc/node/health",
-    "/svc/node/services",
-    "/svc/node/services/db/health",
-)
+ENDPOINTS = ("/svc/node", "/svc/node/health", "/svc/node/services", "/svc/node/services/db/health")
 each_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS)
 
 
@@ -41,9 +36,6 @@ def health_code(response: Response) -> int:
     assert response.body == b""
     assert "content-type" not in response.headers
     return response.code
-
-
-# ---- the worked example
 
 
 def test_the_identity_has_its_three_fields_in_order(fetch: Fetch) -> None:
@@ -64,18 +56,13 @@ def test_the_list_has_every_service_with_its_four_fields_in_order(fetch: Fetch) 
     assert [list(service.items()) for service in body["services"]] == [
         [("id", "db"), ("name", "Ledger database"), ("description", "Holds the ledger"), ("status", "Up")],
         [("id", "indexer"), ("name", "Indexer"), ("description", "Follows the chain"), ("status", "Down")],
-        [
-            ("id", "storage"),
-            ("name", "Storage daemon"),
-            ("description", "Keeps the blobs"),
-            ("status", "Initializing"),
-        ],
+        [("id", "storage"), ("name", "Storage daemon"), ("description", "Keeps the blobs"), ("status", "Initializing")],
     ]
 
 
-@pytest.mark.parametrize(("service_id", "code"), [("db", 200), ("indexer", 503), ("storage", 206)])
-def test_the_health_of_a_service_is_a_code_without_a_body(fetch: Fetch, service_id: str, code: int) -> None:
-    assert health_code(fetch("GET", f"/svc/node/services/{service_id}/health")) == code
+def test_the_health_of_a_service_is_a_code_without_a_body(fetch: Fetch) -> None:
+    for service_id, code in (("db", 200), ("indexer", 503), ("storage", 206)):
+        assert health_code(fetch("GET", f"/svc/node/services/{service_id}/health")) == code
 
 
 @pytest.mark.parametrize(
@@ -97,26 +84,10 @@ def test_the_health_of_the_node_is_a_code_without_a_body(fetch_from: FetchFrom, 
     assert health_code(fetch_from(node_case)("GET", "/svc/node/health")) == code
 
 
-# ---- versions
-
-
-SUPPORTED = (
-    "version=0.0.1",
-    "version=v0.0.1&version=0.0.1",
-    "other=x&%76ersion=v0%2E0%2E1",
-    "Version=v9",
-    "",
-)
+SUPPORTED = ("version=0.0.1", "version=v0.0.1&version=0.0.1", "other=x&%76ersion=v0%2E0%2E1", "Version=v9", "")
 UNSUPPORTED = (
-    "version=v0.0.2",
-    "version=V0.0.1",
-    "version=",
-    "version",
-    "version=v0.0.1%00",
-    "version=v0.0.1&version=v0.0.2",
-    "version=v0.0.2&version=v0.0.1",
-    "x=y&%76ersion=v0.0.2",
-    "version=%FF",
+    *("version=v0.0.2", "version=V0.0.1", "version=", "version", "version=v0.0.1%00", "version=v0.0.1&version=v0.0.2"),
+    *("version=v0.0.2&version=v0.0.1", "x=y&%76ersion=v0.0.2", "version=%FF"),
 )
 
 
@@ -143,9 +114,6 @@ def test_the_version_is_checked_before_the_method_and_the_query(fetch: Fetch, en
         fetch("GET", f"{endpoint}?version=v9&partial_status=nonsense"),
     ):
         assert response.error == VERSION_NOT_FOUND
-
-
-# ---- ids
 
 
 def test_an_unknown_service_is_not_found(fetch: Fetch) -> None:
@@ -185,9 +153,6 @@ def test_a_path_with_more_segments_is_not_found_without_such_an_id(
     assert fetch_from("odd ids")(method, f"/svc/node/services/a/b/c/health{query}").error == NOT_FOUND
 
 
-# ---- methods
-
-
 @pytest.mark.parametrize("method", ["POST", "OPTIONS", "TRACE"])
 def test_only_get_and_head_are_allowed(fetch: Fetch, method: str) -> None:
     for endpoint in (*ENDPOINTS, "/svc/node/services/unknown/health", "/livez", "/readyz", "/openapi.json"):
@@ -195,46 +160,18 @@ def test_only_get_and_head_are_allowed(fetch: Fetch, method: str) -> None:
         assert (error_code(response), response.headers["allow"]) == (405, "GET, HEAD"), endpoint
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        *ENDPOINTS,
-        "/svc/node/services/indexer/health",
-        "/svc/node/services/storage/health",
-        "/svc/node/services/unknown/health",
-        "/svc/node?version=v9",
-        "/svc/nowhere",
-        "/livez",
-        "/readyz",
-        "/openapi.json",
-    ],
-)
-def test_head_has_the_code_and_headers_of_get_and_no_body(fetch: Fetch, target: str) -> None:
-    got, head = fetch("GET", target), fetch("HEAD", target)
-    got.headers.pop("date", None)
-    head.headers.pop("date", None)
-    assert head == (got.code, got.headers, b"")
-
-
-# ---- paths
-
-
 OTHER_PATHS = (
-    "/",
-    "/svc",
-    "/svc/node/",
-    "/svc/node/services/db",
-    "/svc/node/services/db/health/x",
-    "//svc/node",
-    "/svc//node",
-    "/SVC/node",
-    "/svc/node/HEALTH",
-    "/svc/node;x=y",
-    "/svc/x/../node",
-    "/node",
-    "/eigen/node",
-    "/svcnode",
-    "/livez/",
+    *("/", "/svc", "/svc/node/", "/svc/node/services/db", "/svc/node/services/db/health/x", "//svc/node", "/svc//node"),
+    *(
+        "/SVC/node",
+        "/svc/node/HEALTH",
+        "/svc/node;x=y",
+        "/svc/x/../node",
+        "/node",
+        "/eigen/node",
+        "/svcnode",
+        "/livez/",
+    ),
     "//[",
 )
 
@@ -248,89 +185,58 @@ def test_every_other_path_is_not_found(fetch: Fetch, method: str) -> None:
         assert "location" not in response.headers
 
 
-# ---- partial_status
-
-
 @pytest.mark.parametrize("endpoint", ["/svc/node/health", "/svc/node/services/storage/health"])
 def test_partial_status_replaces_206(fetch: Fetch, endpoint: str) -> None:
-    for code in (200, 204, 304, 599):
+    for code in (200, 304, 599):
         assert health_code(fetch("GET", f"{endpoint}?partial_status={code}")) == code
+    response = fetch("GET", f"{endpoint}?partial_status=204")
+    assert (health_code(response), "content-length" in response.headers) == (204, False)
     for service_id, code in (("db", 200), ("indexer", 503)):
         assert health_code(fetch("GET", f"/svc/node/services/{service_id}/health?partial_status=418")) == code
     assert fetch("GET", "/svc/node/services/unknown/health?partial_status=200").error == SERVICE_NOT_FOUND
     assert fetch("GET", "/svc/node/services?partial_status=nonsense").code == 200
 
 
-INVALID_PARTIAL_STATUSES = (
-    "partial_status=199",
-    "partial_status=600",
-    "partial_status=0200",
-    "partial_status=abc",
-    "partial_status=200%0A",
-    "partial_status",
-    "partial_status=200&partial_status=200",
-    "partial_status=2%D9%A0%D9%A0",
-)
+INVALID_PARTIAL_STATUSES = ("=199", "=600", "=0200", "=abc", "=200%0A", "", "=200&partial_status=200", "=2%D9%A0%D9%A0")
 
 
 @pytest.mark.parametrize("service", ["", "/services/db", "/services/unknown"])
 def test_an_invalid_partial_status_is_a_bad_request(fetch: Fetch, service: str) -> None:
-    for query in INVALID_PARTIAL_STATUSES:
-        response = fetch("GET", f"/svc/node{service}/health?{query}")
-        assert error_code(response) == 400, query
-
-
-# ---- headers
+    for value in INVALID_PARTIAL_STATUSES:
+        response = fetch("GET", f"/svc/node{service}/health?partial_status{value}")
+        assert error_code(response) == 400, value
 
 
 @pytest.mark.parametrize(
-    ("method", "target"),
+    "target",
     [
-        *(("GET", endpoint) for endpoint in ENDPOINTS),
-        ("GET", "/svc/node/services/unknown/health"),
-        ("GET", "/svc/node?version=v9"),
-        ("GET", "/svc/node/health?partial_status=x"),
-        ("GET", "/nowhere"),
-        ("POST", "/svc/node"),
-        ("GET", "/livez"),
-        ("GET", "/readyz"),
-        ("GET", "/openapi.json"),
+        *ENDPOINTS,
+        *("/svc/node/services/indexer/health", "/svc/node/services/storage/health"),
+        *("/svc/node/services/unknown/health", "/svc/node?version=v9", "/svc/node/health?partial_status=x"),
+        *("/svc/nowhere", "/livez", "/readyz", "/openapi.json"),
     ],
 )
-def test_every_response_has_the_common_headers(fetch: Fetch, transport: Transport, method: str, target: str) -> None:
-    response = fetch(method, target)
-    assert response.headers["cache-control"] == "no-store"
-    assert response.headers["x-content-type-options"] == "nosniff"
-    assert response.headers["content-length"] == str(len(response.body))
-    assert response.headers.get("content-type") == ("application/json" if response.body else None)
-    assert ("date" in response.headers) == transport.sends_date
+def test_every_response_has_the_common_headers_and_head_has_them_without_the_body(
+    fetch: Fetch, transport: Transport, target: str
+) -> None:
+    got, head, refused = fetch("GET", target), fetch("HEAD", target), fetch("POST", target)
+    for response in (got, refused):
+        assert response.headers["cache-control"] == "no-store"
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["content-length"] == str(len(response.body))
+        assert response.headers.get("content-type") == ("application/json" if response.body else None)
+        assert ("date" in response.headers) == transport.sends_date
+    got.headers.pop("date", None)
+    head.headers.pop("date", None)
+    assert head == (got.code, got.headers, b"")
 
 
-def test_a_204_has_no_content_length(fetch: Fetch) -> None:
-    response = fetch("GET", "/svc/node/health?partial_status=204")
-    assert (response.code, response.body) == (204, b"")
-    assert "content-length" not in response.headers
-
-
-# ---- internal errors
-
-
-@pytest.mark.parametrize(
-    ("target", "code"),
-    [
-        ("/svc/node", 500),
-        ("/svc/node/services", 500),
-        ("/svc/node/health", 503),
-        ("/svc/node/services/db/health", 503),
-        ("/readyz", 503),
-    ],
-)
+@pytest.mark.parametrize("target", [*ENDPOINTS, "/readyz"])
 def test_the_cause_of_an_internal_error_is_logged_and_not_sent(
-    fetch_from: FetchFrom, transport: Transport, target: str, code: int, caplog: pytest.LogCaptureFixture
+    fetch_from: FetchFrom, transport: Transport, target: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     response = fetch_from("broken")("GET", target)
-    assert response.code == code
-    if code == 500:
+    if target in ("/svc/node", "/svc/node/services"):
         assert response.error == INTERNAL_ERROR
     else:
         assert health_code(response) == 503
@@ -347,9 +253,6 @@ def test_a_broken_node_still_answers_requests_that_do_not_read_it(fetch_from: Fe
     assert fetch("GET", "/livez").code == 200
     assert fetch("GET", "/svc/node?version=v9").code == 404
     assert fetch("POST", "/svc/node").code == 405
-
-
-# ---- outside the prefix
 
 
 @pytest.mark.parametrize(
@@ -374,12 +277,8 @@ def test_readyz_treats_206_as_ready_unless_strict(
 
 def test_two_prefixes_are_served_and_are_the_servers_of_the_openapi_document(fetch_from: FetchFrom) -> None:
     fetch = fetch_from("two prefixes")
-    assert [fetch("GET", f"{prefix}/node").code for prefix in ("/svc", "/eigen", "/other", "/svc/eigen")] == [
-        200,
-        200,
-        404,
-        404,
-    ]
+    codes = [fetch("GET", f"{prefix}/node").code for prefix in ("/svc", "/eigen", "/other", "/svc/eigen")]
+    assert codes == [200, 200, 404, 404]
     response = fetch("GET", "/openapi.json")
     assert (response.code, response.headers["content-type"]) == (200, "application/json")
     document = json.loads(response.body)

@@ -42,9 +42,6 @@ def _raw_wsgi_mounted(path: str, node: Node, **options: Any) -> Fetch:
 each_gateway = pytest.mark.parametrize("below", [_asgi_mounted, _wsgi_mounted, _raw_wsgi_mounted])
 
 
-# ---- below a path
-
-
 @each_gateway
 def test_paths_are_relative_to_the_mount(below: Mount) -> None:
     node = worked_example()
@@ -76,9 +73,6 @@ def test_a_gateway_may_leave_the_mount_out_of_the_path() -> None:
     assert AsgiTransport(without_raw_path)("GET", "/svc/node/services/storage/health").code == 206
 
 
-# ---- beside other routes
-
-
 async def _asgi_fallback(scope: Any, receive: Any, send: Any) -> None:
     body = f"fallback: {scope['method']} {scope['path']}".encode()
     await send({"type": "http.response.start", "status": 418, "headers": []})
@@ -98,17 +92,11 @@ with_fallback = pytest.mark.parametrize(
 
 @with_fallback
 @pytest.mark.parametrize("mount", ["", "/api"])
-def test_paths_outside_the_prefix_go_to_the_fallback(below: Mount, fallback: Any, mount: str) -> None:
-    fetch = below(mount, worked_example(), fallback=fallback)
+def test_paths_outside_the_prefix_go_to_the_fallback_and_others_never(below: Mount, fallback: Any, mount: str) -> None:
+    fetch = below(mount, worked_example(), fallback=fallback, prefix=["/svc", "/eigen"])
     for path in ("/", "/login", "/svcx", "/livez", "/readyz", "/openapi.json", "/SVC/node", "//svc/node"):
         response = fetch("POST", mount + path)
         assert (response.code, response.body) == (418, f"fallback: POST {mount}{path}".encode())
-
-
-@with_fallback
-@pytest.mark.parametrize("mount", ["", "/api"])
-def test_paths_under_the_prefix_never_go_to_the_fallback(below: Mount, fallback: Any, mount: str) -> None:
-    fetch = below(mount, worked_example(), fallback=fallback, prefix=["/svc", "/eigen"])
     assert fetch("GET", f"{mount}/svc/node").code == 200
     assert fetch("GET", f"{mount}/eigen/node/health").code == 206
     assert fetch("POST", f"{mount}/svc/node").code == 405
@@ -163,14 +151,23 @@ class CheckedNode:
         return self.node.next_check_in_s("cache") is not None
 
 
-def test_the_application_probes_during_its_lifespan() -> None:
+async def _without_lifespan(scope: Any, receive: Any, send: Any) -> None:
+    raise ValueError("unsupported scope")
+
+
+@pytest.mark.parametrize("fallback", [None, _without_lifespan])
+def test_the_application_probes_during_its_lifespan_also_if_its_fallback_has_none(fallback: Any) -> None:
     async def run() -> None:
         checked = CheckedNode()
+        app = asgi(checked.node, fallback=fallback)
         assert not checked.is_probing()
-        async with LifespanRunner(asgi(checked.node)):
+        async with LifespanRunner(app):
             assert checked.is_probing()
             assert await checked.is_checked()
             assert checked.node.status("cache") is Status.UP
+            await request_here(app)
+            await asyncio.sleep(0)
+            assert probing_task_count() == 0, "a request does not start it again"
         assert not checked.is_probing()
 
     asyncio.run(run())
@@ -192,20 +189,6 @@ def test_the_lifespan_of_the_fallback_is_inside_that_of_the_node() -> None:
             assert checked.is_probing()
             assert await checked.is_checked()
         assert received == ["lifespan.startup", "lifespan.shutdown"]
-        assert not checked.is_probing()
-
-    asyncio.run(run())
-
-
-def test_the_application_probes_if_the_fallback_has_no_lifespan() -> None:
-    async def fallback(scope: Any, receive: Any, send: Any) -> None:
-        raise ValueError("unsupported scope")
-
-    async def run() -> None:
-        checked = CheckedNode()
-        async with LifespanRunner(asgi(checked.node, fallback=fallback)):
-            assert checked.is_probing()
-            assert await checked.is_checked()
         assert not checked.is_probing()
 
     asyncio.run(run())
@@ -264,27 +247,21 @@ async def request_here(app: Any) -> int:
     return codes[0]
 
 
-def test_without_a_lifespan_the_first_request_starts_probing_in_its_event_loop() -> None:
+def probing_task_count() -> int:
+    return [task.get_name() for task in asyncio.all_tasks()].count("svcnode probing")
+
+
+def test_without_a_lifespan_the_first_requests_start_probing_once_in_their_event_loop() -> None:
     async def run() -> CheckedNode:
         checked = CheckedNode()
         app = asgi(checked.node)
-        assert await request_here(app) == 206
+        assert await asyncio.gather(*(request_here(app) for _ in range(9))) == [206] * 9
+        assert probing_task_count() == 1
         assert await checked.is_checked()
         assert await request_here(app) == 200
         return checked
 
     assert not asyncio.run(run()).node.is_probing, "the end of the event loop ends it"
-
-
-def test_concurrent_first_requests_start_probing_once() -> None:
-    async def run() -> None:
-        checked = CheckedNode()
-        app = asgi(checked.node)
-        await asyncio.gather(*(request_here(app) for _ in range(9)))
-        names = [task.get_name() for task in asyncio.all_tasks()]
-        assert names.count("svcnode probing") == 1
-
-    asyncio.run(run())
 
 
 def test_checks_that_a_request_started_do_not_run_in_its_context() -> None:
@@ -326,19 +303,6 @@ def test_a_request_in_another_event_loop_starts_probing_there() -> None:
     first.close()
 
 
-def test_a_request_does_not_start_what_the_lifespan_has_started() -> None:
-    async def run() -> None:
-        checked = CheckedNode()
-        app = asgi(checked.node)
-        async with LifespanRunner(app):
-            await request_here(app)
-            await asyncio.sleep(0)
-            assert "svcnode probing" not in [task.get_name() for task in asyncio.all_tasks()]
-        assert not checked.is_probing()
-
-    asyncio.run(run())
-
-
 def not_probing_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if vars(record).get("event") == "not_probing"]
 
@@ -347,7 +311,8 @@ def not_probing_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_if_the_program_does_not_start_probing_the_log_and_the_reason_say_so(
     mounted: Mount, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Node("validator-7", version="v1.4.2")
+    clock = VirtualClock()
+    node = Node("validator-7", version="v1.4.2", clock=clock)
     node.check("cache", interval="1s", stale_after="2s")(lambda: None)
     node.register("indexer").up()
     fetch = mounted("", node, start=False)
@@ -356,6 +321,13 @@ def test_if_the_program_does_not_start_probing_the_log_and_the_reason_say_so(
     assert cache.code == ReasonCode.NOT_STARTED
     assert not_probing_warnings(caplog) == [cache.reason], "once"
     assert node.state("indexer").code == ReasonCode.REPORTED
+    node.record("cache", Verdict.ready())
+    assert fetch("GET", "/svc/node/health").code == 200
+    assert node.next_check_in_s("cache") is None
+    clock.advance(3.0)
+    assert fetch("GET", "/svc/node/health").code == 206
+    assert node.state("cache").code == ReasonCode.STALE
+    assert node.state("cache").reason.endswith(NOT_PROBING_REASON)
 
 
 def test_without_threads_the_node_says_that_checks_do_not_run(
@@ -385,24 +357,6 @@ def test_a_thread_that_is_refused_stops_neither_the_request_nor_the_application(
     assert fetch("GET", "/login").code == 418
     assert fetch("GET", "/svc/node/health").code == 206
     assert not_probing_warnings(caplog) == [node.state("cache").reason]
-
-
-def test_the_reason_of_stale_evidence_says_that_checks_do_not_run() -> None:
-    clock = VirtualClock()
-    node = Node("validator-7", version="v1.4.2", clock=clock)
-    node.check("cache", interval="1s", stale_after="2s")(lambda: None)
-    node.record("cache", Verdict.ready())
-    fetch = _wsgi_mounted("", node)
-    assert fetch("GET", "/svc/node/health").code == 200
-    assert node.next_check_in_s("cache") is None
-    clock.advance(3.0)
-    assert fetch("GET", "/svc/node/health").code == 206
-    state = node.state("cache")
-    assert state.code == ReasonCode.STALE
-    assert state.reason.endswith(NOT_PROBING_REASON)
-
-
-# ---- probing under WSGI
 
 
 def test_probing_starts_with_the_first_wsgi_request() -> None:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from playwright.sync_api import Locator, Page, ViewportSize
 
 HEALTHS = {
@@ -125,17 +123,13 @@ class NodePage:
         """Without `expect`, which is slow with many rows: it describes the whole page while it waits."""
         self.bars(service_id).wait_for()
 
-    def run_clock_until(self, condition: Callable[[], bool]) -> None:
+    def run_clock_until_health(self, health: str) -> None:
         """With the fake clock, the page polls only while it runs; a response may arrive after that."""
         deadline_s = time.monotonic() + 60.0
-        while not condition():
-            assert time.monotonic() < deadline_s, "the condition did not become true"
+        while self.page.locator("#node").get_attribute("data-health") != health:
+            assert time.monotonic() < deadline_s, "it has another health"
             self.page.clock.run_for(1000)
             self.page.wait_for_timeout(50)
-
-    def run_clock_until_health(self, health: str) -> None:
-        node = self.page.locator("#node")
-        self.run_clock_until(lambda: node.get_attribute("data-health") == health)
         self.expect_health(health)
 
     def expect_health(self, health: str, node: str = "validator-7") -> None:

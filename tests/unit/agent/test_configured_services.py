@@ -40,15 +40,22 @@ def fixed(service_id: str, status: Status = Status.UP) -> ServiceSettings:
     return ServiceSettings(definition=define(service_id), status=status)
 
 
-def test_services_are_added_replaced_and_removed_in_this_order(setup: Setup) -> None:
-    setup.services.apply([probed("a"), probed("b")])
+def test_services_are_replaced_added_and_removed_in_this_order_and_the_diff_has_their_ids(setup: Setup) -> None:
+    first = setup.services.apply([probed("a"), probed("b"), fixed("c"), fixed("d")])
+    assert first == ConfigDiff(added=("a", "b", "c", "d"))
     setup.changes.clear()
-    setup.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN)])
-    assert setup.statuses == {"b": Status.INITIALIZING, "c": Status.DOWN}
+    services = [probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e"), fixed("f")]
+    second = setup.services.apply(services)
+    assert second == ConfigDiff(removed=("a",), added=("e", "f"), changed=("b", "c"))
+    assert second.counts == {"removed": 1, "added": 2, "changed": 2}
+    up, initializing, down = Status.UP, Status.INITIALIZING, Status.DOWN
+    assert setup.statuses == {"b": initializing, "c": down, "d": up, "e": initializing, "f": up}
     assert setup.changes == [
         (ChangeKind.REPLACED, "b"),
-        (ChangeKind.REGISTERED, "c"),
         (ChangeKind.STATUS, "c"),
+        (ChangeKind.REGISTERED, "e"),
+        (ChangeKind.REGISTERED, "f"),
+        (ChangeKind.STATUS, "f"),
         (ChangeKind.DEREGISTERED, "a"),
     ]
 
@@ -81,14 +88,6 @@ def test_another_object_can_register_the_services(setup: Setup) -> None:
     services.apply([probed("b", "Ledger")])
     assert service_list.calls == [("add", "a"), ("add", "b"), ("replace", "b"), ("deregister", "a")]
     assert setup.statuses.keys() == {"a", "b"}
-
-
-def test_the_diff_has_the_ids_of_removed_added_and_changed_services(setup: Setup) -> None:
-    first = setup.services.apply([probed("a"), probed("b"), fixed("c"), fixed("d")])
-    assert first == ConfigDiff(added=("a", "b", "c", "d"))
-    second = setup.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e")])
-    assert second == ConfigDiff(removed=("a",), added=("e",), changed=("b", "c"))
-    assert second.counts == {"removed": 1, "added": 1, "changed": 2}
 
 
 def test_after_an_error_the_next_attempt_applies_the_rest(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,29 +125,25 @@ def test_services_with_a_fixed_status_are_logged_in_one_line_when_they_change(
     assert lines == [("fixed_status", 3), ("fixed_status", 1), ("fixed_status", 0)]
 
 
-def test_a_status_change_is_logged_with_its_fields(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
-    setup.services.apply([probed("db")])
-    caplog.set_level(logging.INFO, "svcnode")
-    setup.node.record("db", Verdict.ready())
-    for _ in range(3):
-        setup.node.record("db", Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED))
-    fields = ("levelname", "event", "service", "status", "previous", "code", "reason", "node_health")
-    assert fields_of([record for record in caplog.records if vars(record)["event"] == "service_status"], *fields) == [
-        ("INFO", "service_status", "db", "Up", "Initializing", "ok", "", 200),
-        ("WARNING", "service_status", "db", "Down", "Up", "connection_refused", "refused", 503),
-    ]
-
-
-def test_node_health_503_is_a_warning_and_recovery_and_a_drain_are_not(
+def test_changes_are_logged_and_a_status_down_and_node_health_503_are_warnings_but_a_drain_is_not(
     setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
     setup.services.apply([probed("db")])
     caplog.set_level(logging.INFO, "svcnode")
-    for verdict in (Verdict.ready(), *[Verdict.failed("refused")] * 3, *[Verdict.ready()] * 2):
+    refused = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
+    for verdict in (Verdict.ready(), *[refused] * 3, *[Verdict.ready()] * 2):
         setup.node.record("db", verdict)
     setup.node.drain()
-    records = [record for record in caplog.records if vars(record)["event"] == "node_health"]
-    assert fields_of(records, "levelname", "previous", "node_health") == [
+    of_service, of_node = (
+        [record for record in caplog.records if vars(record)["event"] == event]
+        for event in ("service_status", "node_health")
+    )
+    assert fields_of(of_service, "levelname", "service", "status", "previous", "code", "reason", "node_health") == [
+        ("INFO", "db", "Up", "Initializing", "ok", "", 200),
+        ("WARNING", "db", "Down", "Up", "connection_refused", "refused", 503),
+        ("INFO", "db", "Up", "Down", "ok", "", 200),
+    ]
+    assert fields_of(of_node, "levelname", "previous", "node_health") == [
         ("INFO", 206, 200),
         ("WARNING", 200, 503),
         ("INFO", 503, 200),

@@ -86,32 +86,33 @@ def test_if_one_address_cannot_be_bound_none_is(setup: Setup, tmp_path: Path) ->
         assert not path.exists()
 
 
-def test_a_listener_that_is_still_configured_is_not_touched(setup: Setup) -> None:
-    setup.listen(listening_on(TCP))
+def test_a_listener_that_is_still_configured_is_not_touched_and_logged_once(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "svcnode")
+    setup.listen(listening_on(TCP, prefix="/eigen"))
     (before,) = setup.server.listening
     assert not setup.listeners.open(listening_on(TCP)).sockets
     setup.listen(listening_on(TCP, prefix="/eigen"))
     assert list(setup.server.listening) == [before]
+    (port,) = setup.server.ports
+    assert [(vars(record)["event"], vars(record)["url"]) for record in caplog.records] == [
+        ("listening", f"http://127.0.0.1:{port}/eigen/node"),
+        ("operator_page", f"http://127.0.0.1:{port}/"),
+    ]
 
 
-def test_a_tls_listener_is_replaced_on_the_same_port_with_the_same_mount(setup: Setup, tmp_path: Path) -> None:
+def test_a_port_is_reused_when_its_scheme_or_its_certificate_changes(setup: Setup, tmp_path: Path) -> None:
+    setup.listen(listening_on(TCP))
+    (port,) = setup.server.ports
     settings = listening_on(TCP, tls=tls(tmp_path))
     setup.listen(settings)
-    (port,), ((context, mount),) = setup.server.ports, setup.server.listening.values()
+    ((context, mount),) = setup.server.listening.values()
     setup.listen(settings)
     ((context_after, mount_after),) = setup.server.listening.values()
     assert setup.server.ports == [port]
-    assert None is not context_after is not context
+    assert None is not context_after is not context is not None
     assert mount_after is mount
-
-
-def test_a_port_is_reused_when_its_scheme_changes(setup: Setup, tmp_path: Path) -> None:
-    setup.listen(listening_on(TCP))
-    (port,) = setup.server.ports
-    setup.listen(listening_on(TCP, tls=tls(tmp_path)))
-    assert setup.server.ports == [port]
-    ((context, _),) = setup.server.listening.values()
-    assert context is not None
 
 
 def test_an_address_that_is_no_longer_configured_is_closed_and_unmounted(setup: Setup, tmp_path: Path) -> None:
@@ -125,30 +126,15 @@ def test_an_address_that_is_no_longer_configured_is_closed_and_unmounted(setup: 
     assert not path.exists()
 
 
-def test_with_operator_listen_only_that_address_has_the_operator_surface(setup: Setup) -> None:
-    setup.listen(listening_on(TCP, operator_listen="127.0.0.2:0"))
-    assert [mount.app is None for _, mount in setup.server.listening.values()] == [True, False]
-
-
-def test_only_the_addresses_of_the_interface_receive_pushes(setup: Setup) -> None:
+def test_the_operator_surface_and_pushes_can_have_their_own_addresses(setup: Setup) -> None:
     push = cast("App", object())
     settings = listening_on(TCP, operator_listen="127.0.0.2:0")
     setup.listen(settings, push)
     mounts = [mount for _, mount in setup.server.listening.values()]
+    assert [mount.app is None for mount in mounts] == [True, False]
     assert [(mount.push, mount.kept_body_bytes) for mount in mounts] == [(push, MAX_PUSH_BYTES), (None, 0)]
     setup.listen(settings)
     assert [(mount.push, mount.kept_body_bytes) for mount in mounts] == [(None, 0), (None, 0)]
-
-
-def test_each_address_is_logged_once(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "svcnode")
-    for _ in range(2):
-        setup.listen(listening_on(TCP, prefix="/eigen"))
-    (port,) = setup.server.ports
-    assert [(vars(record)["event"], vars(record)["url"]) for record in caplog.records] == [
-        ("listening", f"http://127.0.0.1:{port}/eigen/node"),
-        ("operator_page", f"http://127.0.0.1:{port}/"),
-    ]
 
 
 def test_close_stops_all_listeners_and_removes_unix_sockets(setup: Setup, tmp_path: Path) -> None:

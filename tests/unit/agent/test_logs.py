@@ -65,16 +65,17 @@ def with_exception(record: logging.LogRecord) -> logging.LogRecord:
     return record
 
 
-# ---- JSON
-
-
-def test_a_json_line_has_time_level_logger_and_message() -> None:
-    entry = json.loads(JsonFormatter().format(record("%d of %s", 3, "db", level=logging.WARNING)))
+def test_a_json_entry_is_one_line_with_time_level_logger_and_message() -> None:
+    failed = with_exception(record("%d of\n%s\u2028 ä", 3, "db", level=logging.WARNING))
+    line = JsonFormatter().format(failed)
+    assert "\n" not in line
+    entry = json.loads(line)
+    assert entry.pop("exception").endswith("ValueError: out of\ndisk")
     assert entry == {
         "time": "2026-01-01T00:00:00.250+00:00",
         "level": "warning",
         "logger": "svcnode.server",
-        "message": "3 of db",
+        "message": "3 of\ndb\u2028 ä",
     }
 
 
@@ -111,20 +112,11 @@ def test_extra_fields_contain_no_secret() -> None:
     assert json.loads(line)["reason"] == "wrong: ***"
 
 
-def test_a_json_entry_is_one_line() -> None:
-    line = JsonFormatter().format(with_exception(record("a\nb\u2028 ä")))
-    assert "\n" not in line
-    entry = json.loads(line)
-    assert entry["message"] == "a\nb\u2028 ä"
-    assert entry["exception"].endswith("ValueError: out of\ndisk")
-
-
-# ---- text
-
-
-def test_a_text_line_has_time_level_and_message() -> None:
-    line = TextFormatter().format(record("service %s is %s", "db", "Down", level=logging.WARNING))
-    assert re.fullmatch(r"\d\d:\d\d:\d\d warning service db is Down", line)
+def test_a_text_line_has_time_level_and_message_and_a_traceback_follows() -> None:
+    failed = with_exception(record("service %s is %s", "db", "Down", level=logging.WARNING))
+    first, *rest = TextFormatter().format(failed).splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning service db is Down", first)
+    assert rest[0] == "Traceback (most recent call last):"
 
 
 @pytest.mark.parametrize("odd", ["\n", "\x1b[2J", "\u2028", "\udcff"])
@@ -132,15 +124,6 @@ def test_a_message_cannot_break_its_line_or_control_the_terminal(odd: str) -> No
     line = TextFormatter().format(record("reason: %s", odd))
     assert line.isprintable()
     assert line.endswith("reason: " + one_line(odd))
-
-
-def test_a_traceback_follows_the_message() -> None:
-    first, *rest = TextFormatter().format(with_exception(record("it failed"))).splitlines()
-    assert first.endswith("it failed")
-    assert rest[0] == "Traceback (most recent call last):"
-
-
-# ---- formats
 
 
 class LogPipe:
@@ -207,20 +190,13 @@ def test_logs_are_text_on_a_terminal_and_json_elsewhere_unless_a_format_is_set(
     assert text.count("\n") == 1
 
 
-def test_configuring_twice_does_not_log_twice(pipe: LogPipe) -> None:
-    configure("info", "text", pipe.descriptor)
-    configure("info", "text", pipe.descriptor)
-    logging.getLogger("svcnode").info("hello")
-    assert pipe.text.count("hello") == 1
-
-
-def test_logs_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+def test_logs_go_to_stderr_and_once_although_they_are_configured_twice(capfd: pytest.CaptureFixture[str]) -> None:
+    configure("info", "text")
     configure("info", "text")
     logging.getLogger("svcnode").info("hello")
     flush_logs(WAIT_TIMEOUT_S)
     output = capfd.readouterr()
-    assert "hello" in output.err
-    assert output.out == ""
+    assert (output.err.count("hello"), output.out) == (1, "")
 
 
 def test_the_level_and_the_format_can_be_changed_while_running(pipe: LogPipe) -> None:
@@ -305,12 +281,16 @@ def client_record(number: int = 0, **options: Any) -> logging.LogRecord:
     return with_exception(record("request %d failed", number, level=logging.ERROR, **options))
 
 
-def test_a_client_cannot_flood_the_log() -> None:
+def test_a_client_cannot_flood_the_log_and_each_cause_has_its_own_limit() -> None:
     clock = VirtualClock()
     limiter = RateLimiter(clock)
     assert [limiter.admits(client_record(number)) for number in range(1000)].count(True) == LINES_PER_CAUSE
     assert limiter.next_summary_in_s() == WINDOW_S
     assert limiter.take_summaries() == []
+    assert limiter.admits(record("accept failed", level=logging.ERROR)), "another place raised, or none"
+    status = record("service db is Down")
+    status.name = "svcnode"
+    assert all(limiter.admits(status) for _ in range(1000)), "no client causes it"
     clock.advance(WINDOW_S)
     (summary,) = limiter.take_summaries()
     assert (vars(summary)["event"], vars(summary)["lines"]) == ("log_lines_suppressed", 1000 - LINES_PER_CAUSE)
@@ -319,27 +299,12 @@ def test_a_client_cannot_flood_the_log() -> None:
     assert limiter.admits(client_record())
 
 
-def test_each_cause_has_its_own_limit() -> None:
-    limiter = RateLimiter(VirtualClock())
-    for _ in range(10):
-        limiter.admits(client_record())
-    assert not limiter.admits(client_record())
-    assert limiter.admits(record("accept failed", level=logging.ERROR)), "another place raised, or none"
-
-
 def test_the_number_of_causes_is_bounded() -> None:
     limiter = RateLimiter(VirtualClock())
     records = [record("m") for _ in range(10 * MAX_CAUSES)]
     for number, one in enumerate(records):
         one.lineno = number
     assert sum(map(limiter.admits, records)) == MAX_CAUSES + LINES_PER_CAUSE
-
-
-def test_lines_that_no_client_causes_have_no_limit() -> None:
-    limiter = RateLimiter(VirtualClock())
-    status = record("service db is Down")
-    status.name = "svcnode"
-    assert all(limiter.admits(status) for _ in range(1000))
 
 
 def test_suppressed_lines_are_counted_when_the_window_ends(pipe: LogPipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,36 +103,8 @@ def left_s(node: Node) -> float | None:
     return None if maintenance is None else maintenance.ends_at_s - node.now_s()
 
 
-@pytest.mark.parametrize(
-    ("day", "expected"),
-    [
-        ("2026-03-29T00:00:00+01:00", ["03:30 CEST", "04:30 CEST"]),  # 02:30 is skipped
-        ("2026-10-25T00:00:00+02:00", ["02:30 CEST", "02:30 CET"]),  # 02:30 comes twice
-        ("2026-10-26T00:00:00+01:00", ["02:30 CET", "03:30 CET"]),
-    ],
-)
-@in_virtual_time
-async def test_a_schedule_of_the_file_on_a_day_on_which_clocks_are_set(
-    tmp_path: Path, day: str, expected: list[str]
-) -> None:
+def test_a_schedule_of_the_file_has_its_time_zone(tmp_path: Path) -> None:
     file = tmp_path / "svcnode.toml"
-    file.write_text(
-        '[[services]]\nid = "db"\nstatus = "Up"\n'
-        '[[maintenance]]\nservices = ["db"]\nstart = "02:30"\nduration = "1h"\ntimezone = "Europe/Berlin"\n'
-    )
+    file.write_text('[[maintenance]]\nstart = "02:30"\nduration = "1h"\ntimezone = "Europe/Berlin"\n')
     (one,) = load(file, {"HOME": str(tmp_path)}).maintenance
-    node = make_node(datetime.fromisoformat(day).timestamp())
-    times: list[str] = []
-
-    def on_change(change: Change) -> None:
-        local = datetime.fromtimestamp(round(node.wall_time_s(change.at_s)), one.timezone)
-        times.append(f"{local:%H:%M %Z}")
-
-    node.subscribe(on_change)
-    scheduled = ScheduledMaintenance(node)
-    scheduled.apply([one])
-    for _ in range(10):
-        await asyncio.sleep(1800)
-        node.expire_stale()
-    scheduled.stop()
-    assert times == expected
+    assert one.next_begin_s(SUNDAY_S) == SUNDAY_S + 1.5 * 3600

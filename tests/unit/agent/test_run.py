@@ -60,10 +60,17 @@ class NoThread:
         raise RuntimeError("can't start new thread")
 
 
-def test_the_exit_code_does_not_change_if_the_end_has_no_thread_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_code_does_not_change_if_the_end_has_no_thread_left_but_an_error_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def serve() -> int:
         return 0
 
+    async def fail() -> int:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError):
+        agent.run_until_complete(fail())
     runner = asyncio.Runner
     monkeypatch.setattr(asyncio, "Runner", lambda **options: NoThread(runner(**options)))
     assert agent.run_until_complete(serve()) == 0
@@ -113,11 +120,3 @@ def test_connections_and_checks_share_the_file_descriptors(
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
     assert allocate_fds() == shares
     assert raised == ([] if raised_to is None else [(raised_to, hard)])
-
-
-def test_an_error_of_the_agent_is_raised() -> None:
-    async def serve() -> int:
-        raise RuntimeError("a defect")
-
-    with pytest.raises(RuntimeError):
-        agent.run_until_complete(serve())

@@ -24,40 +24,28 @@ def _handlers_as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """The results of the next calls of `has_terminal`."""
-    results: list[bool] = []
-    monkeypatch.setattr(module, "has_terminal", lambda: results.pop(0))
-    return results
-
-
 @pytest.mark.parametrize(
-    ("ignore_hangup", "has_terminal"),
+    ("ignore_hangup", "has_terminal", "is_reload"),
     [
-        pytest.param(False, [False], id="no terminal"),
-        pytest.param(True, [], id="under nohup"),
-        pytest.param(False, [True, True], id="a terminal that stays"),
+        pytest.param(False, [False], True, id="no terminal"),
+        pytest.param(True, [], True, id="under nohup"),
+        pytest.param(False, [True, True], True, id="a terminal that stays"),
+        pytest.param(False, [True, False], False, id="a closed terminal"),
     ],
 )
 @in_virtual_time
-async def test_sighup_requests_a_reload(ignore_hangup: bool, has_terminal: list[bool], terminal: list[bool]) -> None:
-    terminal += has_terminal
+async def test_sighup_requests_a_reload_and_that_of_a_closed_terminal_a_stop(
+    ignore_hangup: bool, has_terminal: list[bool], is_reload: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "has_terminal", lambda: has_terminal.pop(0))
     signals = Signals(ignore_hangup=ignore_hangup)
+    requested, other = signals.reload_requested, signals.stop_requested
+    if not is_reload:
+        requested, other = other, requested
     with signals.installed():
         signal.raise_signal(signal.SIGHUP)
-        await signals.reload_requested.wait()
-    assert not signals.stop_requested.is_set()
-
-
-@in_virtual_time
-async def test_sighup_of_a_closed_terminal_requests_a_stop(terminal: list[bool]) -> None:
-    terminal += [True, False]
-    signals = Signals(ignore_hangup=False)
-    with signals.installed():
-        signal.raise_signal(signal.SIGHUP)
-        await signals.stop_requested.wait()
-    assert not signals.reload_requested.is_set()
+        await requested.wait()
+    assert not other.is_set()
 
 
 @in_virtual_time

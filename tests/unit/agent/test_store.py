@@ -34,18 +34,13 @@ def test_a_store_is_missing_only_if_its_folder_can_be_read(tmp_path: Path) -> No
     assert not is_missing(tmp_path / ("x" * 300) / "store.db")
 
 
-def test_a_missing_store_is_created_with_its_folders(tmp_path: Path) -> None:
+def test_a_missing_store_is_created_with_its_folders_and_not_changed_later(tmp_path: Path) -> None:
     path = tmp_path / "state" / "svcnode" / "store.db"
     ensure_store(path)
     assert path.read_bytes().startswith(b"SQLite format 3\0")
     assert query(path, "PRAGMA application_id") == STORE_APPLICATION_ID
     assert query(path, "PRAGMA journal_mode") == "wal"
     assert query(path, "PRAGMA integrity_check") == "ok"
-
-
-def test_an_existing_store_is_not_changed(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    ensure_store(path)
     query(path, "CREATE TABLE entries (value)")
     query(path, "INSERT INTO entries VALUES ('this')")
     ensure_store(path)
@@ -61,23 +56,16 @@ def test_an_error_names_the_path_and_the_setting(tmp_path: Path) -> None:
     assert isinstance(caught.value.__cause__, NotADirectoryError)
 
 
-def test_the_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    query(path, "CREATE TABLE ledger (entry)")
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"\[store\] path") as caught:
-        ensure_store(path)
-    assert caught.value.__cause__ is None
-    assert path.read_bytes() == before
-
-
-def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("some long text\n" * 150)
-    with pytest.raises(StoreError, match=r"notes\.txt") as caught:
-        ensure_store(path)
-    assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
-    assert path.read_text().startswith("some long text")
+def test_a_database_or_a_file_of_another_program_is_not_changed(tmp_path: Path) -> None:
+    ledger, notes = tmp_path / "ledger.db", tmp_path / "notes.txt"
+    query(ledger, "CREATE TABLE ledger (entry)")
+    notes.write_text("some long text\n" * 150)
+    for path, cause in ((ledger, type(None)), (notes, sqlite3.DatabaseError)):
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match=rf"{path.name}.*\[store\] path") as caught:
+            ensure_store(path)
+        assert isinstance(caught.value.__cause__, cause)
+        assert path.read_bytes() == before
 
 
 def test_a_folder_or_a_fifo_is_neither_opened_nor_removed(tmp_path: Path) -> None:

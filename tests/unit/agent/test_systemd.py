@@ -55,19 +55,16 @@ def test_the_states_of_the_process_are_sent(managed: Managed, receiver: socket.s
     manager.stopping(within_s=35.5)
     sent = [lines(receiver) for _ in range(3)]
     assert sent == [["READY=1"], ["WATCHDOG=1"], ["STOPPING=1", "EXTEND_TIMEOUT_USEC=35500000"]]
-
-
-def test_a_reload_has_the_time_at_which_it_begins(managed: Managed, receiver: socket.socket) -> None:
     before_us = time.monotonic_ns() // 1000
-    managed(NOTIFY_SOCKET=address_of(receiver), WATCHDOG_USEC="60000000").reloading()
+    manager.reloading()
     state, began = lines(receiver)
     assert state == "RELOADING=1"
     assert before_us <= int(began.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
 
 
-@pytest.mark.parametrize("address", ["", "vsock:2:1234", "notify"])
-def test_without_a_socket_of_systemd_nothing_is_sent(managed: Managed, address: str) -> None:
-    manager = managed(**({"NOTIFY_SOCKET": address} if address else {}))
+@pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": "vsock:2:1234"}, {"NOTIFY_SOCKET": "notify"}])
+def test_without_a_socket_of_systemd_nothing_is_sent(managed: Managed, environ: dict[str, str]) -> None:
+    manager = managed(**environ)
     manager.ready()
     manager.stopping(5.0)
 
@@ -110,9 +107,6 @@ def test_the_variables_are_not_passed_on_to_other_programs() -> None:
     assert environ == {"HOME": "/nowhere"}
 
 
-# ---- the status line
-
-
 def test_the_status_line_has_the_health_and_the_counts_of_each_status() -> None:
     node, process_stats = Node("validator-7", version="v1.0.0"), ProcessStats(0.0, 0.0)
     for number in range(3):
@@ -124,9 +118,6 @@ def test_the_status_line_has_the_health_and_the_counts_of_each_status() -> None:
     assert status_text(node, process_stats) == (
         "node health is 503: 3 Up, 0 Initializing, 1 Down; draining; the last reload failed"
     )
-
-
-# ---- passed sockets
 
 
 @pytest.fixture
@@ -147,8 +138,8 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., PassedSock
         sockets.close()
 
 
-def listening(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
-    return socket.create_server((host, port))
+def listening() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
 
 
 def test_a_socket_is_used_for_its_own_address_only(passed: Callable[..., PassedSockets], tmp_path: Path) -> None:
@@ -179,14 +170,13 @@ def test_a_socket_without_an_address_in_the_configuration_is_an_error(passed: Ca
         sockets.require_configured([address, address_of_other])
 
 
-def test_a_socket_that_does_not_accept_connections_is_an_error(passed: Callable[..., PassedSockets]) -> None:
+def test_a_descriptor_that_is_not_a_socket_that_accepts_connections_is_an_error(
+    passed: Callable[..., PassedSockets], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram, pytest.raises(ListenError, match="metrics"):
         passed(datagram, names="metrics")
     with listening() as sock, socket.create_connection(sock.getsockname()) as connection, pytest.raises(ListenError):
         passed(connection)
-
-
-def test_a_descriptor_that_is_not_a_socket_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file:
         monkeypatch.setattr("svcnode.agent.systemd.FIRST_PASSED_FD", file.fileno())
         with pytest.raises(ListenError):

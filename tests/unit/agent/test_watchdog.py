@@ -91,12 +91,18 @@ def run_watched(ended: Exit, work: Callable[[Watchdog], object]) -> list[bytes]:
     return ended.lines
 
 
-def test_a_loop_that_runs_is_left_alone(ended: Exit) -> None:
+def test_a_loop_that_runs_is_left_alone_and_its_exception_handler_stays_in_use(ended: Exit) -> None:
+    handled: list[object] = []
+
     async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: handled.append(context["message"]))
         with watched(ended):
+            loop.call_exception_handler({"message": "a write to a closed connection"})
             await asyncio.sleep(3 * LOOP_TICKS * TICK_S)
 
     asyncio.run(scenario())
+    assert handled == ["a write to a closed connection"]
     assert ended.lines == []
 
 
@@ -123,15 +129,19 @@ def test_a_loop_that_hangs_ends_the_process(ended: Exit) -> None:
     assert run_watched(ended, lambda _: ended.wait()) == [LOOP_HANGS]
 
 
+async def until_ended(ended: Exit) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not ended.lines:  # noqa: ASYNC110  another thread sets it
+            await asyncio.sleep(TICK_S)
+
+
 def test_a_scheduler_that_hangs_ends_the_process_and_is_not_alive(ended: Exit) -> None:
     alive: list[bool] = []
 
     async def scenario() -> None:
         with watched(ended, ping_scheduler=lambda _: None, on_alive=lambda: alive.append(True)):
             alive.clear()  # of the start
-            async with asyncio.timeout(DEADLINE_S):
-                while not ended.lines:  # noqa: ASYNC110  another thread sets it
-                    await asyncio.sleep(TICK_S)
+            await until_ended(ended)
 
     asyncio.run(scenario())
     assert (ended.lines, alive) == ([LOOP_HANGS], [])
@@ -169,9 +179,7 @@ def test_a_node_that_does_not_stop_ends_the_process(ended: Exit) -> None:
     async def scenario() -> None:
         with watched(ended) as started:
             started.expect_stop(drain_s=3 * TICK_S)
-            async with asyncio.timeout(DEADLINE_S):
-                while not ended.lines:  # noqa: ASYNC110  another thread sets it
-                    await asyncio.sleep(TICK_S)
+            await until_ended(ended)
 
     asyncio.run(scenario())
     assert ended.lines == [STOP_HANGS]
@@ -253,12 +261,9 @@ def test_other_errors_are_reported_as_before(
 EXIT = "from svcnode.agent.watchdog import OUT_OF_MEMORY, exit_now; exit_now(OUT_OF_MEMORY)"
 
 
-def test_the_process_ends_with_one_line() -> None:
+def test_the_process_ends_with_one_line_also_if_the_log_is_not_read() -> None:
     done = subprocess.run([sys.executable, "-c", EXIT], stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stderr) == (1, OUT_OF_MEMORY)
-
-
-def test_a_log_that_is_not_read_does_not_delay_the_end() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with suppress(BlockingIOError):
@@ -291,17 +296,3 @@ def test_an_interpreter_that_loops_is_ended_by_the_kernel_and_says_where() -> No
     done = subprocess.run([sys.executable, "-c", SPIN], stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
     assert done.returncode == -signal.SIGPROF
     assert b"in spin" in done.stderr
-
-
-def test_an_exception_handler_of_the_loop_stays_in_use(ended: Exit) -> None:
-    handled: list[object] = []
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: handled.append(context["message"]))
-        with watched(ended):
-            loop.call_exception_handler({"message": "a write to a closed connection"})
-
-    asyncio.run(scenario())
-    assert handled == ["a write to a closed connection"]
-    assert ended.lines == []

@@ -21,31 +21,18 @@ def test_every_origin_gets_the_same_header_with_a_star() -> None:
         assert policy.headers_for(origin) == (("Access-Control-Allow-Origin", "*"),)
 
 
-@pytest.mark.parametrize(
-    "origin", [b"", b"null", b"https://other.example.com", b"https://status.example.com, x", b"\xff"]
-)
-def test_another_origin_is_not_allowed(origin: bytes) -> None:
-    assert parse_origins([PAGE]).headers_for(origin) == (VARY,)
-
-
-def test_a_listed_origin_is_allowed_and_caches_must_distinguish_it() -> None:
-    assert parse_origins([PAGE, "http://localhost:3000"]).headers_for(PAGE.encode()) == (ALLOWED, VARY)
+def test_only_a_listed_origin_is_allowed_and_caches_must_distinguish_it() -> None:
+    policy = parse_origins([PAGE, "http://localhost:3000"])
+    assert policy.headers_for(PAGE.encode()) == (ALLOWED, VARY)
+    for origin in (b"", b"null", b"https://other.example.com", b"https://status.example.com, x", b"\xff"):
+        assert policy.headers_for(origin) == (VARY,)
 
 
 @pytest.mark.parametrize(
     "origins",
     [
-        [],
-        ["*", PAGE],
-        [f"{PAGE}/"],
-        ["status.example.com"],
-        ["HTTPS://status.example.com"],
-        ["https://*.example.com"],
-        ["null"],
-        [f"{PAGE}:443"],
-        ["http://localhost:80"],
-        [f"{PAGE}:0443"],
-        [f"{PAGE}:99999"],
+        *([], ["*", PAGE], [f"{PAGE}/"], ["status.example.com"], ["HTTPS://status.example.com"], ["null"]),
+        *(["https://*.example.com"], [f"{PAGE}:443"], ["http://localhost:80"], [f"{PAGE}:0443"], [f"{PAGE}:99999"]),
         [f"{PAGE}\r\nX: y"],
     ],
 )

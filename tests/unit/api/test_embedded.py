@@ -19,14 +19,11 @@ def node() -> Node:
     return Node("validator-7", version="v1")
 
 
-def test_without_a_token_only_this_machine_is_trusted() -> None:
+def test_without_a_token_only_this_machine_is_trusted_and_the_token_is_a_secret() -> None:
     assert OperatorOptions().trusts_loopback
-    assert not OperatorOptions(token=TOKEN).trusts_loopback
     assert OperatorOptions(token=TOKEN, trust_loopback=True).trusts_loopback
-
-
-def test_the_token_is_a_secret() -> None:
     options = OperatorOptions(token=TOKEN)
+    assert not options.trusts_loopback
     assert TOKEN not in repr(options)
     assert TOKEN not in redacted(f"the token is {TOKEN}")
 
@@ -65,19 +62,14 @@ def test_other_values_of_the_argument_are_rejected(make: Any, node: Node) -> Non
 
 
 @pytest.mark.parametrize("make", [asgi, wsgi])
-def test_the_page_needs_a_path_of_its_own_beside_a_fallback(make: Any, node: Node) -> None:
+def test_the_page_needs_a_path_of_its_own_beside_a_fallback_and_the_interface(make: Any, node: Node) -> None:
     fallback = cast("Any", object())
     with pytest.raises(InvalidValueError, match="path"):
         make(node, operator=True, fallback=fallback)
-    make(node, operator=OperatorOptions(path="/status"), fallback=fallback)
-
-
-@pytest.mark.parametrize("make", [asgi, wsgi])
-def test_the_interface_and_the_page_have_different_paths(make: Any, node: Node) -> None:
     with pytest.raises(InvalidValueError, match="prefix"):
         make(node, operator=True, prefix="/metrics")
     make(node, operator=True, prefix="/")
-    make(node, operator=OperatorOptions(path="/status"), prefix="/metrics")
+    make(node, operator=OperatorOptions(path="/status"), prefix="/metrics", fallback=fallback)
 
 
 def test_a_redirect_is_relative_to_the_path_that_the_client_sees() -> None:

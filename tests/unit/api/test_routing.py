@@ -31,9 +31,6 @@ def get(node: Node, path: bytes, query: bytes = b"", method: str = "GET") -> Res
     return routing.route(Request(method, path, query), PREFIXES)(node)
 
 
-# ---- liveness and readiness
-
-
 def test_readyz_is_never_200_for_an_unhealthy_node_and_strictly_only_for_a_healthy_one() -> None:
     healthy, partial = Node("n", version="v1"), Node("n", version="v1", starting=True)
     unhealthy = Node("n", version="v1")
@@ -49,9 +46,6 @@ def test_readyz_is_never_200_for_an_unhealthy_node_and_strictly_only_for_a_healt
 def test_readyz_is_503_on_an_internal_error_and_keeps_the_cause_for_the_log() -> None:
     failed = get(BrokenNode("validator-7", version="v1"), b"/readyz")
     assert (failed.code, failed.body, failed.cause) == (503, b"", CAUSE)
-
-
-# ---- paths under a prefix
 
 
 @pytest.mark.parametrize(
@@ -117,12 +111,9 @@ def schema_of(document: dict[str, Any], path: str, code: int) -> dict[str, Any]:
     return resolved(document, response(document, path, code)["content"]["application/json"]["schema"])
 
 
-def test_the_document_has_the_prefixes_as_servers() -> None:
+def test_the_document_has_the_prefixes_as_servers_and_the_packaged_one_the_default() -> None:
     assert document_for("/svc", "/eigen")["servers"] == [{"url": "/svc"}, {"url": "/eigen"}]
     assert document_for("")["servers"] == [{"url": "/"}]
-
-
-def test_the_packaged_document_is_for_the_default_prefix() -> None:
     packaged = json.loads(resources.files("svcnode.api").joinpath("openapi.json").read_text("utf-8"))
     assert packaged == document_for(DEFAULT_PREFIX)
 
@@ -133,13 +124,14 @@ def test_the_document_describes_exactly_the_routes(document: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("route", spec.ROUTES, ids=lambda route: route.path)
-def test_every_parameter_of_a_route_is_described(document: dict[str, Any], route: spec.Route) -> None:
+def test_every_parameter_and_status_code_of_a_route_is_described(document: dict[str, Any], route: spec.Route) -> None:
     described = parameters(document, route.path)
-    expected = (
-        {"version"} | ({"partial_status"} if route.is_health else set()) | set(re.findall(r"{(\w+)}", route.path))
-    )
-    assert set(described) == expected
+    in_query = {"version", "partial_status"} if route.is_health else {"version"}
+    assert set(described) == in_query | set(re.findall(r"{(\w+)}", route.path))
     assert set(described["version"]["schema"]["enum"]) == spec.SUPPORTED_VERSIONS
+    codes = {200, 404, route.failure.code} | ({206, 400, 503} if route.is_health else set())
+    described_codes = operation(document, route.path)["responses"]
+    assert {code for code in described_codes if code.isdecimal()} == {str(code) for code in codes}
 
 
 def test_the_described_range_of_partial_status_is_the_accepted_one(document: dict[str, Any]) -> None:
@@ -148,13 +140,6 @@ def test_the_described_range_of_partial_status_is_the_accepted_one(document: dic
     accepted = [code for code in range(1000) if spec.PARTIAL_STATUS_PATTERN.fullmatch(str(code))]
     assert accepted == list(described)
     assert {f"{code // 100}XX" for code in described} <= set(operation(document, "/node/health")["responses"])
-
-
-@pytest.mark.parametrize("route", spec.ROUTES, ids=lambda route: route.path)
-def test_every_status_code_of_a_route_is_described(document: dict[str, Any], route: spec.Route) -> None:
-    described = set(operation(document, route.path)["responses"])
-    expected = {200, 404, route.failure.code} | ({206, 400, 503} if route.is_health else set())
-    assert {code for code in described if code.isdecimal()} == {str(code) for code in expected}
 
 
 def sent_fields(path: bytes) -> Any:

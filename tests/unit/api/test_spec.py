@@ -33,9 +33,6 @@ def get(view: spec.NodeView, path: bytes, query: bytes = b"", method: str = "GET
     return respond(view, Request(method, path, query))
 
 
-# ---- the order of the rules
-
-
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
@@ -54,9 +51,6 @@ def get(view: spec.NodeView, path: bytes, query: bytes = b"", method: str = "GET
 def test_version_method_and_query_are_checked_in_this_order(node: Node, request_: Request, code: int) -> None:
     response = respond(node, request_)
     assert (response.code, "Content-Length" in dict(response.headers)) == (code, code != 204)
-
-
-# ---- prefixes
 
 
 @pytest.mark.parametrize(
@@ -82,8 +76,6 @@ def test_a_prefix_that_is_not_a_plain_path_is_invalid(prefix: str | list[str]) -
         parse_prefixes(prefix)
 
 
-# ---- ids in paths
-
 ids = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=256).filter(
     lambda text: text not in (".", "..")
 )
@@ -107,9 +99,6 @@ def test_any_percent_encoded_id_is_found(service_id: str) -> None:
 @pytest.mark.parametrize("segment", [b"", b"%FF", b"\xff", b"%", b"%zz", b"%00", b"%ED%A0%80"])
 def test_a_segment_that_is_not_a_valid_id_is_an_unknown_service(node: Node, segment: bytes) -> None:
     assert get(node, b"/svc/node/services/" + segment + b"/health") == spec.SERVICE_NOT_FOUND
-
-
-# ---- ids whose slashes were decoded
 
 
 @pytest.fixture
@@ -151,16 +140,10 @@ def test_a_decoded_path_that_two_ids_become_is_not_found(node_with_slashes: Node
     assert get(node_with_slashes, b"/svc/node/services/a%2Fb/health").code == 200
 
 
-# ---- added headers
-
-
 def test_headers_can_be_added_to_a_response(node: Node) -> None:
     handler = spec.WithHeaders(spec.route(Request("GET", HEALTH)), (("Vary", "Origin"),))
     plain, response = respond(node, Request("GET", HEALTH)), handler(node)
     assert response == Response(plain.code, plain.body, (*plain.headers, ("Vary", "Origin")))
-
-
-# ---- internal errors
 
 
 @pytest.mark.parametrize(
@@ -172,9 +155,6 @@ def test_an_internal_error_is_never_a_health_and_its_cause_is_kept_for_the_log(p
     response = get(broken, path, b"partial_status=200")
     assert (response.code, isinstance(response.cause, AttributeError | TypeError)) == (code, True)
     assert response.body == (spec.INTERNAL_ERROR.body if code == 500 else b"")
-
-
-# ---- bodies
 
 
 texts = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=30)
@@ -194,8 +174,6 @@ def test_any_name_and_description_of_a_service_is_valid_json(services: dict[str,
         ]
     }
 
-
-# ---- any request
 
 KNOWN_ERRORS = (
     spec.NOT_FOUND,

@@ -8,6 +8,7 @@ import random
 import sqlite3
 import sys
 import threading
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +114,6 @@ def test_a_report_counts_if_its_client_disconnects_before_it_is_stored(agent: Co
     assert agent.statuses() == {"indexer": DOWN, "other": INITIALIZING}
 
 
-# ---- drivers
-
 KIND = """
 import threading
 from svcnode.probes.tcp import TcpProbe
@@ -137,7 +136,7 @@ def test_a_new_kind_of_probe_is_imported_in_a_thread(
         assert sys.modules["slow_kind"].SlowProbe.thread is not threading.main_thread()
 
 
-# ---- the node
+# ---- restarts
 
 
 def test_a_drained_node_stays_drained_after_a_restart(agent: ControlAgent) -> None:
@@ -146,9 +145,6 @@ def test_a_drained_node_stays_drained_after_a_restart(agent: ControlAgent) -> No
     assert (agent.node.condition.draining, agent.node.condition.drain_reason) == (True, "kernel update")
     agent.send("DELETE", "/v1/drain")
     assert not agent.node.condition.draining
-
-
-# ---- restarts
 
 
 @pytest.mark.parametrize("is_noticed_before", [True, False])
@@ -214,36 +210,32 @@ def test_a_store_that_cannot_be_read_makes_the_node_unhealthy(tmp_path: Path) ->
     agent.close()
 
 
-def test_a_change_that_cannot_be_stored_is_refused_and_changes_nothing(
-    agent: ControlAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    register(agent)
-
+@contextmanager
+def full_disk() -> Iterator[None]:
     def write(*_: object) -> None:
         raise StoreError("disk full")
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ControlStore, "write", write)
+        yield
+
+
+def test_a_change_that_cannot_be_stored_is_refused_and_changes_nothing(agent: ControlAgent) -> None:
+    register(agent)
+    with full_disk():
         assert register(agent, "other").code == 503
         assert beat(agent).code == 503
     assert agent.statuses() == {"indexer": INITIALIZING}
     assert beat(agent).code == 204
 
 
-def test_a_change_for_the_worse_that_cannot_be_stored_is_in_effect_and_stored_later(
-    agent: ControlAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_for_the_worse_that_cannot_be_stored_is_in_effect_and_stored_later(agent: ControlAgent) -> None:
     for service_id in ("indexer", "job", "db"):
         register(agent, service_id)
     beat(agent)
     beat(agent, "job")
     beat(agent, "db", "down")
-
-    def write(*_: object) -> None:
-        raise StoreError("disk full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ControlStore, "write", write)
+    with full_disk():
         responses = [
             beat(agent, status="down", reason="stopped"),
             beat(agent, "job", "initializing"),
@@ -270,9 +262,6 @@ def test_two_nodes_cannot_use_one_store(agent: ControlAgent) -> None:
     second = Resources(other, ControlStore(agent.path), define_service)
     agent.loop.run_until_complete(second.start())
     assert other.condition.issues == (STORE_ISSUE,)
-
-
-# ---- another object registers the services
 
 
 class SharedSource:
@@ -333,6 +322,13 @@ def test_a_service_that_the_node_has_from_elsewhere_can_be_registered_and_stays_
         ("PUT", "/v1/services/indexer/status", {"status": "up", "code": "mine"}, 400, "/code"),
         ("PUT", "/v1/services/indexer/status", {"status": "up", "reason": "x" * 2000}, 400, "/reason"),
         ("PUT", "/v1/maintenance", {"duration": "1h", "reason": "a\u0007b"}, 400, "/reason"),
+        ("PUT", "/v1/maintenance", {}, 400, "/duration"),
+        ("PUT", "/v1/maintenance", {"duration": "soon"}, 400, "/duration"),
+        ("PUT", "/v1/maintenance", {"duration": "0s"}, 400, "/duration"),
+        ("PUT", "/v1/maintenance", {"duration": "31d"}, 400, "/duration"),
+        ("PUT", "/v1/maintenance", {"duration": "1h", "by": "x" * 101}, 400, "/by"),
+        ("PUT", "/v1/maintenance", {"duration": "1h", "by": "two\nlines"}, 400, "/by"),
+        ("PUT", "/v1/maintenance", {"duration": "1h", "why": "x"}, 400, "/why"),
     ],
 )
 def test_a_bad_request_is_refused_with_the_place_of_the_error(  # noqa: PLR0917  one per column
@@ -342,17 +338,11 @@ def test_a_bad_request_is_refused_with_the_place_of_the_error(  # noqa: PLR0917 
     response = agent.send(method, path, body)
     assert (response.code, body_of(response).get("pointer")) == (code, pointer)
     assert agent.statuses() == {"indexer": INITIALIZING}
+    assert agent.node.maintenance() is None
 
 
 ODD_REASONS = [
-    b"null",
-    b"5",
-    b'["a"]',
-    b'{"a": 1}',
-    b'"a\\ud800\\u0007\\n"',
-    b'"a\n\xff"',
-    b'"%s"' % (b"x" * 60_000),
-    b'""',
+    *(b"null", b"5", b'["a"]', b'{"a": 1}', b'"a\\ud800\\u0007\\n"', b'"a\n\xff"', b'"%s"' % (b"x" * 60_000), b'""')
 ]
 NOT_JSON = [b"NaN", b"9" * 5_000, b"[" * 5_000 + b"]" * 5_000, b'"a", "reason": "b"', b'"a']
 
@@ -416,9 +406,6 @@ def test_a_secret_in_a_reason_is_neither_returned_nor_stored(
     stored = b"".join(file.read_bytes() for file in agent.path.parent.iterdir())
     assert b"s3cr3t" not in stored + responses[0].body + responses[1].body
     secrets.release()
-
-
-# ---- maintenance
 
 
 def maintain(agent: ControlAgent, service_id: str | None = "indexer", **fields: str) -> Response:
@@ -487,19 +474,18 @@ def test_after_a_restart_of_the_machine_maintenance_ends_by_the_wall_clock(
     assert left_s_after_boot(began_s + 7200) == 0.0
 
 
-def test_a_maintenance_without_a_duration_is_refused_as_such(agent: ControlAgent) -> None:
-    response = agent.send("PUT", "/v1/maintenance", {})
-    assert (response.code, body_of(response)["pointer"]) == (400, "/duration")
-    assert "required" in body_of(response)["message"]
-
-
-def test_a_maintenance_that_has_ended_is_not_found_and_its_document_is_deleted(agent: ControlAgent) -> None:
+def test_maintenance_is_listed_with_the_service_and_deleted_at_its_end(agent: ControlAgent) -> None:
     register(agent)
-    maintain(agent, duration="30ms")
-    path = "/v1/services/indexer/maintenance"
-    assert agent.send("GET", path).code == 200
+    path = "/v1/services/indexer"
+    assert body_of(agent.send("GET", path))["maintenance"] is None
+    document = body_of(maintain(agent, by="alice", duration="30ms"))
+    assert document.keys() == {"duration", "by", "until", "revision"}
+    expected = {"until": document["until"], "by": "alice", "reason": "", "source": "control"}
+    assert body_of(agent.send("GET", path))["maintenance"] == expected
+    assert body_of(agent.send("GET", "/v1"))["maintenance"] is None
+    assert agent.send("GET", f"{path}/maintenance").code == 200
     agent.now_s += 0.03
-    assert agent.send("GET", path).code == 404
+    assert agent.send("GET", f"{path}/maintenance").code == 404
 
     async def wait_until_deleted() -> None:
         async with asyncio.timeout(60):
@@ -507,33 +493,6 @@ def test_a_maintenance_that_has_ended_is_not_found_and_its_document_is_deleted(a
                 await asyncio.sleep(0.01)
 
     agent.loop.run_until_complete(wait_until_deleted())
-
-
-def test_maintenance_is_listed_with_the_service_and_the_node(agent: ControlAgent) -> None:
-    register(agent)
-    assert body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"] is None
-    document = body_of(maintain(agent, by="alice"))
-    assert document.keys() == {"duration", "by", "until", "revision"}
-    expected = {"until": document["until"], "by": "alice", "reason": "", "source": "control"}
-    assert body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"] == expected
-    assert body_of(agent.send("GET", "/v1"))["maintenance"] is None
-
-
-@pytest.mark.parametrize(
-    ("fields", "pointer"),
-    [
-        ({"duration": "soon"}, "/duration"),
-        ({"duration": "0s"}, "/duration"),
-        ({"duration": "31d"}, "/duration"),
-        ({"by": "x" * 101}, "/by"),
-        ({"by": "two\nlines"}, "/by"),
-        ({"why": "x"}, "/why"),
-    ],
-)
-def test_a_wrong_maintenance_is_refused(agent: ControlAgent, fields: dict[str, str], pointer: str) -> None:
-    response = maintain(agent, None, **fields)
-    assert (response.code, body_of(response)["pointer"]) == (400, pointer)
-    assert agent.node.maintenance() is None
 
 
 @pytest.mark.parametrize("service_id", ["status", "maintenance"])

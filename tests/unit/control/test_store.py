@@ -42,18 +42,12 @@ def test_written_documents_are_read_again_in_the_order_of_their_creation(path: P
         assert (stored.revision, stored.is_same_boot) == (3, True)
 
 
-def test_only_the_user_of_the_node_can_read_the_file(path: Path) -> None:
+def test_a_change_is_on_the_disk_when_write_returns_and_only_the_user_of_the_node_can_read_it(path: Path) -> None:
     with closing(ControlStore(path)) as store:
         store.load()
         store.write({"a": ONE}, 1)
         assert {file.stat().st_mode & 0o077 for file in path.parent.iterdir()} == {0}
         assert path.parent.stat().st_mode & 0o077 == 0
-
-
-def test_a_change_is_on_the_disk_when_write_returns(path: Path) -> None:
-    with closing(ControlStore(path)) as store:
-        store.load()
-        store.write({"a": ONE}, 1)
         assert store._connection is not None
         assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
 
@@ -122,22 +116,15 @@ def test_a_file_with_other_contents_is_refused_and_kept(path: Path, change: str,
 def test_a_symbolic_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     path.parent.mkdir()
     path.symlink_to(tmp_path / "elsewhere.db")
-    with closing(ControlStore(path)) as store, pytest.raises(StoreError):
-        store.load()
+    with pytest.raises(StoreError):
+        ControlStore(path).load()
     assert not (tmp_path / "elsewhere.db").exists()
 
 
-@pytest.mark.parametrize("name", ["a-file/control.db", "a-folder"])
+@pytest.mark.parametrize("name", ["a-file/control.db", "a-folder", "a-pipe"])
 def test_a_path_that_cannot_be_used_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "a-file").write_text("")
     (tmp_path / "a-folder").mkdir()
-    store = ControlStore(tmp_path / name)
-    with pytest.raises(StoreError, match="cannot use the control store"):
-        store.load()
-
-
-def test_a_named_pipe_does_not_block(path: Path) -> None:
-    path.parent.mkdir()
-    os.mkfifo(path)
+    os.mkfifo(tmp_path / "a-pipe")  # opening it must not block
     with pytest.raises(StoreError):
-        ControlStore(path).load()
+        ControlStore(tmp_path / name).load()

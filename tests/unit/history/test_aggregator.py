@@ -33,8 +33,11 @@ class Harness:
     def minutes(self) -> list[ClosedMinute]:
         return self.backlog.minutes()
 
-    def status(self, status: Status | None, service_id: str = "db", since_s: float | None = None) -> Self:
-        self.aggregator.set_status(service_id, status, self.now_s if since_s is None else since_s, self.now_s)
+    def status(
+        self, status: Status | None, service_id: str = "db", since_s: float | None = None, *, maintained: bool = False
+    ) -> Self:
+        since_s = self.now_s if since_s is None else since_s
+        self.aggregator.set_status(service_id, status, since_s, self.now_s, in_maintenance=maintained)
         return self
 
     def wait(self, seconds: float) -> Self:
@@ -114,6 +117,19 @@ SCENARIOS: dict[str, tuple[Callable[[Harness], Harness], dict[int, dict[str, Any
         lambda one: one.status(UP).wait(10).status(None).wait(60).status(UP).wait(50),
         {0: {"up_s": 10}, 60: {"up_s": 50}},
     ),
+    "maintenance is counted apart from the statuses": (
+        lambda one: (
+            one.status(UP)
+            .wait(30)
+            .status(UP, maintained=True)
+            .wait(10)
+            .status(DOWN, maintained=True)
+            .wait(90)
+            .status(DOWN)
+            .wait(50)
+        ),
+        {0: {"up_s": 30, "maintenance_s": 30}, 60: {"maintenance_s": 60}, 120: {"maintenance_s": 10, "down_s": 50}},
+    ),
     "never registered": (lambda one: one.status(None).wait(60), {}),
 }
 
@@ -154,6 +170,7 @@ def test_checks_and_their_latency_are_counted_but_not_of_an_unknown_service() ->
     harness = Harness().status(UP)
     for duration_s in (0.25, 0.5, 0.125):
         harness.aggregator.add_check("db", duration_s, is_failure=duration_s == 0.5)
+        harness.status(UP, maintained=True)  # its checks count, too
     harness.aggregator.add_check("unknown", 0.1, is_failure=False)
     (bucket,) = harness.wait(60).buckets()
     assert (bucket.checks, bucket.failures, bucket.latency_sum_s, bucket.latency_max_s) == (3, 1, 0.875, 0.5)
@@ -238,26 +255,3 @@ def test_a_registered_service_has_a_status_for_all_the_time(steps: list[tuple[An
     run_steps(harness, steps, jumps=False)
     known_s = sum(minute.buckets["a"].known_s for minute in harness.minutes if "a" in minute.buckets)
     assert known_s == pytest.approx(harness.now_s - NOON, abs=1e-4)
-
-
-def test_time_in_maintenance_is_counted_apart_from_the_statuses_and_its_checks_are_counted() -> None:
-    backlog = Backlog()
-    aggregator = MinuteAggregator(0.0, backlog)
-    aggregator.set_status("db", Status.UP, 0.0, 0.0)
-    for second in range(1, 151):
-        aggregator.tick(float(second))
-        while aggregator.close_some(10):
-            pass
-        if second == 30:
-            aggregator.set_status("db", Status.UP, 30.0, 30.0, in_maintenance=True)
-        if second == 40:
-            aggregator.set_status("db", Status.DOWN, 40.0, 40.0, in_maintenance=True)
-            aggregator.add_check("db", 0.1, is_failure=True)
-        if second == 130:
-            aggregator.set_status("db", Status.DOWN, 130.0, 130.0)
-    buckets = aggregator.unwritten_buckets(["db"])["db"]
-    assert [(one.begin_s, one.up_s, one.down_s, one.maintenance_s, one.checks) for one in buckets] == [
-        (0, 30.0, 0.0, 30.0, 1),
-        (60, 0.0, 0.0, 60.0, 0),
-        (120, 0.0, 20.0, 10.0, 0),
-    ]

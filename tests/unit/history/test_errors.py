@@ -35,6 +35,9 @@ def os_error(number: int) -> OSError:
         (sqlite_error(sqlite3.SQLITE_READONLY), HistoryProblem.NOT_WRITABLE),
         (sqlite_error(sqlite3.SQLITE_IOERR_WRITE), HistoryProblem.IO_ERROR),
         (sqlite_error(sqlite3.SQLITE_CANTOPEN), HistoryProblem.UNUSABLE),
+        (sqlite_error(sqlite3.SQLITE_CORRUPT), HistoryProblem.CORRUPT),
+        (sqlite_error(sqlite3.SQLITE_CORRUPT_VTAB), HistoryProblem.CORRUPT),
+        (sqlite_error(sqlite3.SQLITE_NOTADB), HistoryProblem.CORRUPT),
         (os_error(errno.ENOSPC), HistoryProblem.DISK_FULL),
         (os_error(errno.EDQUOT), HistoryProblem.DISK_FULL),
         (os_error(errno.EROFS), HistoryProblem.NOT_WRITABLE),
@@ -45,21 +48,12 @@ def os_error(number: int) -> OSError:
 )
 def test_an_error_has_a_code_and_names_the_file(error: Exception, problem: HistoryProblem) -> None:
     translated = history_error_from(error, PATH)
-    assert (type(translated), translated.code) == (HistoryError, problem)
+    assert translated.code is problem
+    assert type(translated) is (CorruptionError if problem is HistoryProblem.CORRUPT else HistoryError)
     assert str(PATH) in str(translated)
+    assert history_error_from(translated, PATH) is translated
 
 
 def test_an_error_that_needs_a_fix_names_the_key_to_set() -> None:
     for error in (sqlite_error(sqlite3.SQLITE_READONLY), os_error(errno.EACCES), os_error(errno.EISDIR)):
         assert "[history] path" in str(history_error_from(error, PATH))
-
-
-@pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT_VTAB])
-def test_corruption_has_its_own_type(code: int) -> None:
-    error = history_error_from(sqlite_error(code), PATH)
-    assert (type(error), error.code) == (CorruptionError, HistoryProblem.CORRUPT)
-
-
-def test_a_history_error_is_not_translated_again() -> None:
-    error = HistoryError("in use", HistoryProblem.IN_USE)
-    assert history_error_from(error, PATH) is error

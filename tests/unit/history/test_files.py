@@ -55,6 +55,7 @@ def test_a_file_of_svcnode_is_accepted_also_if_it_is_missing_empty_or_corrupt(pa
     check_owner(path)
     make_database(path, APPLICATION_ID)
     check_owner(path)
+    path.with_name("history.db-lock").write_text("1234\n")  # of an earlier version
     FileLock(path).release()
     path.write_bytes(bytes(4096))
     check_owner(path)
@@ -133,31 +134,21 @@ def test_the_lock_file_of_another_program_is_not_changed(path: Path, content: st
     assert lock.read_text() == content
 
 
-def test_a_link_at_the_path_of_the_lock_is_not_followed(path: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    lock = path.with_name("history.db-lock")
+def test_a_link_a_fifo_or_a_directory_at_the_path_of_the_lock_is_refused(path: Path, tmp_path: Path) -> None:
+    target, lock = tmp_path / "target", path.with_name("history.db-lock")
     lock.symlink_to(target)
     assert lock_problem(path) is HistoryProblem.FOREIGN_LOCK
     assert not target.exists()
     target.touch()
     assert lock_problem(path) is HistoryProblem.FOREIGN_LOCK
     assert target.read_text() == ""
-
-
-def test_a_fifo_or_a_directory_at_the_path_of_the_lock_is_refused_without_waiting(path: Path) -> None:
-    lock = path.with_name("history.db-lock")
-    os.mkfifo(lock)
+    lock.unlink()
+    os.mkfifo(lock)  # opening it must not wait
     assert lock_problem(path) is HistoryProblem.FOREIGN_LOCK
     assert lock.is_fifo()
     lock.unlink()
     lock.mkdir()
     assert lock_problem(path) is HistoryProblem.FOREIGN_LOCK
-
-
-def test_the_lock_file_of_an_earlier_version_is_used(path: Path) -> None:
-    make_database(path, APPLICATION_ID)
-    path.with_name("history.db-lock").write_text("1234\n")
-    FileLock(path).release()
 
 
 def test_a_lock_detects_that_its_file_was_removed(path: Path) -> None:
@@ -204,7 +195,7 @@ def test_an_existing_file_keeps_its_mode(path: Path) -> None:
     assert (mode_of(path.parent), mode_of(path), path.read_text()) == (0o755, 0o644, "text")
 
 
-def test_a_quarantined_file_gets_a_dated_name_with_its_sidecar_files(path: Path) -> None:
+def test_a_quarantined_file_gets_a_dated_name_with_its_sidecar_files_and_replaces_no_other(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).write_text(f"corrupt{suffix}")
     quarantined = quarantine(path, NOON)
@@ -212,6 +203,9 @@ def test_a_quarantined_file_gets_a_dated_name_with_its_sidecar_files(path: Path)
     assert {one.name: one.read_text() for one in path.parent.iterdir()} == {
         quarantined.name + suffix: f"corrupt{suffix}" for suffix in ("", "-wal", "-shm")
     }
+    path.write_text("another")
+    assert quarantine(path, NOON).read_text() == "another"
+    assert quarantined.read_text() == "corrupt"
 
 
 def test_only_the_newest_quarantined_files_are_kept_and_no_file_of_another_name_is_removed(path: Path) -> None:
@@ -229,14 +223,6 @@ def test_only_the_newest_quarantined_files_are_kept_and_no_file_of_another_name_
         f"history.db.corrupt-20260101T{hour}0000Z{suffix}" for hour in (14, 15, 16) for suffix in ("", "-wal")
     )
     assert all(other.exists() for other in others)
-
-
-def test_a_quarantined_file_replaces_no_other_file(path: Path) -> None:
-    quarantined = []
-    for text in ("one", "two"):
-        path.write_text(text)
-        quarantined.append(quarantine(path, NOON))
-    assert [one.read_text() for one in quarantined] == ["one", "two"]
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])

@@ -62,33 +62,28 @@ async def test_it_publishes_what_the_other_process_writes_each_once(node: Node, 
 
 
 @in_real_time
-async def test_it_records_nothing_itself(node: Node, path: Path) -> None:
+async def test_it_records_nothing_itself_and_its_buckets_are_those_of_the_file(node: Node, path: Path) -> None:
     async with History(node, path):
         node.report("db", Verdict.failed("before"))
+        await asyncio.sleep(0.05)
     async with HistoryFollower(node, path) as followed:
-        last_id = followed.last_id
+        assert followed.last_id > 0
+        buckets = await followed.buckets(["db"], HOURS)
+        assert buckets["db"][-1].down_s + buckets["db"][-2].down_s > 0
+        assert await followed.known_ids(["db", "other"]) == {"db"}
         node.report("db", Verdict.ready())
         followed.save_state("a state")
     async with History(node, path) as written:
         assert await written.load_state() is None
-    assert last_id > 0
     with closing(sqlite3.connect(path)) as database:
         kinds = [kind for (kind,) in database.execute("SELECT kind FROM transitions ORDER BY id")]
     assert kinds == ["started", "status", "stopped", "started", "stopped"]
 
 
 @in_real_time
-async def test_the_buckets_are_those_of_the_file(node: Node, path: Path) -> None:
-    async with History(node, path):
-        await asyncio.sleep(0.05)
-    async with HistoryFollower(node, path) as followed:
-        buckets = await followed.buckets(["db"], HOURS)
-        assert buckets["db"][-1].up_s + buckets["db"][-2].up_s > 0
-        assert await followed.known_ids(["db", "other"]) == {"db"}
-
-
-@in_real_time
-async def test_a_file_that_is_missing_is_a_problem_until_it_is_there(node: Node, path: Path) -> None:
+async def test_a_file_that_is_missing_is_a_problem_until_it_is_there_and_one_of_another_node_is_not_read(
+    node: Node, path: Path
+) -> None:
     async with HistoryFollower(node, path) as followed:
         assert (followed.problem_code, followed.is_healthy) == (HistoryProblem.UNUSABLE, False)
         assert await followed.latest() == []
@@ -98,12 +93,6 @@ async def test_a_file_that_is_missing_is_a_problem_until_it_is_there(node: Node,
             await until(lambda: bool(received))
         assert received[0].kind == "started"
         assert followed.problem is None
-
-
-@in_real_time
-async def test_the_file_of_another_node_is_not_read(node: Node, path: Path) -> None:
-    async with History(node, path):
-        node.report("db", Verdict.failed("secret of another node"))
     async with HistoryFollower(Node("other", version="v1"), path) as followed:
         assert not followed.is_healthy
         assert await followed.latest() == []

@@ -48,19 +48,10 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 
 def test_transitions_are_read_as_they_were_written(harness: Harness) -> None:
     written = [
-        transition(1_767_268_800_123_456, "<script>alert('ü')</script>", 'it said "no"\n\t\u2028'),
-        transition(1_767_268_800_123_457, None, ""),
+        transition(NOON * 10**6 + 1, "<script>alert('ü')</script>", 'it said "no"\n\t\u2028'),
+        transition(NOON * 10**6 + 2, None, ""),
         Transition(
-            1_767_268_800_123_458,
-            1_767_268_799.5,
-            "registered",
-            "a b",
-            None,
-            "Initializing",
-            "?",
-            "no_evidence",
-            200,
-            206,
+            NOON * 10**6 + 3, NOON - 0.5, "registered", "a b", None, "Initializing", "?", "no_evidence", 200, 206
         ),
     ]
     harness.database.write(Batch(written, [], 0))

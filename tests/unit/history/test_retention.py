@@ -63,26 +63,24 @@ def size_of(path: Path) -> int:
     return sum(one.stat().st_size for one in path.parent.iterdir() if not one.name.endswith("-shm"))
 
 
-def test_expired_transitions_are_deleted_and_pruned_to_is_stored(path: Path) -> None:
+def test_expired_transitions_are_deleted_in_steps_and_pruned_to_is_stored(path: Path) -> None:
     limits = RetentionLimits(10 * DAY_S, 256 * MIB)
     with closing(Database(path, limits)) as database:
-        database.write(transitions(NOON, 100))
+        database.write(transitions(NOON, 4000))
         database.write(transitions(NOON + int(5 * DAY_S), 100))
-        prune_all(database, NOON + 11 * DAY_S)
+        assert prune_all(database, NOON + 11 * DAY_S) >= 4
         assert number(path, "SELECT count(*) FROM transitions") == 100
-        assert database.pruned_to == (NOON + 99) * 10**6
+        assert database.pruned_to == (NOON + 3999) * 10**6
+        log = path.with_name("history.db-wal")
+        before = log.stat().st_size
+        assert not database.prune_some(NOON + 11 * DAY_S)
+        assert log.stat().st_size == before, "without expired records nothing is written"
+    last_sequence = (NOON + int(5 * DAY_S) + 99) * 10**6
     with closing(Database(path, limits)) as again:
-        assert again.pruned_to == (NOON + 99) * 10**6
-        assert again.last_sequence == (NOON + int(5 * DAY_S) + 99) * 10**6
-
-
-def test_after_everything_expired_the_sequence_continues(path: Path) -> None:
-    limits = RetentionLimits(DAY_S, 256 * MIB)
-    with closing(Database(path, limits)) as database:
-        database.write(transitions(NOON, 10))
-        prune_all(database, NOON + 30 * DAY_S)
-    with closing(Database(path, limits)) as again:
-        assert (again.last_id, again.last_sequence) == (0, (NOON + 9) * 10**6)
+        assert (again.pruned_to, again.last_sequence) == ((NOON + 3999) * 10**6, last_sequence)
+        prune_all(again, NOON + 30 * DAY_S)
+    with closing(Database(path, limits)) as empty:
+        assert (empty.last_id, empty.last_sequence) == (0, last_sequence), "the sequence continues"
 
 
 def recorded(first_id: int, at_s: int, count: int) -> Batch:
@@ -218,34 +216,13 @@ def test_a_file_above_new_limits_shrinks_while_it_is_open(path: Path) -> None:
         assert reader.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_records_are_deleted_in_small_steps(path: Path) -> None:
-    with closing(Database(path, RetentionLimits(DAY_S, 256 * MIB))) as database:
-        database.write(transitions(NOON, 4000))
-        assert prune_all(database, NOON + 10 * DAY_S) >= 4
-
-
-def test_without_expired_records_nothing_is_written(path: Path) -> None:
-    with closing(Database(path, RetentionLimits(DAY_S, 256 * MIB))) as database:
-        database.write(transitions(NOON, 10))
-        log = path.with_name("history.db-wal")
-        before = log.stat().st_size
-        assert not database.prune_some(NOON + 60)
-        assert log.stat().st_size == before
-
-
-def test_services_without_records_are_deleted(path: Path) -> None:
+def test_services_without_records_are_deleted_and_those_with_new_ones_are_not(path: Path) -> None:
     with closing(Database(path, RetentionLimits(10 * DAY_S, 256 * MIB))) as database:
         database.write(transitions(NOON, 1, service_id="gone"))
-        database.write(transitions(NOON + int(12 * DAY_S), 1, service_id="here"))
-        prune_all(database, NOON + 14 * DAY_S)
-    with closing(sqlite3.connect(path)) as reader:
-        assert reader.execute("SELECT id FROM services").fetchall() == [("here",)]
-
-
-def test_a_service_with_new_records_is_not_deleted(path: Path) -> None:
-    with closing(Database(path, RetentionLimits(10 * DAY_S, 256 * MIB))) as database:
         for day in range(30):
             begin_s = NOON + day * int(DAY_S)
             database.write(minute(day + 1, begin_s))
             prune_all(database, begin_s)
         assert number(path, "SELECT count(*) FROM services JOIN days ON service = number") >= 10
+    with closing(sqlite3.connect(path)) as reader:
+        assert reader.execute("SELECT id FROM services").fetchall() == [("s0",)]

@@ -9,7 +9,6 @@ from svcnode.history.writer import MAX_BACKOFF_S, MIN_BACKOFF_S, QUARANTINE_NOTI
 from tests.support.virtual_time import VirtualClock
 
 FULL = HistoryError("disk full", HistoryProblem.DISK_FULL)
-LOCKED = HistoryError("locked", HistoryProblem.LOCKED)
 QUARANTINED = HistoryError("corrupt", HistoryProblem.CORRUPT)
 
 
@@ -23,26 +22,25 @@ def status(clock: VirtualClock) -> WriterStatus:
     return WriterStatus(clock)
 
 
-def test_alternating_errors_are_each_logged_once(status: WriterStatus, caplog: pytest.LogCaptureFixture) -> None:
+def test_alternating_errors_are_each_logged_once_and_only_unexpected_ones_with_their_traceback(
+    status: WriterStatus, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(3):
         status.record_failure(FULL, OSError())
-        status.record_failure(LOCKED, OSError())
-    assert len(caplog.records) == 2
+        status.record_failure(HistoryError("unusable", HistoryProblem.UNUSABLE), TypeError("bug"))
+    assert [bool(record.exc_info) for record in caplog.records] == [False, True]
 
 
-def test_the_delay_between_attempts_doubles_up_to_a_limit(status: WriterStatus) -> None:
+def test_the_delay_between_attempts_doubles_up_to_a_limit_and_recovery_resets_it(
+    status: WriterStatus, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     delays_s = []
     for _ in range(10):
         status.record_failure(FULL, OSError())
         delays_s.append(status.retry_in_s)
     assert delays_s[:4] == [MIN_BACKOFF_S, 2 * MIN_BACKOFF_S, 4 * MIN_BACKOFF_S, 8 * MIN_BACKOFF_S]
     assert delays_s[-1] == MAX_BACKOFF_S
-
-
-def test_recovery_is_logged_once_and_resets_the_delay(status: WriterStatus, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    status.record_failure(FULL, OSError())
-    status.record_failure(FULL, OSError())
     status.record_success()
     status.record_success()
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
@@ -92,11 +90,3 @@ def test_a_notice_lasts_a_day_is_not_a_failure_and_is_hidden_by_one(status: Writ
     assert status.problem is QUARANTINED
     clock.advance(QUARANTINE_NOTICE_S)
     assert status.problem is None
-
-
-def test_only_an_unexpected_exception_is_logged_with_its_traceback(
-    status: WriterStatus, caplog: pytest.LogCaptureFixture
-) -> None:
-    status.record_failure(FULL, OSError())
-    status.record_failure(HistoryError("unusable", HistoryProblem.UNUSABLE), TypeError("bug"))
-    assert [bool(record.exc_info) for record in caplog.records] == [False, True]

@@ -51,9 +51,6 @@ def document(harness: OperatorHarness, query: str = "") -> Any:
     return json.loads(response.body)
 
 
-# ---- one service
-
-
 def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
     harness.clock.advance(0.5)
     expected: dict[str, Any] = {
@@ -137,31 +134,25 @@ def test_evidence_has_verdict_code_reason_time_and_duration(harness: OperatorHar
     ]
 
 
-def test_an_unreliable_service_has_its_counts(harness: OperatorHarness) -> None:
+def test_an_unreliable_service_has_its_counts_and_at_most_twenty_attempts_the_latest_first(
+    harness: OperatorHarness,
+) -> None:
     harness.record("db", READY, *[REFUSED, REFUSED, READY] * 3, interval_s=2)
     details = harness.details("db")
     assert (details["status"], details["code"], details["unreliable"]) == ("Initializing", "unreliable", True)
     assert (details["counters"]["recent_failures"], details["counters"]["repeated_failures"]) == (6, 5)
-
-
-def test_an_unknown_verdict_is_the_latest_evidence_as_well(harness: OperatorHarness) -> None:
-    harness.record("db", READY, Verdict.unknown("no files left"), interval_s=1)
-    details = harness.details("db")
-    assert details["evidence"]["outcome"] == "unknown"
-    assert details["last_ready"]["age_s"] == 2.0
-
-
-def test_there_are_twenty_attempts_the_latest_first(harness: OperatorHarness) -> None:
     harness.record("db", *[READY] * 25, interval_s=1)
     ages = [one["age_s"] for one in harness.details("db")["recent_checks"]]
     assert ages == [float(age) for age in range(1, 21)]
 
 
-def test_evidence_expires_at_the_moment_of_the_request(harness: OperatorHarness) -> None:
-    harness.record("db", READY, interval_s=40)
+def test_evidence_may_be_unknown_and_expires_at_the_moment_of_the_request(harness: OperatorHarness) -> None:
+    harness.record("db", READY, Verdict.unknown("no files left"), interval_s=1)
     details = harness.details("db")
-    assert (details["status"], details["health"]) == ("Initializing", 206)
-    assert details["code"] == "stale"
+    assert (details["evidence"]["outcome"], details["last_ready"]["age_s"]) == ("unknown", 2.0)
+    harness.clock.advance(38)
+    details = harness.details("db")
+    assert (details["status"], details["health"], details["code"]) == ("Initializing", 206, "stale")
     assert details["since_s"] == 7.0
 
 
@@ -182,27 +173,23 @@ def test_the_kind_of_a_service_decides_what_it_has(harness: OperatorHarness) -> 
     assert (sum(fixed["checks"].values()), fixed["transitions"]) == (0, 0)
 
 
-def test_one_service_is_returned_as_json(harness: OperatorHarness) -> None:
-    response = harness.request(details_of_one, "db")
-    assert response.code == 200
-    assert json.loads(response.body)["recent_checks"] == []
-    assert dict(response.headers)["Cache-Control"] == "no-store"
-    assert harness.request(details_of_one, "nothing") is SERVICE_NOT_FOUND
-
-
-# ---- all of them
-
-
-def test_the_document_has_the_node_and_all_services(harness: OperatorHarness) -> None:
+def test_the_document_has_the_node_and_all_or_some_services(harness: OperatorHarness) -> None:
     harness.record("db", *[REFUSED] * 20, interval_s=2)
     result = document(harness)
     assert [service["id"] for service in result["services"]] == ["db", "indexer"]
     node = result["node"]
     assert (node["name"], node["version"], node["spec_version"]) == ("validator-7", "v1.4.2", "v0.0.1")
-    assert node["svcnode"] == __version__
-    assert node["health"] == 503
+    assert (node["svcnode"], node["health"]) == (__version__, 503)
     assert "db" in node["health_reason"]
     assert (node["history_problem"], node["reload_problem"]) == (None, None)
+    result = document(harness, "id=indexer&id=nothing&id=db&id=db")
+    assert [service["id"] for service in result["services"]] == ["indexer", "db"]
+    assert result["node"]["name"] == "validator-7"
+
+    response = harness.request(details_of_one, "indexer")
+    assert (response.code, dict(response.headers)["Cache-Control"]) == (200, "no-store")
+    assert json.loads(response.body)["recent_checks"] == []
+    assert harness.request(details_of_one, "nothing") is SERVICE_NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -218,28 +205,18 @@ def test_the_start_time_changes_if_the_wall_clock_is_set_but_not_with_small_diff
     assert (node["started"], node["uptime_s"]) == (f"2027-01-{started}.000Z", 90.0)
 
 
-def test_conditions_of_the_node_are_published() -> None:
+def test_conditions_of_the_node_and_its_problems_are_published() -> None:
     harness = OperatorHarness(starting=True)
     harness.node.set_issue("no key")
     harness.node.drain()
-    node = document(harness)["node"]
-    assert (node["starting"], node["draining"], node["issues"]) == (True, True, ["no key"])
-    assert "no key" in node["health_reason"]
-
-
-def test_the_last_event_and_problems_of_history_and_reload_are_published(harness: OperatorHarness) -> None:
     harness.history.problem, harness.history.problem_code = "the disk is full", "disk_full"
     harness.history.last_id = 17
     harness.process_stats.record_reload("services.db: what?")
     node = document(harness)["node"]
+    assert (node["starting"], node["draining"], node["issues"]) == (True, True, ["no key"])
+    assert "no key" in node["health_reason"]
     assert (node["history_problem_code"], node["last_event_id"]) == ("disk_full", 17)
     assert (node["history_problem"], node["reload_problem"]) == ("the disk is full", "services.db: what?")
-
-
-def test_services_can_be_selected_by_id(harness: OperatorHarness) -> None:
-    result = document(harness, "id=indexer&id=nothing&id=db&id=db")
-    assert [service["id"] for service in result["services"]] == ["indexer", "db"]
-    assert result["node"]["name"] == "validator-7"
 
 
 @pytest.mark.parametrize("selection", ["", "id=db&"])
@@ -273,9 +250,6 @@ async def test_requests_share_a_response_that_is_not_older_than_the_last_change(
         assert await node() == (503, problem or None)
 
 
-# ---- secrets, odd text and concurrency
-
-
 def test_secrets_are_redacted_everywhere(harness: OperatorHarness) -> None:
     register_secret("hunter2-hunter2")
     harness.node.register("pg", probe="tcp://db:1")
@@ -292,10 +266,14 @@ def test_secrets_are_redacted_everywhere(harness: OperatorHarness) -> None:
     assert harness.details("web")["reason"] == "no: ***"
 
 
-def test_a_lone_surrogate_in_a_reason_is_escaped(harness: OperatorHarness) -> None:
+def test_a_lone_surrogate_in_a_reason_is_escaped_and_ages_are_never_negative(harness: OperatorHarness) -> None:
+    harness.record("db", READY)
     harness.record("indexer", Verdict.failed("caf\udce9"))
     assert json.loads(harness.request(details_of_one, "indexer").body)["reason"] == "caf\\udce9"
     assert document(harness)["services"][1]["reason"] == "caf\\udce9"
+    harness.clock.advance(-5.0)
+    (details, _) = services_details(harness.context)
+    assert details["since_s"] == details["registered_s"] == 0.0
 
 
 def test_a_service_may_be_deregistered_during_iteration(harness: OperatorHarness) -> None:
@@ -304,16 +282,6 @@ def test_a_service_may_be_deregistered_during_iteration(harness: OperatorHarness
     harness.node.deregister("indexer")
     assert [service["id"] for service in reading] == ["indexer"]  # a snapshot from before
     assert list(services_details(harness.context, ["indexer"])) == []
-
-
-def test_ages_are_never_negative(harness: OperatorHarness) -> None:
-    harness.record("db", READY)
-    harness.clock.advance(-5.0)
-    (details, _) = services_details(harness.context)
-    assert details["since_s"] == details["registered_s"] == 0.0
-
-
-# ---- alerts
 
 
 def test_a_recovery_that_waits_for_the_resolve_delay_is_published(harness: OperatorHarness) -> None:

@@ -27,12 +27,7 @@ class FakeHub:
 def get(hub: FakeHub, query: bytes = b"", **headers: bytes) -> Response | StreamingResponse:
     context: Any = type("Context", (), {"events": hub})
     encoded = {name.replace("_", "-").encode(): value for name, value in headers.items()}
-    request = Request("GET", b"/events", query, encoded)
-
-    async def scenario() -> Response | StreamingResponse:
-        return await events(context, request, "")
-
-    return asyncio.run(scenario())
+    return asyncio.run(events(context, Request("GET", b"/events", query, encoded), ""))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +41,7 @@ def get(hub: FakeHub, query: bytes = b"", **headers: bytes) -> Response | Stream
         (b"x=y&after=007", {}, 7),
     ],
 )
-def test_the_last_event_id_comes_from_header_or_query(
+def test_the_last_event_id_comes_from_header_or_query_and_a_stream_is_neither_cached_nor_buffered(
     query: bytes, headers: dict[str, bytes], after: int | None
 ) -> None:
     hub = FakeHub()
@@ -54,6 +49,12 @@ def test_the_last_event_id_comes_from_header_or_query(
     assert isinstance(stream, StreamingResponse)
     asyncio.run(_run(stream))
     assert hub.calls == [after]
+    assert dict(stream.head.headers) == {
+        "Content-Type": "text/event-stream",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "X-Accel-Buffering": "no",
+    }
 
 
 async def _run(stream: StreamingResponse) -> None:
@@ -71,14 +72,3 @@ def test_a_stream_beyond_the_limit_is_rejected_with_retry_after() -> None:
     assert get(FakeHub(is_full=True)) is TOO_MANY_STREAMS
     assert TOO_MANY_STREAMS.code == 503
     assert dict(TOO_MANY_STREAMS.headers)["Retry-After"]
-
-
-def test_a_stream_is_neither_cached_nor_buffered() -> None:
-    stream = get(FakeHub())
-    assert isinstance(stream, StreamingResponse)
-    assert dict(stream.head.headers) == {
-        "Content-Type": "text/event-stream",
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-        "X-Accel-Buffering": "no",
-    }

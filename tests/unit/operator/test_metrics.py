@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as families_in_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as families_in
 
-from svcnode import Node, Verdict
+from svcnode import Verdict
 from svcnode.api.spec import Request
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Maintenance
-from svcnode.node.stats import MAX_CUSTOM_CODES, CheckStats
-from svcnode.notify import NotifyStatus
 from svcnode.operator import metrics
-from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.single_flight import SingleFlight
 from svcnode.version import __version__
+from tests.support.operator_context import OperatorHarness
 from tests.support.real_time import in_real_time
-from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response
@@ -33,25 +28,9 @@ READY, SYNCING = Verdict.ready(), Verdict.not_ready("syncing", code=ReasonCode.S
 REFUSED = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
 UNKNOWN = Verdict.unknown("no file descriptors", code=ReasonCode.RESOURCE_EXHAUSTED)
 TCP = "tcp://127.0.0.1:1"
-START_S = 1_000.0
 
 
-class MetricsHarness:
-    """A node with its context and a virtual clock."""
-
-    def __init__(self) -> None:
-        self.clock = VirtualClock(START_S)
-        self.node = Node("validator-7", version="v1.4.2", clock=self.clock)
-        self.parts: Any = SimpleNamespace(
-            history=SimpleNamespace(is_healthy=True),
-            events=SimpleNamespace(stream_count=0),
-            process_stats=ProcessStats(time.time(), time.monotonic()),
-            notify_status=NotifyStatus(),
-            single_flight=SingleFlight(),
-            history_single_flight=SingleFlight(),
-        )
-        self.context = OperatorContext(node=self.node, check_stats=CheckStats(self.node), **vars(self.parts))
-
+class MetricsHarness(OperatorHarness):
     def value(self, name: str, /, **labels: str) -> float | None:
         return build_registry(self.context).get_sample_value(name, labels)
 
@@ -94,9 +73,14 @@ def test_health_and_status_are_one_state_of_a_set_and_health_is_a_number(
     assert harness.values("svcnode_service_status", "status", service_id="ledger") == statuses
 
 
-def test_node_and_build_have_info_metrics(harness: MetricsHarness) -> None:
+def test_node_build_and_services_have_info_metrics(harness: MetricsHarness) -> None:
     assert harness.value("svcnode_node_info", name="validator-7", version="v1.4.2", spec_version="v0.0.1") == 1
     assert harness.values("svcnode_build_info", "version") == {__version__: 1}
+    harness.node.register("ledger", name="Ledger database", impact="critical", probe=TCP)
+    harness.node.register("indexer", name="Indexer")
+    about = {"service_id": "ledger", "name": "Ledger database", "impact": "critical", "kind": "tcp"}
+    assert harness.value("svcnode_service_info", **about) == 1
+    assert harness.values("svcnode_service_info", "kind", service_id="indexer") == {"reported": 1}
 
 
 def test_conditions_of_the_node_have_metrics(harness: MetricsHarness) -> None:
@@ -114,7 +98,7 @@ def test_maintenance_has_metrics(harness: MetricsHarness) -> None:
     ledger.down()
     cache.up()
     assert harness.value("svcnode_node_maintenance") == 0
-    harness.node.set_maintenance(Maintenance("control", START_S + 60), "ledger")
+    harness.node.set_maintenance(Maintenance("control", 60.0), "ledger")
     assert harness.values("svcnode_service_maintenance", "service_id") == {"ledger": 1, "cache": 0, "logs": 0}
     assert harness.value("svcnode_node_maintenance") == 1
     cache.down()
@@ -122,7 +106,7 @@ def test_maintenance_has_metrics(harness: MetricsHarness) -> None:
     cache.up()
     harness.node.set_issue("out of keys")
     assert harness.value("svcnode_node_maintenance") == 0
-    harness.node.set_maintenance(Maintenance("control", START_S + 60))
+    harness.node.set_maintenance(Maintenance("control", 60.0))
     assert harness.value("svcnode_node_maintenance") == 1
     harness.clock.now_s += 60
     assert harness.values("svcnode_service_maintenance", "service_id") == {"ledger": 0, "cache": 0, "logs": 0}
@@ -145,16 +129,8 @@ def test_a_service_with_stale_evidence_is_not_up(harness: MetricsHarness) -> Non
     harness.node.register("ledger", probe=TCP, stale_after="30s")
     harness.node.record("ledger", READY)
     harness.clock.advance(31)
-    assert harness.value("svcnode_service_status", service_id="ledger", status="Up") == 0
-    assert harness.value("svcnode_service_status", service_id="ledger", status="Initializing") == 1
-
-
-def test_a_service_has_an_info_metric(harness: MetricsHarness) -> None:
-    harness.node.register("ledger", name="Ledger database", impact="critical", probe=TCP)
-    harness.node.register("indexer", name="Indexer")
-    about = {"service_id": "ledger", "name": "Ledger database", "impact": "critical", "kind": "tcp"}
-    assert harness.value("svcnode_service_info", **about) == 1
-    assert harness.values("svcnode_service_info", "kind", service_id="indexer") == {"reported": 1}
+    statuses = harness.values("svcnode_service_status", "status", service_id="ledger")
+    assert statuses == {"Up": 0, "Initializing": 1, "Down": 0}
 
 
 def test_services_are_counted_by_status_and_impact(harness: MetricsHarness) -> None:
@@ -200,33 +176,13 @@ def test_checks_are_counted_by_outcome_and_failures_by_reason_code(harness: Metr
     checks = harness.values("svcnode_checks_total", "outcome", service_id="ledger")
     assert checks == {"ready": 3, "not_ready": 1, "failed": 2, "unknown": 1}
     assert set(harness.values("svcnode_checks_total", "outcome", service_id="cache").values()) == {0}
-    assert harness.values("svcnode_check_failures_total", "code") == {
-        "connection_refused": 2,
-        "resource_exhausted": 1,
-        "syncing": 1,
-        "x_quota": 1,
-    }
+    failures = harness.values("svcnode_check_failures_total", "code")
+    assert failures == {"connection_refused": 2, "resource_exhausted": 1, "syncing": 1, "x_quota": 1}
 
 
-def test_the_number_of_failure_codes_is_bounded(harness: MetricsHarness) -> None:
-    harness.node.register("ledger", probe=TCP)
-    for number in range(MAX_CUSTOM_CODES + 10):
-        harness.node.record("ledger", Verdict.failed("no", code=f"x_{number}"))
-    counts = harness.values("svcnode_check_failures_total", "code")
-    assert len(counts) == MAX_CUSTOM_CODES + 1
-    assert (counts["x_0"], counts["other"]) == (1, 10)
-
-
-def test_the_duration_of_the_latest_check_has_a_series_only_for_probed_services(harness: MetricsHarness) -> None:
-    harness.node.register("ledger", probe=TCP)
-    harness.node.register("cache", probe=TCP)
-    harness.node.register("indexer").up()
-    harness.node.record("ledger", READY, duration_s=0.2)
-    harness.node.record("ledger", REFUSED, duration_s=0.03)
-    assert harness.values("svcnode_service_check_duration_seconds", "service_id") == {"ledger": 0.03}
-
-
-def test_durations_are_a_histogram_by_kind_and_not_by_service(harness: MetricsHarness) -> None:
+def test_durations_are_a_histogram_by_kind_and_the_latest_of_each_probed_service_has_a_series(
+    harness: MetricsHarness,
+) -> None:
     for service_id in ("a", "b"):
         harness.node.register(service_id, probe=TCP)
         harness.node.record(service_id, READY, duration_s=0.003)
@@ -237,6 +193,7 @@ def test_durations_are_a_histogram_by_kind_and_not_by_service(harness: MetricsHa
     assert (buckets["0.0025"], buckets["0.005"], buckets["10.0"], buckets["+Inf"]) == (0, 2, 2, 3)
     assert harness.values("svcnode_check_duration_seconds_count", "kind") == {"tcp": 3, "file": 0}
     assert harness.value("svcnode_check_duration_seconds_sum", kind="tcp") == pytest.approx(60.006)
+    assert harness.values("svcnode_service_check_duration_seconds", "service_id") == {"a": 60.0, "b": 0.003}
 
 
 def test_services_beyond_the_limit_are_counted_but_have_no_series(
@@ -253,9 +210,6 @@ def test_services_beyond_the_limit_are_counted_but_have_no_series(
     assert harness.service_ids("svcnode_service_info") == ["a", "b"]
 
 
-# ---- the process
-
-
 def test_a_failed_reload_shows_until_the_next_success(harness: MetricsHarness) -> None:
     process = harness.context.process_stats
     read_at_s = "svcnode_config_last_reload_success_timestamp_seconds"
@@ -269,36 +223,22 @@ def test_a_failed_reload_shows_until_the_next_success(harness: MetricsHarness) -
     assert harness.values("svcnode_config_reloads_total", "result") == {"success": 1, "failure": 1}
 
 
-def test_lag_streams_and_history_have_metrics(harness: MetricsHarness) -> None:
+def test_lag_streams_and_history_have_metrics_and_notifications_are_counted_by_result(harness: MetricsHarness) -> None:
     assert harness.value("svcnode_history_healthy") == 1
-    harness.parts.history.is_healthy = False
-    harness.parts.events.stream_count = 3
+    harness.history.is_healthy = False
+    cast("Any", harness.context.events).stream_count = 3
     harness.context.process_stats.loop_lag_s = 0.125
     assert harness.value("svcnode_history_healthy") == 0
     assert harness.value("svcnode_event_streams") == 3
     assert harness.value("svcnode_event_loop_lag_seconds") == 0.125
-
-
-def test_notifications_are_counted_by_result(harness: MetricsHarness) -> None:
     delivery = harness.context.notify_status
-    for sent, failed, dropped, queued in ((0, 0, 0, 0), (5, 40, 2, 3)):
-        delivery.sent, delivery.failed, delivery.dropped, delivery.queued = sent, failed, dropped, queued
-        assert harness.values("svcnode_notifications_total", "result") == {"delivered": sent, "dropped": dropped}
-        assert harness.value("svcnode_notification_requests_failed_total") == failed
-        assert harness.value("svcnode_notifications_queue_length") == queued
+    delivery.sent, delivery.failed, delivery.dropped, delivery.queued = 5, 40, 2, 3
+    assert harness.values("svcnode_notifications_total", "result") == {"delivered": 5, "dropped": 2}
+    assert harness.value("svcnode_notification_requests_failed_total") == 40
+    assert harness.value("svcnode_notifications_queue_length") == 3
 
-
-# ---- as text
 
 ODD = 'quote " backslash \\ brace } <script> ü 😀'
-
-
-@pytest.mark.parametrize(("accept", "read"), [("", families_in), (metrics.OPENMETRICS_TYPE, families_in_open_metrics)])
-def test_ids_and_names_may_hold_any_character(harness: MetricsHarness, accept: str, read: Any) -> None:
-    harness.node.register(ODD, name="\u2028 and \u202e")
-    text = asyncio.run(harness.get(accept.encode())).body.decode()
-    (info,) = [sample for family in read(text) for sample in family.samples if sample.name == "svcnode_service_info"]
-    assert (info.labels["service_id"], info.labels["name"]) == (ODD, "\u2028 and \u202e")
 
 
 @pytest.mark.parametrize(
@@ -314,14 +254,17 @@ def test_ids_and_names_may_hold_any_character(harness: MetricsHarness, accept: s
         (";,;=,", False),
     ],
 )
-def test_openmetrics_is_sent_to_clients_that_accept_it(harness: MetricsHarness, accept: str, is_open: bool) -> None:
+def test_openmetrics_is_sent_to_clients_that_accept_it_and_ids_and_names_may_hold_any_character(
+    harness: MetricsHarness, accept: str, is_open: bool
+) -> None:
+    harness.node.register(ODD, name="\u2028 and \u202e")
     response = asyncio.run(harness.get(accept.encode()))
-    content_type = dict(response.headers)["Content-Type"]
-    if is_open:
-        assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    else:
-        assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+    form = "application/openmetrics-text; version=1.0.0" if is_open else "text/plain; version=0.0.4"
+    assert dict(response.headers)["Content-Type"] == f"{form}; charset=utf-8"
     assert response.body.endswith(b"# EOF\n") == is_open
+    families = (families_in_open_metrics if is_open else families_in)(response.body.decode())
+    (info,) = [one for family in families for one in family.samples if one.name == "svcnode_service_info"]
+    assert (info.labels["service_id"], info.labels["name"]) == (ODD, "\u2028 and \u202e")
 
 
 @in_real_time

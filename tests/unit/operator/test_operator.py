@@ -53,9 +53,6 @@ def get(path: str | bytes) -> Response:
     return cast("Response", asyncio.run(cast("Any", app().handle(Request("GET", raw)))))
 
 
-# ---- paths of the app and of the interface
-
-
 @pytest.mark.parametrize("path", [*ROUTES, "/?", "/%65vents", "/details/", "/details/a/b", "/static/no", "/badge"])
 def test_the_app_takes_its_paths_and_everything_below_them(path: str) -> None:
     assert app().matches(path.partition("?")[0].encode())
@@ -71,9 +68,6 @@ def test_the_app_takes_its_paths_and_everything_below_them(path: str) -> None:
 )
 def test_other_paths_are_left_to_the_interface(path: str) -> None:
     assert not app().matches(path.encode())
-
-
-# ---- routes
 
 
 @pytest.mark.parametrize(
@@ -114,24 +108,16 @@ def test_importing_the_agent_loads_no_handler_and_no_prometheus_library() -> Non
     assert process.stdout == "[]\n"
 
 
-# ---- rejections
-
-
 @pytest.mark.parametrize(("method", "is_allowed"), [("GET", True), ("HEAD", True), ("POST", False), ("get", False)])
 def test_only_get_and_head_are_allowed(method: str, is_allowed: bool) -> None:
     assert app().rejection(Request(method, b"/")) == (None if is_allowed else same_origin(METHOD_NOT_ALLOWED))
 
 
-@pytest.mark.parametrize("method", ["GET", "BREW"])
 @pytest.mark.parametrize("path", ["/", "/events", "/details/", "/static/none.js", "//"])
-def test_without_the_token_every_path_and_method_gets_the_same_response(method: str, path: str) -> None:
-    assert app(ELSEWHERE, "a-token-of-some-length").rejection(Request(method, path.encode())) == same_origin(
-        TOKEN_REQUIRED
-    )
-    assert app(ELSEWHERE).rejection(Request(method, path.encode())) == same_origin(TOKEN_NOT_CONFIGURED)
-
-
-# ---- headers of every response
+def test_without_the_token_every_path_and_method_gets_the_same_response(path: str) -> None:
+    for request in (Request("GET", path.encode()), Request("BREW", path.encode())):
+        assert app(ELSEWHERE, "a-token-of-some-length").rejection(request) == same_origin(TOKEN_REQUIRED)
+        assert app(ELSEWHERE).rejection(request) == same_origin(TOKEN_NOT_CONFIGURED)
 
 
 def test_every_response_forbids_embedding_by_other_sites(

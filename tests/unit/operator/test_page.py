@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from html.parser import HTMLParser
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.api.spec import Request
+from svcnode.api.spec import NOT_FOUND, Request
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.core.state_machine import initial_state
@@ -92,9 +93,6 @@ def harness() -> PageHarness:
     return PageHarness()
 
 
-# ---- the services
-
-
 def test_each_service_is_a_row_with_what_its_kind_has(harness: PageHarness) -> None:
     assert '<p id="no-services" class="empty">' in harness.page
     for service_id in ("db", "new"):
@@ -120,16 +118,13 @@ def test_each_service_is_a_row_with_what_its_kind_has(harness: PageHarness) -> N
 
 
 def test_rows_are_sorted_by_status_and_then_by_the_order_of_the_node(harness: PageHarness) -> None:
-    for name, verdict in {
-        "a": READY,
-        "b": Verdict.failed("no"),
-        "c": READY,
-        "d": Verdict.not_ready("soon"),
-        "e": Verdict.failed("no"),
-    }.items():
+    verdicts = (READY, Verdict.failed("no"), READY, Verdict.not_ready("soon"), Verdict.failed("no"))
+    for name, verdict in zip("abcde", verdicts, strict=True):
         harness.node.register(name).report(verdict)
     assert [row[0].split()[0] for row in harness.parse().rows] == ["b", "e", "d", "a", "c"]
     assert [int(order or 0) for order in harness.parse().attributes("tr", "data-order")] == [1, 4, 3, 0, 2]
+    counts = re.findall(r'value="(\w*)"[^>]*><span>\w+ <b>(\d+)</b>', harness.page)
+    assert counts == [("", "5"), ("Down", "2"), ("Initializing", "1"), ("Up", "2")]
 
 
 def test_services_of_a_group_are_under_its_heading_with_counts_by_status(harness: PageHarness) -> None:
@@ -144,15 +139,8 @@ def test_services_of_a_group_are_under_its_heading_with_counts_by_status(harness
 
     parsed = harness.parse()
 
-    assert [row[0].split()[0] for row in parsed.rows] == [
-        "db",
-        "search1",
-        "find-a",
-        "find-b",
-        "payments0",
-        "pay-b",
-        "pay-a",
-    ]
+    names = ["db", "search1", "find-a", "find-b", "payments0", "pay-b", "pay-a"]
+    assert [row[0].split()[0] for row in parsed.rows] == names
     assert [row[0] for row in parsed.rows if len(row) == 1] == [
         "search1 Down 0 Initializing 1 Up",
         "payments0 Down 1 Initializing 1 Up",
@@ -172,9 +160,6 @@ def test_the_last_event_id_is_read_before_the_services(harness: PageHarness, mon
 
     monkeypatch.setattr(harness.node, "probe_config", change_during_rendering)  # called while the rows are rendered
     assert harness.parse().attributes("main", "data-event") == ["41"]
-
-
-# ---- the node
 
 
 @pytest.mark.parametrize(
@@ -199,14 +184,6 @@ def test_title_icon_and_headline_show_the_health(
     assert text.index("<h1>") < text.index("<table")
 
 
-def test_counts_by_status_are_shown(harness: PageHarness) -> None:
-    harness.node.register("a").up()
-    harness.node.register("b").up()
-    harness.node.register("c").down("no")
-    counts = re.findall(r'value="(\w*)"[^>]*><span>\w+ <b>(\d+)</b>', harness.page)
-    assert counts == [("", "3"), ("Down", "1"), ("Initializing", "0"), ("Up", "2")]
-
-
 def test_problems_of_history_and_reload_are_notices(harness: PageHarness) -> None:
     assert 'class="notice" dir' not in harness.page
     harness.history.problem = f"the disk is full {SCRIPT}"
@@ -218,44 +195,27 @@ def test_problems_of_history_and_reload_are_notices(harness: PageHarness) -> Non
     assert notices[1].endswith(": services.db: what?")
 
 
-# ---- text from outside
-
-
-def test_text_from_outside_is_escaped_everywhere() -> None:
-    harness = PageHarness()
-    harness.node.set_identity(name=HOSTILE, version="v1")
-    harness.node.register(HOSTILE, name=HOSTILE, description=HOSTILE, group=HOSTILE).down(HOSTILE)
-    harness.node.set_issue(HOSTILE)
-    harness.history.problem = HOSTILE
-    text, parsed = harness.page, harness.parse()
-    assert text.count("<script") == 1  # the page's own
-    group, row = parsed.rows
-    assert group[0].startswith(f"{HOSTILE}1 Down")
-    assert (row[0], row[3]) == (f"{HOSTILE} {HOSTILE}", HOSTILE)
-    assert parsed.attributes("tr", "data-group") == [HOSTILE, HOSTILE]
-    assert parsed.attributes("tr", "data-id") == [HOSTILE]
-    assert parsed.attributes("main", "data-name") == [HOSTILE]
-    assert f"● {HOSTILE}: " not in text  # it is not healthy
-    assert f"✖ {HOSTILE}: unhealthy" in parsed.text
-
-
 INVISIBLE_TEXT, ESCAPED_TEXT = "a\u202eb\u200bc\xa0\U000e0041", r"a\u202eb\u200bc\xa0\U000e0041"
 
 
-def test_invisible_characters_are_shown_as_escapes() -> None:
-    harness = PageHarness()
-    harness.node.set_identity(name=INVISIBLE_TEXT, version="v1")
-    harness.node.register(INVISIBLE_TEXT, name=INVISIBLE_TEXT).down(f"{INVISIBLE_TEXT}\x1b\n")
-    harness.node.set_issue(INVISIBLE_TEXT)
-    harness.history.problem = INVISIBLE_TEXT
+@pytest.mark.parametrize(("text", "shown"), [(HOSTILE, HOSTILE), (INVISIBLE_TEXT, ESCAPED_TEXT)])
+def test_markup_from_outside_stays_text_and_invisible_characters_are_shown_as_escapes(
+    harness: PageHarness, text: str, shown: str
+) -> None:
+    harness.node.set_identity(name=text, version="v1")
+    harness.node.register(text, name=text, description=text, group=text).down(f"{text}\x1b\n")
+    harness.node.set_issue(text)
+    harness.history.problem = text
+    assert harness.page.count("<script") == 1  # the page's own
     parsed = harness.parse()
-    assert parsed.rows[0][0] == f"{ESCAPED_TEXT} {ESCAPED_TEXT}"
-    assert parsed.rows[0][3] == ESCAPED_TEXT + r"\x1b\n"
-    assert f"✖ {ESCAPED_TEXT}: unhealthy" in parsed.text
-    assert f": {ESCAPED_TEXT}" in parsed.text
+    group, row = parsed.rows
+    assert group[0].startswith(f"{shown}1 Down")
+    assert (row[0], row[3]) == (f"{shown} {shown}", shown + r"\x1b\n")
+    assert parsed.attributes("tr", "data-group") == [text, text]
+    assert parsed.attributes("tr", "data-id") == parsed.attributes("main", "data-name") == [text]
+    assert f"✖ {shown}: unhealthy" in parsed.text
+    assert f": {shown}" in parsed.text
     assert not {"\u202e", "\u200b", "\x1b", "\xa0", "\U000e0041"} & set(parsed.text)
-    assert parsed.attributes("tr", "data-id") == [INVISIBLE_TEXT]
-    assert parsed.attributes("main", "data-name") == [INVISIBLE_TEXT]
 
 
 def test_before_the_first_evidence_the_reason_is_that_of_a_check_that_could_not_run(harness: PageHarness) -> None:
@@ -285,19 +245,12 @@ def test_punctuation_after_a_truncated_word_stays(text: str, formatted: str) -> 
     assert page.shorten_words(text) == formatted
 
 
-def test_a_short_id_is_not_broken_at_its_hyphens(harness: PageHarness) -> None:
-    for name in ("db-1-replica", "a b-c", "much-too-long-for-one-line"):
+def test_a_short_id_is_not_broken_at_its_hyphens_and_percent_encoded_in_its_link(harness: PageHarness) -> None:
+    for name in ("db-1-replica", "a b-c", "much-too-long-for-one-line", "a/b?c=d&e#f %2F.."):
         harness.node.register(name)
     assert re.findall(r'class="nowrap">([^<]*)<', harness.page) == ["db-1-replica"]
-
-
-def test_the_link_of_a_row_has_the_id_percent_encoded(harness: PageHarness) -> None:
-    harness.node.register("a/b?c=d&e#f %2F..")
-    (link,) = [href for href in harness.parse().attributes("a", "href") if href and href.startswith("details?")]
+    *_, link = [href for href in harness.parse().attributes("a", "href") if href and href.startswith("details?")]
     assert link == "details?recent_checks=1&id=a%2Fb%3Fc%3Dd%26e%23f%20%252F.."
-
-
-# ---- headers and links
 
 
 def test_the_policy_forbids_other_origins_and_inline_code(harness: PageHarness) -> None:
@@ -333,9 +286,6 @@ async def test_requests_within_a_second_share_one_page(harness: PageHarness) -> 
     assert len(harness.history_queries) == 1
 
 
-# ---- formatting
-
-
 @pytest.mark.parametrize(
     ("share", "formatted"), [(1.0, "100 %"), (0.999999, "99.99 %"), (0.5, "50.00 %"), (0.00001, "0.00 %"), (0.0, "0 %")]
 )
@@ -343,16 +293,44 @@ def test_a_percentage_is_rounded_down(share: float, formatted: str) -> None:
     assert page.format_percent(share) == formatted
 
 
-def test_unknown_time_does_not_count_for_availability() -> None:
+def test_unknown_time_and_maintenance_are_left_out_of_availability() -> None:
     assert page.availability([Bucket(0), Bucket(3600, up_s=30.0, initializing_s=10.0)]) == 0.75
-    assert page.availability([Bucket(0), Bucket(3600)]) is None
-
-
-def test_maintenance_is_left_out_of_availability_and_stated() -> None:
+    assert page.availability([Bucket(0), Bucket(3600)]) is page.availability([]) is None
     worked_on = [Bucket(0, up_s=30.0, down_s=10.0, maintenance_s=3560.0), Bucket(3600, maintenance_s=3600.0)]
     assert page.availability(worked_on) == 0.75
     assert page.availability(worked_on[1:]) is None
     assert page.format_availability(0.75, has_maintenance=True) == "75.00 % without maintenance"
     assert page.format_availability(None, has_maintenance=True) == "only maintenance"
     assert page.format_availability(None, has_maintenance=False) == page.EMPTY_CELL
-    assert page.availability([]) is None
+
+
+@pytest.mark.parametrize("name", STATIC_FILES)
+def test_each_static_file_is_served_with_its_type(harness: PageHarness, name: str) -> None:
+    response = harness.request(page.static_file, name)
+    headers = dict(response.headers)
+    assert response.code == 200
+    assert response.body == read_static(name)
+    assert headers["Content-Type"].startswith(
+        {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}[name.rpartition(".")[2]]
+    )
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "name", ["page.html", "", ".", "..", "../page.py", "/etc/passwd", "page.js/", "PAGE.JS", "x\0"]
+)
+def test_other_static_files_are_not_found(harness: PageHarness, name: str) -> None:
+    assert harness.request(page.static_file, name) is NOT_FOUND
+
+
+def test_every_static_file_but_the_template_is_listed() -> None:
+    folder = resources.files("svcnode.operator").joinpath("static")
+    assert {file.name for file in folder.iterdir()} == {*STATIC_FILES, "page.html"}
+
+
+@pytest.mark.parametrize("name", STATIC_FILES)
+def test_no_static_file_loads_anything_from_other_hosts(name: str) -> None:
+    text = read_static(name).decode().replace('"http://www.w3.org/2000/svg"', "")
+    assert "//" not in "".join(line for line in text.splitlines() if "://" in line)
+    assert "innerHTML" not in text
+    assert "@import" not in text

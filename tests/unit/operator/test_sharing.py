@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,15 +18,14 @@ from svcnode.cli.terminal.explain.explanation import (
     explain_node,
     explain_service,
 )
-from svcnode.node.stats import FIXED_KIND, REPORTED_KIND, CheckStats
-from svcnode.notify import NotifyStatus
-from svcnode.operator.context import OperatorContext, ProcessStats
+from svcnode.node.stats import FIXED_KIND, REPORTED_KIND
 from svcnode.operator.details import node_details, services_details
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import page
 from svcnode.operator.sharing import RESTRICTED_KIND
 from svcnode.operator.single_flight import SingleFlight
 from svcnode.net.etcd_json import Put
+from tests.support.operator_context import operator_context
 from tests.support.replica_simulation import ROOT, Simulation, simulated_probes
 
 if TYPE_CHECKING:
@@ -57,19 +55,7 @@ class Operator:
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        node = process.node
-        history = SimpleNamespace(last_id=0, problem=None, problem_code=None, is_healthy=True, buckets=no_buckets)
-        self.context = OperatorContext(
-            node=node,
-            check_stats=CheckStats(node),
-            history=cast("Any", history),
-            events=cast("Any", SimpleNamespace(stream_count=0)),
-            process_stats=ProcessStats(0.0, node.now_s()),
-            notify_status=NotifyStatus(),
-            single_flight=SingleFlight(),
-            history_single_flight=SingleFlight(),
-            replica=process.replica,
-        )
+        self.context = operator_context(process.node, replica=process.replica)
 
     @property
     def sharing(self) -> Any:
@@ -93,17 +79,10 @@ class Operator:
         return asyncio.run(page(context, Request("GET", b"/"), "")).body.decode()
 
 
-async def no_buckets(*_: object) -> dict[str, Any]:
-    return {}
-
-
 def start(simulation: Simulation, **files: dict[str, Options]) -> list[Operator]:
     operators = [Operator(simulation.start(name, file)) for name, file in files.items()]
     simulation.run_for(SETTLE_S)
     return operators
-
-
-# ---- the node
 
 
 def test_the_replicas_and_the_number_of_services_that_each_checks_are_shown(simulation: Simulation) -> None:
@@ -204,9 +183,6 @@ def test_a_node_on_one_machine_has_nothing_of_it(simulation: Simulation) -> None
     assert not any("Replica" in line for line in a.explained("s")[WHY])
 
 
-# ---- a service
-
-
 @pytest.mark.parametrize(
     ("options", "kind", "url"),
     [
@@ -225,18 +201,14 @@ def test_the_kind_of_a_service_is_that_of_its_definition(
     assert "secret-9" not in json.dumps(service)
 
 
-def test_an_owner_knows_a_restricted_probe_that_another_replica_runs(simulation: Simulation) -> None:
+def test_the_password_of_a_probe_that_another_replica_runs_is_masked(simulation: Simulation) -> None:
     options = checked(probe="http://user:secret-9@backend/", checked_by=["gone"])
-    _, b = start(simulation, a={}, b={"s": options})
-    service = b.service("s")
-    assert (service["kind"], service["probe"], service["options"]) == ("http", "http://user:***@backend/", None)
-
-
-def test_a_password_in_a_probe_of_another_client_is_masked(simulation: Simulation) -> None:
     value = {"version": 1, "position": 0, "options": {"probe": "sim://user:secret-9@backend", "checked_by": ["b"]}}
-    simulation.write(Put(f"{ROOT}services/s/client", json.dumps(value).encode()))
-    a, _ = start(simulation, a={}, b={})
-    assert a.service("s")["probe"] == "sim://user:***@backend"
+    simulation.write(Put(f"{ROOT}services/of-another-client/client", json.dumps(value).encode()))
+    a, b = start(simulation, a={}, b={"own": options})
+    own = b.service("own")
+    assert (own["kind"], own["probe"], own["options"]) == ("http", "http://user:***@backend/", None)
+    assert a.service("of-another-client")["probe"] == "sim://user:***@backend"
 
 
 def test_each_vote_is_shown_when_the_replicas_disagree(simulation: Simulation) -> None:

@@ -40,37 +40,31 @@ class Clock:
 
 
 @in_real_time
-async def test_a_result_of_another_thread_is_reused_for_one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_result_of_another_thread_is_reused_for_one_second_and_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock, flights, compute = Clock(monkeypatch), SingleFlight(), Computation()
     assert [await flights.get("all", compute) for _ in range(3)] == [1, 1, 1]
     assert threading.get_ident() not in compute.threads
     assert await flights.get("other", Computation()) == 1
     clock.offset_s += RESULT_TTL_S
     assert await flights.get("all", compute) == 2
+    assert [await flights.get("all", compute, version=version) for version in (1, 1, 2, 2)] == [3, 3, 4, 4]
 
 
 @in_real_time
-async def test_calls_during_a_computation_wait_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_during_a_computation_wait_for_its_result_although_one_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock, flights, compute = Clock(monkeypatch), SingleFlight(), Computation(is_released=False)
-    first = asyncio.ensure_future(flights.get("all", compute))
+    cancelled, first = (asyncio.ensure_future(flights.get("all", compute)) for _ in range(2))
     await asyncio.to_thread(compute.started.wait, 10)
+    cancelled.cancel()
     clock.offset_s += 10 * RESULT_TTL_S  # a running computation does not expire
     second = asyncio.ensure_future(flights.get("all", compute))
     await asyncio.sleep(0)
     compute.release.set()
     assert [await first, await second] == [1, 1]
-
-
-@in_real_time
-async def test_cancelling_one_caller_does_not_cancel_the_others() -> None:
-    flights, compute = SingleFlight(), Computation(is_released=False)
-    cancelled = asyncio.ensure_future(flights.get("all", compute))
-    waiting = asyncio.ensure_future(flights.get("all", compute))
-    await asyncio.sleep(0)
-    cancelled.cancel()
-    await asyncio.sleep(0)
-    compute.release.set()
-    assert await waiting == 1
 
 
 @in_real_time
@@ -82,15 +76,6 @@ async def test_a_failed_computation_is_repeated_at_once() -> None:
     with pytest.raises(OSError):
         await flights.get("all", fail)
     assert await flights.get("all", Computation()) == 1
-
-
-@in_real_time
-async def test_another_version_is_computed_at_once() -> None:
-    flights, compute = SingleFlight(), Computation()
-    assert [await flights.get("all", compute, version=version) for version in (1, 1, 2, 2)] == [1, 1, 2, 2]
-
-
-# ---- coroutines, and bounds
 
 
 class Disk:
@@ -150,18 +135,13 @@ async def test_the_number_of_computations_is_bounded_although_callers_leave(is_c
 
 
 @in_real_time
-async def test_the_number_of_cached_results_is_bounded() -> None:
-    flights, disk = SingleFlight(), Disk()
+async def test_the_number_of_cached_results_is_bounded_and_expired_ones_free_their_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, flights, disk = Clock(monkeypatch), SingleFlight(), Disk()
     for _ in range(2):
         for number in range(MAX_RESULTS + 20):
             await flights.get_async(number, disk.read)
     assert disk.queries == MAX_RESULTS + 20 + 20
-
-
-@in_real_time
-async def test_expired_results_free_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, flights, disk = Clock(monkeypatch), SingleFlight(), Disk()
-    for number in range(MAX_RESULTS):
-        await flights.get_async(number, disk.read)
     clock.offset_s += RESULT_TTL_S
     assert await flights.get_async("new", disk.read) == await flights.get_async("new", disk.read)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from base64 import b64encode
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -53,11 +52,10 @@ def code(app: EmbeddedOperatorApp, client_host: str, *, http_version: str = "1.1
     return 200 if rejection is None else rejection.code
 
 
-# ---- access
-
-BEARER, OTHER_BEARER = f"Bearer {TOKEN}", "Bearer another-token-of-some-length"
-BASIC = f"Basic {b64encode(f'operator:{TOKEN}'.encode()).decode()}"
+BEARER = f"Bearer {TOKEN}"
 WITH_TOKEN, TRUSTING = {"token": TOKEN}, {"token": TOKEN, "trust_loopback": True}
+ANY = [LOOPBACK, ELSEWHERE, UNKNOWN]
+PROXIED = {"x_forwarded_for": "127.0.0.1"}
 
 
 @pytest.mark.parametrize(
@@ -67,32 +65,21 @@ WITH_TOKEN, TRUSTING = {"token": TOKEN}, {"token": TOKEN, "trust_loopback": True
         ({}, [LOOPBACK, "127.1.2.3", "::1"], {}, 200),
         ({}, [ELSEWHERE, "10.0.0.1", "fe80::1", UNKNOWN, "unix:", "testclient"], {}, 403),
         ({}, [ELSEWHERE, UNKNOWN], {"authorization": BEARER}, 403),
+        ({}, [LOOPBACK], PROXIED, 403),
         ({}, [LOOPBACK], {"http_version": "1.0"}, 403),  # as nginx sends it
         ({}, [LOOPBACK], {"http_version": "2"}, 200),
         # With a token, every client needs it, and not in the query: it would be in the access log of the server.
-        (WITH_TOKEN, [LOOPBACK, ELSEWHERE, UNKNOWN], {}, 401),
-        (WITH_TOKEN, [LOOPBACK, ELSEWHERE, UNKNOWN], {"authorization": OTHER_BEARER}, 401),
-        (WITH_TOKEN, [LOOPBACK, ELSEWHERE, UNKNOWN], {"authorization": BEARER}, 200),
-        (WITH_TOKEN, [LOOPBACK, ELSEWHERE, UNKNOWN], {"authorization": BASIC}, 200),
+        (WITH_TOKEN, ANY, {}, 401),
+        (WITH_TOKEN, ANY, {"authorization": "Bearer another-token-of-some-length"}, 401),
+        (WITH_TOKEN, ANY, {"authorization": BEARER}, 200),
         (WITH_TOKEN, [LOOPBACK], {"authorization": BEARER, "http_version": "1.0"}, 200),
         (WITH_TOKEN, [ELSEWHERE], {"path": f"/details?token={TOKEN}"}, 401),
         (TRUSTING, [LOOPBACK], {}, 200),
+        (TRUSTING, [LOOPBACK], PROXIED, 401),
         (TRUSTING, [ELSEWHERE, UNKNOWN], {}, 401),
-        ({"unrestricted": True}, [LOOPBACK, ELSEWHERE, UNKNOWN], {"host": "node.example", "via": "1.1 proxy"}, 200),
-        *(
-            case
-            for headers in (
-                {"x_forwarded_for": "127.0.0.1"},
-                {"forwarded": "for=127.0.0.1"},
-                {"via": "1.1 proxy"},
-                {"host": "node.example"},
-                {"sec_fetch_site": "cross-site"},
-            )
-            for case in (({}, [LOOPBACK], headers, 403), (TRUSTING, [LOOPBACK], headers, 401))
-        ),
+        ({"unrestricted": True}, ANY, {"host": "node.example", "via": "1.1 proxy"}, 200),
         # Only GET and HEAD.
         ({"unrestricted": True}, [LOOPBACK], {"method": "POST"}, 405),
-        (WITH_TOKEN, [LOOPBACK], {"method": "POST", "authorization": BEARER}, 405),
         ({}, [LOOPBACK], {"method": "POST"}, 405),
         ({}, [LOOPBACK], {"method": "HEAD"}, 200),
     ],
@@ -112,24 +99,15 @@ def test_a_proxy_before_a_trusting_surface_is_logged_once(node: Node, caplog: py
     assert "OperatorOptions" in caplog.text
 
 
-# ---- paths
-
-
-@pytest.mark.parametrize("path", ["/", "/details", "/details/a", "/static/page.css", "/events", "/badge/node.svg"])
-def test_the_page_is_below_its_path(node: Node, path: str) -> None:
-    assert app_of(node).matches(path.encode())
-    below = app_of(node, path="/status")
-    assert below.matches(f"/status{path}".encode())
-    assert not below.matches(path.encode())
-
-
-@pytest.mark.parametrize("path", ["/svc/node", "/livez", "/statuses", "/other", "//"])
-def test_other_paths_are_not_of_the_page(node: Node, path: str) -> None:
-    assert not app_of(node).matches(path.encode())
-    assert not app_of(node, path="/status").matches(path.encode())
-
-
-# ---- where it runs
+def test_the_page_is_below_its_path_and_other_paths_are_not(node: Node) -> None:
+    app, below = app_of(node), app_of(node, path="/status")
+    for path in ("/", "/details", "/details/a", "/static/page.css", "/events", "/badge/node.svg"):
+        assert app.matches(path.encode())
+        assert below.matches(f"/status{path}".encode())
+        assert not below.matches(path.encode())
+    for path in ("/svc/node", "/livez", "/statuses", "/other", "//"):
+        assert not app.matches(path.encode())
+        assert not below.matches(path.encode())
 
 
 async def while_probing(node: Node, ask: Callable[[], Awaitable[object]]) -> object:
@@ -137,19 +115,15 @@ async def while_probing(node: Node, ask: Callable[[], Awaitable[object]]) -> obj
         return await ask()
 
 
-def test_it_answers_on_the_loop_of_the_checks(node: Node) -> None:
+def test_it_answers_on_the_loop_of_the_checks_another_loop_and_a_thread(node: Node) -> None:
     app = app_of(node, path="/status")
     response = asyncio.run(while_probing(node, lambda: app.handle(request("/status/details"))))
     assert isinstance(response, Response)
     assert json.loads(response.body)["services"][0]["id"] == "indexer"
-
-
-def test_it_answers_another_loop_and_a_thread(node: Node) -> None:
-    app = app_of(node)
     node.start()
     try:
-        from_loop = asyncio.run(app.handle(request("/badge/node.svg")))
-        from_thread = app.handle_blocking(request("/badge/node.svg"), is_multithread=True)
+        from_loop = asyncio.run(app.handle(request("/status/badge/node.svg")))
+        from_thread = app.handle_blocking(request("/status/badge/node.svg"), is_multithread=True)
     finally:
         node.stop()
     assert isinstance(from_loop, Response)
@@ -214,10 +188,7 @@ def test_a_failure_inside_is_an_error_response_without_its_cause(
     assert "the cause" in caplog.text
 
 
-# ---- event streams
-
-
-def read_blocking(node: Node, app: EmbeddedOperatorApp, *, is_multithread: bool) -> LoopStream:
+def read_blocking(app: EmbeddedOperatorApp, *, is_multithread: bool) -> LoopStream:
     stream = app.handle_blocking(request("/events"), is_multithread=is_multithread)
     assert isinstance(stream, LoopStream)
     return stream
@@ -230,7 +201,7 @@ def test_without_threads_to_spare_a_stream_ends_with_the_events_so_far(
     app = app_of(node, wsgi_streams=streams)
     node.start()
     try:
-        body = b"".join(read_blocking(node, app, is_multithread=is_multithread).blocking_chunks())
+        body = b"".join(read_blocking(app, is_multithread=is_multithread).blocking_chunks())
     finally:
         node.stop()
     assert b"event: end" in body
@@ -240,7 +211,7 @@ def test_a_server_with_threads_keeps_the_allowed_number_of_streams_open(node: No
     app = app_of(node, wsgi_streams=1)
     node.start()
     try:
-        first, second = (read_blocking(node, app, is_multithread=True) for _ in range(2))
+        first, second = (read_blocking(app, is_multithread=True) for _ in range(2))
         assert b"event: end" in b"".join(second.blocking_chunks())
         chunks = first.blocking_chunks()
         received = next(chunks)

@@ -40,57 +40,36 @@ def probe_once(node: Node) -> None:
     asyncio.run(run())
 
 
-# ---- history
-
-
-def test_the_history_continues_at_the_next_start(node: Node, tmp_path: Path) -> None:
+def test_the_history_continues_at_the_next_start_also_of_checks_in_a_thread(node: Node, tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     node.record_history(str(path))
     probe_once(node)
     node.report("indexer", DOWN)
-    probe_once(node)
+    node.start()
+    node.stop()
     assert kinds(path) == ["started", "status", "stopped", "started", "stopped"]
 
 
-def test_checks_in_a_thread_record_the_history_too(node: Node, tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    node.record_history(path)
-    node.start()
-    node.stop()
-    assert kinds(path) == ["started", "stopped"]
+WEBHOOK = {"webhook": "https://a.example"}
 
 
 @pytest.mark.parametrize(
-    ("options", "key"),
+    ("method", "options", "key"),
     [
-        ({"path": ""}, "history.path"),
-        ({"path": "h.db", "max_age": "1m"}, "history.max_age"),
-        ({"path": "h.db", "max_size": "1KiB"}, "history.max_size"),
-        ({"path": "h.db", "maxage": "90d"}, "history.maxage"),
+        ("record_history", {"path": ""}, "history.path"),
+        ("record_history", {"path": "h.db", "max_age": "1m"}, "history.max_age"),
+        ("record_history", {"path": "h.db", "max_size": "1KiB"}, "history.max_size"),
+        ("record_history", {"path": "h.db", "maxage": "90d"}, "history.maxage"),
+        ("notify", {}, "notify"),
+        ("notify", {"webhook": "not a url"}, "notify.webhook"),
+        ("notify", {"webhook": "https://a.example/${SVCNODE_TEST_NO_SUCH_VARIABLE}"}, "notify.webhook"),
+        ("notify", {**WEBHOOK, "services": "some"}, "notify.services"),
+        ("notify", {"webhok": "https://a.example"}, "notify.webhok"),
     ],
 )
-def test_a_bad_option_of_the_history_is_named(node: Node, options: dict[str, str], key: str) -> None:
+def test_a_bad_option_is_named(node: Node, method: str, options: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        node.record_history(**options)
-    assert caught.value.key == key
-
-
-# ---- notifications
-
-
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({}, "notify"),
-        ({"webhook": "not a url"}, "notify.webhook"),
-        ({"webhook": "https://a.example/${SVCNODE_TEST_NO_SUCH_VARIABLE}"}, "notify.webhook"),
-        ({"webhook": "https://a.example", "services": "some"}, "notify.services"),
-        ({"webhok": "https://a.example"}, "notify.webhok"),
-    ],
-)
-def test_a_bad_option_of_notifications_is_named(node: Node, options: dict[str, object], key: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        node.notify(**options)
+        getattr(node, method)(**options)
     assert caught.value.key == key
 
 
@@ -115,29 +94,14 @@ def test_nothing_can_be_added_while_the_checks_run(node: Node, tmp_path: Path, *
 
     async def run() -> None:
         async with node.probing():
-            with pytest.raises(SvcnodeError, match="before they start"):
-                node.record_history(tmp_path / "history.db")
-            with pytest.raises(SvcnodeError, match="before they start"):
-                node.notify(webhook="https://a.example")
-            with pytest.raises(SvcnodeError, match="before they start"):
-                node.share_states(tmp_path / "workers")
+            for add in (node.record_history, node.share_states, lambda _: node.notify(**WEBHOOK)):
+                with pytest.raises(SvcnodeError, match="before they start"):
+                    add(tmp_path / "file")
 
     asyncio.run(run())
 
 
-# ---- metrics
-
-
-def test_the_metrics_of_a_node_are_in_the_registry_of_the_program(node: Node) -> None:
-    registry = CollectorRegistry()
-    registry.register(prometheus_collector(node))
-    assert registry.get_sample_value("svcnode_node_health_code") == 200
-    node.report("indexer", DOWN)
-    assert registry.get_sample_value("svcnode_service_status", {"service_id": "indexer", "status": "Down"}) == 1
-    assert registry.get_sample_value("svcnode_checks_total", {"service_id": "indexer", "outcome": "failed"}) == 1
-
-
-def test_the_metrics_of_the_operator_surface_are_there_while_the_checks_run(node: Node) -> None:
+def test_the_metrics_of_a_node_are_in_the_registry_of_the_program_and_more_while_the_checks_run(node: Node) -> None:
     registry = CollectorRegistry()
     registry.register(prometheus_collector(node))
     found = []
@@ -150,3 +114,7 @@ def test_the_metrics_of_the_operator_surface_are_there_while_the_checks_run(node
     assert found == [1.0]
     assert registry.get_sample_value("svcnode_history_healthy") is None
     assert registry.get_sample_value("svcnode_config_last_reload_successful") is None, "there is no configuration"
+    assert registry.get_sample_value("svcnode_node_health_code") == 200
+    node.report("indexer", DOWN)
+    assert registry.get_sample_value("svcnode_service_status", {"service_id": "indexer", "status": "Down"}) == 1
+    assert registry.get_sample_value("svcnode_checks_total", {"service_id": "indexer", "outcome": "failed"}) == 1

@@ -87,12 +87,10 @@ def test_each_replica_is_a_checked_service_in_the_group_of_its_node(harness: Fle
     assert services == {"pay/a": ("a", "pay"), "pay/b": ("b", "pay"), "10.0.0.3": ("10.0.0.3", "")}
     assert harness.url("pay/a") == "svc+http://10.0.0.1:8420"
     assert harness.ids == dict.fromkeys([SERVICE_ID, *services], False)
-
-
-def test_the_node_is_not_healthy_before_the_first_check_of_what_was_found(harness: FleetHarness) -> None:
-    harness.search(PAY_A)
     assert harness.state(SERVICE_ID)[0] is Status.UP
-    assert harness.node.health is Health.PARTIAL
+    assert harness.node.health is Health.PARTIAL, "nothing that was found has been checked"
+    harness.search(PAY_A._replace(url="https://10.0.0.9"))
+    assert harness.url("pay/a") == "svc+https://10.0.0.9"
 
 
 def test_what_is_found_no_longer_is_removed_and_what_is_new_is_added(harness: FleetHarness) -> None:
@@ -113,12 +111,6 @@ def test_a_failed_search_changes_nothing_and_is_not_a_success(harness: FleetHarn
     assert harness.listed == ["pay/a"]
     assert harness.state(SERVICE_ID) == (Status.DOWN, ReasonCode.REGISTRY_LOST)
     assert harness.node.health is Health.PARTIAL
-
-
-def test_a_replica_with_another_url_is_checked_there(harness: FleetHarness) -> None:
-    harness.search(PAY_A)
-    harness.search(PAY_A._replace(url="https://10.0.0.9"))
-    assert harness.url("pay/a") == "svc+https://10.0.0.9"
 
 
 def test_an_absent_replica_is_down_until_it_returns(harness: FleetHarness) -> None:
@@ -150,14 +142,13 @@ def test_an_id_that_another_service_has_is_reported_and_left_alone(harness: Flee
     assert harness.listed == ["pay/a", "pay/b"]
 
 
-def test_an_id_that_is_too_long_is_reported(harness: FleetHarness) -> None:
-    assert harness.search(PAY_A._replace(node="n" * 256), PAY_B).outcome is Outcome.NOT_READY
+def test_an_id_that_is_too_long_is_reported_and_a_url_that_cannot_be_checked_is_initializing(
+    harness: FleetHarness,
+) -> None:
+    wrong = PAY_B._replace(url="http://10.0.0.1:8420/svc/node/services/x")
+    assert harness.search(PAY_A._replace(node="n" * 256), wrong).outcome is Outcome.NOT_READY
     assert harness.listed == ["pay/b"]
-
-
-def test_a_url_that_cannot_be_checked_is_initializing_with_the_reason(harness: FleetHarness) -> None:
-    harness.search(PAY_A._replace(url="http://10.0.0.1:8420/svc/node/services/x"))
-    assert harness.state("pay/a") == (Status.INITIALIZING, ReasonCode.NO_EVIDENCE)
+    assert harness.state("pay/b") == (Status.INITIALIZING, ReasonCode.NO_EVIDENCE)
 
 
 def test_new_options_apply_to_what_was_found(harness: FleetHarness) -> None:
@@ -172,18 +163,14 @@ def test_new_options_apply_to_what_was_found(harness: FleetHarness) -> None:
     assert harness.node.health is Health.UNHEALTHY
 
 
-def test_all_services_of_the_fleet_are_removed_together(harness: FleetHarness) -> None:
+def test_all_services_of_the_fleet_are_removed_together_and_a_search_that_ends_later_adds_none(
+    harness: FleetHarness,
+) -> None:
     harness.node.register("mine").up()
     harness.search(PAY_A)
     harness.services.remove_all()
+    assert harness.services.apply([PAY_A]) == []
     assert harness.listed == ["mine"]
     assert harness.ids == {}
     harness.configure()
     assert harness.ids == {SERVICE_ID: False}
-
-
-def test_a_search_that_ends_after_the_fleet_was_removed_adds_nothing(harness: FleetHarness) -> None:
-    harness.services.remove_all()
-    assert harness.services.apply([PAY_A]) == []
-    assert harness.listed == []
-    assert len(harness.node) == 0

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# ---- a registry
-
 
 def replica(url: str) -> ReplicaDocument:
     return ReplicaDocument(instance="1", url=url, software="0.1.0")
@@ -35,23 +33,17 @@ def found_in(
     return list(found_replicas("pay", NodeReplicas(live or {}, frozenset(absent), service_count)))
 
 
-def test_each_live_replica_is_found_with_its_url() -> None:
-    live = {"b": replica("http://10.0.0.2:8420"), "a": replica("https://10.0.0.1")}
-    assert found_in(live) == [
+def test_each_live_replica_is_found_with_its_url_and_one_without_is_not_ready() -> None:
+    live = {"c": replica(""), "b": replica("http://10.0.0.2:8420"), "a": replica("https://10.0.0.1")}
+    *found, last = found_in({**live, "d": Ignored(IgnoredKind.NEWER_VERSION, "version 2")})
+    assert found == [
         FoundReplica("pay", "a", "https://10.0.0.1"),
         FoundReplica("pay", "b", "http://10.0.0.2:8420"),
+        FoundReplica("pay", "c", unchecked=NO_URL),
     ]
-    assert [found.id for found in found_in(live)] == ["pay/a", "pay/b"]
-
-
-def test_a_replica_without_a_url_is_found_and_not_ready() -> None:
-    assert found_in({"a": replica("")}) == [FoundReplica("pay", "a", unchecked=NO_URL)]
-
-
-def test_a_replica_with_a_document_of_a_newer_version_is_found_and_not_ready() -> None:
-    [found] = found_in({"a": Ignored(IgnoredKind.NEWER_VERSION, "version 2")})
-    assert found.unchecked is not None
-    assert found.unchecked.outcome is Outcome.NOT_READY
+    assert [one.id for one in found] == ["pay/a", "pay/b", "pay/c"]
+    assert last.unchecked is not None
+    assert last.unchecked.outcome is Outcome.NOT_READY
 
 
 def test_a_replica_that_has_left_and_still_defines_services_has_failed() -> None:
@@ -61,16 +53,10 @@ def test_a_replica_that_has_left_and_still_defines_services_has_failed() -> None
     ]
 
 
-def test_a_node_with_services_and_without_replicas_has_failed_as_a_whole() -> None:
+def test_a_node_without_replicas_has_failed_as_a_whole_if_it_has_services() -> None:
     [found] = found_in()
     assert (found.id, found.unchecked) == ("pay", NO_REPLICA)
-
-
-def test_a_node_without_services_and_replicas_is_not_found() -> None:
     assert found_in(service_count=0) == []
-
-
-# ---- a file
 
 
 def test_a_line_is_a_url_and_a_name_of_the_node() -> None:
