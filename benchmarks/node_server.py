@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from benchmarks.payloads import service_fields
-from svcnode.node import Node
+from svcnode.agent.embed.node import Node, internals_of
 from svcnode.server.server import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from svcnode.node.service_table import Handle
+    from svcnode.node.node_state import Handle
 
 
 async def serve(port: int, service_count: int, reports_per_s: int) -> None:
@@ -30,7 +30,7 @@ async def serve(port: int, service_count: int, reports_per_s: int) -> None:
     changes = _changes(handles)
     for _ in handles:
         next(changes)()
-    await HttpServer(node, ("/svc",)).listen(socket.create_server(("127.0.0.1", port)))
+    await HttpServer(internals_of(node).state, ("/svc",)).listen(socket.create_server(("127.0.0.1", port)))
     await _report(changes, reports_per_s)
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
+from svcnode.agent.embed.node import Node, internals_of
 from svcnode.net.timers import LATE_AFTER_S
-from svcnode.node import Node
 from svcnode.node.scheduler import ProbeScheduler
 from svcnode.server.server import HttpServer
 
@@ -34,7 +34,7 @@ WARMUP_S = 3.0  # until every service was checked once
 
 class MeasuredScheduler(ProbeScheduler):
     def __init__(self, node: Node) -> None:
-        super().__init__(node)
+        super().__init__(internals_of(node).state)
         self._counted_from_s = time.monotonic() + WARMUP_S
         self.quick_checks = self.late_quick_checks = 0
 
@@ -54,7 +54,7 @@ async def serve(port: int, probes: dict[str, str | None]) -> tuple[int, int]:
     node = Node("validator-7", version="v1.4.2")
     for service_id, probe in probes.items():
         _register(node, service_id, probe)
-    await HttpServer(node, ("/svc",)).listen(socket.create_server(("127.0.0.1", port)))
+    await HttpServer(internals_of(node).state, ("/svc",)).listen(socket.create_server(("127.0.0.1", port)))
     async with MeasuredScheduler(node) as scheduler:
         await _stop_requested()
         return scheduler.quick_checks, scheduler.late_quick_checks

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode import Node, ReasonCode, Status, Verdict, asgi, wsgi
+from svcnode.agent.embed.node import internals_of
 from svcnode.net.threads import ThreadRefusedError
-from svcnode.node.node import NOT_PROBING_REASON
+from svcnode.node.checks import NOT_RUNNING_REASON
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.node_cases import worked_example
 from tests.support.transports import NOT_FOUND, AsgiTransport, Fetch, WsgiTransport
@@ -148,7 +149,7 @@ class CheckedNode:
         return await asyncio.to_thread(becomes_true, lambda: self.check_count > count_before + 1)
 
     def is_probing(self) -> bool:
-        return self.node.next_check_in_s("cache") is not None
+        return internals_of(self.node).checks.next_check_in_s("cache") is not None
 
 
 async def _without_lifespan(scope: Any, receive: Any, send: Any) -> None:
@@ -164,7 +165,7 @@ def test_the_application_probes_during_its_lifespan_also_if_its_fallback_has_non
         async with LifespanRunner(app):
             assert checked.is_probing()
             assert await checked.is_checked()
-            assert checked.node.status("cache") is Status.UP
+            assert checked.node.state("cache").status is Status.UP
             await request_here(app)
             await asyncio.sleep(0)
             assert probing_task_count() == 0, "a request does not start it again"
@@ -323,11 +324,11 @@ def test_if_the_program_does_not_start_probing_the_log_and_the_reason_say_so(
     assert node.state("indexer").code == ReasonCode.REPORTED
     node.record("cache", Verdict.ready())
     assert fetch("GET", "/svc/node/health").code == 200
-    assert node.next_check_in_s("cache") is None
+    assert internals_of(node).checks.next_check_in_s("cache") is None
     clock.advance(3.0)
     assert fetch("GET", "/svc/node/health").code == 206
     assert node.state("cache").code == ReasonCode.STALE
-    assert node.state("cache").reason.endswith(NOT_PROBING_REASON)
+    assert node.state("cache").reason.endswith(NOT_RUNNING_REASON)
 
 
 def test_without_threads_the_node_says_that_checks_do_not_run(
@@ -364,7 +365,7 @@ def test_probing_starts_with_the_first_wsgi_request() -> None:
     node = Node("validator-7", version="v1.4.2")
     node.check("cache", interval="1s")(checked.set)
     fetch = WsgiTransport(wsgi(node))
-    assert node.next_check_in_s("cache") is None
+    assert internals_of(node).checks.next_check_in_s("cache") is None
     try:
         assert fetch("GET", "/svc/node/health").code in (200, 206)
         assert checked.wait(WAIT_TIMEOUT_S)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import Route, expect
 
-from svcnode.control import Client
+from svcnode.control import ControlClient
 from svcnode.core.text import one_line
 from svcnode.core.units import format_coarse_duration, format_latency
 from svcnode.operator.page import EMPTY_CELL, format_percent, shorten_words
@@ -856,7 +856,7 @@ def test_maintenance_is_shown_with_its_end_who_and_why(changing_node: ChangingNo
     changing_node.set_services(
         service("disk", name="Ledger", probe="tcp://127.0.0.1:1", fall=1), service("cache", status="Up")
     )
-    with Client(changing_node.control_socket) as client:
+    with ControlClient(changing_node.control_socket) as client:
         agent.wait_until(lambda: agent.statuses() == {"disk": "Down", "cache": "Up"})
         node_page = open_page(changing_node.url)
         client.maintain("disk", "2h", by="alice", reason="new disk")

@@ -13,11 +13,12 @@ SUSPENDED_S = 1_000_000
 IN_TIME_NAMESPACE = ["unshare", "--time", "--fork", "--boottime", str(SUSPENDED_S)]
 PRINT_LEADS = """
 import time
-from svcnode.node import Node
+from svcnode.node.node_state import NodeState
 from svcnode.server.response_cache import ResponseCache
 from svcnode.server.connection import monotonic_s
+from tests.support.nodes import make_node
 
-node = Node("validator-7", version="v1")
+node = make_node("validator-7", version="v1")
 for clock in (node.now_s, ResponseCache(node, ("/svc",))._clock, monotonic_s):
     print(round(clock() - time.monotonic()))
 """

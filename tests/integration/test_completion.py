@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from svcnode.cli.completion import complete
-from svcnode.control.client import Client
+from svcnode.control.client import ControlClient
 from tests.support.processes import Agent
 from tests.support.servers.base import wait_until
 from tests.support.servers.provision import program
@@ -78,7 +78,7 @@ def test_ids_of_the_running_node_are_completed(tmp_path: Path, monkeypatch: pyte
     listen = f"[server]\nlisten = '127.0.0.1:0'\n[control]\nlisten = 'unix:{tmp_path}/c.sock'\n"
     with Agent(tmp_path, config=f"{listen}path = '{tmp_path}/c.db'\n") as agent:
         agent.wait_for_event("control_socket")
-        with Client(tmp_path / "c.sock") as client:
+        with ControlClient(tmp_path / "c.sock") as client:
             client.register("registered", ttl="10m")
         # On a busy machine, a node may answer too late for a completion.
         wait_until(lambda: "registered" in [one.value for one in complete(["beat", ""])], "completed")

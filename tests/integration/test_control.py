@@ -15,12 +15,12 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 import pytest
 
-from svcnode.control import AsyncClient, Client
+from svcnode.control import AsyncControlClient, ControlClient
 from svcnode.core.errors import ControlError, ControlUnreachableError
 from tests.support import commands
 from tests.support.disks import MemoryDisk
@@ -70,13 +70,13 @@ def shared_agent(folder: Path) -> Iterator[Agent]:
 
 
 @pytest.fixture
-def client(shared_agent: Agent, folder: Path) -> Iterator[Client]:
-    with Client(folder / "c.sock") as client:
+def client(shared_agent: Agent, folder: Path) -> Iterator[ControlClient]:
+    with ControlClient(folder / "c.sock") as client:
         yield client
 
 
 @pytest.fixture
-def agent(shared_agent: Agent, client: Client) -> Iterator[Agent]:
+def agent(shared_agent: Agent, client: ControlClient) -> Iterator[Agent]:
     """With two services, of which one has reported that it is up; healthy again after each test."""
     client.beat("worker")
     yield shared_agent
@@ -96,11 +96,11 @@ def svcnode(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class BlockingClient:
-    """The calls of an AsyncClient, one after another."""
+    """The calls of an AsyncControlClient, one after another."""
 
     def __init__(self, path: Path) -> None:
         self._runner = asyncio.Runner()
-        self._client = AsyncClient(path)
+        self._client = AsyncControlClient(path)
 
     def __enter__(self) -> BlockingClient:
         self._runner.run(self._client.__aenter__())
@@ -117,7 +117,7 @@ class BlockingClient:
         return lambda *arguments, **options: self._runner.run(call(*arguments, **options))
 
 
-@pytest.mark.parametrize("kind", [Client, BlockingClient])
+@pytest.mark.parametrize("kind", [ControlClient, BlockingClient])
 def test_a_client_does_all_of_it(agent: Agent, folder: Path, kind: type[Any]) -> None:
     with kind(folder / "c.sock") as client:
         assert client.register("a/b", ttl="60s")["status"] == INITIALIZING
@@ -170,7 +170,7 @@ def test_a_client_does_all_of_it(agent: Agent, folder: Path, kind: type[Any]) ->
         ({"ttl": "5s", "description": "d" * 1001}, "/description"),
     ],
 )
-def test_a_value_beyond_its_limit_is_refused(agent: Agent, client: Client, options: Any, pointer: str) -> None:
+def test_a_value_beyond_its_limit_is_refused(agent: Agent, client: ControlClient, options: Any, pointer: str) -> None:
     with pytest.raises(ControlError) as refused:
         client.register("new", **options)
     assert (refused.value.status, refused.value.pointer) == (400, pointer)
@@ -178,7 +178,7 @@ def test_a_value_beyond_its_limit_is_refused(agent: Agent, client: Client, optio
     assert client.register("new", ttl="366d", **at_the_limit)["status"] == INITIALIZING
 
 
-def test_a_registered_probe_is_checked(agent: Agent, client: Client) -> None:
+def test_a_registered_probe_is_checked(agent: Agent, client: ControlClient) -> None:
     client.register("itself", probe=f"tcp://127.0.0.1:{agent.port}", interval="1s")
     agent.wait_until(lambda: agent.statuses()["itself"] == UP)
     client.register("itself", probe="tcp://127.0.0.1:1", fall=1)
@@ -259,7 +259,9 @@ def test_bad_news_is_not_refused_for_its_text(agent: Agent, folder: Path) -> Non
     assert agent.request("/details").json["node"]["health_reason"].isprintable()
 
 
-def test_maintain_says_how_long_it_lasts_and_what_else_goes_on(agent: Agent, client: Client, folder: Path) -> None:
+def test_maintain_says_how_long_it_lasts_and_what_else_goes_on(
+    agent: Agent, client: ControlClient, folder: Path
+) -> None:
     done = svcnode(folder, "maintain", "worker", "--for", "2h", "--by", "alice", "--reason", "new disk")
     assert done.returncode == 0
     assert done.stdout.startswith("worker is in maintenance until 20")
@@ -290,7 +292,7 @@ def test_run_reports_the_life_of_a_command(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert "no node listens there" in process.stderr.readline()
         wait_until(started.exists, "the command has started")
-        with control_agent(tmp_path) as agent, Client(tmp_path / "c.sock") as client:
+        with control_agent(tmp_path) as agent, ControlClient(tmp_path / "c.sock") as client:
             agent.wait_until(lambda: agent.statuses().get("job") == UP)
             client.deregister("job")
             agent.wait_until(lambda: agent.statuses().get("job") == UP)
@@ -307,7 +309,7 @@ def test_run_beats_several_times_within_the_ttl(agent: Agent, folder: Path) -> N
     assert 20 <= interval_s <= 30
 
 
-def test_run_reports_the_exit_status(agent: Agent, client: Client, folder: Path) -> None:
+def test_run_reports_the_exit_status(agent: Agent, client: ControlClient, folder: Path) -> None:
     for command, code in ((("sh", "-c", "exit 3"), 3), (("/nowhere/command",), 127), (("/etc/passwd",), 126)):
         assert svcnode(folder, "run", "--service", "job", "--", *command).returncode == code
         assert client.service("job")["reason"] == f"ended with exit status {code}"
@@ -348,7 +350,9 @@ def changed_file(agent: Agent, text: str) -> Iterator[None]:
         agent.reload()
 
 
-def test_a_reload_that_is_refused_is_an_error_with_all_causes(agent: Agent, client: Client, folder: Path) -> None:
+def test_a_reload_that_is_refused_is_an_error_with_all_causes(
+    agent: Agent, client: ControlClient, folder: Path
+) -> None:
     services = '[[services]]\nid = "new"\nprobe = "nothing:x"\n[[services]]\nid = "newer"\n'
     with changed_file(agent, config(folder, services=services)):
         with pytest.raises(ControlError, match=r"services\.new\.probe") as refused:
@@ -362,7 +366,7 @@ def test_a_reload_that_is_refused_is_an_error_with_all_causes(agent: Agent, clie
         assert agent.statuses() == {"fixed": UP, "worker": UP}
 
 
-def test_what_needs_a_restart_is_refused_by_a_reload(agent: Agent, client: Client, folder: Path) -> None:
+def test_what_needs_a_restart_is_refused_by_a_reload(agent: Agent, client: ControlClient, folder: Path) -> None:
     for text in (
         config(folder).replace("c.db", "d.db"),
         config(folder, "enabled = false"),
@@ -373,7 +377,7 @@ def test_what_needs_a_restart_is_refused_by_a_reload(agent: Agent, client: Clien
         assert refused.value.status == 422
 
 
-def test_a_reload_changes_nothing_of_registered_services(agent: Agent, client: Client) -> None:
+def test_a_reload_changes_nothing_of_registered_services(agent: Agent, client: ControlClient) -> None:
     client.register("job", ttl="60s")
     client.beat("job")
     client.set_issue("disk")
@@ -389,7 +393,7 @@ def test_a_reload_changes_nothing_of_registered_services(agent: Agent, client: C
 
 
 def test_a_service_of_the_file_takes_the_place_of_a_registered_one_until_it_is_removed(
-    agent: Agent, client: Client, folder: Path
+    agent: Agent, client: ControlClient, folder: Path
 ) -> None:
     client.register("job", ttl="60s")
     client.beat("job", "down")
@@ -439,9 +443,9 @@ def test_a_reload_takes_back_allow_exec_and_moves_the_socket_if_the_new_one_can_
         return config(tmp_path).replace(f"{tmp_path}/c.sock", path)
 
     with control_agent(tmp_path, config(tmp_path, "allow_exec = true")) as agent:
-        with Client(tmp_path / "c.sock") as client:
+        with ControlClient(tmp_path / "c.sock") as client:
             for number, probe in enumerate(probes):
-                assert "hunter2" not in json.dumps(client.register(f"local-{number}", probe=probe))
+                assert "hunter2" not in json.dumps(client.register(f"local-{number}", probe=cast("Any", probe)))
             agent.wait_until(lambda: agent.statuses()["local-0"] == agent.statuses()["local-1"] == UP)
             agent.reload(config(tmp_path))
             agent.wait_until(lambda: agent.statuses()["local-0"] == agent.statuses()["local-1"] == DOWN)
@@ -449,7 +453,7 @@ def test_a_reload_takes_back_allow_exec_and_moves_the_socket_if_the_new_one_can_
             agent.wait_for_log("reload failed, .*control socket")
             assert client.node()["services"] == 5
         agent.reload(moved(f"{tmp_path}/d.sock"))
-        with Client(tmp_path / "d.sock") as client:
+        with ControlClient(tmp_path / "d.sock") as client:
             assert client.node()["services"] == 5
         assert not (tmp_path / "c.sock").exists()
 
@@ -458,7 +462,7 @@ def test_a_reload_takes_back_allow_exec_and_moves_the_socket_if_the_new_one_can_
 
 
 def test_after_a_kill_the_socket_is_replaced_and_what_is_stored_is_there(tmp_path: Path) -> None:
-    with Client(tmp_path / "c.sock") as client:
+    with ControlClient(tmp_path / "c.sock") as client:
         with control_agent(tmp_path):
             client.register("a", ttl="60s")
             client.beat("a")
@@ -481,14 +485,14 @@ def test_after_a_kill_the_socket_is_replaced_and_what_is_stored_is_there(tmp_pat
 
 def test_a_second_node_does_not_use_the_socket_or_the_store_of_the_first(tmp_path: Path) -> None:
     with control_agent(tmp_path) as first:
-        with Client(tmp_path / "c.sock") as client:
+        with ControlClient(tmp_path / "c.sock") as client:
             client.register("a", ttl="60s")
             with Agent(tmp_path, config=config(tmp_path)) as second:
                 assert second.wait_for_exit() == 1
                 assert any("cannot listen on the control socket" in line for line in second.lines)
             client.beat("a")
         text = config(tmp_path).replace("c.sock", "d.sock")
-        with control_agent(tmp_path, text) as second, Client(tmp_path / "d.sock") as client:
+        with control_agent(tmp_path, text) as second, ControlClient(tmp_path / "d.sock") as client:
             assert second.health() == 503
             with pytest.raises(ControlError, match="another process uses it") as refused:
                 client.register("b", ttl="60s")
@@ -504,7 +508,7 @@ def test_without_a_free_path_for_the_default_socket_the_node_serves_what_is_stor
     environ = {"STATE_DIRECTORY": str(tmp_path / "s")}
     text = '[node]\nname = "n"\n[server]\nlisten = "127.0.0.1:0"\n[[services]]\nid = "fixed"\nstatus = "Up"\n'
     path = tmp_path / "s" / "nodes" / "n" / "control.sock"
-    with control_agent(tmp_path, text, environ=environ), Client(path) as client:
+    with control_agent(tmp_path, text, environ=environ), ControlClient(path) as client:
         client.register("a", ttl="1h")
     path.unlink()
     path.mkdir()
@@ -517,7 +521,7 @@ def test_without_a_free_path_for_the_default_socket_the_node_serves_what_is_stor
 def test_a_full_disk_refuses_changes_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     with MemoryDisk(tmp_path / "disk") as disk:
         text = config(tmp_path).replace(f"{tmp_path}/c.db", f"{disk.path}/c.db")
-        with control_agent(tmp_path, text) as agent, Client(tmp_path / "c.sock") as client:
+        with control_agent(tmp_path, text) as agent, ControlClient(tmp_path / "c.sock") as client:
             client.register("a", ttl="60s")
             refused = []
             with disk.full():

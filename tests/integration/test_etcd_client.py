@@ -23,9 +23,9 @@ from svcnode.core.errors import (
 )
 from svcnode.core.url import Url
 from svcnode.net.connect import TcpEndpoint
+from svcnode.net.etcd_json import Compare, Delete, Event, KeyValue, Put
 from svcnode.net.tls import TlsOptions
 from svcnode.sharing.etcd import EtcdClient
-from svcnode.net.etcd_json import Compare, Delete, Event, KeyValue, Put
 from tests.support.certificates import make_certificate
 from tests.support.ports import free_port
 from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer

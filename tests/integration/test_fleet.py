@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.cli import main
-from svcnode.control import Client
+from svcnode.control import ControlClient
 from svcnode.core.errors import ControlError
 from svcnode.sharing import client as registry_client
 from svcnode.sharing.client import NodeReplicas, read_replicas
@@ -174,7 +174,7 @@ def test_the_list_follows_the_file(tmp_path: Path) -> None:
         nodes_file.write_text(f"http://{first} ledger\n")
         fleet.wait_until(lambda: fleet.statuses() == {"fleet": UP, f"ledger/{first}": UP})
 
-        with Client(tmp_path / "c.sock", timeout_s=60) as client:
+        with ControlClient(tmp_path / "c.sock", timeout=60) as client:
             for service_id in fleet.statuses():
                 with pytest.raises(ControlError) as caught:
                     client.register(service_id, ttl="10m")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode.agent.embed.node import Node, internals_of
 from svcnode.core import state_machine
 from svcnode.core.model import Health, Status, Tally
-from svcnode.node import Node
 from svcnode.node.scheduler import thread as scheduler_thread
 from tests.support.servers.base import wait_until
 from tests.support.virtual_time import VirtualClock
@@ -103,7 +103,8 @@ def test_a_state_that_was_set_and_not_yet_counted_is_counted_in_the_child(
     db, other = (node.register(one, impact="critical") for one in ("db", "other"))
     db.up()
     other.up()
-    update_tally = node._update_tally
+    states = internals_of(node).state._states
+    update_tally = states._count
 
     def pausing_update(before: Tally, after: Tally) -> None:
         pause_point()
@@ -180,7 +181,7 @@ def test_a_child_forked_by_a_listener_delivers_the_remaining_changes(clock: Virt
 
     def in_child() -> list[str]:
         node.subscribe(daemonize)
-        node.subscribe(lambda change: received.append(node.status("db").value))  # type: ignore[union-attr]
+        node.subscribe(lambda change: received.append(node.state("db").status.value))
         db.down("gone")
         db.up()
         return received
@@ -214,7 +215,7 @@ def test_a_child_does_not_take_the_scheduler_of_its_parent_for_its_own() -> None
     node.check("cache", interval="1s")(lambda: None)
 
     def in_child() -> list[object]:
-        before = node.is_probing, node.next_check_in_s("cache")
+        before = node.is_probing, internals_of(node).checks.next_check_in_s("cache")
         node.start()
         is_probing = node.is_probing
         node.stop()
@@ -222,7 +223,7 @@ def test_a_child_does_not_take_the_scheduler_of_its_parent_for_its_own() -> None
 
     node.start()
     try:
-        wait_until(lambda: node.next_check_in_s("cache") is not None, "probing")
+        wait_until(lambda: internals_of(node).checks.next_check_in_s("cache") is not None, "probing")
         assert child_output(in_child) == "[False, None, True]"
         assert node.is_probing
     finally:
@@ -235,13 +236,13 @@ def test_a_fork_that_python_does_not_notice_leaves_neither_a_thread_nor_a_lock_b
     """As that of uWSGI: `Thread.is_alive` is true in the child, and no lock is replaced."""
     node = Node("validator-7", version="v1")
     node.start()
-    thread_of_the_parent = node._scheduler_thread
+    thread_of_the_parent = internals_of(node).checks._thread
     assert thread_of_the_parent is not None
     try:
         with monkeypatch.context() as child:
             child.setattr(os, "getpid", lambda: -1)
             is_probing = [node.is_probing]
-            node._lock.acquire()  # by a thread that does not exist in the child
+            internals_of(node).state._lock.acquire()  # by a thread that does not exist in the child
             node.start()
             is_probing.append(node.is_probing)
             assert is_probing == [False, True]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from svcnode.control import Client
+from svcnode.control import ControlClient
 from svcnode.core.model import Identity
 from svcnode.notify.message import build_test_message
 from svcnode.notify.targets import apprise_from, webhook_from
@@ -243,14 +243,18 @@ def test_targets_can_be_enabled_and_disabled_by_a_reload_and_maintenance_holds_m
     control = f'[control]\nlisten = "unix:{tmp_path}/c.sock"\npath = "{tmp_path}/c.db"\n'
     with Receiver() as receiver:
         enabled = control + config(service, hook(receiver.port))
-        with node(tmp_path, control + config(service, "webhook = []")) as agent, Client(tmp_path / "c.sock") as client:
+        with (
+            node(tmp_path, control + config(service, "webhook = []")) as agent,
+            ControlClient(tmp_path / "c.sock") as client,
+        ):
             agent.reload(enabled)
             client.maintain("db", "1h", by="alice", reason="new disk")
             agent.wait_for_log("service db is in maintenance until ")
             service.stop()
             agent.wait_until(lambda: agent.statuses() == {"db": "Down"})
-        with node(tmp_path, enabled, health=503) as agent, Client(tmp_path / "c.sock") as client:
+        with node(tmp_path, enabled, health=503) as agent, ControlClient(tmp_path / "c.sock") as client:
             maintenance = client.service("db")["maintenance"]
+            assert maintenance is not None
             assert (maintenance["by"], maintenance["reason"]) == ("alice", "new disk")
             assert receiver.documents == []
             client.end_maintenance("db")

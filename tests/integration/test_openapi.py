@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import svcnode
-from svcnode.control import Client
+from svcnode.control import ControlClient
 from svcnode.control.api import ROUTES
 from tests.support.http_server import running_server
 from tests.support.node_cases import worked_example
@@ -190,7 +190,7 @@ def test_the_control_socket_conforms_to_its_openapi_document(tmp_path: Path, exa
             report = run_schemathesis(tmp_path, url, config=CONTROL_CONFIG, hooks=CONTROL_HOOKS, examples=examples)
         operations = sum(map(len, ROUTES.values())) - 1  # Schemathesis leaves out the path of the document
         assert f"{operations} selected / {operations} total" in report
-        with Client(socket) as client:
+        with ControlClient(socket) as client:
             assert client.service("in-the-file")["status"] == "Up"
 
 

@@ -20,6 +20,7 @@ from urllib.parse import quote
 import pytest
 
 from svcnode import Node
+from svcnode.agent.embed.node import internals_of
 from svcnode.agent.logs import JsonFormatter
 from svcnode.config import load
 from svcnode.core import redaction
@@ -384,7 +385,10 @@ def test_no_repr_or_str_shows_a_secret(secrets_setup: SecretsSetup) -> None:
     node = Node("validator-7", version="v1")
     changes: list[object] = []
     node.subscribe(changes.append)
-    handles = [node.add(service.definition) for service in settings.services]
+    state = internals_of(node).state
+    for service in settings.services:
+        state.add(service.definition)
+    handles = [node.handle(service.id) for service, _ in node]
 
     async def check_all() -> None:
         async with node.probing():

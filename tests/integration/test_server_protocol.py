@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from svcnode import Node, Verdict
+from svcnode.agent.embed.node import internals_of
 from svcnode.api.spec import VERSION_NOT_FOUND, Request
 from svcnode.server.connection import Connection
 from svcnode.server.response_cache import ResponseCache
@@ -405,7 +406,7 @@ def test_a_cached_request_sees_every_change_of_the_node_at_once(server: RunningS
         node.deregister("storage")
         assert current() == (200, ["Up", "Up"])
         for name in ("other", "yet another"):
-            node.set_identity(name=name, version="v2")
+            internals_of(node).state.set_identity(name=name, version="v2")
             assert json.loads(client.request(IDENTITY).body)["node_name"] == name
         node.drain()
         assert current()[0] == 503
@@ -424,7 +425,7 @@ def test_a_response_that_expires_while_it_is_encoded_is_not_cached() -> None:
             now_s = 105.5
             return response
 
-    cache = SlowCache(node, ("/svc",), clock=lambda: now_s, wall_clock=lambda: now_s)
+    cache = SlowCache(internals_of(node).state, ("/svc",), clock=lambda: now_s, wall_clock=lambda: now_s)
     now_s = 104.9
     assert cache.get(b"bytes", now_s) is None
     cache.put(b"bytes", cache.resolve(Request("GET", b"/svc/node/health")))

@@ -172,7 +172,7 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     assert not modules & {"svcnode.cli.init", "svcnode.agent.store", "svcnode.client", "svcnode.cli.terminal"}
     assert not starting_with(modules, "svcnode.control", "svcnode.sharing")
     assert not modules & {"svcnode.config.sharing", "svcnode.config.registration", "svcnode.config.toml_lines"}
-    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.api.cors"}
+    assert not modules & {"svcnode.agent.embed.asgi", "svcnode.agent.embed.wsgi", "svcnode.api.cors"}
     assert not starting_with(modules, "svcnode.notify.")
     assert commands(modules) == {"_args", "serve"}
     assert kinds(modules) == set()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from svcnode.control import Client
+from svcnode.control import ControlClient
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, ControlUnreachableError
 from tests.stress.campaigns import campaign_folder, campaign_parser
@@ -27,6 +27,8 @@ from tests.support.processes import Agent, connect_unix
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from svcnode.control.types import ReportedStatus
 
 WORKERS = 3  # clients at the same time, each with its own services
 SERVICES = 5  # of each worker
@@ -103,7 +105,7 @@ class Worker:
         self.errors: list[str] = []
 
     def run(self, path: Path) -> None:
-        with Client(path, timeout_s=30) as client:
+        with ControlClient(path, timeout=30) as client:
             while True:
                 self.after = copy.deepcopy(self.before)
                 try:
@@ -116,7 +118,7 @@ class Worker:
                 self.before = self.after
                 self.acknowledged += 1
 
-    def _request(self, client: Client, state: State) -> None:
+    def _request(self, client: ControlClient, state: State) -> None:
         self._count += 1
         service_id = self._rng.choice(self._ids)
         service = state.services.get(service_id)
@@ -133,13 +135,13 @@ class Worker:
         else:
             self._register(client, state, service_id)
 
-    def _beat(self, client: Client, service_id: str, service: Service) -> None:
-        status = self._rng.choice(("up", "up", "initializing", "down"))
+    def _beat(self, client: ControlClient, service_id: str, service: Service) -> None:
+        status: ReportedStatus = self._rng.choice(("up", "up", "initializing", "down"))
         service.beat, service.may_have_expired = Beat(self._count, status, time.monotonic()), False
         client.beat(service_id, status, str(self._count))
         service.beat.acknowledged_s = time.monotonic()
 
-    def _register(self, client: Client, state: State, service_id: str) -> None:
+    def _register(self, client: ControlClient, state: State, service_id: str) -> None:
         ttl_s, description = self._rng.choice(TTLS_S), f"request {self._count}"
         old = state.services.get(service_id)
         if old is None:
@@ -150,7 +152,7 @@ class Worker:
             old.may_have_expired |= is_old
         client.register(service_id, ttl=f"{ttl_s}s", description=description)
 
-    def _change_issue(self, client: Client, state: State) -> None:
+    def _change_issue(self, client: ControlClient, state: State) -> None:
         name = self._rng.choice(self._issue_names)
         if name in state.issues:
             del state.issues[name]

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from svcnode import Node
     from svcnode.api.spec import Request
+    from svcnode.node.node_state import NodeState
 
 TOKEN = "0123456789abcdef"
 SERVICES = {"db": "Up", "cache": "Initializing", "old": "Down"}
@@ -332,14 +332,14 @@ class ServerInProcess:
 
     def __init__(self) -> None:
         self._harness = OperatorHarness()
-        self.node: Node = self._harness.node
+        self.node: NodeState = self._harness.node
         self._handles = {name: self.node.register(name) for name in SERVICES}
         self.statuses: dict[str, str] = {}
         for name, status in SERVICES.items():
             self.set_status(name, status)
         for number in range(MORE_SERVICES):
             self.node.register(f"more-{number}", description="A service that makes the list longer").up()
-        self.node.started()
+        self.node.overrides.started()
         auth = OperatorAuth(Address(scheme="http", host="127.0.0.1", port=1), TOKEN, trusts_loopback=False)
         self._mount = Mount(FuzzedOperatorApp(self._harness.context, auth))
         self._cached = ServerState(ResponseCache(self.node, ("/svc",)), ServerLimits())

@@ -24,8 +24,8 @@ from typing import Protocol
 from svcnode.core.model import Status
 from svcnode.history import Bucket, History, Transition
 from svcnode.history.records import RESOLUTIONS
-from svcnode.node import Node
 from tests.stress.campaigns import campaign_folder, campaign_parser
+from tests.support.nodes import make_node
 
 SERVICES = 50
 MAX_PENDING = 300  # transitions that are not acknowledged
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 
 async def write_forever(path: Path) -> None:
     """Make changes as fast as they are acknowledged, and print each acknowledged id."""
-    node = Node("stress", version="v1")
+    node = make_node("stress", version="v1")
     handles = [node.register(f"service-{number}") for number in range(SERVICES)]
     rng = random.Random()
     begin_s = int(time.time()) // 60 * 60

@@ -22,7 +22,6 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from svcnode.core.model import Status
-from svcnode.node import Node
 from svcnode.net.etcd_json import Event, KeyValue
 from svcnode.sharing.format import (
     KeyKind,
@@ -39,6 +38,7 @@ from svcnode.sharing.rules import choose_observers
 from svcnode.sharing.shared_services import SharedServices
 from svcnode.sharing.view import RegistryView, SharedService
 from tests.stress.campaigns import campaign_folder, machine
+from tests.support.nodes import make_node
 from tests.support.processes import connect_unix
 from tests.support.replicas import Backends, Replicas
 from tests.support.servers.base import wait_until
@@ -307,7 +307,7 @@ def _choose_again(shared: Sequence[SharedService], replicas: Sequence[str], choi
 
 
 def _renewal_s(view: RegistryView, ids: Sequence[str]) -> float:
-    node = Node("n", version="v1", clock=lambda: 0.0)
+    node = make_node("n", version="v1", clock=lambda: 0.0)
     services = SharedServices(node, view, "host-1", default_observers=1, on_change=lambda: None)
     asyncio.run(services.update(view.take_changes()))
     assert all(state.status is Status.UP for _, state in node), "the node has the states of the other replica"

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from svcnode.core.units import parse_duration_s
 from svcnode.sharing.replica import RESTORE_S
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from svcnode.control.types import ReportedStatus
     from tests.support.network_namespace import NetworkNamespace
     from tests.support.replicas import Options, Replica, StatusChange
 
@@ -244,7 +245,7 @@ class RandomChanges:
             if service_id not in self.descriptions:
                 self.descriptions[service_id] = ""
                 client.register(service_id, ttl="1h")
-            client.beat(service_id, status.lower())
+            client.beat(service_id, cast("ReportedStatus", status.lower()))
         return Change(service_id, "status", status)
 
     def _backend(self) -> Change:

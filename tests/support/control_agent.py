@@ -12,12 +12,12 @@ from urllib.parse import quote
 from svcnode.api.spec import Request
 from svcnode.config import load
 from svcnode.config.registration import PATH, define_registered
-from svcnode.control.api import ControlApp, json_pointer
+from svcnode.control.api import ControlApi, json_pointer
 from svcnode.control.resources import Resources
 from svcnode.control.store import ControlStore
 from svcnode.core.errors import ConfigError, ControlError
 from svcnode.core.model import Maintenance
-from svcnode.node import Node
+from tests.support.nodes import make_node
 
 if TYPE_CHECKING:
     import random
@@ -52,9 +52,9 @@ class ControlAgent:
         self.start()
 
     def start(self) -> None:
-        self.node = Node("validator-7", version="v1.0.0", clock=lambda: self.now_s, wall_clock=self._wall_s)
+        self.node = make_node("validator-7", version="v1.0.0", clock=lambda: self.now_s, wall_clock=self._wall_s)
         self.resources = Resources(self.node, ControlStore(self.path), define_service)
-        self.api = ControlApp(self.node, self.resources, self._reload)
+        self.api = ControlApi(self.node, self.resources, self._reload)
         self.resources.set_configured(self.configured)
         for service_id, reports in self.configured.items():
             if reports:
@@ -379,8 +379,10 @@ class Model:
         assert set(agent.node.condition.issues) == texts
         assert agent.node.condition.draining == (("drain", "") in self.documents)
         for name in (*self.services, *CONFIGURED):
-            assert agent.node.maintenance(name) == self._maintenance(("node_maintenance", ""), ("maintenance", name))
-        assert agent.node.maintenance() == self._maintenance(("node_maintenance", ""))
+            assert agent.node.maintenance.current(name) == self._maintenance(
+                ("node_maintenance", ""), ("maintenance", name)
+            )
+        assert agent.node.maintenance.current() == self._maintenance(("node_maintenance", ""))
 
     def _maintenance(self, *keys: tuple[str, str]) -> Maintenance | None:
         bodies: list[Any] = [self.documents[key][0] for key in keys if key in self.documents]

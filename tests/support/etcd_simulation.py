@@ -22,8 +22,8 @@ from svcnode.core.errors import (
     RegistryPermissionError,
     RegistryUnreachableError,
 )
-from svcnode.sharing.etcd import DEFAULT_TIMEOUT_S, EtcdClient, Traffic
 from svcnode.net.etcd_json import Delete, Event, Header, KeyValue, Lease, Put, RangeResult, TxnResult, WatchBatch
+from svcnode.sharing.etcd import DEFAULT_TIMEOUT_S, EtcdClient, Traffic
 from svcnode.sharing.fences import Fences
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
+from svcnode import Node
+from svcnode.agent.embed.node import internals_of
 from svcnode.net.clock import monotonic_s
 from svcnode.server.server import HttpServer
 from svcnode.server.state import ServerLimits, ServerState
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator
 
-    from svcnode import Node
     from svcnode.api.app import Mount
+    from svcnode.node.node_state import NodeState
 
 T = TypeVar("T")
 
@@ -215,7 +217,7 @@ class RunningServer:
 
 @contextmanager
 def running_server(
-    node: Node,
+    node: Node | NodeState,
     loop_name: str = "uvloop",
     *,
     prefixes: tuple[str, ...] = ("/svc",),
@@ -233,7 +235,8 @@ def running_server(
     loop.set_exception_handler(lambda _, context: loop_errors.append(context))
 
     async def start() -> HttpServer:
-        server = HttpServer(node, prefixes, limits)
+        state = internals_of(node).state if isinstance(node, Node) else node
+        server = HttpServer(state, prefixes, limits)
         await server.listen(listener, tls, mount)
         return server
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.api.spec import Request
-from svcnode.node import Node
 from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.notify.alert import AlertPolicy
@@ -16,6 +15,7 @@ from svcnode.notify.engine import AlertEngine
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.details import services_details
 from svcnode.operator.single_flight import SingleFlight
+from tests.support.nodes import make_node, record
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Response
     from svcnode.core.model import Verdict
+    from svcnode.node.node_state import NodeState
     from svcnode.sharing.replica import Replica
 
 STARTED_AT_S = 1_800_000_000.0  # the wall clock when the node's clock shows 0: 2027-01-15T08:00:00Z
 
 
 def operator_context(
-    node: Node, process_stats: ProcessStats | None = None, replica: Replica | None = None
+    node: NodeState, process_stats: ProcessStats | None = None, replica: Replica | None = None
 ) -> OperatorContext:
     """With a history and an event hub that are empty and fake."""
     history = SimpleNamespace(last_id=0, problem=None, problem_code=None, is_healthy=True, buckets=no_buckets)
     return OperatorContext(
         node=node,
+        next_check_in_s=lambda _: None,
         check_stats=CheckStats(node),
         history=cast("Any", history),
         events=cast("Any", SimpleNamespace(stream_count=0)),
@@ -56,7 +58,7 @@ class OperatorHarness:
     def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock()
         self.wall = VirtualClock(STARTED_AT_S)  # plus the time of the other clock
-        self.node = Node(
+        self.node = make_node(
             "validator-7",
             version="v1.4.2",
             clock=self.clock,
@@ -81,7 +83,7 @@ class OperatorHarness:
     def record(self, service_id: str, *verdicts: Verdict, interval_s: float = 0.0, duration_s: float = 0.0) -> None:
         """Record each verdict, then advance the clock."""
         for verdict in verdicts:
-            self.node.record(service_id, verdict, duration_s=duration_s)
+            record(self.node, service_id, verdict, duration_s=duration_s)
             self.clock.advance(interval_s)
 
     def details(self, service_id: str) -> Any:

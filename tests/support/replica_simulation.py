@@ -18,16 +18,16 @@ from svcnode.core.address import RegistryAddress
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Status, Verdict
 from svcnode.core.url import Url  # noqa: TC001  the options of a probe are parsed by the types of its fields
-from svcnode.node import Node
+from svcnode.net.etcd_json import Delete, Put
 from svcnode.node.definition import define
 from svcnode.node.scheduler import JITTER, ProbeScheduler
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import Probe
 from svcnode.sharing import SharingSettings
-from svcnode.net.etcd_json import Delete, Put
 from svcnode.sharing.format import KeyKind, ReportDocument, encode_document, encode_key, node_root, service_document
 from svcnode.sharing.replica import Replica
 from tests.support.etcd_simulation import EventQueue, SimulatedClient, SimulatedEtcd
+from tests.support.nodes import beat, make_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -146,8 +146,10 @@ class Process:
         self.has_work = True
 
     def _start(self) -> None:
-        self.node = Node(NODE, version="v1", starting=True, clock=self.loop.time, wall_clock=lambda: -self.loop.time())
-        self.replica = Replica(self.node, self._settings, client=self.client, on_synced=self.node.started)
+        self.node = make_node(
+            NODE, version="v1", starting=True, clock=self.loop.time, wall_clock=lambda: -self.loop.time()
+        )
+        self.replica = Replica(self.node, self._settings, client=self.client, on_synced=self.node.overrides.started)
         for service_id, options in self._services.items():
             self.services.add(definition(service_id, options))
 
@@ -185,7 +187,7 @@ class Process:
         self.call(lambda: self.services.deregister(service_id))
 
     def beat(self, service_id: str) -> None:
-        self.call(lambda: self.node.beat(service_id))
+        self.call(lambda: beat(self.node, service_id))
 
     def ids(self) -> list[str]:
         return [service.id for service, _ in self.node]

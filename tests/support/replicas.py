@@ -13,7 +13,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote, unquote
 
-from svcnode.control import Client as ControlClient
+from svcnode.control import ControlClient
 from tests.support.processes import Agent, connect_unix
 from tests.support.servers.base import wait_until
 
@@ -188,7 +188,7 @@ class Replica(Agent):
         return "\n".join(lines)
 
     def control(self) -> ControlClient:
-        return ControlClient(self.folder / "c.sock", timeout_s=30)
+        return ControlClient(self.folder / "c.sock", timeout=30)
 
     def ask(self, path: str) -> Response:
         with connect_unix(self.folder / "n.sock") as client:

@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from svcnode import Node, OperatorOptions, asgi, wsgi
+from svcnode.agent.embed.node import internals_of
 
 node = Node("validator-7", version="v1.4.2")
 node.share_states(os.environ["WORKERS"])
@@ -32,7 +33,7 @@ if "HISTORY" in os.environ:
 
 
 def own_headers() -> list[tuple[str, str]]:
-    return [("X-Pid", str(os.getpid())), ("X-Checks", str(node.next_check_in_s("db") is not None))]
+    return [("X-Pid", str(os.getpid())), ("X-Checks", str(internals_of(node).checks.next_check_in_s("db") is not None))]
 
 
 _page = OperatorOptions(path="/status")

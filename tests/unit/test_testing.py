@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from svcnode.agent.embed.node import Node
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Outcome, Status, Verdict
-from svcnode.node import Node
 from svcnode.probes import make_probe
 from svcnode.probes.base import Probe, time_left_s
 from svcnode.testing import FakeClock, assert_health, assert_status, run_check, run_check_async

@@ -14,8 +14,8 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import Status, Verdict
 from svcnode.net.threads import ThreadRefusedError
-from svcnode.node import Node
 from svcnode.node.definition import define
+from tests.support.nodes import make_node, record
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -36,26 +36,26 @@ def lines(records: list[logging.LogRecord]) -> str:
     """Each line as text, and below it its JSON fields."""
     formatter = JsonFormatter()
     shown = []
-    for record in records:
-        shown.append(f"{record.levelname.lower():7} {record.getMessage()}")
-        shown.append("        " + formatter.format(record).partition('"message": ')[2])
+    for line in records:
+        shown.append(f"{line.levelname.lower():7} {line.getMessage()}")
+        shown.append("        " + formatter.format(line).partition('"message": ')[2])
     return "\n".join(shown)
 
 
 def test_log_lines_of_changes(caplog: pytest.LogCaptureFixture, snapshot: Snapshot) -> None:
     clock = VirtualClock()
-    node = Node("validator-7", version="v1", clock=clock, wall_clock=lambda: NOON_S + clock.now_s)
+    node = make_node("validator-7", version="v1", clock=clock, wall_clock=lambda: NOON_S + clock.now_s)
     services = ConfiguredServices(node)
     caplog.set_level(logging.DEBUG, "svcnode")
     probed = ServiceSettings(definition=define("db", probe="tcp://127.0.0.1:5432"))
     services.apply([probed, fixed("a", Status.UP), fixed("b", Status.DOWN)])
     refused = Verdict.failed("connection refused: 127.0.0.1:5432", code=ReasonCode.CONNECTION_REFUSED)
     for verdict in (Verdict.ready(), refused, refused, refused):
-        node.record("db", verdict)
+        record(node, "db", verdict)
         clock.advance(2.0)
     services.apply([fixed("a", Status.DOWN)])
     services.apply([])
-    node.drain()
+    node.overrides.drain()
     snapshot("log_lines_of_changes", lines(caplog.records))
 
 

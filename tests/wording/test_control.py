@@ -12,14 +12,15 @@ from svcnode.api.spec import Request
 from svcnode.config import load
 from svcnode.control.client import _result, _unreachable
 from svcnode.core.errors import ConfigError, ControlError
-from svcnode.node import Node
 from svcnode.server.server import HttpServer
+from tests.support.nodes import make_node
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
 
+    from svcnode.node.node_state import NodeState
     from tests.wording.conftest import Snapshot
 
 
@@ -83,8 +84,8 @@ REQUESTS: list[tuple[str, str, object, dict[bytes, bytes]]] = [
 ]
 
 
-def a_node() -> Node:
-    node = Node("validator-7", version="v1")
+def a_node() -> NodeState:
+    node = make_node("validator-7", version="v1")
     node.register("in-the-file").up()
     node.register("indexer", ttl=30)
     return node
@@ -110,7 +111,7 @@ def test_errors_of_requests(tmp_path: Path, snapshot: Snapshot) -> None:
         lines = []
         for method, path, value, headers in REQUESTS:
             body = value if isinstance(value, bytes) else b"" if value is None else json.dumps(value).encode()
-            response = await control.handle(Request(method, path.encode(), b"", headers, body))
+            response = await control._app.handle(Request(method, path.encode(), b"", headers, body))
             sent = " ".join(
                 [method, path[:40], body.decode()[:60], *(f"{n.decode()}: {v.decode()}" for n, v in headers.items())]
             )
@@ -160,5 +161,5 @@ def test_log_lines(tmp_path: Path, snapshot: Snapshot, caplog: pytest.LogCapture
 
 
 async def put(control: ControlSocket, path: str, value: Any) -> None:
-    response = await control.handle(Request("PUT", path.encode(), body=json.dumps(value).encode()))
+    response = await control._app.handle(Request("PUT", path.encode(), body=json.dumps(value).encode()))
     assert response.code == 201, response.body

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from svcnode.agent.embed.node import Node
 from svcnode.agent.logs import JsonFormatter, TextFormatter, _lost_lines_record
 from svcnode.agent.store import ensure_store
 from svcnode.core import model, state_machine
@@ -17,9 +18,9 @@ from svcnode.core.model import Evidence, Policy, Schedule, Status, Verdict
 from svcnode.core.strict_json import parse_strict_json
 from svcnode.core.units import parse_duration_s, parse_size_bytes
 from svcnode.net.trace import step
-from svcnode.node import Node
 from svcnode.node.definition import define
 from svcnode.probes.base import Probe
+from svcnode.probes.function import FunctionProbe
 from svcnode.probes.run import finalize_verdict, probe_error_verdict, run_check, validate_verdict
 from tests.support.scheduling import (
     FAILED,
@@ -139,9 +140,10 @@ async def scheduler_scenario() -> None:
     node.register("changing", probe=changing, interval="10s")
     register_many(node, 3, lambda: ScriptedProbe(duration_s=0.2), interval="500ms")
 
-    @node.check("blocks", interval="30s", timeout="500ms")
     async def block() -> None:
         block_loop(1.5)
+
+    node.register("blocks", probe=FunctionProbe(block), interval="30s", timeout="500ms")
 
     async with make_scheduler(node, max_concurrent_checks=1):
         for verdict in (Verdict.ready(), Verdict.not_ready("syncing"), Verdict.unknown("no file descriptors")):

@@ -16,7 +16,7 @@ from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.files import FileLock, check_owner, move
 from svcnode.history.records import RetentionLimits
 from svcnode.history.writer import Writer, WriterStatus
-from svcnode.node import Node
+from tests.support.nodes import make_node
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_log_and_problems_of_a_running_history(
     problems: list[str | None] = []
 
     async def scenario() -> None:
-        async with History(Node("node", version="v1"), path, wall_clock=lambda: NOON) as history:
+        async with History(make_node("node", version="v1"), path, wall_clock=lambda: NOON) as history:
             writer = history._writer
             assert writer is not None
             await wait_until(lambda: writer.is_readable)
@@ -135,7 +135,7 @@ def test_reasons_of_the_process(snapshot: Snapshot, tmp_path: Path) -> None:
     reasons: list[str] = []
 
     async def scenario(path: Path) -> None:
-        async with History(Node("node", version="v1"), path) as history:
+        async with History(make_node("node", version="v1"), path) as history:
             history.subscribe(lambda transition: reasons.append(f"{transition.kind}: {transition.reason}"))
             if not (tmp_path / "killed.db").exists():
                 await wait_until(lambda: bool(reasons))
@@ -152,7 +152,7 @@ def test_error_without_a_thread(snapshot: Snapshot, monkeypatch: pytest.MonkeyPa
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("threading.Thread.start", refuse)
-    history = History(Node("node", version="v1"), PATH)
+    history = History(make_node("node", version="v1"), PATH)
     writer = history._writer
     assert isinstance(writer, Writer)
     with closing(asyncio.new_event_loop()) as loop:

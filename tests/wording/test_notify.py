@@ -7,7 +7,6 @@ import logging
 from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
-from svcnode.node import Node
 from svcnode.notify import NotifyStatus, dispatcher
 from svcnode.notify.alert import AlertPolicy
 from svcnode.notify.dispatcher import MAX_MESSAGE_AGE_S, MAX_QUEUED, Dispatcher, try_deliver
@@ -15,6 +14,7 @@ from svcnode.notify.incidents import from_json
 from svcnode.notify.notifier import Notifier, NotifySettings
 from svcnode.notify.targets import DeliveryError, apprise_from, webhook_from
 from tests.support.backends import HttpBackend, closed_port, http_response
+from tests.support.nodes import make_node
 from tests.support.virtual_time import in_virtual_time
 from tests.unit.notify.test_message import MESSAGES
 
@@ -95,7 +95,7 @@ def test_log_lines(snapshot: Snapshot, caplog: pytest.LogCaptureFixture) -> None
         queues.set_targets([Target(FAILING)])
         queues.dispatch(message(), {})
         await queues.close()
-        async with Notifier(Node("node", version="v1"), None, NotifyStatus()) as notifier:
+        async with Notifier(make_node("node", version="v1"), None, NotifyStatus()) as notifier:
             notifier.apply(NotifySettings(targets=(Target(), Target()), policy=AlertPolicy()))
             notifier.apply(None)
 

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from svcnode.agent.embed.app import NOT_RUNNING
-from svcnode.api.asgi import NEEDS_ASYNCIO
+from svcnode.agent.embed.asgi import NEEDS_ASYNCIO
+from svcnode.agent.embed.operator_app import NOT_RUNNING
 from svcnode.api.spec import Request
 from svcnode.core.address import Address
 from svcnode.operator import OVERLOADED

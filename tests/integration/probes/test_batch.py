@@ -15,11 +15,11 @@ from svcnode.core.url import Url
 from svcnode.net.batch import BatchCheck, BatchPoller
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.http_response import MAX_HEAD_BYTES
-from svcnode.node import Node
 from svcnode.node.scheduler import ProbeScheduler
 from svcnode.probes import make_probe
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.tcp import TcpProbe
+from tests.support import nodes
 from tests.support.backends import (
     CONTINUE,
     Backend,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.core.model import Evidence, ServiceState, Verdict
+    from svcnode.node.node_state import NodeState
     from svcnode.probes.base import Probe
     from tests.support.check_runner import CheckRunner
 
@@ -64,7 +65,7 @@ class TaskScheduler(ProbeScheduler):
 class Recorder:
     """The verdicts of a node's checks."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         self.verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
         node.subscribe(on_evidence=self._on_evidence)
 
@@ -75,8 +76,8 @@ class Recorder:
         return await asyncio.wait_for(self.verdicts.get(), 2 * WAIT_TIMEOUT_S)
 
 
-def make_node(*probes: Probe, timeout_s: float = WAIT_TIMEOUT_S, **options: Any) -> Node:
-    node = Node("validator-7", version="v1")
+def make_node(*probes: Probe, timeout_s: float = WAIT_TIMEOUT_S, **options: Any) -> NodeState:
+    node = nodes.make_node()
     for number, probe in enumerate(probes):
         node.register(f"svc-{number}", probe=probe, interval=DISTANT_S, timeout=timeout_s, **options)
     return node

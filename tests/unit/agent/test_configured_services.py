@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -8,13 +9,16 @@ from svcnode.agent.configured_services import ConfigDiff, ConfiguredServices
 from svcnode.config import ServiceSettings
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
-from svcnode.node import Node
 from svcnode.node.definition import Definition, define
+from tests.support.nodes import make_node, record
+
+if TYPE_CHECKING:
+    from svcnode.node.node_state import NodeState
 
 
 class Setup:
     def __init__(self) -> None:
-        self.node = Node("validator-7", version="v1")
+        self.node = make_node("validator-7", version="v1")
         self.services = ConfiguredServices(self.node)
         self.changes: list[tuple[ChangeKind, str | None]] = []
         self.node.subscribe(self._record)
@@ -63,7 +67,7 @@ def test_services_are_replaced_added_and_removed_in_this_order_and_the_diff_has_
 class OtherSource:
     """Registers services that the node may also have from elsewhere, and never removes one."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         self._node = node
         self.calls: list[tuple[str, str]] = []
 
@@ -132,8 +136,8 @@ def test_changes_are_logged_and_a_status_down_and_node_health_503_are_warnings_b
     caplog.set_level(logging.INFO, "svcnode")
     refused = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
     for verdict in (Verdict.ready(), *[refused] * 3, *[Verdict.ready()] * 2):
-        setup.node.record("db", verdict)
-    setup.node.drain()
+        record(setup.node, "db", verdict)
+    setup.node.overrides.drain()
     of_service, of_node = (
         [record for record in caplog.records if vars(record)["event"] == event]
         for event in ("service_status", "node_health")

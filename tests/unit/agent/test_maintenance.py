@@ -12,13 +12,14 @@ from svcnode.agent.maintenance import ScheduledMaintenance
 from svcnode.config import load
 from svcnode.core.maintenance import MaintenanceSchedule, parse_start
 from svcnode.core.model import ChangeKind
-from svcnode.node import Node
+from tests.support import nodes
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.core.model import Change
+    from svcnode.node.node_state import NodeState
 
 SUNDAY_S = datetime(2026, 11, 15, tzinfo=UTC).timestamp()
 
@@ -29,12 +30,10 @@ def schedule(start: str, hours: float, *service_ids: str, reason: str = "") -> M
     )
 
 
-def make_node(starts_s: float = SUNDAY_S, steps_s: list[float] | None = None) -> Node:
+def make_node(starts_s: float = SUNDAY_S, steps_s: list[float] | None = None) -> NodeState:
     """`steps_s`: by how much the wall clock was set since the start."""
     loop = asyncio.get_running_loop()
-    node = Node(
-        "validator-7", version="v1", clock=loop.time, wall_clock=lambda: starts_s + loop.time() + sum(steps_s or ())
-    )
+    node = nodes.make_node(clock=loop.time, wall_clock=lambda: starts_s + loop.time() + sum(steps_s or ()))
     node.register("db")
     return node
 
@@ -66,7 +65,7 @@ async def test_of_two_schedules_the_one_that_ends_last_counts_and_a_reload_ends_
     node = make_node()
     scheduled = ScheduledMaintenance(node)
     scheduled.apply([schedule("00:00", 1, "db", reason="short"), schedule("00:00", 2, "db", reason="long")])
-    maintenance = node.maintenance("db")
+    maintenance = node.maintenance.current("db")
     assert maintenance is not None
     assert maintenance.reason == "long"
     changes: list[Change] = []
@@ -75,7 +74,7 @@ async def test_of_two_schedules_the_one_that_ends_last_counts_and_a_reload_ends_
     scheduled.update()
     assert changes == []
     scheduled.apply([])
-    assert node.maintenance("db") is None
+    assert node.maintenance.current("db") is None
 
 
 @in_virtual_time
@@ -98,8 +97,8 @@ async def test_a_schedule_follows_a_wall_clock_that_is_set() -> None:
     scheduled.stop()
 
 
-def left_s(node: Node) -> float | None:
-    maintenance = node.maintenance("db")
+def left_s(node: NodeState) -> float | None:
+    maintenance = node.maintenance.current("db")
     return None if maintenance is None else maintenance.ends_at_s - node.now_s()
 
 

@@ -13,8 +13,8 @@ import pytest
 from svcnode.agent.systemd import PassedSockets, ServiceManager, status_text
 from svcnode.core.address import parse_address
 from svcnode.core.errors import ListenError
-from svcnode.node import Node
 from svcnode.operator.context import ProcessStats
+from tests.support.nodes import make_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,12 +108,12 @@ def test_the_variables_are_not_passed_on_to_other_programs() -> None:
 
 
 def test_the_status_line_has_the_health_and_the_counts_of_each_status() -> None:
-    node, process_stats = Node("validator-7", version="v1.0.0"), ProcessStats(0.0, 0.0)
+    node, process_stats = make_node("validator-7", version="v1.0.0"), ProcessStats(0.0, 0.0)
     for number in range(3):
         node.register(f"up-{number}").up()
     node.register("ledger").down("password geheim-4711 is wrong")
     assert status_text(node, process_stats) == "node health is 206: 3 Up, 0 Initializing, 1 Down"
-    node.drain()
+    node.overrides.drain()
     process_stats.record_reload("services.ledger.probe: password geheim-4711")
     assert status_text(node, process_stats) == (
         "node health is 503: 3 Up, 0 Initializing, 1 Down; draining; the last reload failed"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.nodes import make_node
 
 from svcnode.api import routing
 from svcnode.api.cors import parse_origins
 from svcnode.api.spec import Request
 from svcnode.core.errors import InvalidValueError
-from svcnode.node import Node
 
 PAGE = "https://status.example.com"
 ALLOWED = ("Access-Control-Allow-Origin", PAGE)
@@ -52,5 +52,5 @@ def test_an_invalid_origin_is_rejected(origins: list[str]) -> None:
     ],
 )
 def test_only_the_four_endpoints_have_the_headers_also_with_an_error(request_: Request, has_header: bool) -> None:
-    response = routing.route(request_, ("/svc",), (VARY,))(Node("n", version="v1"))
+    response = routing.route(request_, ("/svc",), (VARY,))(make_node("n", version="v1"))
     assert (VARY in response.headers) is has_header

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from svcnode import Node, OperatorOptions, asgi, wsgi
-from svcnode.api.embedded import retained_headers, slash_redirect
+from svcnode.agent.embed.options import retained_headers, slash_redirect
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import redacted
 

@@ -7,11 +7,11 @@ from urllib.parse import quote, unquote
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.nodes import make_node
 
 from svcnode.api.raw_path import path_below
 from svcnode.api.spec import Request, respond
 from svcnode.core.model import DOT_SEGMENTS
-from svcnode.node import Node
 
 printable = st.characters(exclude_categories=["Cc", "Cs"])
 ids = st.text(printable, min_size=1, max_size=64).filter(lambda text: text not in DOT_SEGMENTS)
@@ -47,7 +47,7 @@ def test_only_the_mount_is_removed(mount: str, path: str, raw_path: bytes | None
 
 
 def is_found(service_id: str, mount: str, *, has_raw_path: bool, prefix: str = "/svc") -> bool:
-    node = Node("validator-7", version="v1")
+    node = make_node()
     node.register(service_id).up()
     raw_path = f"{mount.rstrip('/')}{prefix}/node/services/{quote(service_id, safe='')}/health".encode()
     path = unquote(raw_path.decode())
@@ -78,5 +78,5 @@ segments = st.lists(
     st.none() | st.binary(max_size=30),
 )
 def test_any_path_gets_a_response(mount: str, path: str, raw_path: bytes | None) -> None:
-    response = respond(Node("validator-7", version="v1"), Request("GET", path_below(mount, path, raw_path)))
+    response = respond(make_node(), Request("GET", path_below(mount, path, raw_path)))
     assert response.code in (200, 404)

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from tests.support.node_cases import worked_example
+from tests.support.nodes import make_node
 
+from svcnode.agent.embed.node import internals_of
 from svcnode.api import routing, spec
 from svcnode.api.spec import Request, Response
 from svcnode.core.model import DEFAULT_PREFIX, VERSION_PATTERN, Health, Status
-from svcnode.node import Node
+from svcnode.node.node_state import NodeState
 
 PREFIXES = ("/svc",)
 
@@ -21,20 +23,20 @@ PREFIXES = ("/svc",)
 CAUSE = RuntimeError("secret")
 
 
-class BrokenNode(Node):
+class BrokenNode(NodeState):
     @property
     def health(self) -> Health:
         raise CAUSE
 
 
-def get(node: Node, path: bytes, query: bytes = b"", method: str = "GET") -> Response:
+def get(node: NodeState, path: bytes, query: bytes = b"", method: str = "GET") -> Response:
     return routing.route(Request(method, path, query), PREFIXES)(node)
 
 
 def test_readyz_is_never_200_for_an_unhealthy_node_and_strictly_only_for_a_healthy_one() -> None:
-    healthy, partial = Node("n", version="v1"), Node("n", version="v1", starting=True)
-    unhealthy = Node("n", version="v1")
-    unhealthy.drain()
+    healthy, partial = make_node("n", version="v1"), make_node("n", version="v1", starting=True)
+    unhealthy = make_node("n", version="v1")
+    unhealthy.overrides.drain()
     nodes = (healthy, partial, unhealthy)
     assert [get(node, b"/livez").code for node in nodes] == [200, 200, 200]
     assert [get(node, b"/readyz").code for node in nodes] == [200, 200, 503]
@@ -44,7 +46,7 @@ def test_readyz_is_never_200_for_an_unhealthy_node_and_strictly_only_for_a_healt
 
 
 def test_readyz_is_503_on_an_internal_error_and_keeps_the_cause_for_the_log() -> None:
-    failed = get(BrokenNode("validator-7", version="v1"), b"/readyz")
+    failed = get(BrokenNode(make_node().identity), b"/readyz")
     assert (failed.code, failed.body, failed.cause) == (503, b"", CAUSE)
 
 
@@ -69,7 +71,7 @@ def test_a_path_is_under_a_prefix_by_its_segments(path: bytes, prefixes: tuple[s
 
 
 def document_for(*prefixes: str) -> dict[str, Any]:
-    fetched = routing.route(Request("GET", b"/openapi.json"), prefixes)(worked_example())
+    fetched = routing.route(Request("GET", b"/openapi.json"), prefixes)(internals_of(worked_example()).state)
     assert fetched.code == 200
     assert ("Content-Type", "application/json") in fetched.headers
     document = json.loads(fetched.body)
@@ -143,7 +145,7 @@ def test_the_described_range_of_partial_status_is_the_accepted_one(document: dic
 
 
 def sent_fields(path: bytes) -> Any:
-    return json.loads(spec.respond(worked_example(), Request("GET", path)).body)
+    return json.loads(spec.respond(internals_of(worked_example()).state, Request("GET", path)).body)
 
 
 def test_the_described_fields_are_the_sent_fields_in_order(document: dict[str, Any]) -> None:

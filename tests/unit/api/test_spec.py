@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.node_cases import worked_example
+from tests.support.nodes import make_node
 
+from svcnode.agent.embed.node import internals_of
 from svcnode.api import spec
 from svcnode.api.spec import Request, Response, parse_prefixes, respond, route
 from svcnode.core.errors import InvalidValueError
-from svcnode.node import Node
+
+if TYPE_CHECKING:
+    from svcnode.node.node_state import NodeState
 
 IDENTITY, HEALTH, LIST = b"/svc/node", b"/svc/node/health", b"/svc/node/services"
 DB = b"/svc/node/services/db/health"  # Up in the worked example
@@ -25,11 +29,11 @@ HEALTH_ENDPOINTS = [HEALTH, DB]
 
 
 @pytest.fixture
-def node() -> Node:
-    return worked_example()
+def node() -> NodeState:
+    return internals_of(worked_example()).state
 
 
-def get(view: spec.NodeView, path: bytes, query: bytes = b"", method: str = "GET") -> Response:
+def get(view: NodeState, path: bytes, query: bytes = b"", method: str = "GET") -> Response:
     return respond(view, Request(method, path, query))
 
 
@@ -48,7 +52,7 @@ def get(view: spec.NodeView, path: bytes, query: bytes = b"", method: str = "GET
         (Request("GET", LIST, b"partial_status=600"), 200),
     ],
 )
-def test_version_method_and_query_are_checked_in_this_order(node: Node, request_: Request, code: int) -> None:
+def test_version_method_and_query_are_checked_in_this_order(node: NodeState, request_: Request, code: int) -> None:
     response = respond(node, request_)
     assert (response.code, "Content-Length" in dict(response.headers)) == (code, code != 204)
 
@@ -88,7 +92,7 @@ ids = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_si
 @example("{service_ID}")
 @example("health")
 def test_any_percent_encoded_id_is_found(service_id: str) -> None:
-    node = Node("validator-7", version="v1")
+    node = make_node("validator-7", version="v1")
     node.register(service_id).up()
     path = f"/svc/node/services/{quote(service_id, safe='')}/health".encode()
     assert get(node, path).code == 200
@@ -97,13 +101,13 @@ def test_any_percent_encoded_id_is_found(service_id: str) -> None:
 
 
 @pytest.mark.parametrize("segment", [b"", b"%FF", b"\xff", b"%", b"%zz", b"%00", b"%ED%A0%80"])
-def test_a_segment_that_is_not_a_valid_id_is_an_unknown_service(node: Node, segment: bytes) -> None:
+def test_a_segment_that_is_not_a_valid_id_is_an_unknown_service(node: NodeState, segment: bytes) -> None:
     assert get(node, b"/svc/node/services/" + segment + b"/health") == spec.SERVICE_NOT_FOUND
 
 
 @pytest.fixture
-def node_with_slashes() -> Node:
-    node = Node("validator-7", version="v1")
+def node_with_slashes() -> NodeState:
+    node = make_node("validator-7", version="v1")
     for service_id in ("a/b", "a/health", "db"):
         node.register(service_id, name=service_id, description="").up()
     return node
@@ -119,7 +123,7 @@ def node_with_slashes() -> Node:
         b"/svc/node/a/b/health",
     ],
 )
-def test_a_long_path_without_such_an_id_is_not_found_with_any_method(node_with_slashes: Node, path: bytes) -> None:
+def test_a_long_path_without_such_an_id_is_not_found_with_any_method(node_with_slashes: NodeState, path: bytes) -> None:
     for method, query in (("GET", b""), ("POST", b""), ("GET", b"version=v9")):
         assert get(node_with_slashes, path, query, method=method) == spec.NOT_FOUND
     assert get(node_with_slashes, b"/svc/node/services/a/health/health").code == 200
@@ -127,20 +131,20 @@ def test_a_long_path_without_such_an_id_is_not_found_with_any_method(node_with_s
 
 @pytest.mark.parametrize(("method", "query", "code"), [("POST", b"", 405), ("GET", b"version=v9", 404)])
 def test_an_id_with_decoded_slashes_has_the_rules_of_its_endpoint(
-    node_with_slashes: Node, method: str, query: bytes, code: int
+    node_with_slashes: NodeState, method: str, query: bytes, code: int
 ) -> None:
     response = get(node_with_slashes, b"/svc/node/services/a/b/health", query, method=method)
     assert (response.code, response) == (code, get(node_with_slashes, HEALTH, query, method=method))
 
 
 @pytest.mark.parametrize("other", ["a//b", "a/./b", "a/x/../b", "/a/b", "a/b/"])
-def test_a_decoded_path_that_two_ids_become_is_not_found(node_with_slashes: Node, other: str) -> None:
+def test_a_decoded_path_that_two_ids_become_is_not_found(node_with_slashes: NodeState, other: str) -> None:
     node_with_slashes.register(other, name=other, description="").down("broken")
     assert get(node_with_slashes, b"/svc/node/services/a/b/health") == spec.NOT_FOUND
     assert get(node_with_slashes, b"/svc/node/services/a%2Fb/health").code == 200
 
 
-def test_headers_can_be_added_to_a_response(node: Node) -> None:
+def test_headers_can_be_added_to_a_response(node: NodeState) -> None:
     handler = spec.WithHeaders(spec.route(Request("GET", HEALTH)), (("Vary", "Origin"),))
     plain, response = respond(node, Request("GET", HEALTH)), handler(node)
     assert response == Response(plain.code, plain.body, (*plain.headers, ("Vary", "Origin")))
@@ -151,7 +155,7 @@ def test_headers_can_be_added_to_a_response(node: Node) -> None:
     [(IDENTITY, 500), (LIST, 500), (HEALTH, 503), (DB, 503), (b"/svc/node/services/a/b/health", 503)],
 )
 def test_an_internal_error_is_never_a_health_and_its_cause_is_kept_for_the_log(path: bytes, code: int) -> None:
-    broken = cast("spec.NodeView", object())  # raises on every access
+    broken = cast("NodeState", object())  # raises on every access
     response = get(broken, path, b"partial_status=200")
     assert (response.code, isinstance(response.cause, AttributeError | TypeError)) == (code, True)
     assert response.body == (spec.INTERNAL_ERROR.body if code == 500 else b"")
@@ -164,7 +168,7 @@ lines = st.text(st.characters(exclude_categories=["Cc", "Cs"], include_character
 @settings(max_examples=50)
 @given(st.dictionaries(ids, st.tuples(texts, lines), max_size=3))
 def test_any_name_and_description_of_a_service_is_valid_json(services: dict[str, tuple[str, str]]) -> None:
-    node = Node("validator-7", version="v1")
+    node = make_node("validator-7", version="v1")
     for service_id, (name, description) in services.items():
         node.register(service_id, name=name, description=description)
     assert json.loads(get(node, LIST).body) == {
@@ -198,7 +202,7 @@ methods = st.sampled_from(["GET", "HEAD", "POST", "OPTIONS"]) | st.text(max_size
 @settings(max_examples=150)
 @given(methods, paths, queries)
 def test_any_request_gets_a_known_response(method: str, path: bytes, query: bytes) -> None:
-    response = route(Request(method, path, query))(worked_example())
+    response = route(Request(method, path, query))(internals_of(worked_example()).state)
     assert response.cause is None
     if response.code == 200 and response.body:
         assert list(json.loads(response.body)) in (["services"], ["node_name", "spec_version", "node_version"])
@@ -211,5 +215,5 @@ def test_any_request_gets_a_known_response(method: str, path: bytes, query: byte
 @given(queries)
 def test_any_query_names_supported_versions_or_is_not_found(query: bytes) -> None:
     versions = spec.parse_query(query).get("version", [])
-    is_found = get(worked_example(), IDENTITY, query).code == 200
+    is_found = get(internals_of(worked_example()).state, IDENTITY, query).code == 200
     assert is_found == (set(versions) <= {"v0.0.1", "0.0.1"})

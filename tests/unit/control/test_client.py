@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.control import AsyncClient, Client
+from svcnode.control import AsyncControlClient, ControlClient
 from svcnode.core.errors import ControlError, ControlUnreachableError
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def sync_node(path: Path, times: int = 1, timeout_s: float = 5) -> object:
-    with Client(path, timeout_s=timeout_s) as client:
+    with ControlClient(path, timeout=timeout_s) as client:
         return [client.node() for _ in range(times)][-1]
 
 
 def async_node(path: Path, times: int = 1, timeout_s: float = 5) -> object:
     async def ask() -> object:
-        async with AsyncClient(path, timeout_s=timeout_s) as client:
+        async with AsyncControlClient(path, timeout=timeout_s) as client:
             return [await client.node() for _ in range(times)][-1]
 
     return asyncio.run(ask())
@@ -145,7 +145,7 @@ def test_a_node_that_does_not_answer_or_does_not_end_its_head_is_an_error_in_tim
     endless = b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000
     for response in (b"", endless):
         with serving(path, response, b""), pytest.raises(ControlUnreachableError) as caught:
-            ask(path, timeout_s=0.2)
+            ask(path, timeout=0.2)
         assert response or "no response in time" in str(caught.value)
         path.unlink()
 
@@ -161,14 +161,14 @@ def test_an_error_has_its_status_message_and_pointer(ask: Ask, path: Path) -> No
 
 def test_the_path_may_be_in_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SVCNODE_CONTROL", f"unix:{path}")
-    assert Client().path == AsyncClient().path == path
+    assert ControlClient().path == AsyncControlClient().path == path
     monkeypatch.delenv("SVCNODE_CONTROL")
     with pytest.raises(ControlUnreachableError, match="SVCNODE_CONTROL"):
-        Client()
+        ControlClient()
 
 
 def test_the_requests_of_a_client(path: Path) -> None:
-    with serving(path, *[NO_CONTENT] * 4) as server, Client(path) as client:
+    with serving(path, *[NO_CONTENT] * 4) as server, ControlClient(path) as client:
         client.beat("a/b", "down", "exit status 1", code="x_exit")
         client.deregister("ä", revision=7)
         client.set_issue("disk: full")
@@ -183,7 +183,7 @@ def test_the_requests_of_a_client(path: Path) -> None:
 
 @pytest.mark.parametrize("reason", [None, b"\xff\n", OSError("no disk"), "a\ud800", "x" * 100_000])
 def test_any_object_can_be_a_reason(path: Path, reason: object) -> None:
-    with serving(path, *[NO_CONTENT] * 3) as server, Client(path) as client:
+    with serving(path, *[NO_CONTENT] * 3) as server, ControlClient(path) as client:
         client.beat("a", "down", reason)
         client.set_issue("disk", reason)
         client.drain(reason)
@@ -206,7 +206,7 @@ def echo(path: Path) -> Iterator[Server]:
         yield server
 
 
-def is_accepted(client: Client, number: int) -> bool:
+def is_accepted(client: ControlClient, number: int) -> bool:
     try:
         client.beat(str(number))
     except ControlError:
@@ -225,7 +225,7 @@ def test_a_call_after_one_that_a_signal_has_ended_gets_its_own_response(path: Pa
 
     old, ended = signal.signal(signal.SIGALRM, raise_limit), 0
     try:
-        with Client(path) as client:
+        with ControlClient(path) as client:
             for number in range(100):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, 0.0005 * (1 + number % 3))
@@ -242,7 +242,7 @@ def test_a_call_after_one_that_a_signal_has_ended_gets_its_own_response(path: Pa
 
 def test_a_call_after_one_that_was_cancelled_gets_its_own_response(path: Path, echo: Server) -> None:
     async def ask() -> None:
-        async with AsyncClient(path) as client:
+        async with AsyncControlClient(path) as client:
             for number in range(50):
                 with suppress(TimeoutError, ControlError):
                     async with asyncio.timeout(0.0005 * (1 + number % 3)):
@@ -257,14 +257,14 @@ def test_a_call_after_one_that_was_cancelled_gets_its_own_response(path: Path, e
 
 
 def test_calls_of_several_threads_get_their_own_responses(path: Path, echo: Server) -> None:
-    with Client(path) as client, ThreadPoolExecutor(4) as threads:
+    with ControlClient(path) as client, ThreadPoolExecutor(4) as threads:
         accepted = list(threads.map(lambda number: is_accepted(client, number), range(100)))
     assert accepted == [number % 2 == 0 for number in range(100)]
     assert echo.connections <= 4
 
 
 def test_a_forked_child_has_its_own_connection_and_leaves_that_of_the_parent(path: Path, echo: Server) -> None:
-    with Client(path) as client:
+    with ControlClient(path) as client:
         client.beat("0")
         child = os.fork()
         if not child:
@@ -281,7 +281,7 @@ def test_a_forked_child_has_its_own_connection_and_leaves_that_of_the_parent(pat
 
 
 def test_a_forked_child_of_an_async_client_has_its_own_connection(path: Path, echo: Server) -> None:
-    client = AsyncClient(path)
+    client = AsyncControlClient(path)
 
     async def beat(count: int) -> None:
         for _ in range(count):

@@ -23,7 +23,6 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
 from svcnode.core.redaction import SecretScope, register_secret
 from svcnode.core.text import MAX_REASON_CHARS
-from svcnode.node import Node
 from svcnode.node.definition import define
 from svcnode.probes import KINDS
 from tests.support.control_agent import (
@@ -31,6 +30,7 @@ from tests.support.control_agent import (
     compare_random_requests,
     define_service,
 )
+from tests.support.nodes import make_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Response
     from svcnode.node.definition import Definition
+    from svcnode.node.node_state import NodeState
 
 TTL_S, TTL = 15.0, "15s"
 UP, INITIALIZING, DOWN = "Up", "Initializing", "Down"
@@ -117,6 +118,7 @@ def test_a_report_counts_if_its_client_disconnects_before_it_is_stored(agent: Co
 KIND = """
 import threading
 from svcnode.probes.tcp import TcpProbe
+from tests.support.nodes import beat, make_node
 
 class SlowProbe(TcpProbe):
     thread = threading.current_thread()
@@ -258,7 +260,7 @@ def test_a_change_for_the_worse_that_cannot_be_stored_is_in_effect_and_stored_la
 
 def test_two_nodes_cannot_use_one_store(agent: ControlAgent) -> None:
     register(agent)
-    other = Node("other", version="v1.0.0")
+    other = make_node("other", version="v1.0.0")
     second = Resources(other, ControlStore(agent.path), define_service)
     agent.loop.run_until_complete(second.start())
     assert other.condition.issues == (STORE_ISSUE,)
@@ -267,7 +269,7 @@ def test_two_nodes_cannot_use_one_store(agent: ControlAgent) -> None:
 class SharedSource:
     """Registers services that the node may also have from elsewhere."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         self._node = node
         self.ids: list[str] = []
 
@@ -288,7 +290,7 @@ class SharedSource:
 def test_a_service_that_the_node_has_from_elsewhere_can_be_registered_and_stays_when_it_is_removed(
     tmp_path: Path,
 ) -> None:
-    node = Node("validator-7", version="v1.0.0")
+    node = make_node("validator-7", version="v1.0.0")
     node.register("indexer")
     service_list = SharedSource(node)
 
@@ -338,7 +340,7 @@ def test_a_bad_request_is_refused_with_the_place_of_the_error(  # noqa: PLR0917 
     response = agent.send(method, path, body)
     assert (response.code, body_of(response).get("pointer")) == (code, pointer)
     assert agent.statuses() == {"indexer": INITIALIZING}
-    assert agent.node.maintenance() is None
+    assert agent.node.maintenance.current() is None
 
 
 ODD_REASONS = [
@@ -423,14 +425,14 @@ def test_maintenance_survives_a_restart_and_is_not_extended_by_it(agent: Control
     assert maintain(agent, service_id, by="alice", reason="new disk").code == 201
     agent.now_s += 3600
     agent.restart()
-    maintenance = agent.node.maintenance(service_id)
+    maintenance = agent.node.maintenance.current(service_id)
     assert maintenance is not None
     assert (maintenance.by, maintenance.reason) == ("alice", "new disk")
     assert maintenance.ends_at_s == 1000.0 + 7200
     agent.now_s += 3600
-    assert agent.node.maintenance(service_id) is None
+    assert agent.node.maintenance.current(service_id) is None
     agent.restart()
-    assert agent.node.maintenance(service_id) is None
+    assert agent.node.maintenance.current(service_id) is None
 
 
 @pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
@@ -444,14 +446,14 @@ def test_setting_the_wall_clock_moves_the_shown_end_of_maintenance_and_not_its_l
     for is_restarted in (False, True):
         if is_restarted:
             agent.restart()  # of the node; the machine goes on, and its monotonic clock with it
-        maintenance = agent.node.maintenance("indexer")
+        maintenance = agent.node.maintenance.current("indexer")
         assert maintenance is not None
         assert maintenance.ends_at_s == 1000.0 + 7200
         assert until_s(agent.send("GET", "/v1/services/indexer/maintenance")) == before + step_s
         listed = body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"]
         assert listed["until"] == body_of(agent.send("GET", "/v1/services/indexer/maintenance"))["until"]
     agent.now_s = 1000.0 + 7200
-    assert agent.node.maintenance("indexer") is None
+    assert agent.node.maintenance.current("indexer") is None
 
 
 def test_after_a_restart_of_the_machine_maintenance_ends_by_the_wall_clock(
@@ -464,7 +466,7 @@ def test_after_a_restart_of_the_machine_maintenance_ends_by_the_wall_clock(
         monkeypatch.setattr(store_module, "_boot_id", lambda: f"of {wall_offset_s}")
         agent.now_s, agent.wall_offset_s = 5.0, wall_offset_s
         agent.restart()
-        maintenance = agent.node.maintenance("indexer")
+        maintenance = agent.node.maintenance.current("indexer")
         return 0.0 if maintenance is None else maintenance.ends_at_s - agent.now_s
 
     began_s = 1e9 + 1000.0 - 5.0

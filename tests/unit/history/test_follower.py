@@ -14,19 +14,21 @@ from svcnode.history import History, Transition
 from svcnode.history.errors import HistoryProblem
 from svcnode.history.follower import HistoryFollower
 from svcnode.history.records import HOURS
-from svcnode.node import Node
+from tests.support.nodes import make_node
 from tests.support.real_time import in_real_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from svcnode.node.node_state import NodeState
+
 DEADLINE_S = 30.0
 
 
 @pytest.fixture
-def node() -> Node:
-    node = Node("validator-7", version="v1")
+def node() -> NodeState:
+    node = make_node("validator-7", version="v1")
     node.register("db").up()
     return node
 
@@ -43,7 +45,7 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 
 @in_real_time
-async def test_it_publishes_what_the_other_process_writes_each_once(node: Node, path: Path) -> None:
+async def test_it_publishes_what_the_other_process_writes_each_once(node: NodeState, path: Path) -> None:
     async with History(node, path) as written:
         node.report("db", Verdict.failed("before"))
         await until(lambda: written.last_id > 0 and written.is_healthy)
@@ -62,7 +64,7 @@ async def test_it_publishes_what_the_other_process_writes_each_once(node: Node, 
 
 
 @in_real_time
-async def test_it_records_nothing_itself_and_its_buckets_are_those_of_the_file(node: Node, path: Path) -> None:
+async def test_it_records_nothing_itself_and_its_buckets_are_those_of_the_file(node: NodeState, path: Path) -> None:
     async with History(node, path):
         node.report("db", Verdict.failed("before"))
         await asyncio.sleep(0.05)
@@ -82,7 +84,7 @@ async def test_it_records_nothing_itself_and_its_buckets_are_those_of_the_file(n
 
 @in_real_time
 async def test_a_file_that_is_missing_is_a_problem_until_it_is_there_and_one_of_another_node_is_not_read(
-    node: Node, path: Path
+    node: NodeState, path: Path
 ) -> None:
     async with HistoryFollower(node, path) as followed:
         assert (followed.problem_code, followed.is_healthy) == (HistoryProblem.UNUSABLE, False)
@@ -93,6 +95,6 @@ async def test_a_file_that_is_missing_is_a_problem_until_it_is_there_and_one_of_
             await until(lambda: bool(received))
         assert received[0].kind == "started"
         assert followed.problem is None
-    async with HistoryFollower(Node("other", version="v1"), path) as followed:
+    async with HistoryFollower(make_node("other", version="v1"), path) as followed:
         assert not followed.is_healthy
         assert await followed.latest() == []

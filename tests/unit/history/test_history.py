@@ -20,8 +20,9 @@ from svcnode.history.database import Database
 from svcnode.history.errors import FORGET_NODE_NAME, CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.files import FileLock, quarantine
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket
-from svcnode.node import Node
+from svcnode.node.node_state import Handle, NodeState
 from svcnode.probes.function import FunctionProbe
+from tests.support.nodes import beat, make_node, record
 from tests.support.real_time import in_real_time
 from tests.support.virtual_time import VirtualClock, in_virtual_time
 from tests.unit.history.test_database import OLD_SCHEMA
@@ -68,7 +69,7 @@ class Harness:
         self.path = folder / "state" / "history.db"
         self.clock = VirtualClock(1000.0)
         self.wall = VirtualClock(float(NOON))
-        self.node = Node(name, version="v1.4.2", clock=self.clock)
+        self.node = make_node(name, version="v1.4.2", clock=self.clock)
 
     @asynccontextmanager
     async def history(self, *, has_file: bool = True, **options: Any) -> AsyncIterator[tuple[History, Follower]]:
@@ -132,7 +133,7 @@ async def test_every_change_is_published_once_in_order_with_its_code_and_without
         database.up()
         database.down("password hunter2-hunter2 refused \ud800\0")
         database.deregister()
-        harness.node.drain()
+        harness.node.overrides.drain()
         await follower.until(lambda: "node" in follower.kinds)
         assert await history.known_ids(["db", "zzz"]) == {"db"}
     received = follower.received
@@ -156,7 +157,7 @@ async def test_every_change_is_published_once_in_order_with_its_code_and_without
 async def test_an_expired_ttl_is_dated_when_it_expired_not_when_it_was_noticed(harness: Harness) -> None:
     harness.node.register("db", ttl="30s")
     async with harness.history() as (history, follower):
-        harness.node.beat("db")
+        beat(harness.node, "db")
         harness.wait(45, history)
         harness.node.expire_stale()
         await follower.until(lambda: any(one.after == "Down" for one in follower.received))
@@ -171,9 +172,9 @@ async def test_a_service_whose_ttl_expires_at_the_start_of_history_causes_no_dea
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.node.register("db", ttl="30s")
-    harness.node.beat("db")
+    beat(harness.node, "db")
     harness.clock.advance(60)
-    monkeypatch.setattr(Node, "health", Health.HEALTHY)  # reading the real health would expire the service
+    monkeypatch.setattr(NodeState, "health", Health.HEALTHY)  # reading the real health would expire the service
     async with harness.history() as (_, follower):
         await follower.until_received(2)
     received = follower.received
@@ -191,7 +192,7 @@ async def test_a_listener_that_raises_does_not_affect_other_listeners(
     async with History(harness.node, harness.path) as history:
         history.subscribe(fail)
         follower = Follower(history)
-        harness.node.drain()
+        harness.node.overrides.drain()
         found = len(await follower.until_received(1))
     assert found
     assert {record.exc_info[0] for record in caplog.records if record.exc_info} == {error}
@@ -400,10 +401,10 @@ async def test_many_transitions_are_published_in_steps(harness: Harness) -> None
 @in_real_time
 async def test_a_client_continues_across_a_restart_although_the_clock_is_set_back(harness: Harness) -> None:
     async with harness.history() as (_, first):
-        harness.node.drain()
+        harness.node.overrides.drain()
         await first.until_received(2)
     harness.wall.advance(-86_400)
-    harness.node = Node("validator-7", version="v1.4.2", clock=harness.clock)
+    harness.node = make_node("validator-7", version="v1.4.2", clock=harness.clock)
     async with harness.history() as (history, second):
         assert history.last_id == first.received[-1].id
         await second.until_received(1)
@@ -470,8 +471,8 @@ async def test_checks_are_counted_and_reports_are_not(harness: Harness) -> None:
     harness.node.register("reported").up()
     async with harness.history() as (history, _):
         for verdict in (Verdict.ready(), Verdict.not_ready("syncing"), Verdict.failed("no"), Verdict.unknown("?")):
-            harness.node.record("checked", verdict, duration_s=0.25)
-        harness.node.record("reported", Verdict.failed("no"))
+            record(harness.node, "checked", verdict, duration_s=0.25)
+        record(harness.node, "reported", Verdict.failed("no"))
         buckets = await history.buckets(["checked", "reported"], MINUTES)
     checked = buckets["checked"][-1]
     assert (checked.checks, checked.failures, checked.latency_sum_s) == (3, 1, 0.75)
@@ -656,7 +657,7 @@ async def test_a_late_report_about_a_quarantined_file_does_not_affect_the_new_fi
         monkeypatch.setattr(writer, "quarantine", report_again)
         used.report_corruption(CorruptionError("corrupt"), generation=0)
         await eventually(lambda: used.generation == 1)
-        harness.node.drain()
+        harness.node.overrides.drain()
         await follower.until_received(2)
         assert history.is_healthy
     assert harness.rows("SELECT kind FROM transitions ORDER BY id") == [("node",), ("stopped",)]
@@ -667,7 +668,7 @@ async def test_a_file_removed_while_in_use_is_created_again(harness: Harness, ca
     async with harness.history() as (history, follower):
         await follower.until_received(1)
         shutil.rmtree(harness.path.parent)
-        harness.node.drain()
+        harness.node.overrides.drain()
         await follower.until_received(2)
         assert history.pruned_to >= follower.received[0].id
         assert history.is_healthy
@@ -690,7 +691,7 @@ async def test_a_removed_lock_file_is_created_again(
         with pytest.raises(HistoryError) as caught:
             FileLock(harness.path)
         assert caught.value.code is HistoryProblem.IN_USE
-        harness.node.drain()
+        harness.node.overrides.drain()
         await follower.until_received(2)
         assert history.is_healthy
         assert await history.after(0) == follower.received
@@ -704,7 +705,7 @@ async def test_after_the_lock_file_was_removed_another_svcnode_can_take_the_file
         await follower.until_received(1)
         harness.path.with_name("history.db-lock").unlink()
         other = FileLock(harness.path)
-        harness.node.drain()
+        harness.node.overrides.drain()
         await follower.until_received(2)
         assert history.problem_code == HistoryProblem.IN_USE
         assert len(harness.rows("SELECT id FROM transitions")) == 1
@@ -724,7 +725,7 @@ async def test_an_unexpected_exception_stops_neither_the_thread_nor_publishing(
         await follower.until_received(1)
         with monkeypatch.context() as broken:
             broken.setattr(Database, "write", lambda *_: 1 // 0)
-            harness.node.drain()
+            harness.node.overrides.drain()
             await follower.until_received(2)
             assert not history.is_healthy
         await eventually(lambda: history.is_healthy)
@@ -742,7 +743,7 @@ async def test_without_a_writer_thread_transitions_are_published(
     harness = Harness(tmp_path)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     async with harness.history() as (history, follower):
-        harness.node.drain()
+        harness.node.overrides.drain()
         await follower.until_received(2)
         assert (history.problem_code, history.is_healthy) == (HistoryProblem.NO_THREAD, False)
     assert follower.kinds == ["started", "node", "stopped"]
@@ -772,7 +773,7 @@ def test_while_the_disk_hangs_the_start_is_hardly_delayed_and_transitions_are_pu
         async with harness.history() as (history, follower):
             assert method == "write" or loop.time() == pytest.approx(0.2)
             assert method == "write" or history.last_id == NOON * 10**6
-            harness.node.drain()
+            harness.node.overrides.drain()
             started_s = loop.time()
             await follower.until_received(2)
             assert 1.0 <= loop.time() - started_s <= 3.0
@@ -810,9 +811,9 @@ async def test_maintenance_is_recorded_as_transitions_and_as_time_of_its_own(
         harness.node.register("db").up()
         harness.wait(10, history)
         ends_at_s = harness.clock.now_s + 15
-        harness.node.set_maintenance(Maintenance("control", ends_at_s, "alice", "new disk"), service_id)
+        harness.node.maintenance.set(Maintenance("control", ends_at_s, "alice", "new disk"), service_id)
         harness.wait(5, history)
-        harness.node.handle("db").down("stopped")
+        Handle(harness.node, "db").down("stopped")
         harness.wait(10, history)
         harness.node.expire_stale()
         harness.wait(20, history)

@@ -27,6 +27,8 @@ from svcnode.core.model import (
     Evidence,
     Health,
     Impact,
+    ImpactName,
+    LoweredImpactName,
     Maintenance,
     Policy,
     Service,
@@ -897,7 +899,7 @@ def test_maintenance_is_published_with_its_end(node: NodeState, clock: VirtualCl
 
 
 @pytest.mark.parametrize("lowered", ["partial", "none"])
-def test_the_impact_is_lowered_for_the_time(node: NodeState, clock: VirtualClock, lowered: str) -> None:
+def test_the_impact_is_lowered_for_the_time(node: NodeState, clock: VirtualClock, lowered: LoweredImpactName) -> None:
     node.register("cache").up()
     node.register("db", impact="critical", maintenance_impact=lowered).down()
     before = node.health
@@ -919,7 +921,7 @@ def test_a_service_may_be_registered_during_its_maintenance(node: NodeState) -> 
 
 
 @pytest.mark.parametrize("impact", ["critical", "partial"])
-def test_maintenance_makes_no_node_healthy_whose_service_is_not_up(node: NodeState, impact: str) -> None:
+def test_maintenance_makes_no_node_healthy_whose_service_is_not_up(node: NodeState, impact: ImpactName) -> None:
     db = node.register("db", impact=impact, maintenance_impact="none")
     db.down()
     before = node.health

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from svcnode.core.model import Maintenance, Verdict
-from svcnode.node import Node
 from svcnode.node.definition import define
+from svcnode.node.node_state import Handle
 from svcnode.notify.alert import AlertPolicy
 from svcnode.notify.engine import AlertEngine
 from svcnode.probes.function import FunctionProbe
+from tests.support.nodes import make_node, record
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Harness:
 
     def __init__(self, policy: AlertPolicy = POLICY, *, is_starting: bool = False) -> None:
         self.clock = VirtualClock(1000.0)
-        self.node = Node("validator-7", version="v1.4.2", starting=is_starting, clock=self.clock)
+        self.node = make_node("validator-7", version="v1.4.2", starting=is_starting, clock=self.clock)
         self.policy = policy
         self.engine = AlertEngine(policy, self.node, self.clock.now_s)
         self.notifications: list[Notification] = []
@@ -49,16 +50,16 @@ class Harness:
 
     def up(self, *service_ids: str) -> Self:
         for service_id in service_ids:
-            self.node.record(service_id, Verdict.ready())
+            record(self.node, service_id, Verdict.ready())
         return self
 
     def down(self, *service_ids: str, reason: str = "refused") -> Self:
         for service_id in service_ids:
-            self.node.handle(service_id).down(reason)
+            Handle(self.node, service_id).down(reason)
         return self
 
     def starting(self, service_id: str, reason: str = "loading") -> Self:
-        self.node.handle(service_id).initializing(reason)
+        Handle(self.node, service_id).initializing(reason)
         return self
 
     def wait(self, seconds: float) -> Self:
@@ -78,7 +79,7 @@ class Harness:
         return self
 
     def maintain(self, service_id: str | None, for_s: float) -> Self:
-        self.node.set_maintenance(Maintenance("control", self.clock.now_s + for_s), service_id)
+        self.node.maintenance.set(Maintenance("control", self.clock.now_s + for_s), service_id)
         return self
 
     def flap(self, *, times: int, every_s: float = 30.0) -> Self:

@@ -17,6 +17,7 @@ from svcnode.notify.alert import SETTLED_AFTER_S, Alert, AlertPolicy, AlertState
 from svcnode.notify.engine import AlertEngine
 from svcnode.notify.incidents import Incident
 from svcnode.probes.function import FunctionProbe
+from tests.support.nodes import record
 from tests.unit.notify.harness import (
     GROUP_WAIT_S,
     POLICY,
@@ -214,7 +215,7 @@ def test_without_a_resolve_delay_every_change_is_notified() -> None:
 
 def test_a_start_that_ends_before_the_start_limit_is_not_notified() -> None:
     harness = Harness(is_starting=True).add("db", up=False).wait(20).starting("db").wait(START_LIMIT_S - 21)
-    harness.node.started()
+    harness.node.overrides.started()
     harness.up("db").wait(3600)
     assert not harness.notifications
     assert harness.engine.due_at_s == math.inf
@@ -281,7 +282,7 @@ CHECKED: dict[str, Any] = {"probe": FunctionProbe(lambda: None), "start_period":
 def test_a_service_that_is_not_up_at_the_start_limit_is_notified_without_a_change(impact: ImpactName) -> None:
     harness = Harness().add("other", impact="partial")
     harness.node.register("db", name="db", impact=impact, **CHECKED)
-    harness.node.record("db", Verdict.not_ready("syncing", code=ReasonCode.SYNCING))
+    record(harness.node, "db", Verdict.not_ready("syncing", code=ReasonCode.SYNCING))
     harness.wait(30 + START_LIMIT_S - 1)
     assert not harness.notifications
     harness.wait(1 + GROUP_WAIT_S)
@@ -301,7 +302,7 @@ def test_a_service_that_is_not_up_at_the_start_limit_is_notified_without_a_chang
 def test_a_service_without_evidence_is_notified_at_the_start_limit() -> None:
     harness = Harness(is_starting=True)
     harness.node.register("db", name="db", **CHECKED)
-    harness.node.record("db", Verdict.unknown("no resolver", code=ReasonCode.RESOLVER_FAILED))
+    record(harness.node, "db", Verdict.unknown("no resolver", code=ReasonCode.RESOLVER_FAILED))
     harness.wait(30 + START_LIMIT_S + GROUP_WAIT_S)
     assert change_types(harness.last) == {None: ChangeType.WORSE, "db": ChangeType.WORSE}
     assert change_of(harness.last, "db").code == ReasonCode.NO_EVIDENCE
@@ -333,7 +334,7 @@ def test_the_start_limit_of_a_service_that_was_registered_before_a_restart_begin
 
 def test_a_start_limit_that_ends_during_maintenance_is_notified_after_it() -> None:
     harness = Harness().add("db", up=False)
-    harness.node.set_maintenance(Maintenance("control", harness.clock.now_s + 3600), "db")
+    harness.node.maintenance.set(Maintenance("control", harness.clock.now_s + 3600), "db")
     harness.wait(3599)
     assert not harness.notifications
     harness.wait(60)
@@ -472,7 +473,7 @@ def test_at_shutdown_a_worse_health_is_notified_and_a_recovery_that_has_not_sett
 
 def test_after_maintenance_during_flapping_what_is_wrong_is_notified() -> None:
     harness = Harness().add("db").flap(times=1, every_s=2)
-    harness.node.set_maintenance(Maintenance("control", harness.clock.now_s + 600), "db")
+    harness.node.maintenance.set(Maintenance("control", harness.clock.now_s + 600), "db")
     harness.flap(times=9).down("db").wait(90)
     assert notified(harness) == [IS_DOWN]
 

@@ -122,10 +122,10 @@ def test_a_notification_lists_unchanged_services_that_are_not_up() -> None:
 
 def test_an_issue_is_part_of_the_notification() -> None:
     harness = Harness().add("db")
-    harness.node.set_issue(DISK_FULL)
+    harness.node.overrides.set_issue(DISK_FULL)
     harness.wait(400)
     assert (change_types(harness.last), harness.last.issues) == ({None: ChangeType.WORSE}, (DISK_FULL,))
-    harness.node.clear_issue()
+    harness.node.overrides.clear_issue()
     harness.wait(60)
     assert (change_types(harness.last), harness.last.issues) == ({None: ChangeType.RECOVERED}, ())
 
@@ -135,7 +135,7 @@ def test_an_issue_is_part_of_the_notification() -> None:
 
 def test_draining_is_not_notified() -> None:
     harness = Harness().add("db")
-    harness.node.drain()
+    harness.node.overrides.drain()
     harness.wait(3600)
     assert harness.node.health is Health.UNHEALTHY
     assert not harness.notifications
@@ -318,7 +318,7 @@ def run_steps(steps: Steps, policy: AlertPolicy) -> Harness:
                 harness.restart(is_confirmed=action == "restart")
             case _:
                 is_set = "full" in harness.node.condition.issues
-                (harness.node.clear_issue if is_set else harness.node.set_issue)("full")
+                (harness.node.overrides.clear_issue if is_set else harness.node.overrides.set_issue)("full")
         harness.wait(wait_s)
     return harness
 
@@ -478,12 +478,12 @@ def test_no_notification_names_a_service_in_maintenance_and_the_last_one_is_true
             case "maintain":
                 harness.maintain(of, 600.0)
             case _:
-                harness.node.end_maintenance(of, source="control")
-        before, in_maintenance = len(harness.notifications), harness.node.maintenance("db") is not None
+                harness.node.maintenance.end(of, source="control")
+        before, in_maintenance = len(harness.notifications), harness.node.maintenance.current("db") is not None
         harness.wait(min(wait_s, 599.0) if in_maintenance else wait_s)
-        if in_maintenance and harness.node.maintenance("db") is not None:
+        if in_maintenance and harness.node.maintenance.current("db") is not None:
             assert not [one for one in harness.notifications[before:] if "db" in change_types(one)]
-    harness.node.end_maintenance(of, source="control")
+    harness.node.maintenance.end(of, source="control")
     harness.wait(10_000)
     status = harness.node.status("db")
     assert status is not None

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.node import Node
+from svcnode.node.node_state import Handle
 from svcnode.notify import NotifyStatus
 from svcnode.notify.alert import AlertPolicy
 from svcnode.notify.notifier import Notifier, NotifySettings
 from svcnode.notify.targets import DeliveryError
+from tests.support.nodes import make_node
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
-    from svcnode.node.service_table import Handle
+    from svcnode.node.node_state import NodeState
     from svcnode.notify.message import Message
 
 
@@ -68,13 +69,13 @@ def settings_for(*targets: Receiver, policy: AlertPolicy | None = None) -> Notif
     return NotifySettings(targets=targets, policy=policy or AlertPolicy())
 
 
-def empty_node() -> Node:
+def empty_node() -> NodeState:
     """Its wall clock shows the start of 2026 at the virtual time 0."""
     clock = asyncio.get_running_loop().time
-    return Node("validator-7", version="v1.4.2", clock=clock, wall_clock=lambda: clock() + 1_767_225_600.0)
+    return make_node("validator-7", version="v1.4.2", clock=clock, wall_clock=lambda: clock() + 1_767_225_600.0)
 
 
-def node_and_db() -> tuple[Node, Handle]:
+def node_and_db() -> tuple[NodeState, Handle]:
     node = empty_node()
     db = node.register("db", name="Ledger", description="", impact="critical")
     db.up()
@@ -121,7 +122,7 @@ async def test_a_planned_stop_is_not_notified(is_flushed: bool) -> None:
         await asyncio.sleep(10)
         if is_flushed:
             notifier.flush()
-        node.drain()
+        node.overrides.drain()
         db.down("stopped")
         await asyncio.sleep(1000)
     assert not receiver.attempts
@@ -269,9 +270,9 @@ async def changes_after_restart(storage: FakeStorage, status: str | None, *other
     async with Notifier(node, settings_for(receiver, *others), NotifyStatus(), storage=storage):
         await asyncio.sleep(1)
         if status == "Up":
-            node.handle("db").up()
+            Handle(node, "db").up()
         elif status == "Down":
-            node.handle("db").down("refused")
+            Handle(node, "db").down("refused")
         await asyncio.sleep(1000)
     return receiver.changes
 

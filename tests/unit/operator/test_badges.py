@@ -57,7 +57,7 @@ def test_the_node_badge_shows_name_and_health(harness: OperatorHarness) -> None:
     harness.node.register("node", name="Execution client").down("gone")
     assert texts(badge_of(harness, "node.svg")) == ["validator-7", "partial"]
     assert texts(badge_of(harness, "node.svg", "service")) == ["Execution client", "Down"]
-    harness.node.set_issue("no key")
+    harness.node.overrides.set_issue("no key")
     assert texts(badge_of(harness, "node.svg")) == ["validator-7", "unhealthy"]
 
 

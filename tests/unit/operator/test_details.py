@@ -13,6 +13,7 @@ from svcnode.core.model import Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.state_machine import initial_state
 from svcnode.operator.details import all_details, details_of_one, node_details, services_details
+from svcnode.probes.function import FunctionProbe
 from svcnode.version import __version__
 from tests.support.operator_context import OperatorHarness
 from tests.support.real_time import in_real_time
@@ -157,7 +158,7 @@ def test_evidence_may_be_unknown_and_expires_at_the_moment_of_the_request(harnes
 
 
 def test_the_kind_of_a_service_decides_what_it_has(harness: OperatorHarness) -> None:
-    harness.node.check("cache")(lambda: None)
+    harness.node.register("cache", probe=FunctionProbe(lambda: None))
     function = harness.details("cache")
     assert (function["kind"], function["probe"], function["schedule"]["interval_s"]) == ("function", None, 10.0)
     harness.record("indexer", Verdict.failed("out of disk"))
@@ -207,8 +208,8 @@ def test_the_start_time_changes_if_the_wall_clock_is_set_but_not_with_small_diff
 
 def test_conditions_of_the_node_and_its_problems_are_published() -> None:
     harness = OperatorHarness(starting=True)
-    harness.node.set_issue("no key")
-    harness.node.drain()
+    harness.node.overrides.set_issue("no key")
+    harness.node.overrides.drain()
     harness.history.problem, harness.history.problem_code = "the disk is full", "disk_full"
     harness.history.last_id = 17
     harness.process_stats.record_reload("services.db: what?")
@@ -243,7 +244,7 @@ async def test_requests_share_a_response_that_is_not_older_than_the_last_change(
 
     request = Request("GET", b"/details", query)
     assert await node() == (206, None)
-    harness.node.set_issue("no key")
+    harness.node.overrides.set_issue("no key")
     assert await node() == (503, None)
     for problem in ("services.db: what?", ""):
         harness.process_stats.record_reload(problem)
@@ -256,7 +257,7 @@ def test_secrets_are_redacted_everywhere(harness: OperatorHarness) -> None:
     harness.node.register("web", probe="http://me:hunter2-hunter2@db/?key=hunter2-hunter2")
     harness.record("web", Verdict.failed("no: hunter2-hunter2"))
     harness.record("pg", Verdict.unknown("no: hunter2-hunter2"))
-    harness.node.set_issue("lost hunter2-hunter2")
+    harness.node.overrides.set_issue("lost hunter2-hunter2")
     harness.process_stats.record_reload("bad: hunter2-hunter2")
     harness.history.problem = "bad: hunter2-hunter2"
     for query in ("", "recent_checks=1", "id=web&id=pg&recent_checks=1"):

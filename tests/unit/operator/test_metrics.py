@@ -18,6 +18,7 @@ from svcnode.operator import metrics
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.single_flight import SingleFlight
 from svcnode.version import __version__
+from tests.support.nodes import record
 from tests.support.operator_context import OperatorHarness
 from tests.support.real_time import in_real_time
 
@@ -84,9 +85,9 @@ def test_node_build_and_services_have_info_metrics(harness: MetricsHarness) -> N
 
 
 def test_conditions_of_the_node_have_metrics(harness: MetricsHarness) -> None:
-    harness.node.set_issue("out of keys")
-    harness.node.set_issue("out of gas")
-    harness.node.drain()
+    harness.node.overrides.set_issue("out of keys")
+    harness.node.overrides.set_issue("out of gas")
+    harness.node.overrides.drain()
     assert harness.value("svcnode_node_issues") == 2
     assert harness.value("svcnode_node_draining") == 1
     assert harness.value("svcnode_node_starting") == 0
@@ -98,15 +99,15 @@ def test_maintenance_has_metrics(harness: MetricsHarness) -> None:
     ledger.down()
     cache.up()
     assert harness.value("svcnode_node_maintenance") == 0
-    harness.node.set_maintenance(Maintenance("control", 60.0), "ledger")
+    harness.node.maintenance.set(Maintenance("control", 60.0), "ledger")
     assert harness.values("svcnode_service_maintenance", "service_id") == {"ledger": 1, "cache": 0, "logs": 0}
     assert harness.value("svcnode_node_maintenance") == 1
     cache.down()
     assert harness.value("svcnode_node_maintenance") == 0
     cache.up()
-    harness.node.set_issue("out of keys")
+    harness.node.overrides.set_issue("out of keys")
     assert harness.value("svcnode_node_maintenance") == 0
-    harness.node.set_maintenance(Maintenance("control", 60.0))
+    harness.node.maintenance.set(Maintenance("control", 60.0))
     assert harness.value("svcnode_node_maintenance") == 1
     harness.clock.now_s += 60
     assert harness.values("svcnode_service_maintenance", "service_id") == {"ledger": 0, "cache": 0, "logs": 0}
@@ -127,7 +128,7 @@ def test_changes_of_health_and_of_status_are_counted(harness: MetricsHarness) ->
 
 def test_a_service_with_stale_evidence_is_not_up(harness: MetricsHarness) -> None:
     harness.node.register("ledger", probe=TCP, stale_after="30s")
-    harness.node.record("ledger", READY)
+    record(harness.node, "ledger", READY)
     harness.clock.advance(31)
     statuses = harness.values("svcnode_service_status", "status", service_id="ledger")
     assert statuses == {"Up": 0, "Initializing": 1, "Down": 0}
@@ -148,11 +149,11 @@ def test_the_age_of_the_newest_success_grows_through_failures_and_that_of_eviden
 ) -> None:
     harness.node.register("ledger", probe=TCP)
     assert harness.service_ids("svcnode_service_success_age_seconds") == []
-    harness.node.record("ledger", READY)
+    record(harness.node, "ledger", READY)
     harness.clock.advance(5)
-    harness.node.record("ledger", REFUSED)
+    record(harness.node, "ledger", REFUSED)
     harness.clock.advance(2)
-    harness.node.record("ledger", UNKNOWN)
+    record(harness.node, "ledger", UNKNOWN)
     harness.clock.advance(1)
     assert harness.value("svcnode_service_success_age_seconds", service_id="ledger") == 8
     assert harness.value("svcnode_service_evidence_age_seconds", service_id="ledger") == 3
@@ -171,8 +172,8 @@ def test_checks_are_counted_by_outcome_and_failures_by_reason_code(harness: Metr
     harness.node.register("indexer", probe=TCP)
     harness.node.register("cache")
     for verdict in (READY, READY, READY, SYNCING, REFUSED, Verdict.failed("no", code="x_quota"), UNKNOWN):
-        harness.node.record("ledger", verdict)
-    harness.node.record("indexer", REFUSED)
+        record(harness.node, "ledger", verdict)
+    record(harness.node, "indexer", REFUSED)
     checks = harness.values("svcnode_checks_total", "outcome", service_id="ledger")
     assert checks == {"ready": 3, "not_ready": 1, "failed": 2, "unknown": 1}
     assert set(harness.values("svcnode_checks_total", "outcome", service_id="cache").values()) == {0}
@@ -185,8 +186,8 @@ def test_durations_are_a_histogram_by_kind_and_the_latest_of_each_probed_service
 ) -> None:
     for service_id in ("a", "b"):
         harness.node.register(service_id, probe=TCP)
-        harness.node.record(service_id, READY, duration_s=0.003)
-    harness.node.record("a", REFUSED, duration_s=60.0)
+        record(harness.node, service_id, READY, duration_s=0.003)
+    record(harness.node, "a", REFUSED, duration_s=60.0)
     harness.node.register("c", probe="file:/run/done")
     harness.node.register("reported").up()
     buckets = harness.values("svcnode_check_duration_seconds_bucket", "le", kind="tcp")

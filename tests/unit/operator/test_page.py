@@ -204,7 +204,7 @@ def test_markup_from_outside_stays_text_and_invisible_characters_are_shown_as_es
 ) -> None:
     harness.node.set_identity(name=text, version="v1")
     harness.node.register(text, name=text, description=text, group=text).down(f"{text}\x1b\n")
-    harness.node.set_issue(text)
+    harness.node.overrides.set_issue(text)
     harness.history.problem = text
     assert harness.page.count("<script") == 1  # the page's own
     parsed = harness.parse()

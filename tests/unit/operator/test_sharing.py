@@ -18,13 +18,13 @@ from svcnode.cli.terminal.explain.explanation import (
     explain_node,
     explain_service,
 )
+from svcnode.net.etcd_json import Put
 from svcnode.node.stats import FIXED_KIND, REPORTED_KIND
 from svcnode.operator.details import node_details, services_details
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import page
 from svcnode.operator.sharing import RESTRICTED_KIND
 from svcnode.operator.single_flight import SingleFlight
-from svcnode.net.etcd_json import Put
 from tests.support.operator_context import operator_context
 from tests.support.replica_simulation import ROOT, Simulation, simulated_probes
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from svcnode.agent.embed.node import Node
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Status
-from svcnode.node import Node
 from svcnode.node.definition import define
 from svcnode.probes import make_probe
 from tests.support.verdicts import unknown
@@ -44,10 +44,10 @@ def test_a_service_is_initializing_before_its_first_beat_then_up_and_down_after_
 ) -> None:
     node.register("worker", probe=config)
     clock.advance(29.9)
-    assert (node.status("worker"), node.health) == (Status.INITIALIZING, Health.PARTIAL)
+    assert (node.state("worker").status, node.health) == (Status.INITIALIZING, Health.PARTIAL)
     node.beat("worker")
     clock.advance(29.9)
-    assert (node.status("worker"), node.health) == (Status.UP, Health.HEALTHY)
+    assert (node.state("worker").status, node.health) == (Status.UP, Health.HEALTHY)
     clock.advance(0.2)
-    assert (node.status("worker"), node.health) == (Status.DOWN, Health.UNHEALTHY)
+    assert (node.state("worker").status, node.health) == (Status.DOWN, Health.UNHEALTHY)
     assert node.state("worker").code == ReasonCode.TTL_EXPIRED

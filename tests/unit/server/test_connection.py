@@ -12,9 +12,9 @@ import pytest
 
 from svcnode.api.app import Mount, StreamingResponse
 from svcnode.api.spec import Response, make_response
-from svcnode.node import Node
 from svcnode.server.connection import Connection, Phase
 from svcnode.server.server import HttpServer
+from tests.support.nodes import make_node
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class FakeApp:
 class Setup:
     def __init__(self, mount: Mount | None = None, *, client_reads_at_once: bool = True) -> None:
         self.app = FakeApp()
-        self.state = HttpServer(Node("node", version="v1"), ("/svc",)).state
+        self.state = HttpServer(make_node("node", version="v1"), ("/svc",)).state
         self.connection = Connection(self.state, mount or Mount(self.app))
         self.transport = FakeTransport(self.connection, client_reads_at_once=client_reads_at_once)
         self.connection.connection_made(cast("asyncio.Transport", self.transport))

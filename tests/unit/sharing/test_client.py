@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode.core.errors import ControlError, RegistryError
-from svcnode.sharing.client import RegistryClient, forget_replica, read_nodes
 from svcnode.net.etcd_json import Header, Put, RangeResult, TxnResult
+from svcnode.sharing.client import RegistryClient, forget_replica, read_nodes
 from svcnode.sharing.format import IgnoredKind, KeyKind, service_document
 from tests.support.registry_keys import ROOT, RegistryKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from svcnode.sharing.etcd import EtcdClient
     from svcnode.net.etcd_json import Compare, Delete
+    from svcnode.sharing.etcd import EtcdClient
 
 
 class KeysClient:

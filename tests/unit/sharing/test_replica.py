@@ -459,14 +459,14 @@ def test_the_last_process_that_joins_under_a_name_has_it(
 
 def test_an_issue_of_one_replica_is_an_issue_of_all(simulation: Simulation) -> None:
     a, b = start(simulation, {"a": {}, "b": {}})
-    a.call(lambda: a.node.set_issue("disk: full"))
+    a.call(lambda: a.node.overrides.set_issue("disk: full"))
     simulation.run_for(1)
     assert (b.health(), b.issues()) == (Health.UNHEALTHY, ("disk: full (a)",))
-    b.call(lambda: b.node.set_issue("net"))
+    b.call(lambda: b.node.overrides.set_issue("net"))
     simulation.run_for(1)
     assert a.issues() == ("disk: full", "net (b)")
-    a.call(a.node.clear_issue)
-    b.call(lambda: b.node.clear_issue("net"))
+    a.call(a.node.overrides.clear_issue)
+    b.call(lambda: b.node.overrides.clear_issue("net"))
     simulation.run_for(1)
     assert a.issues() == b.issues() == ()
     assert not keys(simulation, KeyKind.ISSUES)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode import Node, OperatorOptions, Verdict, asgi, operator
-from svcnode.agent.embed import app as app_module
-from svcnode.agent.embed import operator_app
-from svcnode.agent.embed.app import NOT_RUNNING, EmbeddedOperatorApp
+from svcnode.agent.embed import operator_app as app_module
+from svcnode.agent.embed.operator_app import NOT_RUNNING, EmbeddedOperatorApp, make_operator_app
+from svcnode.agent.embed.options import ConnectionInfo
 from svcnode.agent.embed.stream import LoopStream
-from svcnode.api.embedded import ConnectionInfo
 from svcnode.api.spec import Request, Response
 
 if TYPE_CHECKING:
@@ -33,9 +32,7 @@ def node() -> Node:
 
 
 def app_of(node: Node, **options: Any) -> EmbeddedOperatorApp:
-    app = operator_app(node, OperatorOptions(**options), ("/svc",))
-    assert isinstance(app, EmbeddedOperatorApp)
-    return app
+    return make_operator_app(node, OperatorOptions(**options), ("/svc",), has_fallback=False)
 
 
 def request(path: str = "/details", method: str = "GET", **headers: str) -> Request:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from svcnode import Node, Verdict, prometheus_collector
-from svcnode.agent.embed.embedding import embedding_of
+from svcnode.agent.embed.node import internals_of
 from svcnode.core.errors import ConfigError, SvcnodeError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_a_bad_option_is_named(node: Node, method: str, options: dict[str, str],
 
 def test_alerts_are_shown_only_while_notifications_are_sent(node: Node) -> None:
     node.notify(webhook="https://a.example")
-    status = embedding_of(node).surface._notify_status
+    status = internals_of(node).embedding.surface._notify_status
     engines = []
 
     async def run() -> None:
@@ -90,11 +90,11 @@ def test_alerts_are_shown_only_while_notifications_are_sent(node: Node) -> None:
 @pytest.mark.parametrize("is_embedded", [True, False])
 def test_nothing_can_be_added_while_the_checks_run(node: Node, tmp_path: Path, *, is_embedded: bool) -> None:
     if is_embedded:
-        embedding_of(node)
+        _ = internals_of(node).embedding
 
     async def run() -> None:
         async with node.probing():
-            for add in (node.record_history, node.share_states, lambda _: node.notify(**WEBHOOK)):
+            for add in (node.record_history, node.share_states, lambda _: node.notify(**cast("Any", WEBHOOK))):
                 with pytest.raises(SvcnodeError, match="before they start"):
                     add(tmp_path / "file")
 

@@ -14,8 +14,8 @@ from svcnode.agent.fleet.sources import ABSENT
 from svcnode.config.fleet import SERVICE_ID, FleetSettings
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status, Verdict
-from svcnode.node import Node
 from svcnode.testing import FakeClock
+from tests.support.nodes import make_node, record
 
 if TYPE_CHECKING:
     from svcnode.node.definition import ServiceOptions
@@ -29,7 +29,7 @@ class FleetHarness:
     """A node whose search finds `found`."""
 
     def __init__(self) -> None:
-        self.node = Node("fleet", version="v1", clock=FakeClock())
+        self.node = make_node("fleet", version="v1", clock=FakeClock())
         self.ids: dict[str, bool] = {}
         self.services = FleetServices(self.node, self.ids)
         self.found: list[FoundReplica] | Verdict = []
@@ -59,7 +59,7 @@ class FleetHarness:
         assert isinstance(config.probe, FleetProbe)
         probe = FleetProbe(settings=config.probe.settings, services=self.services, source=self)
         verdict = asyncio.run(probe.check())
-        self.node.record(SERVICE_ID, verdict)
+        record(self.node, SERVICE_ID, verdict)
         return verdict
 
     @property
@@ -95,7 +95,7 @@ def test_each_replica_is_a_checked_service_in_the_group_of_its_node(harness: Fle
 
 def test_what_is_found_no_longer_is_removed_and_what_is_new_is_added(harness: FleetHarness) -> None:
     harness.search(PAY_A, LONE)
-    harness.node.record("10.0.0.3", Verdict.ready())
+    record(harness.node, "10.0.0.3", Verdict.ready())
     harness.search(PAY_B, LONE)
     assert harness.listed == ["10.0.0.3", "pay/b"]
     assert harness.state("10.0.0.3")[0] is Status.UP
@@ -104,7 +104,7 @@ def test_what_is_found_no_longer_is_removed_and_what_is_new_is_added(harness: Fl
 
 def test_a_failed_search_changes_nothing_and_is_not_a_success(harness: FleetHarness) -> None:
     harness.search(PAY_A)
-    harness.node.record("pay/a", Verdict.ready())
+    record(harness.node, "pay/a", Verdict.ready())
     harness.found = Verdict.failed("registry: gone", code=ReasonCode.REGISTRY_LOST)
     for _ in range(3):
         assert harness.check().outcome is Outcome.FAILED
@@ -123,7 +123,7 @@ def test_an_absent_replica_is_down_until_it_returns(harness: FleetHarness) -> No
 
 def test_a_replica_that_leaves_the_registry_is_checked_at_its_last_url(harness: FleetHarness) -> None:
     harness.search(PAY_A)
-    harness.node.record("pay/a", Verdict.ready())
+    record(harness.node, "pay/a", Verdict.ready())
     harness.search(FoundReplica("pay", "a", unchecked=ABSENT))
     assert harness.url("pay/a") == "svc+http://10.0.0.1:8420"
     assert harness.state("pay/a")[0] is Status.UP
@@ -153,7 +153,7 @@ def test_an_id_that_is_too_long_is_reported_and_a_url_that_cannot_be_checked_is_
 
 def test_new_options_apply_to_what_was_found(harness: FleetHarness) -> None:
     harness.search(PAY_A, FoundReplica("pay", "b", unchecked=ABSENT))
-    harness.node.record("pay/a", Verdict.ready())
+    record(harness.node, "pay/a", Verdict.ready())
     harness.configure(interval="30s", impact="critical", probe={"bearer": "token-of-the-fleet"})
     config = harness.node.probe_config("pay/a")
     assert config is not None

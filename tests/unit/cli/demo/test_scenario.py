@@ -20,9 +20,10 @@ from svcnode.cli.demo.scenario import (
     scenario_steps,
 )
 from svcnode.core.model import Change, Health, Status, Verdict
-from svcnode.node import Node
+from svcnode.node.checks import Checks
 from svcnode.node.definition import define
 from svcnode.probes.base import Probe
+from tests.support.nodes import make_node
 from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
 MINUTE_S = 60.0
@@ -79,7 +80,7 @@ class FakeProbe(Probe):
 
 async def changes_in(seconds: float) -> list[Change]:
     """The changes of a node with the settings of the demo."""
-    node = Node("demo", version="v1", clock=asyncio.get_running_loop().time)
+    node = make_node("demo", version="v1", clock=asyncio.get_running_loop().time)
     probes = {service.id: FakeProbe(INITIAL_MODES[service.id]) for service in SERVICES}
     for service in SERVICES:
         definition = define(
@@ -98,7 +99,7 @@ async def changes_in(seconds: float) -> list[Change]:
     async def apply_step(step: ScenarioStep) -> None:
         probes[step.server].mode = step.mode
 
-    async with node.probing():
+    async with Checks(node).running():
         scenario = asyncio.create_task(run_scenario(apply_step))
         await asyncio.sleep(seconds)
         scenario.cancel()

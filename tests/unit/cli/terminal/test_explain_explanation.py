@@ -25,6 +25,7 @@ from svcnode.cli.terminal.explain.explanation import (
 from svcnode.cli.terminal.render import Symbols, render_explanation
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Impact, Outcome, Status, Verdict
+from svcnode.node.node_state import Handle
 from svcnode.operator.details import all_details
 from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, up
@@ -160,7 +161,7 @@ def test_json_of_another_version_is_an_error(document: Any) -> None:
 
 
 def test_a_terminal_shows_the_same_text(harness: OperatorHarness) -> None:
-    harness.node.handle("cache").down("gone")
+    Handle(harness.node, "cache").down("gone")
     explanation = explain_node(node_details(harness))
     lines = [line.plain for line in render_explanation(explanation, Symbols())]
     assert lines == [f"◐ {explanation.headline}", *explanation.lines[1:]]
