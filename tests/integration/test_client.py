@@ -214,7 +214,7 @@ def test_an_endless_body_is_an_error() -> None:
     with Backend(endless) as backend:
         error = error_of(Client(backend.address))
     assert isinstance(error, UnexpectedResponseError)
-    assert "1 MiB" in error.problem
+    assert "8 MiB" in error.problem
 
 
 def test_an_error_does_not_keep_the_body_in_memory() -> None:
@@ -224,7 +224,7 @@ def test_an_error_does_not_keep_the_body_in_memory() -> None:
         async with AsyncClient(backend.address) as client:
             await client.health()
 
-    with HttpBackend(http_response(200, "x" * 2_000_000)) as backend, pytest.raises(UnexpectedResponseError) as raised:
+    with HttpBackend(http_response(200, "x" * 9_000_000)) as backend, pytest.raises(UnexpectedResponseError) as raised:
         asyncio.run(request())
     kept = [one for frame, _ in traceback.walk_tb(raised.tb) for one in frame.f_locals.values()]
     assert not any(len(one) for one in kept if isinstance(one, bytearray))

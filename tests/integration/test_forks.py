@@ -110,7 +110,7 @@ def test_a_state_that_was_set_and_not_yet_counted_is_counted_in_the_child(
         pause_point()
         update_tally(before, after)
 
-    monkeypatch.setattr(node, "_update_tally", pausing_update)
+    monkeypatch.setattr(states, "_count", pausing_update)
     healths: list[Health] = []
     node.subscribe(lambda change: healths.append(change.health))
 

@@ -141,8 +141,9 @@ def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) ->
     modules = modules_after(IMPORT, tmp_path)
     assert third_party(modules) == {"svcnode"}
     assert not modules & (NOT_LOADED | {"tomllib", "argparse", "asyncio", "socket", "ssl", "subprocess"})
-    layers_above = ("agent", "cli", "config", "embed", "server.server", "scheduler", "testing")
+    layers_above = ("agent.agent", "cli", "config", "server", "node.scheduler", "testing")
     assert not starting_with(modules, *(f"svcnode.{layer}" for layer in layers_above))
+    assert starting_with(modules, "svcnode.agent.") == {"svcnode.agent.embed", "svcnode.agent.embed.node"}
     assert starting_with(modules, "svcnode.probes.") == {"svcnode.probes.base"}
 
 
@@ -161,7 +162,8 @@ asyncio.run(probe())
     modules = modules_after(script, tmp_path)
     assert third_party(modules) == {"svcnode"}
     assert not modules & NOT_LOADED
-    assert not starting_with(modules, *(f"svcnode.{layer}" for layer in ("agent", "config", "history", "notify")))
+    assert not starting_with(modules, *(f"svcnode.{layer}" for layer in ("agent.agent", "config", "history", "notify")))
+    assert not modules & {"svcnode.agent.embed.embedding", "svcnode.agent.embed.operator_app"}
     assert not starting_with(modules, "svcnode.operator")
 
 
@@ -170,7 +172,8 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     assert third_party(modules) == {"svcnode", "httptools", "uvloop"}
     assert not modules & NOT_LOADED
     assert not modules & {"svcnode.cli.init", "svcnode.agent.store", "svcnode.client", "svcnode.cli.terminal"}
-    assert not starting_with(modules, "svcnode.control", "svcnode.sharing")
+    assert starting_with(modules, "svcnode.control.") == {"svcnode.control.app"}
+    assert not starting_with(modules, "svcnode.sharing")
     assert not modules & {"svcnode.config.sharing", "svcnode.config.registration", "svcnode.config.toml_lines"}
     assert not modules & {"svcnode.agent.embed.asgi", "svcnode.agent.embed.wsgi", "svcnode.api.cors"}
     assert not starting_with(modules, "svcnode.notify.")

@@ -11,6 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from svcnode import Handle, Node, Status, asgi, wsgi
+from svcnode.agent.embed.node import internals_of
+from svcnode.node.node_state import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -57,7 +59,7 @@ class NodeCase:
     prefixes: tuple[str, ...] = ("/svc",)
 
 
-class BrokenNode(Node):
+class BrokenState(NodeState):
     """Raises on every access."""
 
     def _fail(self) -> NoReturn:
@@ -76,6 +78,13 @@ class BrokenNode(Node):
 
     def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
         self._fail()
+
+
+def _broken() -> Node:
+    node = Node("validator-7", version="v1.4.2")
+    internals = internals_of(node)
+    internals.state = BrokenState(internals.state.identity)
+    return node
 
 
 def _services(**statuses: Status) -> Node:
@@ -152,7 +161,7 @@ NODE_CASES: dict[str, Callable[[], NodeCase]] = {
     "starting": lambda: NodeCase(_starting()),
     "odd ids": lambda: NodeCase(_odd_ids()),
     "two prefixes": lambda: NodeCase(worked_example(), ("/svc", "/eigen")),
-    "broken": lambda: NodeCase(BrokenNode("validator-7", version="v1.4.2")),
+    "broken": lambda: NodeCase(_broken()),
 }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import UnknownServiceError
 from svcnode.core.model import SPEC_VERSION, Evidence, Identity, ServiceState, Verdict
+from svcnode.core.text import safe_reason
 from svcnode.net.clock import monotonic_s
 from svcnode.node.node_state import NodeState
 
@@ -32,6 +33,7 @@ def record(
 ) -> ServiceState:
     """The verdict of a check that began now, or at `at_s`."""
     at_s = node.now_s() if at_s is None else at_s
+    verdict = verdict._replace(reason=safe_reason(verdict.reason))  # as after every check
     states = node.record({service_id: Evidence(verdict, at_s, duration_s)})
     if service_id not in states:
         raise UnknownServiceError(service_id)

@@ -145,7 +145,7 @@ def test_a_node_that_does_not_answer_or_does_not_end_its_head_is_an_error_in_tim
     endless = b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000
     for response in (b"", endless):
         with serving(path, response, b""), pytest.raises(ControlUnreachableError) as caught:
-            ask(path, timeout=0.2)
+            ask(path, timeout_s=0.2)
         assert response or "no response in time" in str(caught.value)
         path.unlink()
 
