@@ -16,7 +16,7 @@ import time
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -34,6 +34,7 @@ from svcnode import (
     UnreachableError,
     VersionIgnoredError,
 )
+from svcnode.client import parse
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
@@ -228,6 +229,45 @@ def test_an_error_does_not_keep_the_body_in_memory() -> None:
         asyncio.run(request())
     kept = [one for frame, _ in traceback.walk_tb(raised.tb) for one in frame.f_locals.values()]
     assert not any(len(one) for one in kept if isinstance(one, bytearray))
+
+
+def services_response(services: list[dict[str, str]]) -> bytes:
+    return http_response(200, json.dumps({"services": services}))
+
+
+def test_the_limit_of_a_response_can_be_set() -> None:
+    with HttpBackend(services_response([{"id": "x" * 2000}])) as backend:
+        with Client(backend.address, max_response="4KiB") as client:
+            assert [len(service.id) for service in client.services()] == [2000]
+        with Client(backend.address, max_response="1KiB") as client, pytest.raises(UnexpectedResponseError):
+            client.services()
+    for size in ("0KiB", "much", 5):
+        with pytest.raises(InvalidValueError):
+            Client(backend.address, max_response=cast("Any", size))
+
+
+def test_a_large_response_is_parsed_within_the_timeout_and_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_end, parse_json = threading.Event(), parse._parse_json
+
+    def hanging(response: parse.NodeResponse, *arguments: Any) -> object:
+        may_end.wait(10.0)
+        return parse_json(response, *arguments)
+
+    async def request() -> None:
+        async with AsyncClient(backend.address, timeout=0.5) as client:
+            await client.services()
+
+    monkeypatch.setattr(parse, "_parse_json", hanging)
+    services = [{"id": f"{number}", "description": "x" * 1000} for number in range(100)]
+    with HttpBackend(services_response(services)) as backend:
+        try:
+            with pytest.raises(UnreachableError) as raised:
+                asyncio.run(request())
+        finally:
+            may_end.set()
+    assert raised.value.code == ReasonCode.TIMEOUT
 
 
 # ---- time

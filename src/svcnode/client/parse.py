@@ -70,7 +70,7 @@ class NodeResponse(NamedTuple):
     body: bytes
 
 
-class ParseResult(NamedTuple, Generic[T]):
+class ParsedResponse(NamedTuple, Generic[T]):
     value: T
     deviations: tuple[str, ...]
 
@@ -82,10 +82,10 @@ class Operation(Generic[T]):
     path: str
     parser: Callable[[NodeResponse, _Deviations], T]
 
-    def parse(self, response: NodeResponse) -> ParseResult[T]:
+    def parse(self, response: NodeResponse) -> ParsedResponse[T]:
         deviations = _Deviations()
         value = self.parser(response, deviations)
-        return ParseResult(value, tuple(map(redacted, deviations)))
+        return ParsedResponse(value, tuple(map(redacted, deviations)))
 
 
 class _Deviations(dict[str, None]):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from svcnode.api.cors import CorsPolicy
-    from svcnode.core.maintenance import Start
+    from svcnode.core.maintenance import MaintenanceStart
     from svcnode.core.option_types import Schema
 
 LINE = {"type": "string", "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$"}
@@ -267,7 +267,7 @@ def _list(value: object) -> list[Any]:
 @option_type(
     {"type": "string", "pattern": "^((Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?([01][0-9]|2[0-3]):[0-5][0-9]$"}, show=str
 )
-def start_time(value: object) -> Start:
+def start_time(value: object) -> MaintenanceStart:
     from svcnode.core.maintenance import parse_start
 
     return parse_start(public_text(value))

@@ -20,7 +20,7 @@ from svcnode.version import __version__
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from svcnode.conformance.target import TargetUrl
+    from svcnode.conformance.target import NodeUnderTestUrl
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -66,7 +66,7 @@ class NoResponseError(Exception):
 class HttpClient:
     """Sends requests to one target. Every request ends within the timeout."""
 
-    def __init__(self, target: TargetUrl, timeout_s: float) -> None:
+    def __init__(self, target: NodeUnderTestUrl, timeout_s: float) -> None:
         self._target = target
         self._timeout_s = timeout_s
 
@@ -99,7 +99,7 @@ def _race_options() -> dict[str, float]:
 
 class RawConnection:
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: TargetUrl, timeout_s: float
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: NodeUnderTestUrl, timeout_s: float
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -147,7 +147,9 @@ class _UndelimitedError(_ProtocolError):
 
 
 @contextmanager
-def _translate_errors(request: RequestLine, timeout_s: float, connecting_to: TargetUrl | None = None) -> Iterator[None]:
+def _translate_errors(
+    request: RequestLine, timeout_s: float, connecting_to: NodeUnderTestUrl | None = None
+) -> Iterator[None]:
     """OS, TLS and protocol errors become a `NoResponseError`."""
     try:
         yield
@@ -161,7 +163,7 @@ def _translate_errors(request: RequestLine, timeout_s: float, connecting_to: Tar
         ) from exc
 
 
-def _error_text(exc: OSError | _ProtocolError, timeout_s: float, connecting_to: TargetUrl | None) -> str:
+def _error_text(exc: OSError | _ProtocolError, timeout_s: float, connecting_to: NodeUnderTestUrl | None) -> str:
     hint = "; if it does not speak TLS, use http://" if connecting_to is not None and connecting_to.tls else ""
     match exc:
         case TimeoutError():
@@ -178,7 +180,7 @@ def _error_text(exc: OSError | _ProtocolError, timeout_s: float, connecting_to: 
             return str(exc)
 
 
-def _ca_hint(exc: ssl.SSLCertVerificationError, connecting_to: TargetUrl | None) -> str:
+def _ca_hint(exc: ssl.SSLCertVerificationError, connecting_to: NodeUnderTestUrl | None) -> str:
     if exc.verify_code not in _UNTRUSTED_ISSUER_CODES:
         return ""
     has_custom_ca = connecting_to is not None and connecting_to.has_custom_ca

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
     from svcnode.conformance.http_client import RawConnection
-    from svcnode.conformance.target import TargetUrl
+    from svcnode.conformance.target import NodeUnderTestUrl
 
 MAX_SERVICES = 100  # in a longer list, only the first are checked
 MAX_CONCURRENT_REQUESTS = 8  # except in the checks of concurrency
@@ -65,7 +65,7 @@ def no_response_finding(exc: NoResponseError) -> Finding:
 
 
 class NodeUnderTest:
-    def __init__(self, target: TargetUrl, timeout_s: float, *, other_methods: bool = True) -> None:
+    def __init__(self, target: NodeUnderTestUrl, timeout_s: float, *, other_methods: bool = True) -> None:
         self._base = target.base
         self._client = HttpClient(target, timeout_s)
         self._patient_client = HttpClient(target, max(timeout_s, PARALLEL_TIMEOUT_S))

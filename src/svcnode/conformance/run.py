@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from svcnode.conformance.target import TargetUrl
+    from svcnode.conformance.target import NodeUnderTestUrl
 
 MAX_FINDINGS = 10  # shown per check; the others are counted
 MAX_COUNTED_FINDINGS = 1000  # counted per check; a list may have a million items
@@ -86,7 +86,7 @@ def check_node(
 
 
 async def run_checks(
-    target: TargetUrl,
+    target: NodeUnderTestUrl,
     *,
     timeout_s: float,
     other_methods: bool = True,
@@ -102,7 +102,7 @@ async def run_checks(
     return run.report()
 
 
-def _tls_hint(reason: str, target: TargetUrl) -> str:
+def _tls_hint(reason: str, target: NodeUnderTestUrl) -> str:
     """A server that expects TLS may close a plain connection without a response."""
     return TLS_HINT if reason in (CONNECTION_CLOSED, CONNECTION_RESET) and target.tls is None else ""
 
@@ -115,7 +115,7 @@ async def _connect_error(node: NodeUnderTest, endpoint: str) -> str:
     return ""
 
 
-async def _collect_remarks(node: NodeUnderTest, target: TargetUrl) -> AsyncIterator[str]:
+async def _collect_remarks(node: NodeUnderTest, target: NodeUnderTestUrl) -> AsyncIterator[str]:
     if await node.has_no_endpoints():
         yield f"No endpoint found at {target}. If the node has another prefix, set --prefix."
     if await node.has_only_identity_missing():
@@ -132,7 +132,7 @@ async def _collect_remarks(node: NodeUnderTest, target: TargetUrl) -> AsyncItera
 class _Run:
     """Holds the results so far; it may be cancelled at any time."""
 
-    def __init__(self, target: TargetUrl, timeout_s: float, *, other_methods: bool) -> None:
+    def __init__(self, target: NodeUnderTestUrl, timeout_s: float, *, other_methods: bool) -> None:
         self._target = target
         self._timeout_s = timeout_s
         self._node = NodeUnderTest(target, timeout_s, other_methods=other_methods)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetUrl:
+class NodeUnderTestUrl:
     """The server that requests are sent to, and the path before the endpoints."""
 
     host: str
@@ -36,14 +36,14 @@ class TargetUrl:
         return f"{'http' if self.tls is None else 'https'}://{self.netloc}{self.base}"
 
 
-def parse_target(url: str, *, prefix: str = DEFAULT_PREFIX, ca: Path | None = None) -> TargetUrl:
+def parse_target(url: str, *, prefix: str = DEFAULT_PREFIX, ca: Path | None = None) -> NodeUnderTestUrl:
     """Raises `InvalidValueError` for an unusable URL. The path of an endpoint at its end is removed."""
     address = parse_node_address(url, prefix)
     if address.socket_path is not None:
         raise InvalidValueError(f"cannot check {address}: write the http or https URL of the node")
     if ca is not None and not address.uses_tls:
         raise InvalidValueError("a CA file needs an https URL; this one is http")
-    return TargetUrl(
+    return NodeUnderTestUrl(
         host=address.url.host,
         port=address.url.port or (443 if address.uses_tls else 80),
         base=f"{address.url.path}{address.prefix}",

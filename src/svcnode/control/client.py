@@ -152,8 +152,9 @@ def _register(service_id: str, options: RegisteredOptions, revision: int | None)
 
 def _text(duration: object) -> Any:  # noqa: ANN401  what is not a number is as the program gave it
     """A number of seconds as the texts that documents have."""
-    is_number = isinstance(duration, int | float) and not isinstance(duration, bool)
-    return f"{duration:f}s" if is_number else duration
+    if isinstance(duration, bool) or not isinstance(duration, int | float):
+        return duration
+    return f"{duration:.6f}".rstrip("0").rstrip(".") + "s"
 
 
 def _socket_path(path: str | Path | None) -> Path:

@@ -20,7 +20,7 @@ _START = re.compile(r"(?:([A-Z][a-z]{2}) )?([01][0-9]|2[0-3]):([0-5][0-9])", re.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class MaintenanceStart:
     weekday: int | None  # Monday is 0; None: every day
     hour: int
     minute: int
@@ -35,7 +35,7 @@ class MaintenanceSchedule:
     """Times are seconds of the wall clock."""
 
     service_ids: tuple[str, ...]  # none: the node
-    start: Start
+    start: MaintenanceStart
     duration_s: float  # less than the period of the start
     timezone: tzinfo
     reason: str = ""
@@ -63,7 +63,7 @@ class MaintenanceSchedule:
                 yield begin.timestamp()
 
 
-def parse_start(text: str) -> Start:
+def parse_start(text: str) -> MaintenanceStart:
     """From "02:00", which is every day, or "Sun 02:00"."""
     match = _START.fullmatch(text)
     if match is None or (match[1] and match[1] not in WEEKDAYS):
@@ -71,7 +71,7 @@ def parse_start(text: str) -> Start:
             f'must be a time of day such as "02:00", or a day of the week with it such as "Sun 02:00", not "{text}"'
         )
     weekday = WEEKDAYS.index(match[1]) if match[1] else None
-    return Start(weekday=weekday, hour=int(match[2]), minute=int(match[3]))
+    return MaintenanceStart(weekday=weekday, hour=int(match[2]), minute=int(match[3]))
 
 
 def parse_timezone(name: str) -> tzinfo:

@@ -31,7 +31,7 @@ from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
 from svcnode.history.writer import Writer, WriterConfig
-from svcnode.net.clock import ExpiryClock, WallTimes, next_tick_s
+from svcnode.net.clock import RetentionClock, WallTimes, next_tick_s
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class History:
                 WriterConfig(path, node.identity.node_name, RetentionLimits(max_age_s, max_bytes)),
                 self._backlog,
                 wall_clock,
-                ExpiryClock(wall_clock, node.now_s),
+                RetentionClock(wall_clock, node.now_s),
                 self._on_acknowledged,
             )
         self._query = HistoryQuery(self._backlog, self._aggregator, self._writer)

@@ -10,7 +10,7 @@ Records are deleted in small steps, so that new records are written soon: first 
 too large, the oldest records of the table that exceeds its quota most.
 
 A record expires by its own time, never by its place in the file: while the clock was wrong, records with times of the
-past or the future were written among the others. Whether the clock is right now is judged by `ExpiryClock`.
+past or the future were written among the others. Whether the clock is right now is judged by `RetentionClock`.
 """
 
 # ruff: noqa: S608  only constants and numbers are formatted into statements; values are parameters

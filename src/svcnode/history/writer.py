@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from svcnode.history.backlog import Backlog
     from svcnode.history.database import Database
     from svcnode.history.records import RetentionLimits
-    from svcnode.net.clock import ExpiryClock
+    from svcnode.net.clock import RetentionClock
 
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 60.0
 # On a full disk single writes succeed now and then. After a second failure within this time, writes must succeed for
@@ -141,7 +141,7 @@ class Writer:
         config: WriterConfig,
         backlog: Backlog,
         wall_clock: Callable[[], float],
-        expiry_clock: ExpiryClock,
+        expiry_clock: RetentionClock,
         on_acknowledged: Callable[[int], None],
     ) -> None:
         self.config = config  # the wanted one

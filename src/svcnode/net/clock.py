@@ -72,7 +72,7 @@ class WallTimes:
         self._measured_at_s = max(after_s, self._measured_at_s)
 
 
-class ExpiryClock:
+class RetentionClock:
     """The time by which stored records expire: the wall clock, once it has run evenly for an hour.
 
     Before that, it is not ahead of where it was. A clock that is wrong for a moment, or after the start of the machine,

@@ -63,7 +63,7 @@ class _StreamWriter(asyncio.StreamWriter):
         self.write(b"".join(data))
 
 
-class Streams(NamedTuple):
+class ConnectionStreams(NamedTuple):
     reader: LimitedStreamReader
     writer: asyncio.StreamWriter
 
@@ -91,7 +91,7 @@ async def open_streams(
     server_name: str = "",
     *,
     limit_bytes: int = BUFFER_LIMIT_BYTES,
-) -> Streams:
+) -> ConnectionStreams:
     """A new connection. The caller aborts it."""
     protocol = _make_protocol(limit_bytes)
     if tls is None:
@@ -102,7 +102,7 @@ async def open_streams(
     return _make_streams(transport, protocol)
 
 
-async def upgrade_streams(streams: Streams, tls: ssl.SSLContext, server_name: str) -> Streams:
+async def upgrade_streams(streams: ConnectionStreams, tls: ssl.SSLContext, server_name: str) -> ConnectionStreams:
     """Start TLS on an open connection."""
     protocol = _make_protocol(BUFFER_LIMIT_BYTES)
     protocol.plain_writer = streams.writer
@@ -126,7 +126,7 @@ def _make_protocol(limit_bytes: int) -> _StreamProtocol:
     return protocol
 
 
-def _make_streams(transport: asyncio.Transport, protocol: _StreamProtocol) -> Streams:
+def _make_streams(transport: asyncio.Transport, protocol: _StreamProtocol) -> ConnectionStreams:
     protocol.reader.transport = transport
     writer = _StreamWriter(transport, protocol, protocol.reader, asyncio.get_running_loop())
-    return Streams(protocol.reader, writer)
+    return ConnectionStreams(protocol.reader, writer)

@@ -24,7 +24,7 @@ from svcnode.net.clock import WallTimes, monotonic_s
 from svcnode.node.definition import define
 from svcnode.node.feed import ChangeFeed
 from svcnode.node.maintenance import MaintenanceWindows
-from svcnode.node.overrides import Overrides, SharedIssues
+from svcnode.node.overrides import HealthOverrides, SharedIssues
 from svcnode.node.service_states import ServiceStates
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class NodeState:
         self._wall_times = WallTimes(clock, wall_clock)
         self._lock = threading.Lock()
         self._states = ServiceStates(self._on_status)
-        self.overrides = Overrides(self._changing, self._publish_node, starting=starting)
+        self.overrides = HealthOverrides(self._changing, self._publish_node, starting=starting)
         self.maintenance = MaintenanceWindows(
             self._changing, self._on_maintenance, clock=clock, wall_time_s=self.wall_time_s
         )

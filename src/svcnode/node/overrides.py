@@ -21,7 +21,7 @@ class SharedIssues(Protocol):
     def set_issue(self, issue: str, *, is_set: bool) -> None: ...
 
 
-class Overrides:
+class HealthOverrides:
     """Issues, draining and starting: each lowers the health of the node. Thread-safe."""
 
     def __init__(

@@ -111,7 +111,7 @@ class AlertChange:
     duration_is_upper_bound: bool = False  # the problem may have ended earlier, while svcnode did not run
 
 
-class Observation(NamedTuple):
+class PublishedHealth(NamedTuple):
     """The health of the node or of a service, as published."""
 
     health: Health
@@ -143,13 +143,13 @@ class Alert:
         self.created_at_s = now_s
         self.state = AlertState.INACTIVE
         self.due_at_s = math.inf  # when its notification is due
-        self.observed = Observation(Health.HEALTHY, now_s, is_starting=True)
+        self.observed = PublishedHealth(Health.HEALTHY, now_s, is_starting=True)
         self.health = Health.HEALTHY  # as observed, except during a start
         self._since_s = now_s
         self._was_up = False
         self._notified = _Notified()
         self._group_end_s = math.inf  # of the group wait that began after the last notification
-        self._worst: Observation | None = None  # since the last notification, if worse than notified
+        self._worst: PublishedHealth | None = None  # since the last notification, if worse than notified
         self._diverged_at_s = now_s  # when the health was last the notified one
         self._problem: _Problem | None = None
         self._change_times_s: deque[float] = deque(maxlen=FLAP_THRESHOLD)
@@ -190,7 +190,7 @@ class Alert:
 
     # ---- observations in
 
-    def observe(self, observed: Observation) -> None:
+    def observe(self, observed: PublishedHealth) -> None:
         if observed.is_removed:
             self._change_times_s.clear()
         if not observed.is_starting and observed.health is not Health.HEALTHY:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.model import ChangeKind, Health, Impact, Status
 from svcnode.core.state_machine import service_health
-from svcnode.notify.alert import Alert, AlertState, Observation
+from svcnode.notify.alert import Alert, AlertState, PublishedHealth
 from svcnode.notify.incidents import MAX_INCIDENTS
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class AlertEngine:
         if alert.incident is None:
             self._discard(service_id)
             return
-        alert.observe(Observation(Health.HEALTHY, now_s, is_starting=True, is_removed=True))
+        alert.observe(PublishedHealth(Health.HEALTHY, now_s, is_starting=True, is_removed=True))
         self._schedule(alert, now_s)
 
     def _discard(self, service_id: str) -> None:
@@ -178,7 +178,7 @@ class AlertEngine:
             alert.observed.is_starting or state.last_evidence_at_s is None
         )
         alert.observe(
-            Observation(
+            PublishedHealth(
                 service_health(state.status),
                 state.since_s,
                 state.reason,
@@ -234,7 +234,7 @@ class AlertEngine:
         if self._registry.maintenance.current() is not None or self._is_by_maintenance(health):
             self._hold(self._node)
             return
-        self._node.observe(Observation(health, now_s, is_starting=not (self._failing or self._issues)))
+        self._node.observe(PublishedHealth(health, now_s, is_starting=not (self._failing or self._issues)))
         self._end_hold(self._node)
         self._schedule(self._node, now_s)
 

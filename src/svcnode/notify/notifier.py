@@ -41,7 +41,7 @@ class NotifySettings:
     policy: AlertPolicy
 
 
-class StateStorage(Protocol):
+class AlertStateStorage(Protocol):
     """Stores one text; svcnode.history.History implements it."""
 
     def save_state(self, text: str) -> None: ...
@@ -59,7 +59,7 @@ class Notifier:
         settings: NotifySettings | None,
         status: NotifyStatus,
         *,
-        storage: StateStorage | None = None,
+        storage: AlertStateStorage | None = None,
     ) -> None:
         self._node = node
         self._initial_settings = settings
@@ -169,7 +169,7 @@ class Notifier:
 
     # ---- across a restart
 
-    async def _restore(self, storage: StateStorage) -> None:
+    async def _restore(self, storage: AlertStateStorage) -> None:
         """Loading may take long; until then, changes are notified as if there were no saved state."""
         text = await storage.load_state()
         if self._engine is None:

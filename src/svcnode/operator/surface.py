@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from svcnode.history import History
     from svcnode.node.node_state import NodeState
-    from svcnode.notify.notifier import Notifier, NotifySettings, StateStorage
+    from svcnode.notify.notifier import AlertStateStorage, Notifier, NotifySettings
     from svcnode.sharing.replica import Replica
 
 
@@ -60,7 +60,7 @@ class OperatorSurface:
 
     @asynccontextmanager
     async def notifying(
-        self, settings: NotifySettings | None, storage: StateStorage | None = None
+        self, settings: NotifySettings | None, storage: AlertStateStorage | None = None
     ) -> AsyncIterator[None]:
         """Send notifications while `recording`, and measure the delay of the event loop.
 

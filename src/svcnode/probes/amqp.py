@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pamqp.base import Frame
     from pamqp.frame import FrameTypes
 
-    from svcnode.net.streams import Streams
+    from svcnode.net.streams import ConnectionStreams
 
 _MAX_NAME_BYTES = 255
 _ACCESS_REFUSED, _NOT_FOUND, _NOT_ALLOWED = 403, 404, 530
@@ -92,10 +92,10 @@ _WRITE_HEARTBEAT_S = 4
 class _OpenStreamsFactory(TransportFactory):
     """Gives the driver streams that are already open."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: ConnectionStreams) -> None:
         self._streams = streams
 
-    async def create(self, url: URL, **_: Any) -> Streams:  # noqa: ANN401  the driver's signature
+    async def create(self, url: URL, **_: Any) -> ConnectionStreams:  # noqa: ANN401  the driver's signature
         return self._streams
 
 
@@ -103,7 +103,7 @@ class _AmqpConnection(aiormq.Connection):
     """Reports why the broker rejects a login or blocks the connection; the driver only reports an unexpected frame."""
 
     alarm: CheckError | None = None
-    streams: Streams
+    streams: ConnectionStreams
 
     @staticmethod
     async def _rpc(
@@ -173,7 +173,7 @@ class AmqpProbe(LoginProbe[_AmqpConnection]):
             streams.abort()
             raise
 
-    async def _log_in(self, streams: Streams) -> _AmqpConnection:
+    async def _log_in(self, streams: ConnectionStreams) -> _AmqpConnection:
         _, password = self.credentials()
         url = URL.build(
             scheme="amqp",  # the streams already use TLS if they should
@@ -268,7 +268,7 @@ async def _declare_queue(connection: _AmqpConnection, channel: AbstractChannel) 
 
 
 @contextmanager
-def _translated_errors(streams: Streams) -> Iterator[None]:
+def _translated_errors(streams: ConnectionStreams) -> Iterator[None]:
     """The driver's errors derive from OSError, but carry no errno."""
     try:
         yield
@@ -276,7 +276,7 @@ def _translated_errors(streams: Streams) -> Iterator[None]:
         raise _translate_error(exc, streams) from None
 
 
-def _translate_error(exc: Exception, streams: Streams) -> Exception:
+def _translate_error(exc: Exception, streams: ConnectionStreams) -> Exception:
     match exc:
         case AuthenticationError():
             return CheckError("the broker does not offer login by user name and password", ReasonCode.AUTH_FAILED)

@@ -24,7 +24,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
 from svcnode.core.url import NO_PATH, UrlForm
-from svcnode.net.streams import Streams
+from svcnode.net.streams import ConnectionStreams
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import WriteTarget
@@ -44,7 +44,7 @@ _ERRORS = (  # the protocol has no error numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class MemcachedProbe(SessionProbe[Streams]):
+class MemcachedProbe(SessionProbe[ConnectionStreams]):
     write: WriteTarget = ""  # a key
 
     default_port: ClassVar = 11211
@@ -57,10 +57,10 @@ class MemcachedProbe(SessionProbe[Streams]):
             text = f"must be a key of at most {_MAX_KEY_BYTES} bytes, without spaces and control characters"
             raise OptionError("write", text)
 
-    async def open(self) -> Streams:
+    async def open(self) -> ConnectionStreams:
         return await self.open_streams(limit_bytes=1024)
 
-    async def check_connection(self, connection: Streams) -> None:
+    async def check_connection(self, connection: ConnectionStreams) -> None:
         unread = connection.unread  # sent before this request, so not its response
         line = unread or await _request(connection, b"version\r\n")
         if unread or not line.startswith(b"VERSION "):
@@ -69,23 +69,23 @@ class MemcachedProbe(SessionProbe[Streams]):
         if self.write:
             await self._write(connection)
 
-    async def _write(self, connection: Streams) -> None:
+    async def _write(self, connection: ConnectionStreams) -> None:
         with step("write"):
             line = await _request(connection, b"set %b 0 %d 7\r\nsvcnode\r\n" % (self.write.encode(), _WRITE_TTL_S))
         if line != b"STORED\r\n":
             raise _error(line, ReasonCode.WRITE_FAILED)
 
-    def reset_byte_count(self, connection: Streams) -> None:
+    def reset_byte_count(self, connection: ConnectionStreams) -> None:
         connection.reset_byte_count()
 
-    def transport(self, connection: Streams) -> asyncio.BaseTransport:
+    def transport(self, connection: ConnectionStreams) -> asyncio.BaseTransport:
         return connection.writer.transport
 
-    def abort(self, connection: Streams) -> None:
+    def abort(self, connection: ConnectionStreams) -> None:
         connection.abort()
 
 
-async def _check_memory(connection: Streams) -> None:
+async def _check_memory(connection: ConnectionStreams) -> None:
     """Raise `CheckError` if the server refuses new items. It does so only if it evicts nothing, which is not usual."""
     try:
         settings = await _stats(connection, "settings")
@@ -132,7 +132,7 @@ def _error(line: bytes, other: ReasonCode) -> CheckError:
     return CheckError("the response is not memcached" if other is ReasonCode.PROTOCOL_ERROR else text, other)
 
 
-async def _stats(connection: Streams, group: str) -> dict[str, str]:
+async def _stats(connection: ConnectionStreams, group: str) -> dict[str, str]:
     """Empty if the server does not have this command."""
     found: dict[str, str] = {}
     line = await _request(connection, f"stats {group}\r\n".encode())
@@ -145,7 +145,7 @@ async def _stats(connection: Streams, group: str) -> dict[str, str]:
     return found
 
 
-async def _request(connection: Streams, request: bytes) -> bytes:
+async def _request(connection: ConnectionStreams, request: bytes) -> bytes:
     """The first line of the response."""
     connection.writer.write(request)
     return await _read_line(connection.reader)

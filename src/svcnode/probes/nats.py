@@ -34,7 +34,7 @@ from svcnode.core.text import os_error_text
 from svcnode.core.url import NO_PATH, UrlForm
 from svcnode.net.files import READ_TIMEOUT_S, file_version, read_small_file
 from svcnode.net.os_errors import CodedOSError
-from svcnode.net.streams import Streams, open_streams, upgrade_streams
+from svcnode.net.streams import ConnectionStreams, open_streams, upgrade_streams
 from svcnode.net.threads import DaemonCall, call_with_timeout
 from svcnode.net.trace import READ_FILES_STEP, interrupts, step
 from svcnode.probes.base import CheckError
@@ -92,7 +92,7 @@ class _NatsTransport(TcpTransport):
     The driver lets the server decide about TLS and sends the password in plain text without it.
     """
 
-    def __init__(self, streams: Streams, tls: ssl.SSLContext | None, server_name: str) -> None:
+    def __init__(self, streams: ConnectionStreams, tls: ssl.SSLContext | None, server_name: str) -> None:
         super().__init__()
         self._tls = tls
         self._server_name = server_name
@@ -100,7 +100,7 @@ class _NatsTransport(TcpTransport):
         self.has_received = False
         self._use_streams(streams)
 
-    def _use_streams(self, streams: Streams) -> None:
+    def _use_streams(self, streams: ConnectionStreams) -> None:
         self.streams = streams
         self._io_reader, self._io_writer = self._bare_io_reader, self._bare_io_writer = streams
 

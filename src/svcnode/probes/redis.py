@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
 
-    from svcnode.net.streams import Streams
+    from svcnode.net.streams import ConnectionStreams
 
 _SECTIONS = ("server", "replication", "memory", "cluster")  # in one request, Redis 6 accepts only one section
 _IS_SENTINEL = "this is a Sentinel; to check its master, write redis+sentinel://host:port/NAME_OF_THE_MASTER"
@@ -81,7 +81,7 @@ _CODES_BY_TEXT = (
 class RedisConnection(AbstractConnection):
     """The driver's connection over streams that are already open."""
 
-    def __init__(self, streams: Streams, **options: object) -> None:
+    def __init__(self, streams: ConnectionStreams, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
         self.streams = streams
 

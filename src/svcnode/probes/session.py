@@ -22,7 +22,7 @@ from svcnode.core.text import excerpt, one_line, truncate
 from svcnode.core.url import UrlError, UrlForm
 from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.net.streams import BUFFER_LIMIT_BYTES, Streams, open_streams
+from svcnode.net.streams import BUFFER_LIMIT_BYTES, ConnectionStreams, open_streams
 from svcnode.net.tls import TlsOptions, sent_certificates
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError, UrlProbe
@@ -136,7 +136,7 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
             return exc.verdict(self.url)
         return Verdict.failed(f"{driver_error_text(exc)}: {self.url}")
 
-    async def open_streams(self, *, limit_bytes: int = BUFFER_LIMIT_BYTES) -> Streams:
+    async def open_streams(self, *, limit_bytes: int = BUFFER_LIMIT_BYTES) -> ConnectionStreams:
         """A new connection, with TLS if the probe uses it."""
         endpoint = self.endpoint()
         tls = await self.tls_context() if self.uses_tls else None

@@ -11,7 +11,15 @@ from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.model import ServiceState, Status
 from svcnode.node.definition import Definition, define
 from svcnode.probes import make_probe
-from svcnode.sharing.record import NOT_SHARED, MadeFrom, Observer, OwnCheck, Reception, ServiceRecord, from_registry
+from svcnode.sharing.record import (
+    NOT_SHARED,
+    MadeFrom,
+    Observer,
+    OwnCheck,
+    RegistryReception,
+    ServiceRecord,
+    from_registry,
+)
 from svcnode.sharing.rules import choose_observers, observers
 
 if TYPE_CHECKING:
@@ -31,7 +39,7 @@ class NodeSync:
         self._on_new_state = on_new_state
         self.records: dict[str, ServiceRecord] = {}  # by service id
         self.observer = observer
-        self.reception = Reception()
+        self.reception = RegistryReception()
         self.frozen_until_s = -math.inf  # until then, the list does not change
 
     def record(self, service_id: str) -> ServiceRecord:

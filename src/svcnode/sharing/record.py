@@ -69,7 +69,7 @@ class MadeFrom(NamedTuple):
         return self.document is other.document and self.own is other.own and self[2:] == other[2:]
 
 
-class Reception(NamedTuple):
+class RegistryReception(NamedTuple):
     """The times between which reports by the registry are received: since it was connected, until it was lost."""
 
     since_s: float = math.inf
@@ -149,7 +149,12 @@ class Observer(NamedTuple):
         return None if merged is None else service_state(merged, before, now_s)
 
     def is_silence_received(
-        self, record: ServiceRecord, shared: SharedService, state: ServiceState, reception: Reception, now_s: float
+        self,
+        record: ServiceRecord,
+        shared: SharedService,
+        state: ServiceState,
+        reception: RegistryReception,
+        now_s: float,
     ) -> bool:
         """Whether this replica would have received a report, and so applies the ttl; otherwise others do.
 

@@ -28,7 +28,7 @@ from svcnode.sharing.record import (
     NOT_SHARED,
     Observer,
     OwnDefinition,
-    Reception,
+    RegistryReception,
     ServiceRecord,
     is_from_registry,
     is_shown_otherwise,
@@ -176,7 +176,7 @@ class SharedServices:
         self._sync.merge(changes.services | changes.states)
 
     async def set_connected(self) -> None:
-        self._sync.reception = Reception(self._node.now_s(), math.inf)
+        self._sync.reception = RegistryReception(self._node.now_s(), math.inf)
         await self._sync_reported()
 
     async def set_lost(self, received_until_s: float) -> None:

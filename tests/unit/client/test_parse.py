@@ -11,6 +11,7 @@ import pytest
 from svcnode.client.parse import (
     HEALTH,
     IDENTITY,
+    MAX_DEVIATIONS,
     SERVICES,
     BackingService,
     NodeResponse,
@@ -208,6 +209,14 @@ def test_deviations_are_reported_once_redacted_and_escaped() -> None:
 
 
 # ---- errors
+
+
+def test_a_node_that_deviates_in_a_new_way_in_each_service_is_not_quoted_without_end() -> None:
+    services = [
+        {"id": str(number), "name": "", "description": "", "status": "Up", f"x{number}": 1} for number in range(500)
+    ]
+    value, deviations = SERVICES.parse(make_response({"services": services}))
+    assert (len(value), len(deviations)) == (500, MAX_DEVIATIONS)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -151,6 +151,36 @@ def test_a_node_that_does_not_answer_or_does_not_end_its_head_is_an_error_in_tim
 
 
 @BOTH
+def test_a_call_ends_in_time_though_its_response_comes_byte_by_byte(ask: Ask, path: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.recv(64 * 1024)
+                for byte in OK:
+                    connection.send(bytes([byte]))
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        with pytest.raises(ControlUnreachableError, match="in time"):
+            ask(path, timeout_s=0.3)
+        thread.join()
+
+
+def test_a_number_is_a_duration_in_seconds_unless_it_is_a_count(path: Path) -> None:
+    with serving(path, OK, OK) as server, ControlClient(path) as client:
+        client.register("db", probe="tcp://db:1", interval=0.5, timeout="2s", stale_after=90, rise=2)
+        client.maintain("db", 3600.0)
+    [registered, maintained] = [json.loads(request.partition(b"\r\n\r\n")[2]) for request in server.requests]
+    expected = {"probe": "tcp://db:1", "interval": "0.5s", "timeout": "2s", "stale_after": "90s", "rise": 2}
+    assert (registered, maintained) == (expected, {"duration": "3600s"})
+
+
+@BOTH
 def test_an_error_has_its_status_message_and_pointer(ask: Ask, path: Path) -> None:
     body = b'{"message":"wrong","pointer":"/ttl"}'
     head = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(body)

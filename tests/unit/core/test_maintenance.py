@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.maintenance import WEEKDAYS, MaintenanceSchedule, Start, parse_start, parse_timezone
+from svcnode.core.maintenance import WEEKDAYS, MaintenanceSchedule, MaintenanceStart, parse_start, parse_timezone
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -26,8 +26,8 @@ def at(text: str) -> float:
 
 
 def test_a_start_is_a_time_of_day_with_or_without_a_weekday() -> None:
-    assert parse_start("02:00") == Start(weekday=None, hour=2, minute=0)
-    assert parse_start("Sun 23:59") == Start(weekday=6, hour=23, minute=59)
+    assert parse_start("02:00") == MaintenanceStart(weekday=None, hour=2, minute=0)
+    assert parse_start("Sun 23:59") == MaintenanceStart(weekday=6, hour=23, minute=59)
     assert (parse_start("02:00").period_s, parse_start("Sun 02:00").period_s) == (86_400.0, 604_800.0)
 
 
@@ -86,7 +86,7 @@ def test_a_start_that_summer_time_skips_is_later_and_one_that_comes_twice_begins
 def test_a_maintenance_is_never_longer_than_its_duration(
     *, now_s: float, weekday: int | None, hour: int, minute: int, share: float, timezone: ZoneInfo
 ) -> None:
-    start = Start(weekday=weekday, hour=hour, minute=minute)
+    start = MaintenanceStart(weekday=weekday, hour=hour, minute=minute)
     one = MaintenanceSchedule(service_ids=(), start=start, duration_s=share * start.period_s, timezone=timezone)
     end_s = one.end_s(now_s)
     assert end_s is None or now_s < end_s <= now_s + one.duration_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from svcnode.net.clock import EXPIRY_TRUSTED_AFTER_S, MAX_OFFSETS, ExpiryClock, WallTimes, next_tick_s
+from svcnode.net.clock import EXPIRY_TRUSTED_AFTER_S, MAX_OFFSETS, RetentionClock, WallTimes, next_tick_s
 from tests.support.virtual_time import VirtualClock
 
 NOON_S = 1_767_268_800.0
@@ -94,7 +94,7 @@ def test_ticks_are_at_whole_seconds_and_a_timer_that_fires_early_does_not_fire_t
 class ExpiryClocks:
     def __init__(self) -> None:
         self.monotonic, self.wall = VirtualClock(1000.0), VirtualClock(NOON_S)
-        self.expiry = ExpiryClock(self.wall, self.monotonic)
+        self.expiry = RetentionClock(self.wall, self.monotonic)
 
     def advance(self, seconds: float) -> float:
         """How far the expiry clock is ahead of the wall clock then."""

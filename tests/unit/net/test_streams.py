@@ -13,9 +13,9 @@ import pytest
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.streams import (
     MAX_RECEIVED_BYTES,
+    ConnectionStreams,
     LimitedStreamReader,
     ResponseTooLargeError,
-    Streams,
     open_streams,
     upgrade_streams,
 )
@@ -80,7 +80,7 @@ class Mode:
 
         return start_without_tls
 
-    async def streams(self, backend: Backend, **options: Any) -> Streams:
+    async def streams(self, backend: Backend, **options: Any) -> ConnectionStreams:
         endpoint = TcpEndpoint.of(backend.host, backend.port)
         if self.name == "tls":
             return await open_streams(endpoint, trusting(self._certificate), "localhost", **options)
@@ -113,7 +113,7 @@ def test_data_arrives_in_both_directions(run: Callable[..., object], mode: Mode)
 
 
 def test_closing_does_not_wait_for_an_unresponsive_peer(run: Callable[..., object], mode: Mode) -> None:
-    async def scenario(end: Callable[[Streams], None]) -> None:
+    async def scenario(end: Callable[[ConnectionStreams], None]) -> None:
         streams = await mode.streams(backend)
         end(streams)
         await streams.writer.wait_closed()
@@ -121,7 +121,7 @@ def test_closing_does_not_wait_for_an_unresponsive_peer(run: Callable[..., objec
         assert await streams.reader.read() == b""
 
     with mode.backend(unresponsive) as backend:
-        run(scenario(Streams.abort))
+        run(scenario(ConnectionStreams.abort))
         run(scenario(lambda streams: streams.writer.close()))
 
 

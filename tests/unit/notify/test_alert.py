@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Maintenance, Service, Verdict
-from svcnode.notify.alert import SETTLED_AFTER_S, Alert, AlertPolicy, AlertState, ChangeType, Observation
+from svcnode.notify.alert import SETTLED_AFTER_S, Alert, AlertPolicy, AlertState, ChangeType, PublishedHealth
 from svcnode.notify.engine import AlertEngine
 from svcnode.notify.incidents import Incident
 from svcnode.probes.function import FunctionProbe
@@ -46,7 +46,7 @@ class Machine:
         self.alert = Alert(None, self.now_s)
         self.states = [self.alert.state]
         if is_confirmed is not None:
-            self.alert.observe(Observation(STARTING, self.now_s, is_starting=True))
+            self.alert.observe(PublishedHealth(STARTING, self.now_s, is_starting=True))
             self.restore(is_confirmed=is_confirmed)
 
     def restore(self, *, is_confirmed: bool) -> Machine:
@@ -62,7 +62,7 @@ class Machine:
         """Without a notification in between, even if one is due."""
         for health in healths:
             self.now_s += every_s
-            self.alert.observe(Observation(health, self.now_s, is_removed=is_removed))
+            self.alert.observe(PublishedHealth(health, self.now_s, is_removed=is_removed))
             self.update()
         return self
 

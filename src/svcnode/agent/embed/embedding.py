@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from svcnode.agent.embed.stream import LoopStream
     from svcnode.node.checks import Checks
     from svcnode.node.node_state import NodeState
-    from svcnode.notify.notifier import NotifySettings, StateStorage
+    from svcnode.notify.notifier import AlertStateStorage, NotifySettings
     from svcnode.operator.context import OperatorContext
 
 
@@ -53,7 +53,7 @@ class Embedding:
         is_running = runtime is not None and runtime.pid == os.getpid() and runtime.loop.is_running()
         return runtime if is_running else None
 
-    def running(self, workers: StateStorage | None = None) -> AbstractAsyncContextManager[None]:
+    def running(self, workers: AlertStateStorage | None = None) -> AbstractAsyncContextManager[None]:
         """Workers save the state of the notifications if there is no history file that does."""
         path, max_age_s, max_bytes, *_ = self._history
         history = History(self._node, path, max_age_s=max_age_s, max_bytes=max_bytes)
@@ -66,7 +66,7 @@ class Embedding:
 
     @asynccontextmanager
     async def _run(
-        self, history: History, notify: NotifySettings | None = None, storage: StateStorage | None = None
+        self, history: History, notify: NotifySettings | None = None, storage: AlertStateStorage | None = None
     ) -> AsyncIterator[None]:
         async with self.surface.recording(history) as context, self.surface.notifying(notify, storage):
             self._runtime = runtime = Runtime(os.getpid(), asyncio.get_running_loop(), context)

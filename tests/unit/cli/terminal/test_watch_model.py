@@ -9,7 +9,7 @@ from svcnode.cli.terminal.watch.model import (
     HISTORY_CELLS,
     Severity,
     Timeline,
-    UnknownStatus,
+    UnreachableStatus,
     WatchedNode,
     WatchModel,
     is_recently_changed,
@@ -141,7 +141,7 @@ def test_a_service_that_changes_is_added_or_removed_is_a_change_while_its_node_d
 def test_an_unreachable_node_keeps_its_name_and_its_services_are_unknown() -> None:
     watched = node((0, snapshot(Health.HEALTHY, *services(db=Status.UP))), (4, unreachable()))
     assert watched.identity == IDENTITY
-    assert statuses(watched) == {"db": UnknownStatus.UNKNOWN}
+    assert statuses(watched) == {"db": UnreachableStatus.UNKNOWN}
     assert watched.services[0].tracker.changed_s == 4
     watched.update(snapshot(Health.HEALTHY, *services(db=Status.UP)), 8)
     assert statuses(watched) == {"db": Status.UP}

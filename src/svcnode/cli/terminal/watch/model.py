@@ -33,7 +33,7 @@ class Severity(IntEnum):
     ERROR = 5
 
 
-class UnknownStatus(Enum):
+class UnreachableStatus(Enum):
     """The status of a service whose node does not respond."""
 
     UNKNOWN = "unknown"
@@ -45,12 +45,12 @@ _HEALTH_SEVERITY = {
     OverallHealth.UNHEALTHY: Severity.CRITICAL,
     OverallHealth.UNKNOWN: Severity.ERROR,
 }
-_STATUS_SEVERITY: dict[Status | UnknownStatus | None, Severity] = {
+_STATUS_SEVERITY: dict[Status | UnreachableStatus | None, Severity] = {
     Status.UP: Severity.OK,
     Status.INITIALIZING: Severity.WARNING,
     Status.DOWN: Severity.CRITICAL,
     None: Severity.NOT_REPORTED,
-    UnknownStatus.UNKNOWN: Severity.ERROR,
+    UnreachableStatus.UNKNOWN: Severity.ERROR,
 }
 
 
@@ -123,9 +123,9 @@ class WatchedService:
         self.tracker = tracker
 
     @property
-    def status(self) -> Status | UnknownStatus | None:
+    def status(self) -> Status | UnreachableStatus | None:
         state = self.tracker.state
-        assert state is None or isinstance(state, Status | UnknownStatus)
+        assert state is None or isinstance(state, Status | UnreachableStatus)
         return state
 
     @property
@@ -176,7 +176,7 @@ class WatchedNode:
 
     def _mark_services_unknown(self, at_s: float, requested_s: float | None) -> None:
         for service in self.services:
-            service.tracker.update(UnknownStatus.UNKNOWN, Severity.ERROR, at_s, requested_s)
+            service.tracker.update(UnreachableStatus.UNKNOWN, Severity.ERROR, at_s, requested_s)
 
     def _update_services(self, services: Iterable[BackingService], at_s: float) -> None:
         known = {watched.key: watched for watched in self.services}

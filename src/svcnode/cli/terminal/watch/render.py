@@ -24,7 +24,7 @@ from svcnode.cli.terminal.render import (
     sanitized_text,
     status_cell,
 )
-from svcnode.cli.terminal.watch.model import HISTORY_CELLS, Severity, UnknownStatus, is_recently_changed
+from svcnode.cli.terminal.watch.model import HISTORY_CELLS, Severity, UnreachableStatus, is_recently_changed
 from svcnode.cli.terminal.watch.view import NOTE_INDENT, display_name, state_text
 from svcnode.core.text import sanitize
 from svcnode.core.units import format_narrow_duration
@@ -237,7 +237,7 @@ class _Renderer:
         columns, service = self._columns, watched.service
         is_changed = is_recently_changed(watched.tracker.changed_s, self._now_s)
         status = watched.status
-        if isinstance(status, UnknownStatus):
+        if isinstance(status, UnreachableStatus):
             state = self._symbols.with_symbol(ERROR, status.value)
         else:
             state = status_cell(status, self._symbols)
