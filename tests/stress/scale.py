@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.sharing.format import RegistryDocument
-    from svcnode.sharing.rules import Choice
+    from svcnode.sharing.rules import ObserverChoice
     from tests.support.processes import Client
     from tests.support.replicas import Replica
 
@@ -301,7 +301,7 @@ def _choose(shared: Sequence[SharedService], replicas: Sequence[str]) -> None:
         choose_observers(service, replicas)
 
 
-def _choose_again(shared: Sequence[SharedService], replicas: Sequence[str], choices: Sequence[Choice]) -> None:
+def _choose_again(shared: Sequence[SharedService], replicas: Sequence[str], choices: Sequence[ObserverChoice]) -> None:
     for service, choice in zip(shared, choices, strict=True):
         choose_observers(service, replicas, choice)
 

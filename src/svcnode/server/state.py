@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from svcnode.server.response_cache import ResponseCache
-    from svcnode.server.timeouts import TimedConnection
+    from svcnode.server.timeouts import ServerConnection
 
 
 TICK_S = 1.0  # between two checks of the time limits
@@ -58,7 +58,7 @@ class ServerState:
             self.sending,
             self.handling,
         )
-        self._backlog: deque[TimedConnection] = deque()
+        self._backlog: deque[ServerConnection] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_closed = asyncio.Event()
         self._next_tick: asyncio.TimerHandle | None = None  # None without connections
@@ -67,10 +67,10 @@ class ServerState:
     def connection_count(self) -> int:
         return sum(map(len, self._timeout_lists))
 
-    def connections(self) -> list[TimedConnection]:
+    def connections(self) -> list[ServerConnection]:
         return [connection for timeout_list in self._timeout_lists for connection in timeout_list.connections()]
 
-    def add_connection(self, connection: TimedConnection) -> None:
+    def add_connection(self, connection: ServerConnection) -> None:
         if self.connection_count >= self.limits.connections:
             evicted = self._connection_to_evict(connection.active_at_s)
             self.remove_connection(evicted)
@@ -81,7 +81,7 @@ class ServerState:
         if self.is_closing:  # accepted just before the listener closed
             connection.abort()
 
-    def _connection_to_evict(self, now_s: float) -> TimedConnection:
+    def _connection_to_evict(self, now_s: float) -> ServerConnection:
         """A new client has a moment to send its request, unless most connections are silent."""
         lists = [each for each in self._timeout_lists if each]
         if lists[0] is self.silent and len(lists) > 1 and 2 * len(self.silent) < self.limits.connections:
@@ -90,7 +90,7 @@ class ServerState:
                 lists.pop(0)
         return lists[0].least_recently_active()
 
-    def remove_connection(self, connection: TimedConnection) -> None:
+    def remove_connection(self, connection: ServerConnection) -> None:
         connection.timeout_list.remove(connection)
         if not self.connection_count:
             self._all_closed.set()
@@ -132,7 +132,7 @@ class ServerState:
 
     # ---- pipelined requests
 
-    def enqueue(self, connection: TimedConnection) -> None:
+    def enqueue(self, connection: ServerConnection) -> None:
         """Answer more requests of this connection later, in turn with others."""
         if not self._backlog:
             self.loop.call_soon(self._run_backlog)

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
 
-class TimedConnection(Protocol):
+class ServerConnection(Protocol):
     active_at_s: float
     timeout_list: TimeoutList
 
@@ -35,26 +35,26 @@ class TimeoutList:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._added_at_s: dict[TimedConnection, float] = {}
-        self._by_activity: list[tuple[float, int, TimedConnection]] = []  # a heap; may have removed connections
+        self._added_at_s: dict[ServerConnection, float] = {}
+        self._by_activity: list[tuple[float, int, ServerConnection]] = []  # a heap; may have removed connections
         self._ordered_to_s = 0.0
 
     def __len__(self) -> int:
         return len(self._added_at_s)
 
-    def connections(self) -> list[TimedConnection]:
+    def connections(self) -> list[ServerConnection]:
         return list(self._added_at_s)
 
-    def add(self, connection: TimedConnection, now_s: float) -> None:
+    def add(self, connection: ServerConnection, now_s: float) -> None:
         """Move the connection here from its current list."""
         connection.timeout_list.remove(connection)
         connection.timeout_list = self
         self._added_at_s[connection] = now_s
 
-    def remove(self, connection: TimedConnection) -> None:
+    def remove(self, connection: ServerConnection) -> None:
         self._added_at_s.pop(connection, None)
 
-    def least_recently_active(self) -> TimedConnection:
+    def least_recently_active(self) -> ServerConnection:
         """Usually the oldest entry. A cached response updates `active_at_s`, but not the list; then a heap is used.
 
         The heap is made again only after connections were active, so the cost per request is constant.
@@ -79,11 +79,11 @@ class TimeoutList:
         heapify(self._by_activity)
         self._ordered_to_s = max(active_at_s for active_at_s, _, _ in self._by_activity)
 
-    def inactive(self, now_s: float) -> list[TimedConnection]:
+    def inactive(self, now_s: float) -> list[ServerConnection]:
         """Connections that sent nothing for `timeout_s`, regardless of when they were added."""
         return [connection for connection in self._added_at_s if now_s - connection.active_at_s >= self.timeout_s]
 
-    def expired(self, now_s: float) -> list[TimedConnection]:
+    def expired(self, now_s: float) -> list[ServerConnection]:
         """Connections that were added at least `timeout_s` ago."""
         expired = []
         for connection, added_at_s in self._added_at_s.items():

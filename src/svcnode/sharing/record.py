@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from svcnode.core.model import Evidence, Service
     from svcnode.node.definition import Definition
     from svcnode.sharing.format import ServiceDocument
-    from svcnode.sharing.rules import Choice
+    from svcnode.sharing.rules import ObserverChoice
     from svcnode.sharing.view import RegistryView, SharedService
 
 NOT_SHARED = ""  # the source of evidence for a service that only this replica has
@@ -81,7 +81,7 @@ class ServiceRecord:
     id: str
     own: OwnDefinition | None = None
     observers: tuple[str, ...] = ()
-    choice: Choice | None = None  # how the observers of a checked service were chosen
+    choice: ObserverChoice | None = None  # how the observers of a checked service were chosen
     source: str | None = None  # of the evidence; None: not known yet
     made_from: MadeFrom | None = None
     check: OwnCheck | None = None  # None: not checked here

@@ -41,7 +41,7 @@ def candidates(service: SharedService, replicas: Collection[str]) -> frozenset[s
     return found
 
 
-class Choice(NamedTuple):
+class ObserverChoice(NamedTuple):
     """The observers of a service that is checked, and the candidates at that time."""
 
     wanted: int
@@ -56,7 +56,9 @@ def observers(service: SharedService, replicas: Collection[str]) -> tuple[str, .
     return tuple(sorted(service.owner_replicas.intersection(replicas)))
 
 
-def choose_observers(service: SharedService, replicas: Collection[str], before: Choice | None = None) -> Choice:
+def choose_observers(
+    service: SharedService, replicas: Collection[str], before: ObserverChoice | None = None
+) -> ObserverChoice:
     """Rendezvous hashing: each service ranks the replicas in its own order. So if a replica leaves, only its services
     move, and they move to all others alike.
 
@@ -67,7 +69,7 @@ def choose_observers(service: SharedService, replicas: Collection[str], before: 
     if before is not None and before.wanted == count and found.issuperset(before.observers):
         competing = found - before.candidates | {*before.observers}
     ranked = sorted(competing, key=lambda replica: (_weight(replica, service.id), replica))
-    return Choice(count, found, tuple(ranked[: -count - 1 : -1]))
+    return ObserverChoice(count, found, tuple(ranked[: -count - 1 : -1]))
 
 
 def _weight(replica: str, service_id: str) -> bytes:
