@@ -9,7 +9,7 @@ import sys
 import threading
 from contextvars import ContextVar
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -306,6 +306,24 @@ def test_a_request_in_another_event_loop_starts_probing_there() -> None:
 
 def not_probing_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if vars(record).get("event") == "not_probing"]
+
+
+def test_if_the_checks_cannot_run_the_log_and_the_reason_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    def failing(_: object) -> NoReturn:
+        raise OSError("no disk")
+
+    async def run() -> None:
+        app = asgi(checked.node)
+        await request_here(app)
+        while not not_probing_warnings(caplog):  # noqa: ASYNC110  of a task that is not awaited
+            await asyncio.sleep(0)
+
+    checked = CheckedNode()
+    internals_of(checked.node).checks.while_running = failing
+    asyncio.run(run())
+    [warning] = not_probing_warnings(caplog)
+    assert "no disk" in warning
+    assert checked.node.state("cache").reason == warning
 
 
 @pytest.mark.parametrize("mounted", [_asgi_mounted, _wsgi_mounted])
