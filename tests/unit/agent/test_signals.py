@@ -49,6 +49,15 @@ async def test_sighup_requests_a_reload_and_that_of_a_closed_terminal_a_stop(
 
 
 @in_virtual_time
+async def test_the_default_handlers_are_back_after_the_block() -> None:
+    with Signals(ignore_hangup=True).installed():
+        during = [signal.getsignal(number) for number in HANDLED]
+    after = [signal.getsignal(number) for number in HANDLED]
+    assert after == [signal.SIG_DFL, signal.default_int_handler, signal.SIG_DFL]
+    assert all(handler not in during for handler in after)
+
+
+@in_virtual_time
 async def test_the_second_stop_signal_cancels_the_task() -> None:
     signals = Signals(ignore_hangup=True)
 

@@ -104,6 +104,16 @@ async def test_a_change_is_delivered_at_the_end_of_group_wait() -> None:
 
 
 @in_virtual_time
+async def test_reminders_are_delivered_though_nothing_changes() -> None:
+    node, db = node_and_db()
+    receiver = Receiver()
+    async with Notifier(node, settings_for(receiver, policy=AlertPolicy(repeat_interval_s=60.0)), NotifyStatus()):
+        db.down("refused")
+        await asyncio.sleep(200)
+    assert [at_s for at_s, _ in receiver.attempts] == [5.0, 65.0, 125.0, 185.0]
+
+
+@in_virtual_time
 async def test_changes_from_other_threads_are_notified() -> None:
     node, db = node_and_db()
     receiver = Receiver()

@@ -42,6 +42,23 @@ def test_a_body_is_not_part_of_the_next_request_and_not_kept_if_nothing_reads_it
     assert bodies(parse(WHOLE, keeps_body=False)) == [b""]
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"GET", 400),
+        (b"G" * 200, 414),
+        (b"\x16" * 200, 400),
+    ],
+    ids=["too short", "too long", "too long and not HTTP"],
+)
+def test_a_line_without_an_end_is_too_long_only_if_it_may_be_one_of_http(line: bytes, code: int) -> None:
+    parser = RequestParser(ServerLimits(request_line_bytes=100), 0)
+    parser.add(line + b"\r\n\r\n")
+    response = parser.next_request()
+    assert isinstance(response, Response)
+    assert response.code == code
+
+
 def sized(size: int, *, is_chunked: bool) -> bytes:
     if is_chunked:
         return HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size + b"x" * size + b"\r\n0\r\n\r\n"
