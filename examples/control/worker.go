@@ -37,27 +37,44 @@ func node(method, path, body string) error {
 	return nil
 }
 
+type worker struct {
+	service, ttl string
+	registered   bool
+}
+
+// The node may be away, and after that it may not know the service.
+func (w *worker) report(document string) error {
+	if !w.registered {
+		if err := node("PUT", w.service, fmt.Sprintf(`{"ttl": %q, "name": "Worker in Go"}`, w.ttl)); err != nil {
+			return err
+		}
+	}
+	err := node("PUT", w.service+"/status", document)
+	w.registered = err == nil
+	return err
+}
+
 func main() {
 	id, ttl := os.Args[1], os.Args[2]+"s"
 	interval, err := time.ParseDuration(ttl)
 	if err != nil {
 		log.Fatal(err)
 	}
-	service := "services/" + url.PathEscape(id)
-	if err := node("PUT", service, fmt.Sprintf(`{"ttl": %q, "name": "Worker in Go"}`, ttl)); err != nil {
-		log.Fatal(err)
-	}
+	w := worker{service: "services/" + url.PathEscape(id), ttl: ttl}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	for {
-		if err := node("PUT", service+"/status", `{"status": "up"}`); err != nil {
-			log.Print(err) // the node may be restarted meanwhile
+		if err := w.report(`{"status": "up"}`); err != nil {
+			log.Print(err)
 		}
 		select {
 		case <-time.After(interval / 3):
 		case <-stop:
-			node("PUT", service+"/status", `{"status": "down", "reason": "stopped"}`)
-			node("DELETE", service, "")
+			if err := w.report(`{"status": "down", "reason": "stopped"}`); err != nil {
+				log.Print(err)
+				return
+			}
+			node("DELETE", w.service, "")
 			return
 		}
 	}

@@ -17,17 +17,26 @@ function node(method, path, body = {}) {
 }
 
 const service = `services/${encodeURIComponent(id)}`;
-const report = (status, reason = "") => node("PUT", `${service}/status`, { status, reason });
-const beat = () => report("up").catch((error) => console.error(error.message)); // the node may be restarted meanwhile
+let registered = false;
+
+async function report(status, reason = "") {
+  // The node may be away, and after that it may not know the service.
+  if (!registered) await node("PUT", service, { ttl: `${ttl}s`, name: "Worker in JavaScript" });
+  registered = false;
+  await node("PUT", `${service}/status`, { status, reason });
+  registered = true;
+}
+
+const beat = () => report("up").catch((error) => console.error(error.message));
 
 async function stop() {
   clearInterval(beats);
-  await report("down", "stopped");
-  await node("DELETE", service);
+  await report("down", "stopped")
+    .then(() => node("DELETE", service))
+    .catch((error) => console.error(error.message));
   process.exit(0);
 }
 
-await node("PUT", service, { ttl: `${ttl}s`, name: "Worker in JavaScript" });
 await beat();
 const beats = setInterval(beat, (ttl * 1000) / 3);
 process.on("SIGINT", stop).on("SIGTERM", stop);

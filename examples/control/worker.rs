@@ -29,19 +29,25 @@ fn main() -> Result<()> {
         .expect("give ID and TTL_IN_SECONDS");
     let interval = Duration::from_secs(ttl.parse().expect("the ttl is a number")) / 3;
     let (service, status) = (format!("services/{id}"), format!("services/{id}/status"));
-    node(
-        "PUT",
-        &service,
-        &format!(r#"{{"ttl": "{ttl}s", "name": "Worker in Rust"}}"#),
-    )?;
+    let mut registered = false;
+    // The node may be away, and after that it may not know the service.
+    let mut report = |document: &str| -> Result<()> {
+        if !registered {
+            let options = format!(r#"{{"ttl": "{ttl}s", "name": "Worker in Rust"}}"#);
+            node("PUT", &service, &options)?;
+        }
+        let result = node("PUT", &status, document);
+        registered = result.is_ok();
+        result
+    };
     let (ended, end) = channel();
     thread::spawn(move || ended.send(io::copy(&mut io::stdin(), &mut io::sink())));
     loop {
-        if let Err(error) = node("PUT", &status, r#"{"status": "up"}"#) {
-            eprintln!("{error}"); // the node may be restarted meanwhile
+        if let Err(error) = report(r#"{"status": "up"}"#) {
+            eprintln!("{error}");
         }
         if end.recv_timeout(interval).is_ok() {
-            node("PUT", &status, r#"{"status": "down", "reason": "stopped"}"#)?;
+            report(r#"{"status": "down", "reason": "stopped"}"#)?;
             return node("DELETE", &service, "");
         }
     }

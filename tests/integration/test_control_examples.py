@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode.control import ControlClient
 from tests.support.processes import DEADLINE_S, Agent
 from tests.support.servers.provision import python_environment, skip_or_fail, tool
 
@@ -50,6 +52,13 @@ def go_command(folder: Path) -> Sequence[str]:
     environ = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOCACHE": str(environment / "go-build")}
     go = str(environment / "bin" / "go")
     return build([go, "build", "-o", str(folder / "worker"), str(EXAMPLES / "worker.go")], environ, folder)
+
+
+def rust_command(folder: Path) -> Sequence[str]:
+    if shutil.which("rustc") is None:
+        pytest.skip("rustc is not installed: apt-get install rustc")
+    rustc = ["rustc", "--edition", "2021", "-o", str(folder / "worker"), str(EXAMPLES / "worker.rs")]
+    return build(rustc, dict(os.environ), folder)
 
 
 def build(command: Sequence[str], environ: dict[str, str], folder: Path) -> Sequence[str]:
@@ -101,6 +110,28 @@ def test_an_example_registers_beats_and_deregisters(
             agent.wait_until(lambda: agent.statuses().get("worker") == "Up")
             worker.kill()
             agent.wait_until(lambda: agent.statuses()["worker"] == "Down")
+
+
+@pytest.mark.parametrize(
+    "make_command", [shell_command, node_command, go_command, rust_command], ids=["shell", "node", "go", "rust"]
+)
+def test_an_example_survives_a_node_that_is_away_restarted_or_does_not_know_it(
+    make_command: Callable[[Path], Sequence[str]], tmp_path: Path
+) -> None:
+    command = make_command(tmp_path)
+    socket = tmp_path / "control.sock"
+    with running_worker(command, socket) as worker:
+        time.sleep(1.5)  # there is no node yet
+        for number in range(10):
+            with running_node(tmp_path, socket) as agent:
+                agent.wait_until(lambda: agent.statuses().get("worker") == "Up")
+                if number % 3 == 0:
+                    with ControlClient(socket) as client:
+                        client.deregister("worker")
+                    agent.wait_until(lambda: agent.statuses().get("worker") == "Up")
+            if number % 3 == 1:
+                shutil.rmtree(tmp_path / "state")
+        assert worker.poll() is None
 
 
 # ---- docs/report.md
