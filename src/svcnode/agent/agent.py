@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from svcnode.agent.configured_services import ConfigDiff
     from svcnode.config import Settings
+    from svcnode.control.push import PushApp
     from svcnode.core.redaction import SecretScope
 
 RESERVED_FDS = 128  # for everything but connections and checks
@@ -141,7 +142,7 @@ class Agent:
                 history = History(self._node, **history_options(settings))
                 async with self._surface.recording(history, self._replica) as context:
                     context.history.set_has_folder(settings.history.has_folder)
-                    await self._listeners.listen(bound, context, self._control.push_app(settings))
+                    await self._listeners.listen(bound, context, self._push_app(settings))
                     await self._prepare_store(settings)
                     await self._control.start()
                     self._maintenance.apply(settings.maintenance)
@@ -157,6 +158,9 @@ class Agent:
                 self._control.stop_listening()
                 self._listeners.close()
                 self._manager.close()
+
+    def _push_app(self, settings: Settings) -> PushApp | None:
+        return self._control.push_app(settings, self._surface.process_stats.refused_pushes)
 
     def _config_file_of(self, service_id: str) -> Path | None:
         return self._services.file_of(service_id)
@@ -248,7 +252,7 @@ class Agent:
         check_history_move(old, new)
         self._control.before_reload(new)
         bound = self._listeners.open(new)
-        await self._listeners.listen(bound, self._surface.context, self._control.push_app(new))
+        await self._listeners.listen(bound, self._surface.context, self._push_app(new))
         if (new.prefixes, new.cors) != (old.prefixes, old.cors):
             self._server.set_routing(new.prefixes, new.cors)
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):

@@ -15,6 +15,7 @@ from svcnode.server.sockets import bind_private, is_peer_allowed, remove_unix_so
 
 if TYPE_CHECKING:
     import socket
+    from collections import Counter
     from collections.abc import Callable, Coroutine, Mapping
 
     from svcnode.config import ControlSettings, Settings
@@ -125,14 +126,14 @@ class ControlSocket:
         self.stop_listening()
         await self._app.close()
 
-    def push_app(self, settings: Settings) -> PushApp | None:
+    def push_app(self, settings: Settings, refused: Counter[str]) -> PushApp | None:
         """The application that receives the pushes of the services of the file; None if none has a token."""
         tokens = {service.id: service.push_token for service in settings.services if service.push_token is not None}
         if not tokens:
             return None
         from svcnode.control.push import PushApp
 
-        return PushApp(self._node, tokens, self._app.change)
+        return PushApp(self._node, tokens, self._app.change, refused)
 
     def _admits(self, sock: socket.socket) -> bool:
         control = self._settings.control

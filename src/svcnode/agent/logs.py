@@ -34,7 +34,7 @@ FLUSH_TIMEOUT_S = 1.0
 _DRIVER_LOGGERS = ("httpcore2", "httpx2", "aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
 
 # Clients can cause lines of these loggers, so each cause has a limit.
-_CLIENT_LOGGERS = ("asyncio", "svcnode.api", "svcnode.operator", "svcnode.server")
+_CLIENT_LOGGERS = ("asyncio", "svcnode.api", "svcnode.operator", "svcnode.push", "svcnode.server")
 LINES_PER_CAUSE = 5  # in one window
 WINDOW_S = 60.0
 MAX_CAUSES = 100  # further ones share a limit

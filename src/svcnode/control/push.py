@@ -13,8 +13,10 @@ a report through the control socket is.
 from __future__ import annotations
 
 import hmac
+import logging
 import re
 import secrets
+from collections import Counter
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Request
     from svcnode.node.node_state import NodeState
 
+log = logging.getLogger("svcnode.push")
+
 PATH = b"/push/"
 RATE_PER_S, BURST = 10.0, 20.0  # per service
 ACCEPTED = make_response(204)
@@ -40,14 +44,25 @@ MAX_EXIT_STATUS = 255
 _EXIT_STATUS = re.compile("[1-9][0-9]{0,2}")
 
 
+class _RefusedError(Exception):
+    def __init__(self, response: Response, cause: str, text: str) -> None:
+        super().__init__(text)
+        self.response, self.cause = response, cause
+
+
 class PushApp:
-    """`change` stores and applies a change of a resource; it raises `ControlError`."""
+    """`change` stores and applies a change of a resource; it raises `ControlError`. `refused` counts by cause."""
 
     def __init__(
-        self, node: NodeState, tokens: Mapping[str, str], change: Callable[[ChangeRequest], Awaitable[None]]
+        self,
+        node: NodeState,
+        tokens: Mapping[str, str],
+        change: Callable[[ChangeRequest], Awaitable[None]],
+        refused: Counter[str] | None = None,
     ) -> None:
         self._node = node
         self._change = change
+        self._refused = Counter[str]() if refused is None else refused
         self._digests = {service_id: _digest(token.encode()) for service_id, token in tokens.items()}
         self._no_digest = secrets.token_bytes(sha256().digest_size)  # of the services that do not exist
         self._limits = {service_id: RateLimit(node.now_s()) for service_id in tokens}
@@ -60,27 +75,38 @@ class PushApp:
 
     async def handle(self, request: Request) -> Response:
         service_id, *signals = split_path(request.path.removeprefix(PATH))
-        if not self._is_allowed(service_id or "", request) or service_id is None:
-            return NOT_FOUND
-        change = self._change_for(service_id, signals, excerpt(request.body, MAX_REASON_CHARS))
+        try:
+            self._check_token(service_id or "", request)
+            await self._push(service_id or "", signals, request.body)
+        except _RefusedError as exc:
+            self._refused[exc.cause] += 1
+            extra = {"event": "push_refused", "service": service_id, "cause": exc.cause, "status": exc.response.code}
+            log.warning("push to %s refused: %s", excerpt(service_id or ""), exc, extra=extra)
+            return exc.response
+        return ACCEPTED
+
+    async def _push(self, service_id: str, signals: list[str | None], body: bytes) -> None:
+        change = self._change_for(service_id, signals, excerpt(body, MAX_REASON_CHARS))
         if change is None:
-            return NOT_FOUND
+            raise _RefusedError(NOT_FOUND, "path", "no such path")
         if not self._limits[service_id].take(self._node.now_s()):
             if not change.value or change.value["status"] != "down":
-                return TOO_MANY
+                raise _RefusedError(TOO_MANY, "rate", f"more than {RATE_PER_S:g} per second")
             # A failure passes the limit if it is news. So those that pass are at most as many as the successes.
             change = change._replace(unless_down=True)
         try:
             await self._change(change)
         except ControlError as exc:
             if exc.status == TOO_MANY.code:
-                return TOO_MANY
-            return NOT_STORED if exc.status >= 500 else NOT_FOUND  # below 500: a reload has just changed the service
-        return ACCEPTED
+                raise _RefusedError(TOO_MANY, "rate", str(exc)) from exc
+            if exc.status >= 500:
+                raise _RefusedError(NOT_STORED, "store", str(exc)) from exc
+            raise _RefusedError(NOT_FOUND, "service", str(exc)) from exc  # a reload has just changed it
 
-    def _is_allowed(self, service_id: str, request: Request) -> bool:
+    def _check_token(self, service_id: str, request: Request) -> None:
         """Takes the same steps for every request, whether the service exists or not."""
-        return hmac.compare_digest(_digest(_token(request)), self._digests.get(service_id, self._no_digest))
+        if not hmac.compare_digest(_digest(_token(request)), self._digests.get(service_id, self._no_digest)):
+            raise _RefusedError(NOT_FOUND, "token", "no such service with this token")
 
     def _change_for(self, service_id: str, signals: list[str | None], text: str) -> ChangeRequest | None:
         match signals:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import contextmanager
 from time import monotonic, time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -39,6 +40,7 @@ class ProcessStats:
     loop_lag_s = 0.0  # the longest delay of the event loop in the last one to two minutes
 
     def __init__(self, started_at_s: float, started_monotonic_s: float) -> None:
+        self.refused_pushes: Counter[str] = Counter()  # by cause
         self.started_at_s = started_at_s  # wall clock
         self.started_monotonic_s = started_monotonic_s  # the same moment by the node's clock
 

@@ -204,6 +204,10 @@ class OperatorCollector(Collector):
         reloads.add_metric(["success"], process.reloads_succeeded)
         reloads.add_metric(["failure"], process.reloads_failed)
         yield reloads
+        refused = CounterMetricFamily("svcnode_pushes_refused", "Pushes that were refused.", labels=["cause"])
+        for cause, count in sorted(process.refused_pushes.items()):
+            refused.add_metric([cause], count)
+        yield refused
         yield from _surface_metrics(self._context)
         yield from _notification_metrics(self._context)
 

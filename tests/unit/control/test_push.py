@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -234,6 +235,23 @@ def test_a_failure_passes_the_limit_while_a_success_is_being_stored(agent: PushA
 
     assert agent.loop.run_until_complete(push()) == [204, 204]
     assert agent.statuses()["job"] == DOWN
+
+
+def test_refused_pushes_are_counted_and_logged_with_their_cause(
+    agent: PushAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = Counter[str]()
+    agent.push_app = PushApp(agent.node, {"job": TOKEN, "gone": TOKEN}, agent._change, refused)
+    agent.push(token="another-token-of-this-length")
+    agent.push(service_id="unknown")
+    agent.push("/nonsense")
+    agent.push(service_id="gone")
+    while agent.push() == 204:
+        pass
+    assert refused == {"token": 2, "path": 1, "service": 1, "rate": 1}
+    logged = [vars(record) for record in caplog.records if vars(record).get("event") == "push_refused"]
+    assert [record["cause"] for record in logged] == ["token", "token", "path", "service", "rate"]
+    assert not any(secret in record["message"] for record in logged for secret in (TOKEN, "another-token"))
 
 
 def test_only_post_reaches_pushes_and_other_paths_do_not(agent: PushAgent) -> None:
