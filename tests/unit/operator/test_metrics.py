@@ -222,6 +222,8 @@ def test_a_failed_reload_shows_until_the_next_success(harness: MetricsHarness) -
     assert harness.value("svcnode_config_last_reload_successful") == 1
     assert harness.value(read_at_s) == process.reloaded_at_s
     assert harness.values("svcnode_config_reloads_total", "result") == {"success": 1, "failure": 1}
+    harness.process_stats.refused_pushes["token"] += 2
+    assert harness.values("svcnode_pushes_refused_total", "cause") == {"token": 2}
 
 
 def test_lag_streams_and_history_have_metrics_and_notifications_are_counted_by_result(harness: MetricsHarness) -> None:
