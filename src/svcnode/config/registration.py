@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from svcnode.probes.base import Probe
 
 PATH: KeyPath = ("services", 0)
-_ONLY_REGISTERED = ("ttl", "deregister_after")  # keys that a [[services]] table does not have
 _RESTRICTED = (
     "it reads the machine that checks it, or may hold a secret, which everyone who reads the registry could see; put "
     "the service into the configuration file of a replica"
@@ -49,13 +48,10 @@ def define_registered(
     if service.is_right("probe", "ttl") and ("probe" in service) == ("ttl" in service):
         both_or_neither = "both are" if "probe" in service else "neither is"
         source.report(PATH, f"a service needs exactly one of probe and ttl; {both_or_neither} set")
-    if "deregister_after" in service and ("ttl" not in service or settings is None):
-        where = "in the registry; deregister the service" if settings is None else "without ttl"
-        source.report((*PATH, "deregister_after"), f"is not supported {where}")
     check_observer_keys(service, PATH, source, is_shared=settings is None or settings.sharing is not None)
     source.raise_errors()
     probe = _probe(service, settings, source)
-    as_in_file = {"probe": "", **{key: value for key, value in service.given.items() if key not in _ONLY_REGISTERED}}
+    as_in_file = {"probe": "", **{key: value for key, value in service.given.items() if key != "ttl"}}
     table = read_table(ServiceTable, as_in_file, PATH, source)
     defaults = Defaults(DefaultsTable({} if settings is None else settings.defaults))
     defined = service_from(table, PATH, defaults, lambda _: probe, source)
@@ -64,8 +60,7 @@ def define_registered(
     definition = defined.definition
     if "ttl" in service:
         others = {key: value for key, value in (definition.options or {}).items() if key != "probe"}
-        own = {key: service.given[key] for key in _ONLY_REGISTERED if key in service}
-        definition = definition._replace(options={**others, **own})
+        definition = definition._replace(options={**others, "ttl": service.ttl})
     return definition
 
 

@@ -362,11 +362,6 @@ class ServiceTable(_Named, _Source, _Observed, TimingTable):
 class _RegisteredSource(Table):
     probe = value(_PROBE, doc="As in the file")
     ttl = value(any_of(str, schema={"type": "string"}), doc="Instead of `probe`: time within which it reports")
-    deregister_after = value(
-        duration(at_least="1s", at_most="365d", unit="h"),
-        default_text="never",
-        doc="With `ttl`: a service that has been Down by its silence for this time is deregistered",
-    )
 
 
 class RegisteredServiceTable(_Named, _RegisteredSource, _Observed, TimingTable):

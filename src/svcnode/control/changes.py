@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from svcnode.control.store import Document
 from svcnode.core.errors import ControlError
-from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,12 +72,6 @@ class Registration(NamedTuple):
     def reports(self) -> bool:
         """Whether the service reports its status by itself."""
         return self.is_accepted and self.definition.probe_config is None
-
-    @property
-    def deregister_after_s(self) -> float:
-        """How long the service may be Down by its silence."""
-        after = (self.definition.options or {}).get("deregister_after")
-        return math.inf if after is None else parse_duration_s(after)
 
 
 class Transaction:

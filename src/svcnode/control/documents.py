@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -104,7 +103,6 @@ class ServiceDocuments(DocumentKind):
         self._service_list = service_list  # registers the services
         self._define = define_service
         self._registrations: dict[str, Registration] = {}  # by id
-        self._deregister_after_s: dict[str, float] = {}  # of those that are not kept for ever
         self.configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
 
     # ---- the rules of a document
@@ -138,7 +136,6 @@ class ServiceDocuments(DocumentKind):
     def apply(self, name: str, document: Document | None) -> None:
         if document is None and name in self._registrations:
             self._release_later(self._registrations.pop(name))
-            self._deregister_after_s.pop(name, None)
         if name in self.configured:
             return
         if document is None:
@@ -201,18 +198,6 @@ class ServiceDocuments(DocumentKind):
             if new != old.definition and service_id not in self.configured:
                 self._service_list.replace(new)
 
-    def silent_for_too_long(self) -> list[str]:
-        """The services that are to be deregistered: workers that ended, say, without a word."""
-        now_s = self._node.now_s()
-        return [
-            service_id
-            for service_id, after_s in self._deregister_after_s.items()
-            if (found := self._node.find(service_id)) is not None
-            and found[1].code == ReasonCode.TTL_EXPIRED
-            and now_s - max(found[1].since_s, found[1].last_evidence_at_s or 0.0) >= after_s
-            and service_id not in self.configured
-        ]
-
     def _registration(self, transaction: Transaction, service_id: str) -> Registration | None:
         return transaction.registrations.get(service_id) or self._registrations.get(service_id)
 
@@ -224,9 +209,6 @@ class ServiceDocuments(DocumentKind):
         if service_id in self._registrations:
             self._release_later(self._registrations[service_id])
         self._registrations[service_id] = registration
-        self._deregister_after_s.pop(service_id, None)
-        if registration.deregister_after_s < math.inf:
-            self._deregister_after_s[service_id] = registration.deregister_after_s
 
     def _release_later(self, registration: Registration) -> None:
         asyncio.get_running_loop().call_later(SECRETS_KEPT_S, registration.secrets.release)

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("svcnode.control")
 
 STORE_ISSUE = "the control store cannot be read"
-SILENCE_INTERVAL_S = 1.0
 STORE_TIMEOUT_S = 5.0  # to open and to close it: its mount may hang
 
 
@@ -77,7 +76,6 @@ class Resources:
         self._unstored: dict[str, Document] = {}  # documents that are in effect and not on the disk
         self._is_write_due = False  # without a request
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._unsubscribe = node.subscribe(self._store_expiry)
         self._thread = DaemonCall("control store")
         self._writer: asyncio.Task[None] | None = None
@@ -111,18 +109,8 @@ class Resources:
                 self._kinds.services.load(service_id, options)
             self.apply_all()
             self._node.overrides.clear_issue(STORE_ISSUE)
-            self._deregister_silent_periodically()
             return
         self._node.overrides.set_issue(STORE_ISSUE)
-
-    def _deregister_silent_periodically(self) -> None:
-        for service_id in self._kinds.services.silent_for_too_long():
-            text, extra = "service %s is deregistered: it is silent", {"event": "service_silent", "service": service_id}
-            log.info(text, service_id, extra=extra)
-            path = service_path(service_id)
-            self._delete_soon(path, self._documents[path].revision)
-        if self._loop is not None:
-            self._timer = self._loop.call_later(SILENCE_INTERVAL_S, self._deregister_silent_periodically)
 
     def _set_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
@@ -153,8 +141,6 @@ class Resources:
 
     async def close(self) -> None:
         self._unsubscribe()
-        if self._timer is not None:
-            self._timer.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(STORE_TIMEOUT_S):
                 if self._unstored:

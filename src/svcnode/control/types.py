@@ -23,7 +23,6 @@ class RegisteredOptions(TypedDict, total=False):
     maintenance_impact: LoweredImpactName
     probe: str | Mapping[str, Any]
     ttl: Duration
-    deregister_after: Duration
     interval: Duration
     transition_interval: Duration
     timeout: Duration

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.api.spec import Request
-from svcnode.control import resources as resources_module
 from svcnode.control import store as store_module
 from svcnode.control.changes import ChangeRequest, status_path
 from svcnode.control.resources import STORE_ISSUE, Resources
@@ -257,33 +256,6 @@ def test_a_change_for_the_worse_that_cannot_be_stored_is_in_effect_and_stored_la
     assert agent.statuses() == {"indexer": DOWN, "job": UP, "db": DOWN}
     assert agent.node.condition.issues == ("disk: full",)
     assert agent.node.condition.draining
-
-
-def test_a_service_that_stays_silent_is_deregistered_after_its_time_also_over_a_restart(
-    agent: ControlAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resources_module, "SILENCE_INTERVAL_S", 0.001)
-
-    def ids_after(seconds: float) -> list[str]:
-        agent.now_s += seconds
-        agent.loop.run_until_complete(asyncio.sleep(0.05))
-        return [service.id for service, _ in agent.node]
-
-    before = ids_after(0.0)
-    for name, options in {"mortal": {"ttl": "5s", "deregister_after": "60s"}, "kept": {"ttl": "5s"}}.items():
-        assert agent.send("PUT", f"/v1/services/{name}", options).code == 201
-    agent.send("PUT", "/v1/services/mortal/status", {"status": "up"})
-    assert ids_after(64.0) == [*before, "mortal", "kept"]
-    agent.send("PUT", "/v1/services/mortal/status", {"status": "down"})
-    assert ids_after(600.0) == [*before, "mortal", "kept"], "it is Down by its own word"
-    agent.send("PUT", "/v1/services/mortal/status", {"status": "up"})
-    assert ids_after(64.0) == [*before, "mortal", "kept"]
-    agent.restart()
-    assert "mortal" in ids_after(0.5)
-    assert "mortal" not in ids_after(0.6)
-    assert "kept" in ids_after(1e6)
-    agent.restart()
-    assert "mortal" not in ids_after(0.0)
 
 
 def test_two_nodes_cannot_use_one_store(agent: ControlAgent) -> None:
