@@ -1,7 +1,7 @@
 """Connects all other packages: as the process of `svcnode serve`, and inside another program.
 
 agent.py        Agent: starts everything, applies a new configuration, stops
-control.py      the control socket and pushes
+control.py      the control socket; its application is in control/
 fleet/          the nodes of a fleet as services of the node
 listeners.py    binds the addresses and mounts the operator surface
 configured_services.py  applies the services of the file to the node and logs changes
@@ -13,5 +13,5 @@ files.py        the files of history and store
 store.py        the node's own SQLite file
 logs.py         log output: text or JSON
 watchdog.py     ends a process that hangs or is out of memory; feeds the watchdog of systemd
-embed/          what a node has beyond the interface inside another program
+embed/          a node inside another program: Node, asgi, wsgi
 """

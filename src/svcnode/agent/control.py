@@ -133,7 +133,8 @@ class ControlSocket:
             return None
         from svcnode.control.push import PushApp
 
-        return PushApp(self._node, tokens, self._app.change, refused)
+        by_get = {service.id for service in settings.services if service.push_get}
+        return PushApp(self._node, tokens, self._app.change, refused, by_get=by_get)
 
     def _admits(self, sock: socket.socket) -> bool:
         control = self._settings.control

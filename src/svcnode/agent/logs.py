@@ -88,8 +88,8 @@ class _CauseWindow:
 class RateLimiter:
     """Limits the lines that clients can cause. Not thread-safe: the handler has a lock.
 
-    A cause is the place in the code, and for an exception its type and the place that raised it. What clients send is
-    no part of it.
+    A cause is the place in the code, the field `cause`, and for an exception its type and the place that raised it.
+    What clients send is no part of it.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic_s) -> None:
@@ -107,7 +107,7 @@ class RateLimiter:
         return False
 
     def _cause_of(self, record: logging.LogRecord) -> _CauseWindow:
-        key: object = (record.pathname, record.lineno, _raised_at(record))
+        key: object = (record.pathname, record.lineno, vars(record).get("cause"), _raised_at(record))
         if key not in self._causes and len(self._causes) >= MAX_CAUSES:
             key = None
         return self._causes.setdefault(key, _CauseWindow(self._clock() + WINDOW_S))

@@ -39,6 +39,7 @@ RETAINED_HEADERS = (
 )
 
 
+PUSH_METHODS = ("GET", "HEAD", "POST")
 HANDLER_TIMED_OUT = error_response(503, "Timeout: the server did not complete the response in time")
 HANDLER_TIMEOUT_S = 30.0
 
@@ -104,14 +105,14 @@ class Mount:
         admits: Callable[[socket.socket], bool] | None = None,
     ) -> None:
         self.app = app
-        self.push = push  # receives POST requests to its paths
+        self.push = push  # receives the requests to its paths
         self.kept_body_bytes = kept_body_bytes  # how much of the body of a request an application gets
         self.max_body_bytes = max_body_bytes  # of a request that is not refused; None: the limit of the server
         self.admits = admits  # whether a client may connect; None: every client
         self.open_streams: set[Closable] = set()
 
     def app_for(self, request: Request) -> App | None:
-        if self.push is not None and request.method == "POST" and self.push.matches(request.path):
+        if self.push is not None and request.method in PUSH_METHODS and self.push.matches(request.path):
             return self.push
         return self.app if self.app is not None and self.app.matches(request.path) else None
 

@@ -25,11 +25,11 @@ from svcnode.core.errors import InvalidValueError, UnexpectedResponseError, Unre
 from svcnode.core.model import DEFAULT_PREFIX, Identity, require_str
 from svcnode.core.text import excerpt, os_error_text
 from svcnode.core.units import parse_duration_s, parse_size_bytes
-from svcnode.net.threads import call_in_thread
+from svcnode.net.threads import ThreadRefusedError, call_in_thread
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from svcnode.client.parse import BackingService, Operation
+    from svcnode.client.parse import BackingService, Operation, ParsedResponse
     from svcnode.core.address import NodeAddress
     from svcnode.core.errors import ClientError
     from svcnode.core.model import Health
@@ -189,7 +189,7 @@ class AsyncClient:
         if len(response.body) <= _PARSED_AT_ONCE_BYTES:
             parsed = operation.parse(response)
         else:
-            parsed = await asyncio.wrap_future(call_in_thread(partial(operation.parse, response), "parse a response"))
+            parsed = await _parse_in_thread(operation, response)
         value = parsed.value
         for deviation in parsed.deviations:
             if len(self._deviations) < parse.MAX_DEVIATIONS:
@@ -258,6 +258,14 @@ class AsyncClient:
             raise
         http.cookies.clear()
         return NodeResponse(display_url, response.status_code, response.headers, bytes(body))
+
+
+async def _parse_in_thread(operation: Operation[T], response: NodeResponse) -> ParsedResponse[T]:
+    try:
+        parsing = call_in_thread(partial(operation.parse, response), "parse a response")
+    except (ThreadRefusedError, MemoryError):
+        return operation.parse(response)
+    return await asyncio.wrap_future(parsing)
 
 
 def _current_owner() -> _Owner:

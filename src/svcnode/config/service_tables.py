@@ -34,6 +34,7 @@ class ServiceSettings:
     definition: Definition
     status: Status | None = None  # the fixed status of a service without a probe
     push_token: str | None = field(default=None, repr=False)  # None: pushes are not received
+    push_get: bool = False  # pushes by GET, too
     file: Path | None = None  # the configuration file with its probe; None: another source
 
     @property
@@ -118,6 +119,8 @@ def service_from(
         return None
     if service.push_token is not None and ("status" in service or (probe is not None and probe.ttl_s is None)):
         source.report((*path, "push_token"), 'is only for a service with the probe "heartbeat:"; remove this key')
+    if service.push_get and service.push_token is None and service.is_right("push_token"):
+        source.report((*path, "push_get"), "needs push_token")
     if service.wrong:
         return None
     if probe is not None:
@@ -135,6 +138,7 @@ def _service_settings(service: ServiceTable, path: KeyPath, options: ServiceOpti
         definition=definition._replace(options={**options, **as_written}),
         status=None if service.status is None else Status(service.status),
         push_token=service.push_token,
+        push_get=service.push_get,
         file=None if file is None else file.absolute(),
     )
 

@@ -353,6 +353,11 @@ class _Source(Table):
         doc="For a service with the probe `heartbeat:`: the token of its [pushes](report.md#push), as for "
         "`operator_token`",
     )
+    push_get = value(
+        flag,
+        default=False,
+        doc="With `push_token`: [pushes](report.md#push) by GET, too. What follows links may push as well",
+    )
 
 
 class ServiceTable(_Named, _Source, _Observed, TimingTable):

@@ -396,13 +396,15 @@ class AsyncControlClient:
     async def _send(self, request: _ControlRequest[D]) -> D:
         if self._process_id != os.getpid():
             self._after_fork()
-        async with self._lock:
-            try:
-                async with asyncio.timeout(self._timeout_s):
+        try:
+            async with asyncio.timeout(self._timeout_s), self._lock:
+                try:
                     return cast("D", _result(*await self._exchange(request.encode())))
-            except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as exc:
-                self.close()
-                raise _unreachable(self.path, exc) from exc
+                except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+                    self.close()
+                    raise
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as exc:
+            raise _unreachable(self.path, exc) from exc
 
     def _after_fork(self) -> None:
         """The connection is not closed: it belongs to the event loop of the parent process."""

@@ -4,6 +4,9 @@
     POST /push/{id}/start   a run has started
     POST /push/{id}/fail    Down
     POST /push/{id}/{n}     the exit status of the run: 0 is Up, 1 to 255 are Down
+    POST /push/{id}/log     nothing changes; the body is logged
+
+If the service allows it, by GET and HEAD too.
 
 The body is the reason. Each service has its own token. Without it, every request gets the response of a path that does
 not exist, so that a client cannot find out which services there are. A push is stored before its response is sent, as
@@ -28,7 +31,7 @@ from svcnode.core.errors import ControlError
 from svcnode.core.text import MAX_REASON_CHARS, excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from svcnode.api.spec import Request
     from svcnode.node.node_state import NodeState
@@ -59,7 +62,11 @@ class PushApp:
         tokens: Mapping[str, str],
         change: Callable[[ChangeRequest], Awaitable[None]],
         refused: Counter[str] | None = None,
+        *,
+        by_get: Collection[str] = (),
     ) -> None:
+        """`by_get`: the services that may be pushed by GET, too."""
+        self._by_get = frozenset(by_get)
         self._node = node
         self._change = change
         self._refused = Counter[str]() if refused is None else refused
@@ -76,17 +83,21 @@ class PushApp:
     async def handle(self, request: Request) -> Response:
         service_id, *signals = split_path(request.path.removeprefix(PATH))
         try:
-            self._check_token(service_id or "", request)
+            self._check_allowed(service_id or "", request)
             await self._push(service_id or "", signals, request.body)
         except _RefusedError as exc:
             self._refused[exc.cause] += 1
-            extra = {"event": "push_refused", "service": service_id, "cause": exc.cause, "status": exc.response.code}
-            log.warning("push to %s refused: %s", excerpt(service_id or ""), exc, extra=extra)
+            name, fields = excerpt(service_id or ""), {"cause": exc.cause, "http_status": exc.response.code}
+            log.warning("push to %s refused: %s", name, exc, extra={"event": "push_refused", "service": name, **fields})
             return exc.response
         return ACCEPTED
 
     async def _push(self, service_id: str, signals: list[str | None], body: bytes) -> None:
-        change = self._change_for(service_id, signals, excerpt(body, MAX_REASON_CHARS))
+        text = excerpt(body, MAX_REASON_CHARS)
+        if signals == ["log"]:
+            log.info("push to %s: %s", service_id, text, extra={"event": "push_log", "service": service_id})
+            return
+        change = self._change_for(service_id, signals, text)
         if change is None:
             raise _RefusedError(NOT_FOUND, "path", "no such path")
         if not self._limits[service_id].take(self._node.now_s()):
@@ -103,10 +114,12 @@ class PushApp:
                 raise _RefusedError(NOT_STORED, "store", str(exc)) from exc
             raise _RefusedError(NOT_FOUND, "service", str(exc)) from exc  # a reload has just changed it
 
-    def _check_token(self, service_id: str, request: Request) -> None:
-        """Takes the same steps for every request, whether the service exists or not."""
+    def _check_allowed(self, service_id: str, request: Request) -> None:
+        """Compares the token in the same steps for every request, whether the service exists or not."""
         if not hmac.compare_digest(_digest(_token(request)), self._digests.get(service_id, self._no_digest)):
             raise _RefusedError(NOT_FOUND, "token", "no such service with this token")
+        if request.method != "POST" and service_id not in self._by_get:
+            raise _RefusedError(NOT_FOUND, "method", f"{request.method} without push_get")
 
     def _change_for(self, service_id: str, signals: list[str | None], text: str) -> ChangeRequest | None:
         match signals:

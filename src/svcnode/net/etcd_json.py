@@ -191,7 +191,7 @@ def parse_message(content: str | bytes, endpoint: object, parse: Callable[[dict[
         fields = json.loads(content)
         _raise_error(fields, endpoint)
         return parse(fields)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
         raise RegistryUnreachableError(f"{endpoint}: not a response of etcd 3.4 or later: {excerpt(content)}") from exc
 
 

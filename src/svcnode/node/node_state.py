@@ -184,7 +184,7 @@ class NodeState:
                 "remove the report, or register the service without a probe"
             )
         verdict = verdict._replace(reason=safe_reason(verdict.reason), code=known_code(verdict.code))
-        states = self.record({service_id: Evidence(verdict, self._clock() if at_s is None else at_s)})
+        states = self.record({service_id: Evidence(verdict, math.inf if at_s is None else at_s)})
         if service_id not in states:
             raise UnknownServiceError(service_id)
         return states[service_id]
@@ -192,20 +192,22 @@ class NodeState:
     def record(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Record evidence, by service id; returns the new states of the services that are registered.
 
-        Evidence from the future is dated now.
+        Evidence from the future is dated now, under the lock: so it is never older than what is recorded already.
         """
         states: dict[str, ServiceState] = {}
         recorded: dict[str, Evidence] = {}
         self._sync()
         with self._lock:
             now_s = self._clock()
-            for service_id, evidence in checks.items():
-                entry = self._states.entries.get(service_id)
-                if entry is not None:
-                    dated = evidence if evidence.at_s <= now_s else evidence._replace(at_s=now_s)
-                    recorded[service_id] = dated
-                    states[service_id] = self._states.apply_evidence(entry, dated, now_s)
-            self._update_next_expiry()
+            try:
+                for service_id, evidence in checks.items():
+                    entry = self._states.entries.get(service_id)
+                    if entry is not None:
+                        dated = evidence if evidence.at_s <= now_s else evidence._replace(at_s=now_s)
+                        recorded[service_id] = dated
+                        states[service_id] = self._states.apply_evidence(entry, dated, now_s)
+            finally:
+                self._update_next_expiry()
         if self._shared is not None:
             self._shared.publish(states, recorded)
         for service_id, state in states.items():
@@ -237,20 +239,31 @@ class NodeState:
         """From now on, every read takes over what the other workers have recorded."""
         self._shared = self.overrides.shared = shared
 
-    def take_over(self, states: Mapping[str, tuple[ServiceState, Evidence]], issues: tuple[str, ...]) -> None:
+    def take_over(
+        self,
+        states: Mapping[str, tuple[ServiceState, Evidence]],
+        issues: tuple[str, ...],
+        claims: Mapping[str, ServiceState] | None = None,
+    ) -> set[str]:
         """Take over states with the evidence that led to them, unless there is newer evidence here, and all issues.
 
-        Then call `feed.deliver`, without any lock.
+        A state that is still the one in `claims` gives way to older evidence too, unless it is worse. Returns the ids
+        of the services whose states were taken over. Then call `feed.deliver`, without any lock.
         """
+        taken = set()
         with self._lock:
             now_s = self._clock()
-            for service_id, (state, evidence) in states.items():
-                entry = self._states.entries.get(service_id)
-                if entry is not None and _last_evidence_s(state) >= _last_evidence_s(entry.state):
-                    self._states.set_state(entry, state, now_s)
-                    self.feed.append_evidence(service_id, evidence, entry.state)
-            self.overrides.take_over_issues(issues, now_s)
-            self._update_next_expiry()
+            try:
+                for service_id, (state, evidence) in states.items():
+                    entry = self._states.entries.get(service_id)
+                    if entry is not None and _gives_way(entry, state, (claims or {}).get(service_id), now_s):
+                        self.feed.append_evidence(service_id, evidence, state)
+                        self._states.set_state(entry, state, now_s)
+                        taken.add(service_id)
+                self.overrides.take_over_issues(issues, now_s)
+            finally:
+                self._update_next_expiry()
+        return taken
 
     def _sync(self) -> None:
         if self._shared is not None:
@@ -345,8 +358,10 @@ class NodeState:
     def _changing(self) -> Iterator[float]:
         """Hold the lock, and deliver the changes after it. Gives the time. Evidence, being frequent, does without."""
         with self._lock:
-            yield self._clock()
-            self._update_next_expiry()
+            try:
+                yield self._clock()
+            finally:
+                self._update_next_expiry()
         self.feed.deliver()
 
     def _put(self, definition: Definition, state: ServiceState, now_s: float) -> None:
@@ -355,9 +370,10 @@ class NodeState:
 
     def _update_next_expiry(self) -> None:
         next_at_s = min(self._states.next_expiry_at_s, self.maintenance.first_end_s)
-        if next_at_s < self.next_expiry_at_s:  # earlier than readers have seen
-            self.revision += 1
+        is_earlier = next_at_s < self.next_expiry_at_s
         self.next_expiry_at_s = next_at_s
+        if is_earlier:  # than readers have seen; they read the revision first
+            self.revision += 1
 
     def _on_status(self, now_s: float, entry: Entry, before: ServiceState) -> None:
         self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=entry.state)
@@ -411,6 +427,18 @@ class NodeState:
 
 
 _UNCHECKED_CODES = frozenset({ReasonCode.NO_EVIDENCE, ReasonCode.STALE})
+
+
+def _gives_way(entry: Entry, state: ServiceState, claim: ServiceState | None, now_s: float) -> bool:
+    if _last_evidence_s(state) >= _last_evidence_s(entry.state):
+        return True
+    as_of_now = state_machine.as_of(state, now_s, entry.service.policy)
+    return entry.state is claim and not is_worse(entry.state, as_of_now)
+
+
+def is_worse(state: ServiceState, other: ServiceState) -> bool:
+    statuses = list(Status)  # from the best to the worst
+    return statuses.index(state.status) > statuses.index(other.status)
 
 
 def _last_evidence_s(state: ServiceState) -> float:

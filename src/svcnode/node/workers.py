@@ -61,7 +61,7 @@ ON CONFLICT DO UPDATE SET version = excluded.version, writer = excluded.writer, 
     state = excluded.state, evidence = excluded.evidence
 WHERE excluded.at_s >= states.at_s
 """
-_STATES = "SELECT service_id, state FROM states"
+_STATES = "SELECT service_id, state, evidence FROM states"
 _NEWS = "SELECT service_id, version, state, evidence FROM states WHERE version > ? AND writer <> ? ORDER BY version"
 
 log = logging.getLogger("svcnode.workers")
@@ -106,7 +106,7 @@ class Workers:
         """Raises `StoreError`. The first worker removes what an earlier run of the program left."""
         if self._pid != os.getpid():  # after a fork that Python did not notice, as that of uWSGI
             self.after_fork()
-        own = {service.id: state for service, state in self._node if state.last_evidence_at_s is not None}
+        claims = {service.id: state for service, state in self._node if state.last_evidence_at_s is not None}
         issues = self._node.condition.issues
         with self._lock:
             if self._database is not None:
@@ -117,7 +117,7 @@ class Workers:
                 self._leader = _open_lock(self._folder / "leader.lock")
                 self._database = self._open_database()
                 self._file_id = self._file_id_at_path()
-                shared = self._shared_states(self._database)
+                shared, unreadable = self._shared_states(self._database)
             except (OSError, sqlite3.Error) as exc:
                 self._close()
                 cause = os_error_text(exc) if isinstance(exc, OSError) else exc
@@ -126,20 +126,26 @@ class Workers:
                 self._close()
                 raise
         self._unsubscribe = self._node.subscribe(self._on_change)
-        # What this process reported before, such as `handle.up()` at the import of a module, is no news to the others:
-        # a worker that starts again would report Up what they know to be Down. Only what is worse counts.
-        news = {key: state for key, state in own.items() if key not in shared or _is_worse(state, shared[key])}
-        self._node.set_decided_states({key: state for key, state in shared.items() if key in own and key not in news})
-        self.publish(news, {service_id: _last_report(state) for service_id, state in news.items()})
         for issue in issues:
             self.set_issue(issue, is_set=True)
+        # What this process reported before, such as `handle.up()` at the import of a module, is no news to the others:
+        # a worker that starts again would report Up what they know to be Down. Only what is worse counts.
+        taken = self._node.take_over(shared, issues, claims)
+        news = {service.id: state for service, state in self._node if service.id not in taken}
+        news = {key: state for key, state in news.items() if _is_news(state, is_known=key in unreadable)}
+        self.publish(news, {service_id: _last_report(state) for service_id, state in news.items()})
         self.sync()
 
-    def _shared_states(self, database: sqlite3.Connection) -> dict[str, ServiceState]:
-        try:
-            return {service_id: _state(state) for service_id, state in database.execute(_STATES)}
-        except (TypeError, ValueError):  # another version has written a state
-            return {}
+    def _shared_states(self, database: sqlite3.Connection) -> tuple[dict[str, tuple[ServiceState, Evidence]], set[str]]:
+        """By service id, and the ids of those that another version has written in another form."""
+        shared: dict[str, tuple[ServiceState, Evidence]] = {}
+        unreadable: set[str] = set()
+        for service_id, state, evidence in database.execute(_STATES):
+            try:
+                shared[service_id] = _state(state), _evidence(evidence)
+            except (TypeError, ValueError):
+                unreadable.add(service_id)
+        return shared, unreadable
 
     def leave(self) -> None:
         with self._lock:
@@ -444,9 +450,9 @@ def _last_report(state: ServiceState) -> Evidence:
     return Evidence(Verdict(_OUTCOMES[state.status], state.reason, state.code), state.last_evidence_at_s)
 
 
-def _is_worse(state: ServiceState, other: ServiceState) -> bool:
-    statuses = list(Status)  # from the best to the worst
-    return statuses.index(state.status) > statuses.index(other.status)
+def _is_news(state: ServiceState, *, is_known: bool) -> bool:
+    """What the others know of, and this worker cannot read, may be worse than anything but Down."""
+    return state.last_evidence_at_s is not None and (not is_known or state.status is Status.DOWN)
 
 
 def _encode(value: ServiceState | Evidence) -> str:

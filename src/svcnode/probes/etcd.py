@@ -147,7 +147,7 @@ class EtcdProbe(HttpSessionProbe):
             raise _call_error(call.path, response.status, document)
         try:
             return call.parse(document)
-        except (AttributeError, KeyError, TypeError, ValueError):  # JSON of another server
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):  # JSON of another server
             text = f"{call.path} did not return {call.result}"
             raise CheckError(text, ReasonCode.UNEXPECTED_RESPONSE) from None
 

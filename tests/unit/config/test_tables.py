@@ -82,6 +82,7 @@ VALID: dict[str, dict[str, list[Any]]] = {
         "probe": ["tcp://a:1", {"url": "http://a"}, {"file": "url"}, "${URL}", "spool:/var"],
         "status": ["Up"],
         "push_token": [TOKEN],
+        "push_get": [True, False],
         "observers": [1],
         "checked_by": [["a", "b"]],
         **DEFAULTS,

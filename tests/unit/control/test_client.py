@@ -171,6 +171,18 @@ def test_a_call_ends_in_time_though_its_response_comes_byte_by_byte(ask: Ask, pa
         thread.join()
 
 
+def test_calls_at_the_same_time_share_no_time_limit_but_each_keeps_its_own(path: Path) -> None:
+    async def ask() -> list[object]:
+        async with AsyncControlClient(path, timeout=0.2) as client:
+            return await asyncio.gather(*(client.node() for _ in range(20)), return_exceptions=True)
+
+    async def main() -> list[object]:
+        return await asyncio.wait_for(ask(), 2.0)
+
+    with serving(path, *[b""] * 20):
+        assert {type(result) for result in asyncio.run(main())} == {ControlUnreachableError}
+
+
 def test_a_number_is_a_duration_in_seconds_unless_it_is_a_count(path: Path) -> None:
     with serving(path, OK, OK) as server, ControlClient(path) as client:
         client.register("db", probe="tcp://db:1", interval=0.5, timeout="2s", stale_after=90, rise=2)

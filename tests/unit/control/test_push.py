@@ -237,6 +237,30 @@ def test_a_failure_passes_the_limit_while_a_success_is_being_stored(agent: PushA
     assert agent.statuses()["job"] == DOWN
 
 
+def test_a_service_that_allows_it_is_pushed_by_get_and_others_only_by_post(agent: PushAgent) -> None:
+    app = PushApp(agent.node, {"job": TOKEN, "worker": TOKEN}, agent._change, by_get={"job"})
+
+    def code(method: str, path: str) -> int:
+        request = Request(method, path.encode(), b"rid=1&token=" + TOKEN.encode())
+        return agent.loop.run_until_complete(app.handle(request)).code
+
+    assert [code(method, "/push/job/fail") for method in ("GET", "HEAD")] == [204, 204]
+    assert agent.statuses()["job"] == "Down"
+    assert [code(method, "/push/worker") for method in ("GET", "HEAD", "POST")] == [404, 404, 204]
+    assert (code("GET", "/push/job"), agent.statuses()["job"]) == (204, "Up")
+
+
+def test_a_log_changes_nothing_and_is_logged(agent: PushAgent, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    agent.push()
+    before = agent.node.state("job")
+    assert agent.push("/log", b"half\nway") == 204
+    assert agent.node.state("job") == before
+    [line] = [record.getMessage() for record in caplog.records if vars(record).get("event") == "push_log"]
+    assert "half" in line
+    assert "\n" not in line
+
+
 def test_refused_pushes_are_counted_and_logged_with_their_cause(
     agent: PushAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -254,10 +278,11 @@ def test_refused_pushes_are_counted_and_logged_with_their_cause(
     assert not any(secret in record["message"] for record in logged for secret in (TOKEN, "another-token"))
 
 
-def test_only_post_reaches_pushes_and_other_paths_do_not(agent: PushAgent) -> None:
+def test_only_requests_to_its_paths_reach_pushes(agent: PushAgent) -> None:
     mount = Mount(push=agent.push_app)
-    assert mount.app_for(Request("POST", b"/push/job")) is agent.push_app
-    for method, path in (("GET", b"/push/job"), ("PUT", b"/push/job"), ("POST", b"/push"), ("POST", b"/svc/node")):
+    for method in ("GET", "HEAD", "POST"):
+        assert mount.app_for(Request(method, b"/push/job")) is agent.push_app
+    for method, path in (("PUT", b"/push/job"), ("POST", b"/push"), ("GET", b"/push"), ("POST", b"/svc/node")):
         assert mount.app_for(Request(method, path)) is None
     assert Mount().app_for(Request("POST", b"/push/job")) is None
 

@@ -340,6 +340,27 @@ def test_evidence_that_is_stale_when_recorded_brings_no_service_up(node: NodeSta
     assert changes == []
 
 
+def test_a_report_that_waits_is_not_older_than_one_that_was_recorded_meanwhile(node: NodeState) -> None:
+    """As while it reads what other workers have recorded."""
+
+    class Waiting:
+        is_first = True
+
+        def sync(self) -> None:
+            if self.is_first:
+                self.is_first = False
+                node.report("db-1", READY)
+
+        def publish(self, *_: object) -> None: ...
+
+        def set_issue(self, issue: str, *, is_set: bool) -> None: ...
+
+    node.register("db-1")
+    node.share_with(Waiting())
+    node.report("db-1", FAILED)
+    assert node.status("db-1") is Status.DOWN
+
+
 def test_evidence_from_the_future_is_dated_now(node: NodeState, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
     record(node, "db-1", READY, at_s=1e9)

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from svcnode.agent.embed.node import Node, internals_of
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
 from svcnode.core.model import ChangeKind, Outcome, Status, Verdict
+from svcnode.node.node_state import NodeState
 from svcnode.node.workers import ELECTION_INTERVAL_S, RETRY_AFTER_S, STATES_FILE, Workers
 from tests.support.scheduling import FAILED, READY, ScriptedProbe
 from tests.support.virtual_time import VirtualClock, in_virtual_time
@@ -287,6 +288,46 @@ def test_what_a_worker_reports_before_it_joins_only_makes_things_worse(
             assert [node.state("indexer").status for node in (first, restarted)] == [expected] * 2
             restarted.handle("indexer").up("of a running worker, too")
             assert [node.state("indexer").status for node in (first, restarted)] == [Status.UP] * 2
+
+
+def test_a_report_of_another_thread_while_a_worker_joins_is_kept(
+    clock: VirtualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, restarted = make_node(clock), make_node(clock)
+    with joined(first, folder=folder):
+        first.handle("indexer").up("of a running worker")
+        clock.advance(1.0)
+        indexer = restarted.handle("indexer")
+        indexer.up("at import")
+        take_over, reports = NodeState.take_over, ["by another thread"]
+
+        def interrupted(node: NodeState, *arguments: Any) -> set[str]:
+            if node is internals_of(restarted).state and reports:
+                indexer.down(reports.pop())
+            return take_over(node, *arguments)
+
+        monkeypatch.setattr(NodeState, "take_over", interrupted)
+        with joined(restarted, folder=folder):
+            assert [node.state("indexer").status for node in (first, restarted)] == [Status.DOWN] * 2
+
+
+def test_a_state_that_another_version_wrote_protects_the_others_and_its_own_service(
+    clock: VirtualClock, folder: Path
+) -> None:
+    first, restarted = make_node(clock), make_node(clock)
+    with joined(first, folder=folder) as [workers]:
+        for node in (first, restarted):
+            node.register("other")
+        first.handle("indexer").down("known")
+        first.handle("other").down("known")
+        assert workers._database is not None
+        workers._database.execute("UPDATE states SET state = '{}' WHERE service_id = 'other'")
+        clock.advance(1.0)
+        for service_id in ("indexer", "other"):
+            restarted.handle(service_id).up("at import")
+        with joined(restarted, folder=folder):
+            assert restarted.health == 503
+            assert [first.state(service_id).status for service_id in ("indexer", "other")] == [Status.DOWN] * 2
 
 
 def test_a_service_registered_later_takes_over_its_state(clock: VirtualClock, pair: tuple[Node, Node]) -> None:

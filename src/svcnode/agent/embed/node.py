@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -143,7 +144,7 @@ class Node:
         For tests. A program uses `report`, which rejects `ready` for a service with a probe.
         """
         verdict = verdict._replace(reason=safe_reason(verdict.reason))
-        evidence = Evidence(verdict, self._state.now_s() if at_s is None else at_s, duration_s)
+        evidence = Evidence(verdict, math.inf if at_s is None else at_s, duration_s)
         states = self._state.record({service_id: evidence})
         if service_id not in states:
             raise UnknownServiceError(service_id)

@@ -22,7 +22,7 @@ log = logging.getLogger("svcnode.scheduler")
 
 
 class CheckRecorder(Protocol):
-    """What becomes of the evidence of checks: the service table, or another object that decides the states."""
+    """What becomes of the evidence of checks: the node, or another object that decides the states."""
 
     def record(self, checks: Mapping[str, Evidence], /) -> Mapping[str, ServiceState]:
         """Record evidence by service id; returns the new states, which decide when the next checks run."""
