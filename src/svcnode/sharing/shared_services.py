@@ -217,6 +217,9 @@ class SharedServices:
         for record in silent:
             record.silence_due_at_s = math.inf
         await self._in_chunks([record.id for record in silent], self._sync_ids)
+        for record in [*self._sync.records.values()]:
+            if record.reports_here and record.reported is None:
+                self._publish_silence(record, now_s)
         has_newer, self._has_newer_evidence = self._has_newer_evidence, False
         due = [
             record.id
@@ -224,6 +227,16 @@ class SharedServices:
             if record.renewal_due_at_s <= now_s or (has_newer and record.is_undecided)
         ]
         await self._in_chunks(due, self._sync.merge)
+
+    def _publish_silence(self, record: ServiceRecord, now_s: float) -> None:
+        """A service that reports to this replica, and is Down by what the registry said before: its status does not
+        change when its ttl ends, and other replicas may not know it.
+        """
+        service, state = self._node.find(record.id) or (None, None)
+        if service is None or state is None or state.status is not Status.DOWN or service.policy.ttl_s is None:
+            return
+        if now_s - max(state.since_s, state.registered_at_s) >= service.policy.ttl_s:
+            self._set_reported(record, state)
 
     # ---- for operators; may be called in any thread
 

@@ -105,6 +105,22 @@ def test_an_own_service_is_checked_before_the_registry_has_it() -> None:
         replica.services.add(definition("db", CHECKED))
 
 
+def test_an_own_service_that_is_down_by_the_registry_and_stays_silent_is_published_as_down() -> None:
+    replica = Harness("other")
+    replica.services.add(definition("job", {"ttl": "8s"}))
+    replica.publish_own()
+    lost = replica.node.state("job")._replace(status=DOWN, reason="lost", code=ReasonCode.REGISTRY_LOST)
+    replica.node.set_decided_states({"job": lost})
+    replica.tick()
+    assert replica.services.published("job") is None, "it may still report"
+    replica.clock.advance(8.0)
+    replica.tick()
+    published = replica.services.published("job")
+    assert published is not None
+    assert published.status is DOWN
+    assert "job" in replica.services.changed_states
+
+
 def test_a_service_of_a_program_is_not_published() -> None:
     replica = Harness()
     replica.services.add(define("db", probe="tcp://a:1"))
