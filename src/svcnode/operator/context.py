@@ -27,6 +27,7 @@ T = TypeVar("T")
 CLOCK_STEP_S = 2.0  # smaller differences between the clocks have other causes, such as a leap second
 LAG_SAMPLE_INTERVAL_S = 1.0
 LAG_WINDOW_S = 60.0
+PUSH_REFUSALS = ("method", "path", "rate", "service", "store", "token")  # the causes
 
 
 class ProcessStats:
@@ -40,7 +41,7 @@ class ProcessStats:
     loop_lag_s = 0.0  # the longest delay of the event loop in the last one to two minutes
 
     def __init__(self, started_at_s: float, started_monotonic_s: float) -> None:
-        self.refused_pushes: Counter[str] = Counter()  # by cause
+        self.refused_pushes: Counter[str] = Counter(dict.fromkeys(PUSH_REFUSALS, 0))  # by cause
         self.started_at_s = started_at_s  # wall clock
         self.started_monotonic_s = started_monotonic_s  # the same moment by the node's clock
 

@@ -15,6 +15,7 @@ from svcnode.api.spec import Request
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Maintenance
 from svcnode.operator import metrics
+from svcnode.operator.context import PUSH_REFUSALS
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.single_flight import SingleFlight
 from svcnode.version import __version__
@@ -223,7 +224,8 @@ def test_a_failed_reload_shows_until_the_next_success(harness: MetricsHarness) -
     assert harness.value(read_at_s) == process.reloaded_at_s
     assert harness.values("svcnode_config_reloads_total", "result") == {"success": 1, "failure": 1}
     harness.process_stats.refused_pushes["token"] += 2
-    assert harness.values("svcnode_pushes_refused_total", "cause") == {"token": 2}
+    refused = harness.values("svcnode_pushes_refused_total", "cause")
+    assert refused == {**dict.fromkeys(PUSH_REFUSALS, 0), "token": 2}
 
 
 def test_lag_streams_and_history_have_metrics_and_notifications_are_counted_by_result(harness: MetricsHarness) -> None:
