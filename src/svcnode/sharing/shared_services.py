@@ -30,6 +30,7 @@ from svcnode.sharing.record import (
     OwnDefinition,
     RegistryReception,
     ServiceRecord,
+    evidence_at_s,
     is_from_registry,
     is_shown_otherwise,
 )
@@ -218,7 +219,7 @@ class SharedServices:
             record.silence_due_at_s = math.inf
         await self._in_chunks([record.id for record in silent], self._sync_ids)
         for record in [*self._sync.records.values()]:
-            if record.reports_here and record.reported is None:
+            if record.reports_here and (record.reported is None or record.reported.status is not Status.DOWN):
                 self._publish_silence(record, now_s)
         has_newer, self._has_newer_evidence = self._has_newer_evidence, False
         due = [
@@ -235,7 +236,8 @@ class SharedServices:
         service, state = self._node.find(record.id) or (None, None)
         if service is None or state is None or state.status is not Status.DOWN or service.policy.ttl_s is None:
             return
-        if now_s - max(state.since_s, state.registered_at_s) >= service.policy.ttl_s:
+        reported_at_s = -math.inf if record.reported is None else evidence_at_s(record.reported)
+        if now_s - max(state.since_s, state.registered_at_s, reported_at_s) >= service.policy.ttl_s:
             self._set_reported(record, state)
 
     # ---- for operators; may be called in any thread
