@@ -212,11 +212,11 @@ def test_manual_completion_and_units_are_where_debian_expects_them(installed: Ma
     script = """
         source /usr/share/bash-completion/bash_completion
         _completion_loader svcnode
-        COMP_WORDS=(svcnode ver) COMP_CWORD=1
+        COMP_WORDS=(svcnode wat) COMP_CWORD=1
         _svcnode
         echo "${COMPREPLY[@]}"
     """
-    assert installed.run("bash", "-c", script) == "version\n"
+    assert installed.run("bash", "-c", script) == "watch\n"
     for file in ("zsh/vendor-completions/_svcnode", "fish/vendor_completions.d/svcnode.fish"):
         assert installed.path(f"/usr/share/{file}").exists()
     units = [f"/lib/systemd/system/{name}" for name in ("svcnode.service", "svcnode.socket")]

@@ -127,7 +127,7 @@ def test_a_user_checks_a_configuration_and_services(machine: Machine) -> None:
     for scheme in ("postgresql", "mysql", "redis", "amqp", "nats", "grpc", "http", "etcd"):
         user = "monitor@" if scheme in ("postgresql", "mysql") else ""
         code, output = finished(pyz(machine, "probe", f"{scheme}://{user}127.0.0.1:1"))
-        assert (code, "connection refused" in output) == (2, True), output
+        assert (code, "connection refused" in output) == (3, True), output
     assert finished(pyz(machine, "probe", "disk:/"))[0] == 0
 
 
