@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
-from svcnode.net.streams import Streams
+from svcnode.net.streams import ConnectionStreams
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import Count
 from svcnode.probes.session import SessionProbe
@@ -40,7 +40,7 @@ _FIELDS = 4  # type and text, selector, host, port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class GopherProbe(SessionProbe[Streams]):
+class GopherProbe(SessionProbe[ConnectionStreams]):
     min_items: Count = 0
 
     default_port: ClassVar = 70
@@ -49,10 +49,10 @@ class GopherProbe(SessionProbe[Streams]):
         self.url.reject_credentials()
         self.validate_connection()
 
-    async def open(self) -> Streams:
+    async def open(self) -> ConnectionStreams:
         return await self.open_streams()
 
-    async def check_connection(self, connection: Streams) -> Verdict | None:
+    async def check_connection(self, connection: ConnectionStreams) -> Verdict | None:
         connection.writer.write(self.url.path.encode() + b"\\r\\n")
         answer = await connection.reader.read(-1)
         if not answer:
@@ -64,7 +64,7 @@ class GopherProbe(SessionProbe[Streams]):
             return self.not_ready(f"{len(items)} items, min_items is {self.min_items}", ReasonCode.STARTING)
         return None
 
-    def abort(self, connection: Streams) -> None:
+    def abort(self, connection: ConnectionStreams) -> None:
         connection.abort()
 '''
 TESTS = '''\
