@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.url import UrlForm
 from svcnode.net.streams import ConnectionStreams
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import Count
@@ -44,9 +45,10 @@ class GopherProbe(SessionProbe[ConnectionStreams]):
     min_items: Count = 0
 
     default_port: ClassVar = 70
+    url_form: ClassVar = UrlForm(has_credentials=False)
 
     def __post_init__(self) -> None:
-        self.url.reject_credentials()
+        self.url.reject_parts(self.url_form)
         self.validate_connection()
 
     async def open(self) -> ConnectionStreams:
