@@ -8,18 +8,18 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from svcnode.agent.embed.node import internals_of
+from svcnode.agent.embed.application import EmbeddedApplication
 from svcnode.agent.embed.options import ConnectionInfo, retained_headers, slash_redirect
 from svcnode.api import routing
 from svcnode.api.raw_path import path_below
-from svcnode.api.spec import Request, Response, error_response, parse_prefixes
+from svcnode.api.spec import Request, Response, error_response
 from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.text import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from svcnode.agent.embed.node import Internals, Node
+    from svcnode.agent.embed.node import Node
     from svcnode.agent.embed.operator_app import EmbeddedOperatorApp
     from svcnode.agent.embed.options import OperatorOptions
     from svcnode.agent.embed.stream import LoopStream
@@ -56,31 +56,11 @@ def asgi(
     lifespan; use that of the application: `FastAPI(lifespan=node.lifespan)`. If no lifespan starts probing, the first
     request does. With `start=False` only the program starts it.
     """
-    prefixes = parse_prefixes(prefix)
-    operator_app = None
-    if operator is not False:
-        from svcnode.agent.embed.operator_app import make_operator_app
-
-        operator_app = make_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
-    return _AsgiApp(internals_of(node), prefixes, fallback, operator_app, start=start)
+    return _AsgiApp(node, prefix, fallback, operator, start=start)
 
 
-class _AsgiApp:
-    def __init__(
-        self,
-        internals: Internals,
-        prefixes: tuple[str, ...],
-        fallback: AsgiApplication | None,
-        operator_app: EmbeddedOperatorApp | None,
-        *,
-        start: bool,
-    ) -> None:
-        self._node, self._checks = internals.state, internals.checks
-        self._prefixes = prefixes
-        self._fallback = fallback
-        self._operator_app = operator_app
-        self._should_start = start
-        self._serving_loop: object = self  # no request yet
+class _AsgiApp(EmbeddedApplication[AsgiApplication]):
+    _serving_loop: object = "no request yet"  # None is a loop of trio
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

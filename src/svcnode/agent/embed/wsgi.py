@@ -6,17 +6,17 @@ import os
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from svcnode.agent.embed.node import internals_of
+from svcnode.agent.embed.application import EmbeddedApplication
 from svcnode.agent.embed.options import ConnectionInfo, retained_headers, slash_redirect
 from svcnode.api import routing
 from svcnode.api.raw_path import path_below
-from svcnode.api.spec import Request, Response, parse_prefixes
+from svcnode.api.spec import Request, Response
 from svcnode.core.model import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from svcnode.agent.embed.node import Internals, Node
+    from svcnode.agent.embed.node import Node
     from svcnode.agent.embed.operator_app import EmbeddedOperatorApp
     from svcnode.agent.embed.options import OperatorOptions
     from svcnode.agent.embed.stream import LoopStream
@@ -41,31 +41,11 @@ def wsgi(
     WSGI has no lifespan, so probing starts with the first request in each process; a server that forks workers probes
     in each of them. With `start=False` the program calls `node.start()` itself.
     """
-    prefixes = parse_prefixes(prefix)
-    operator_app = None
-    if operator is not False:
-        from svcnode.agent.embed.operator_app import make_operator_app
-
-        operator_app = make_operator_app(node, operator, prefixes, has_fallback=fallback is not None)
-    return _WsgiApp(internals_of(node), prefixes, fallback, operator_app, start=start)
+    return _WsgiApp(node, prefix, fallback, operator, start=start)
 
 
-class _WsgiApp:
-    def __init__(
-        self,
-        internals: Internals,
-        prefixes: tuple[str, ...],
-        fallback: WsgiApplication | None,
-        operator_app: EmbeddedOperatorApp | None,
-        *,
-        start: bool,
-    ) -> None:
-        self._node, self._checks = internals.state, internals.checks
-        self._prefixes = prefixes
-        self._fallback = fallback
-        self._operator_app = operator_app
-        self._should_start = start
-        self._serving_pid = 0
+class _WsgiApp(EmbeddedApplication["WsgiApplication"]):
+    _serving_pid = 0  # of the last request
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         if self._serving_pid != os.getpid():
