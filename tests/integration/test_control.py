@@ -9,6 +9,7 @@ import asyncio
 import grp
 import json
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
+USER = pwd.getpwuid(os.geteuid()).pw_name
 UP, INITIALIZING, DOWN = "Up", "Initializing", "Down"
 FILE_SERVICES = """
 [[services]]
@@ -134,7 +136,7 @@ def test_a_client_does_all_of_it(agent: Agent, folder: Path, kind: type[Any]) ->
         assert (refused.value.status, refused.value.pointer) == (400, "/ttl")
         client.set_issue("disk", "full")
         assert (client.node()["issues"], client.issue("disk")["reason"], agent.health()) == (
-            ["disk: full"],
+            [f"disk: full (by {USER})"],
             "full",
             503,
         )
@@ -247,6 +249,15 @@ def test_a_command_that_is_refused_says_why(agent: Agent, folder: Path, argument
     assert agent.statuses() == {"fixed": UP, "worker": UP}
 
 
+def test_the_log_and_the_node_say_who_drains_it_and_why(agent: Agent, folder: Path) -> None:
+    assert svcnode(folder, "drain", "--by", "ann", "--reason", "kernel").returncode == 0
+    assert f"kernel (by ann (user {USER}))" in agent.request("/details").json["node"]["health_reason"]
+    assert svcnode(folder, "drain", "--undo", "--reason", "done").returncode == 0
+    logged = [line for line in agent.log_entries if line.get("event") == "node_health"][-2:]
+    assert [line.get("by") for line in logged] == [None, f"{USER}: done"]
+    assert "ann" in logged[0]["reason"]
+
+
 def test_bad_news_is_not_refused_for_its_text(agent: Agent, folder: Path) -> None:
     for arguments in (
         ["beat", "worker", "down", "--code", "mine", "--reason"],
@@ -266,9 +277,9 @@ def test_maintain_says_how_long_it_lasts_and_what_else_goes_on(
     assert done.returncode == 0
     assert done.stdout.startswith("worker is in maintenance until 20")
     details = agent.request("/details/worker").json["maintenance"]
-    assert (details["by"], details["reason"], details["source"]) == ("alice", "new disk", "control")
+    assert (details["by"], details["reason"], details["source"]) == (f"alice (user {USER})", "new disk", "control")
     explained = svcnode(folder, "explain", f"http://127.0.0.1:{agent.port}", "--service", "worker").stdout
-    assert "UTC, by alice: new disk.\n  Checks go on." in explained
+    assert f"UTC, by alice (user {USER}): new disk.\n  Checks go on." in explained
     assert svcnode(folder, "maintain", "worker", "--end").stdout == "worker is not in maintenance\n"
     transitions = agent.request("/history?id=worker&transitions=10").json["transitions"]["worker"]
     assert [one["kind"] for one in transitions][:2] == ["maintenance_ended", "maintenance"]
@@ -473,7 +484,7 @@ def test_after_a_kill_the_socket_is_replaced_and_what_is_stored_is_there(tmp_pat
             client.beat("a")
         with control_agent(tmp_path, config(tmp_path).replace('"0s"', '"60s"')) as agent:
             assert agent.statuses() == {"fixed": UP, "worker": UP, "a": UP}
-            assert client.node()["issues"] == ["disk"]
+            assert client.node()["issues"] == [f"disk (by {USER})"]
             client.clear_issue("disk")
             assert agent.health() == 200
             agent.signal(signal.SIGTERM)

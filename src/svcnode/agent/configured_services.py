@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import MAINTENANCE_CHANGES, Change, ChangeKind, Health, Status, Verdict
-from svcnode.core.text import join_first
+from svcnode.core.text import join_first, with_author
 from svcnode.core.units import iso_time
 
 if TYPE_CHECKING:
@@ -108,10 +108,15 @@ class ConfiguredServices:
         elif change.kind in MAINTENANCE_CHANGES:
             self._log_maintenance(change)
         elif change.service_id is not None:
-            extra = {"event": f"service_{change.kind.value}", "service": change.service_id}
-            log.debug("service %s %s", change.service_id, change.kind.value, extra=extra)
+            extra = {"event": f"service_{change.kind.value}", "service": change.service_id, **_author(change)}
+            level = logging.INFO if change.by else logging.DEBUG
+            text = with_author(change.kind.value, change.by)
+            log.log(level, "service %s %s", change.service_id, text, extra=extra)
         if change.health is not change.health_before:
             self._log_node_health(change)
+        elif change.reason:
+            extra = {"event": "node_changed", "reason": change.reason, **_author(change)}
+            log.info("node: %s", with_author(change.reason, change.by), extra=extra)
 
     def _log_status(self, change: Change) -> None:
         before, after = change.before, change.after
@@ -130,7 +135,9 @@ class ConfiguredServices:
             "reason": after.reason,
             "node_health": change.health.value,
         }
-        suffix = f": {after.reason}" if after.reason else ""
+        extra |= _author(change)
+        reason = with_author(after.reason, change.by)
+        suffix = f": {reason}" if reason else ""
         if (
             after.status is Status.DOWN
             and after.first_failure_at_s is not None
@@ -146,7 +153,8 @@ class ConfiguredServices:
         subject = "the node" if change.service_id is None else f"service {change.service_id}"
         extra: dict[str, object] = {"event": change.kind.value, "service": change.service_id}
         if change.maintenance is None:
-            log.info("maintenance of %s has ended", subject, extra=extra)
+            ended = with_author("has ended", change.by)
+            log.info("maintenance of %s %s", subject, ended, extra=extra | _author(change))
             return
         source, ends_at_s, by, reason = change.maintenance
         extra |= {"until": self._iso(ends_at_s), "by": by, "reason": reason, "source": source}
@@ -157,13 +165,20 @@ class ConfiguredServices:
 
     def _log_node_health(self, change: Change) -> None:
         is_failure = change.health is Health.UNHEALTHY and not self._node.condition.draining
-        extra = {
+        extra: dict[str, object] = {
             "event": "node_health",
             "previous": change.health_before.value,
             "node_health": change.health.value,
         }
+        if change.reason:
+            extra |= {"reason": change.reason, **_author(change)}
+        suffix = f": {with_author(change.reason, change.by)}" if change.reason else ""
         level = logging.WARNING if is_failure else logging.INFO
-        log.log(level, "node health is %d, was %d", change.health, change.health_before, extra=extra)
+        log.log(level, "node health is %d, was %d%s", change.health, change.health_before, suffix, extra=extra)
+
+
+def _author(change: Change) -> dict[str, str]:
+    return {"by": change.by} if change.by else {}
 
 
 def _fixed_text(fixed: Mapping[str, Status]) -> str:

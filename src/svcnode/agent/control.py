@@ -11,7 +11,7 @@ from svcnode.api.app import Mount
 from svcnode.control.app import ControlApp
 from svcnode.core.errors import ConfigError, ControlError, ListenError
 from svcnode.core.text import os_error_text
-from svcnode.server.sockets import bind_private, is_peer_allowed, remove_unix_socket
+from svcnode.server.sockets import bind_private, peer_user, remove_unix_socket
 
 if TYPE_CHECKING:
     import socket
@@ -49,7 +49,7 @@ class ControlSocket:
         self._is_listening = False
         self._app = ControlApp(node, self._define, reload, service_list)
         self._mount = Mount(
-            self._app, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, admits=self._admits
+            self._app, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, peer_user=self._peer_user
         )
         self._apply_to_app(settings)
 
@@ -136,9 +136,9 @@ class ControlSocket:
         by_get = {service.id for service in settings.services if service.push_get}
         return PushApp(self._node, tokens, self._app.change, refused, by_get=by_get)
 
-    def _admits(self, sock: socket.socket) -> bool:
+    def _peer_user(self, sock: socket.socket) -> str | None:
         control = self._settings.control
-        return control is not None and is_peer_allowed(sock, control.group_id)
+        return None if control is None else peer_user(sock, control.group_id)
 
     def _define(self, service_id: str, options: Mapping[str, Any]) -> Definition:
         from svcnode.config.registration import PATH, define_registered

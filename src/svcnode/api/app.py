@@ -102,13 +102,13 @@ class Mount:
         push: App | None = None,
         kept_body_bytes: int = 0,
         max_body_bytes: int | None = None,
-        admits: Callable[[socket.socket], bool] | None = None,
+        peer_user: Callable[[socket.socket], str | None] | None = None,
     ) -> None:
         self.app = app
         self.push = push  # receives the requests to its paths
         self.kept_body_bytes = kept_body_bytes  # how much of the body of a request an application gets
         self.max_body_bytes = max_body_bytes  # of a request that is not refused; None: the limit of the server
-        self.admits = admits  # whether a client may connect; None: every client
+        self.peer_user = peer_user  # of a client, or None if it may not connect; without it, every client may
         self.open_streams: set[Closable] = set()
 
     def app_for(self, request: Request) -> App | None:

@@ -42,6 +42,7 @@ class Request(NamedTuple):
     query: bytes = b""
     headers: Mapping[bytes, bytes] = MappingProxyType({})
     body: bytes = b""  # as much of it as the application gets
+    user: str = ""  # of the process that has sent it, if the application asks for it
 
 
 Headers = tuple[tuple[str, str], ...]

@@ -147,6 +147,7 @@ def add_control_options(parser: argparse.ArgumentParser, *, with_registry: bool 
         default=os.environ.get("SVCNODE_CONTROL") or None,
         help="control socket of the node (default: SVCNODE_CONTROL, then the one of the configuration)",
     )
+    parser.add_argument("--by", type=utf8_text, metavar="NAME", help="who makes the change, beside your user name")
     if with_registry:
         add_registry_option(receiver, "instead: the registry of a node on several machines")
         parser.add_argument("--node", type=utf8_text, metavar="NAME", help="with --registry: name of the node")
@@ -173,6 +174,8 @@ def service_client(arguments: argparse.Namespace) -> ControlClient | BlockingReg
     if arguments.registry is not None:
         from svcnode.cli import _registry_args
 
+        if arguments.by is not None:
+            raise InvalidValueError("--by: not with --registry, where a service has an --owner")
         return _registry_args.service_client(arguments)
     for option in ("node", "owner"):
         if getattr(arguments, option):
@@ -183,14 +186,15 @@ def service_client(arguments: argparse.Namespace) -> ControlClient | BlockingReg
 def control_client(arguments: argparse.Namespace) -> ControlClient:
     from svcnode.control.client import ControlClient
 
+    by = arguments.by or os.environ.get("SUDO_USER", "")
     if arguments.socket is not None:
-        return ControlClient(arguments.socket)
+        return ControlClient(arguments.socket, by=by)
     from svcnode.config import find_node_file, load_control
 
     control = load_control(find_node_file(arguments.config), os.environ)
     if control is None:
         raise InvalidValueError("the configuration has no control socket; name it with --socket")
-    return ControlClient(control.listen)
+    return ControlClient(control.listen, by=by)
 
 
 def add_override_options(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,6 @@ The first three also work by the registry of a node on several machines.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -107,13 +106,16 @@ def _key_value(text: str) -> tuple[str, Any]:
 def _configure_deregister(parser: CommandParser) -> None:
     parser.description = "Remove a service that was registered by the control socket, or in the registry by this owner."
     parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
+    parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_deregister)
 
 
 def _deregister(client: ServiceClient, arguments: argparse.Namespace) -> str:
     if isinstance(client, ControlClient):
         client.service(arguments.id)  # as for `_exists`
-    client.deregister(arguments.id)
+        client.deregister(arguments.id, reason=arguments.reason)
+    else:
+        client.deregister(arguments.id)
     return f"deregistered {arguments.id}"
 
 
@@ -143,7 +145,7 @@ def _issue(client: ControlClient, arguments: argparse.Namespace) -> str:
     if arguments.clear:
         if not _exists(lambda: client.issue(arguments.name)):
             raise SvcnodeError(f"the node has no issue {arguments.name}, or it is not one that a command has set")
-        client.clear_issue(arguments.name)
+        client.clear_issue(arguments.name, arguments.reason)
         return f"cleared {arguments.name}"
     client.set_issue(arguments.name, arguments.reason)
     return f"set {arguments.name}: node health is 503"
@@ -160,7 +162,7 @@ def _drain(client: ControlClient, arguments: argparse.Namespace) -> str:
     if arguments.undo:
         if not client.node()["draining"]:
             raise SvcnodeError("the node is not draining")
-        client.undrain()
+        client.undrain(arguments.reason)
         return f"not draining; node health is {client.node()['health']}"
     client.drain(arguments.reason)
     return "draining: node health is 503"
@@ -175,7 +177,6 @@ def _configure_maintain(parser: CommandParser) -> None:
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--for", dest="duration", metavar="DURATION", help='from now on, such as "2h"')
     action.add_argument("--end", action="store_true", help="end it now")
-    parser.add_argument("--by", type=utf8_text, metavar="NAME", help="who does the work (default: your user name)")
     parser.add_argument("--reason", type=utf8_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_maintain)
 
@@ -184,13 +185,12 @@ def _maintain(client: ControlClient, arguments: argparse.Namespace) -> str:
     subject = arguments.id or "the node"
     if not arguments.end:
         positive_duration_s("--for", arguments.duration)
-        by = _user_name() if arguments.by is None else arguments.by
-        until = client.maintain(arguments.id, arguments.duration, by=by, reason=arguments.reason)["until"]
+        until = client.maintain(arguments.id, arguments.duration, reason=arguments.reason)["until"]
         other = _last_maintenance(client, arguments.id)
         text = f"{subject} is in maintenance until {until}"
         return text if other is None or other["until"] <= until else f"{text}, and {_source(other)}"
     is_set = _exists(lambda: client.maintenance(arguments.id))
-    client.end_maintenance(arguments.id)
+    client.end_maintenance(arguments.id, reason=arguments.reason)
     left = _last_maintenance(client, arguments.id)
     text = f"{subject} is not in maintenance" if left is None else f"{subject} is still in maintenance {_source(left)}"
     if not is_set:
@@ -217,16 +217,6 @@ def _last_maintenance(client: ControlClient, service_id: str | None) -> Maintena
 def _source(maintenance: MaintenanceDocument) -> str:
     of = "by the schedule" if maintenance["source"] == "schedule" else "with the node"
     return f"{of}, until {maintenance['until']}"
-
-
-def _user_name() -> str:
-    """Empty if the user has no name. With sudo, it is the user who called it."""
-    import getpass  # loaded late: other commands do not need it
-
-    try:
-        return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def _configure_reload(parser: CommandParser) -> None:

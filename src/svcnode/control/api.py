@@ -7,12 +7,13 @@ a document; with `If-Match`, a change is made only at that revision. An error is
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from svcnode.api.spec import Response, make_response
+from svcnode.api.spec import Response, make_response, parse_query
 from svcnode.control.changes import (
     DRAIN,
     MAINTENANCE,
@@ -23,12 +24,12 @@ from svcnode.control.changes import (
     service_path,
     status_path,
 )
-from svcnode.control.documents import OUTCOMES
+from svcnode.control.documents import MAX_PERSON_CHARS, OUTCOMES, author_of
 from svcnode.core.codes import known_code
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.model import validate_multiline, validate_service_id, validate_single_line, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
-from svcnode.core.text import MAX_REASON_CHARS, TYPE_NAMES, suggestion, type_name
+from svcnode.core.text import MAX_REASON_CHARS, TYPE_NAMES, safe_reason, suggestion, type_name
 from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
 
 MAX_ISSUE_NAME_CHARS = 100
-MAX_PERSON_CHARS = 100
 MAX_MAINTENANCE_DAYS = 30
+log = logging.getLogger("svcnode.control")
+
 _ETAG = re.compile(rb'"([0-9]{1,18})"')
 _WORSE_STATUS = re.compile(rb'"status"\s*:\s*"(initializing|down)"')
 
@@ -105,6 +107,8 @@ class ControlApi:
         return await self._delete(request, MAINTENANCE)
 
     async def put_reload(self, request: Request, _: str) -> Response:
+        author = author_of({"user": request.user, **_person(request)})
+        log.info("reload requested by %s", author, extra={"event": "reload_requested", "by": author})
         try:
             return _json(200, {"message": await self._reload()})
         except SvcnodeError as exc:
@@ -123,7 +127,7 @@ class ControlApi:
 
     async def put_service(self, request: Request, name: str) -> Response:
         options = _object(request)
-        change = ChangeRequest(service_path(_service_id(name)), options, _precondition(request))
+        change = _change(request, service_path(_service_id(name)), options)
         applied = await self.resources.change(change)
         service = self.resources.service(name, applied.document)
         if service is None:  # a later request has deleted it already
@@ -137,7 +141,9 @@ class ControlApi:
         return self._document(200, self._found(status_path(name)))
 
     async def put_status(self, request: Request, name: str) -> Response:
-        change = ChangeRequest(status_path(_service_id(name)), _report(request), _precondition(request))
+        path, report = status_path(_service_id(name)), _report(request)
+        # Most reports are those of the service itself: only a person is named in the status.
+        change = _signed(request, path, report) if _person(request) else _change(request, path, report)
         await self.resources.change(change)
         return make_response(204)
 
@@ -172,12 +178,12 @@ class ControlApi:
     # ---- shared
 
     async def _put(self, request: Request, path: str, value: dict[str, Any]) -> Response:
-        applied = await self.resources.change(ChangeRequest(path, value, _precondition(request)))
+        applied = await self.resources.change(_signed(request, path, value))
         assert applied.document is not None
         return self._document(201 if applied.is_new else 200, applied.document)
 
     async def _delete(self, request: Request, path: str) -> Response:
-        await self.resources.change(ChangeRequest(path, None, _precondition(request)))
+        await self.resources.change(_change(request, path, None))
         return make_response(204)
 
     def _document(self, code: int, document: Document) -> Response:
@@ -253,6 +259,29 @@ def _check(validate: Callable[..., None], *values: str) -> None:
         raise ControlError(400, str(exc)) from exc
 
 
+def _change(request: Request, path: str, value: dict[str, Any] | None) -> ChangeRequest:
+    """One whose document does not say who has set it."""
+    author = author_of({"user": request.user, **_person(request)})
+    reason = safe_reason(_query_text(request, "reason"))
+    return ChangeRequest(path, value, _precondition(request), author=f"{author}: {reason}" if reason else author)
+
+
+def _signed(request: Request, path: str, value: dict[str, Any]) -> ChangeRequest:
+    """One whose document says who has set it."""
+    user = {"user": request.user} if request.user else {}
+    return ChangeRequest(path, {**value, **user, **_person(request)}, _precondition(request))
+
+
+def _person(request: Request) -> dict[str, str]:
+    """Who has asked for the change, if the request names somebody."""
+    name = safe_reason(_query_text(request, "by"))
+    return {"by": name} if name else {}
+
+
+def _query_text(request: Request, name: str) -> str:
+    return parse_query(request.query).get(name, [""])[0] if request.query else ""
+
+
 def _precondition(request: Request) -> Precondition:
     match, none_match = request.headers.get(b"if-match"), request.headers.get(b"if-none-match")
     if none_match not in (None, b"*"):
@@ -314,8 +343,9 @@ def _report(request: Request) -> dict[str, Any]:
 def _reason(request: Request) -> dict[str, Any]:
     """Of an issue or a drain. A body that is no JSON object is the reason itself."""
     fields = _bad_news(request)
-    reason = request.body if fields is None else fields.get("reason")
-    return {} if reason is None else {"reason": reason}
+    if fields is None:
+        return {"reason": request.body}
+    return {key: fields[key] for key in ("reason", "by") if fields.get(key) is not None}
 
 
 def _fields(request: Request, types: Mapping[str, type]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class ChangeRequest(NamedTuple):
     value: dict[str, Any] | None
     precondition: Precondition = Precondition()
     unless_down: bool = False  # refused if the last report of the service is Down already
+    author: str = ""  # who has requested it, and maybe why; empty: the document says it, or nobody has
 
 
 class Registration(NamedTuple):
@@ -82,6 +83,7 @@ class Transaction:
         self.revision = revision
         self.changes: dict[str, Document | None] = {}
         self.registrations: dict[str, Registration] = {}
+        self.authors: dict[str, str] = {}  # by path
 
     def get(self, path: str) -> Document | None:
         return self.changes[path] if path in self.changes else self._documents.get(path)

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, Unpack, cast, get_args
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from svcnode.control.types import ReportedStatus
 from svcnode.core.errors import ControlError, ControlUnreachableError
@@ -56,10 +56,14 @@ class _ControlRequest(NamedTuple, Generic[D]):
     path: str
     value: Mapping[str, Any] | None = None
     revision: int | None = None  # for If-Match
+    reason: str = ""  # why a document is deleted
 
-    def encode(self) -> bytes:
+    def encode(self, by: str) -> bytes:
         body = b"" if self.value is None else json.dumps(self.value).encode()
-        lines = [f"{self.method} {self.path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
+        texts = {"by": by if self.method != "GET" else "", "reason": self.reason}
+        query = urlencode({name: text for name, text in texts.items() if text}, quote_via=quote)
+        target = f"{self.path}?{query}" if query else self.path
+        lines = [f"{self.method} {target} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
         if body:
             lines.append("Content-Type: application/json")
         if self.revision is not None:
@@ -70,7 +74,6 @@ class _ControlRequest(NamedTuple, Generic[D]):
 _NODE: _ControlRequest[NodeDocument] = _ControlRequest("GET", "/v1")
 _SERVICES: _ControlRequest[dict[str, list[ServiceDocument]]] = _ControlRequest("GET", "/v1/services")
 _RELOAD: _ControlRequest[dict[str, str]] = _ControlRequest("PUT", "/v1/reload")
-_UNDRAIN: _ControlRequest[object] = _ControlRequest("DELETE", "/v1/drain")
 
 
 class _Head(NamedTuple):
@@ -110,12 +113,16 @@ def _get_service(service_id: str) -> _ControlRequest[ServiceDocument]:
     return _ControlRequest("GET", _service(service_id))
 
 
-def _deregister(service_id: str, revision: int | None) -> _ControlRequest[object]:
-    return _ControlRequest("DELETE", _service(service_id), revision=revision)
+def _deregister(service_id: str, revision: int | None, reason: object) -> _ControlRequest[object]:
+    return _ControlRequest("DELETE", _service(service_id), revision=revision, reason=safe_reason(reason))
 
 
 def _drain(reason: object) -> _ControlRequest[object]:
     return _ControlRequest("PUT", "/v1/drain", _reason(reason))
+
+
+def _undrain(reason: object) -> _ControlRequest[object]:
+    return _ControlRequest("DELETE", "/v1/drain", reason=safe_reason(reason))
 
 
 def _beat(service_id: str, status: str, reason: object, code: str | None) -> _ControlRequest[object]:
@@ -124,7 +131,10 @@ def _beat(service_id: str, status: str, reason: object, code: str | None) -> _Co
 
 
 def _issue(method: str, name: str, reason: object = "") -> _ControlRequest[IssueDocument]:
-    return _ControlRequest(method, f"/v1/issues/{quote(name, safe='')}", _reason(reason))
+    path = f"/v1/issues/{quote(name, safe='')}"
+    if method == "DELETE":
+        return _ControlRequest(method, path, reason=safe_reason(reason))
+    return _ControlRequest(method, path, _reason(reason))
 
 
 def _reason(reason: object) -> dict[str, str] | None:
@@ -137,6 +147,10 @@ def _maintenance(
 ) -> _ControlRequest[MaintenanceDocument]:
     path = "/v1/maintenance" if service_id is None else _service(service_id, "/maintenance")
     return _ControlRequest(method, path, None if value is None else {key: text for key, text in value.items() if text})
+
+
+def _end_maintenance(service_id: str | None, reason: object) -> _ControlRequest[MaintenanceDocument]:
+    return _maintenance("DELETE", service_id)._replace(reason=safe_reason(reason))
 
 
 def _maintain(
@@ -170,9 +184,10 @@ class ControlClient:
     Raises `ControlError` if the node refuses a request, `ControlUnreachableError` if it is away.
     """
 
-    def __init__(self, path: str | Path | None = None, *, timeout: Duration = DEFAULT_TIMEOUT) -> None:
-        """`timeout` is for a whole call."""
+    def __init__(self, path: str | Path | None = None, *, timeout: Duration = DEFAULT_TIMEOUT, by: str = "") -> None:
+        """`timeout` is for a whole call. `by` is who makes the changes, beside the user of this process."""
         self.path = _socket_path(path)
+        self._by = by
         self._timeout_s = parse_duration_s(timeout)
         self._idle: list[tuple[int, socket.socket]] = []  # connections that no call uses, and the process of each
 
@@ -203,8 +218,8 @@ class ControlClient:
         """Register or replace a service, with a `probe` or a `ttl`. The options are those of a [[services]] table."""
         return self._send(_register(service_id, options, revision))
 
-    def deregister(self, service_id: str, *, revision: int | None = None) -> None:
-        self._send(_deregister(service_id, revision))
+    def deregister(self, service_id: str, *, revision: int | None = None, reason: object = "") -> None:
+        self._send(_deregister(service_id, revision, reason))
 
     def beat(
         self, service_id: str, status: ReportedStatus = "up", reason: object = "", *, code: str | None = None
@@ -220,15 +235,15 @@ class ControlClient:
         """`ControlError` with status 404 if there is none."""
         return self._send(_issue("GET", name))
 
-    def clear_issue(self, name: str) -> None:
-        self._send(_issue("DELETE", name))
+    def clear_issue(self, name: str, reason: object = "") -> None:
+        self._send(_issue("DELETE", name, reason))
 
     def drain(self, reason: object = "") -> None:
         """The health of the node is 503 until `undrain`."""
         self._send(_drain(reason))
 
-    def undrain(self) -> None:
-        self._send(_UNDRAIN)
+    def undrain(self, reason: object = "") -> None:
+        self._send(_undrain(reason))
 
     def maintain(
         self, service_id: str | None, duration: Duration, *, by: str = "", reason: object = ""
@@ -240,8 +255,8 @@ class ControlClient:
         """As set by `maintain`, not by a schedule; `ControlError` with status 404 if there is none."""
         return self._send(_maintenance("GET", service_id))
 
-    def end_maintenance(self, service_id: str | None = None) -> None:
-        self._send(_maintenance("DELETE", service_id))
+    def end_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
+        self._send(_end_maintenance(service_id, reason))
 
     def reload(self) -> str:
         """Read the configuration again; returns what has changed."""
@@ -250,7 +265,7 @@ class ControlClient:
     def _send(self, request: _ControlRequest[D]) -> D:
         deadline_s = time.monotonic() + self._timeout_s
         try:
-            return cast("D", _result(*self._exchange(request.encode(), deadline_s)))
+            return cast("D", _result(*self._exchange(request.encode(self._by), deadline_s)))
         except (OSError, ValueError) as exc:
             self.close()
             raise _unreachable(self.path, exc) from exc
@@ -323,8 +338,9 @@ def _receive(connection: socket.socket, deadline_s: float) -> bytes:
 class AsyncControlClient:
     """As `ControlClient`, for one event loop."""
 
-    def __init__(self, path: str | Path | None = None, *, timeout: Duration = DEFAULT_TIMEOUT) -> None:
+    def __init__(self, path: str | Path | None = None, *, timeout: Duration = DEFAULT_TIMEOUT, by: str = "") -> None:
         self.path = _socket_path(path)
+        self._by = by
         self._timeout_s = parse_duration_s(timeout)
         self._lock = asyncio.Lock()
         self._streams: _Streams | None = None  # of the connection, while no call uses it
@@ -356,8 +372,8 @@ class AsyncControlClient:
     ) -> ServiceDocument:
         return await self._send(_register(service_id, options, revision))
 
-    async def deregister(self, service_id: str, *, revision: int | None = None) -> None:
-        await self._send(_deregister(service_id, revision))
+    async def deregister(self, service_id: str, *, revision: int | None = None, reason: object = "") -> None:
+        await self._send(_deregister(service_id, revision, reason))
 
     async def beat(
         self, service_id: str, status: ReportedStatus = "up", reason: object = "", *, code: str | None = None
@@ -370,14 +386,14 @@ class AsyncControlClient:
     async def issue(self, name: str) -> IssueDocument:
         return await self._send(_issue("GET", name))
 
-    async def clear_issue(self, name: str) -> None:
-        await self._send(_issue("DELETE", name))
+    async def clear_issue(self, name: str, reason: object = "") -> None:
+        await self._send(_issue("DELETE", name, reason))
 
     async def drain(self, reason: object = "") -> None:
         await self._send(_drain(reason))
 
-    async def undrain(self) -> None:
-        await self._send(_UNDRAIN)
+    async def undrain(self, reason: object = "") -> None:
+        await self._send(_undrain(reason))
 
     async def maintain(
         self, service_id: str | None, duration: Duration, *, by: str = "", reason: object = ""
@@ -387,8 +403,8 @@ class AsyncControlClient:
     async def maintenance(self, service_id: str | None = None) -> MaintenanceDocument:
         return await self._send(_maintenance("GET", service_id))
 
-    async def end_maintenance(self, service_id: str | None = None) -> None:
-        await self._send(_maintenance("DELETE", service_id))
+    async def end_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
+        await self._send(_end_maintenance(service_id, reason))
 
     async def reload(self) -> str:
         return (await self._send(_RELOAD))["message"]
@@ -399,7 +415,7 @@ class AsyncControlClient:
         try:
             async with asyncio.timeout(self._timeout_s), self._lock:
                 try:
-                    return cast("D", _result(*await self._exchange(request.encode())))
+                    return cast("D", _result(*await self._exchange(request.encode(self._by))))
                 except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
                     self.close()
                     raise

@@ -34,7 +34,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, SvcnodeError
 from svcnode.core.model import Maintenance, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope
-from svcnode.core.text import safe_reason
+from svcnode.core.text import safe_reason, truncate, with_author
 from svcnode.core.units import parse_duration_s
 from svcnode.node.definition import define
 
@@ -53,7 +53,8 @@ MAX_SERVICES = 20_000
 MAX_ISSUES = 100
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
-_FREE_TEXTS = ("reason", "by")  # they are shown, and may be anything
+MAX_PERSON_CHARS = 100
+_FREE_TEXTS = ("reason", "by", "user")  # they are shown, and may be anything
 _EVIDENCE = ("status", "run")  # of a service
 _CONFIGURED = "this service is in the configuration file; change it there and reload"
 
@@ -281,7 +282,8 @@ class StatusDocuments(_EvidenceDocuments):
             return  # it is of the time before the machine was restarted
         if at_s is not None:  # a service of the file is registered at every start
             self._node.set_registered_at(service_id, at_s)
-        verdict = Verdict(outcome, value.get("reason", ""), value.get("code", ReasonCode.REPORTED))
+        reason = with_author(value.get("reason", ""), author_of(value))
+        verdict = Verdict(outcome, reason, value.get("code", ReasonCode.REPORTED))
         self._node.report(service_id, verdict, at_s=at_s)
 
 
@@ -330,7 +332,7 @@ class MaintenanceDocuments(DocumentKind):
         ends_at_s = value["ends_at_s"]
         self._applied.add(name)
         if ends_at_s > now_s:
-            maintenance = Maintenance("control", ends_at_s, value.get("by", ""), value.get("reason", ""))
+            maintenance = Maintenance("control", ends_at_s, author_of(value), value.get("reason", ""))
             self._node.maintenance.set(maintenance, name or None)
         loop = asyncio.get_running_loop()
         loop.call_later(max(0.0, ends_at_s - now_s), self._end, maintenance_path(name or None), document.revision)
@@ -365,7 +367,8 @@ class IssueDocuments(DocumentKind):
         old = self._texts.pop(name, None)
         if document is not None:
             reason = document.value.get("reason", "")
-            self._texts[name] = f"{name}: {reason}" if reason else name
+            text = f"{name}: {reason}" if reason else name
+            self._texts[name] = with_author(text, author_of(document.value))
             self._node.overrides.set_issue(self._texts[name])
         if old is not None and old not in self._texts.values():
             self._node.overrides.clear_issue(old)
@@ -387,7 +390,8 @@ class DrainDocuments(DocumentKind):
         if self.is_stopping:
             return
         if document is not None:
-            self._node.overrides.drain(document.value.get("reason", ""))
+            reason = document.value.get("reason", "")
+            self._node.overrides.drain(with_author(reason, author_of(document.value)))
         else:
             self._node.overrides.undrain()
 
@@ -433,6 +437,12 @@ class Documents:
             for kind, name in [self.kind_of(path)]
             if kind is self.services and document is not None
         }
+
+
+def author_of(value: Mapping[str, Any]) -> str:
+    """Who has made a change: the person, if the request names one, and the user of the process that has sent it."""
+    person, user = truncate(value.get("by", ""), MAX_PERSON_CHARS), value.get("user", "")
+    return f"{person} (user {user})" if person and user and person != user else person or user
 
 
 def _with_safe_texts(value: dict[str, Any]) -> dict[str, Any]:

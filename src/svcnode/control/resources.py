@@ -35,6 +35,7 @@ from svcnode.core.units import iso_time
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
+from svcnode.node.feed import changes_by
 from svcnode.probes import is_loaded, load_kinds, scheme_of
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ class Resources:
             if document is not None and kind.is_worse(name, document.value):
                 self._documents[path] = self._unstored[path] = document
                 self._revision = max(self._revision, document.revision)
-                self._apply(path)
+                self._apply(path, transaction.authors.get(path, ""))
 
     def _store_expiry(self, change: Change) -> None:
         state, service_id = change.after, change.service_id
@@ -331,7 +332,7 @@ class Resources:
             else:
                 self._documents[path] = document
         for path in transaction.changes:
-            self._apply(path)
+            self._apply(path, transaction.authors.get(path, ""))
 
     def _add_to(self, transaction: Transaction, change: ChangeRequest) -> Applied:
         """Check a change against the result of the ones before it, and add it."""
@@ -339,6 +340,7 @@ class Resources:
         kind, name = self._kinds.kind_of(path)
         kind.check(transaction, name, change)  # first: without their service, a report and maintenance are 404, not 412
         change.precondition.check(old)
+        transaction.authors[path] = change.author
         if change.value is None:
             kind.delete(transaction, path)
             return Applied(None)
@@ -347,9 +349,10 @@ class Resources:
             return Applied(old)
         return Applied(transaction.put(path, value), is_new=old is None)
 
-    def _apply(self, path: str) -> None:
+    def _apply(self, path: str, author: str = "") -> None:
         kind, name = self._kinds.kind_of(path)
-        kind.apply(name, self._documents.get(path))
+        with changes_by(author):
+            kind.apply(name, self._documents.get(path))
 
     def _delete_soon(self, path: str, revision: int) -> None:
         """Delete a document, unless it has changed or the store cannot be written."""

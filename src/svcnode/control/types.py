@@ -39,6 +39,7 @@ class RegisteredOptions(TypedDict, total=False):
 class MaintenanceDocument(TypedDict):
     until: str
     by: NotRequired[str]
+    user: NotRequired[str]  # of the process that has set it
     reason: NotRequired[str]
     source: NotRequired[Literal["control", "schedule"]]  # of the current one, whoever has set it
     revision: NotRequired[int]  # of the one that was set through the control socket
@@ -46,6 +47,8 @@ class MaintenanceDocument(TypedDict):
 
 class IssueDocument(TypedDict):
     reason: NotRequired[str]
+    by: NotRequired[str]
+    user: NotRequired[str]  # of the process that has set it
     revision: int
 
 

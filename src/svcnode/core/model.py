@@ -353,6 +353,8 @@ class Change(NamedTuple):
     before: ServiceState | None = None
     after: ServiceState | None = None
     maintenance: Maintenance | None = None  # that begins
+    reason: str = ""  # what has changed at the node itself, such as a drain and its reason
+    by: str = ""  # who has requested it; empty: no person or program has
 
 
 class Tally(NamedTuple):

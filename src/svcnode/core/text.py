@@ -122,6 +122,12 @@ def _text_of(value: object) -> str:
                 return type(value).__name__
 
 
+def with_author(text: str, author: str) -> str:
+    if not author:
+        return text
+    return f"{text} (by {author})" if text else f"by {author}"
+
+
 def encodable(text: str) -> str:
     """Without secrets, and without lone surrogates, which UTF-8 and so JSON and databases cannot hold."""
     return redacted(text).encode("utf-8", "replace").decode()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import is_user_interrupt
 from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind, Outcome
-from svcnode.core.text import encodable
+from svcnode.core.text import encodable, with_author
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
 from svcnode.history.errors import HistoryError, HistoryProblem
@@ -270,7 +270,7 @@ class History:
                 service_id=change.service_id,
                 before=None if change.before is None else change.before.status.value,
                 after=None if change.after is None else change.after.status.value,
-                reason=_storable_text(reason),
+                reason=_storable_text(with_author(reason, change.by)),
                 code=code,
                 health_before=int(change.health_before),
                 health=int(change.health),
@@ -280,7 +280,7 @@ class History:
     def _reason_and_code(self, change: Change) -> tuple[str, str | None]:
         if change.kind in MAINTENANCE_CHANGES:
             return "" if change.maintenance is None else self._node.maintenance.text(change.maintenance), None
-        return ("", None) if change.after is None else (change.after.reason, str(change.after.code))
+        return (change.reason, None) if change.after is None else (change.after.reason, str(change.after.code))
 
     def _record_start(self) -> None:
         text = f"svcnode {__version__}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import is_user_interrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from svcnode.core.model import Change, Evidence, ServiceState
 
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
     OnEvidence = Callable[[str, Evidence, ServiceState], None]
 
 log = logging.getLogger("svcnode.feed")
+
+
+class _Author(threading.local):
+    name = ""
+
+
+# Not a context variable: tasks that a change starts, such as checks, would inherit it.
+_author = _Author()
+
+
+@contextmanager
+def changes_by(name: str) -> Iterator[None]:
+    """What this thread changes at a node meanwhile, this person or program has requested."""
+    before, _author.name = _author.name, name
+    try:
+        yield
+    finally:
+        _author.name = before
 
 
 class ChangeFeed:
@@ -60,7 +79,7 @@ class ChangeFeed:
 
     def append(self, change: Change) -> None:
         """Queue a change. The caller's own lock sets the order; `deliver` is called once that lock is free."""
-        self._pending.append(change)
+        self._pending.append(change._replace(by=_author.name) if _author.name else change)
 
     def append_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
         """Queue evidence of another process, which is delivered before the changes that it causes."""

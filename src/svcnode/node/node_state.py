@@ -387,8 +387,8 @@ class NodeState:
         kind = ChangeKind.MAINTENANCE_ENDED if maintenance is None else ChangeKind.MAINTENANCE
         self._publish(kind, now_s, service_id, before=state, after=state, maintenance=maintenance)
 
-    def _publish_node(self, now_s: float) -> None:
-        self._publish(ChangeKind.NODE, now_s)
+    def _publish_node(self, now_s: float, reason: str = "") -> None:
+        self._publish(ChangeKind.NODE, now_s, reason=reason)
 
     def _publish(  # noqa: PLR0913  each is a field of the change
         self,
@@ -399,6 +399,7 @@ class NodeState:
         before: ServiceState | None = None,
         after: ServiceState | None = None,
         maintenance: Maintenance | None = None,
+        reason: str = "",
     ) -> None:
         health_before, self._health = self._health, state_machine.node_health(self._states.tally, self.condition)
         self.revision += 1
@@ -412,6 +413,7 @@ class NodeState:
                 health_before=health_before,
                 health=self._health,
                 maintenance=maintenance,
+                reason=reason,
             )
             self.feed.append(change)
 

@@ -9,7 +9,7 @@ from svcnode.core.model import Condition
 from svcnode.core.text import MAX_REASON_CHARS, safe_reason, truncate, visible_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
 
@@ -27,11 +27,11 @@ class HealthOverrides:
     def __init__(
         self,
         changing: Callable[[], AbstractContextManager[float]],
-        on_change: Callable[[float], None],
+        on_change: Callable[[float, str], None],
         *,
         starting: bool,
     ) -> None:
-        """`changing` holds the lock of the node, and gives the time; `on_change` is called with it."""
+        """`changing` holds the lock of the node, and gives the time. `on_change`: it, and what has changed."""
         self._changing = changing
         self._on_change = on_change
         self.condition = Condition(starting=starting)
@@ -75,10 +75,19 @@ class HealthOverrides:
             self._set(now_s, draining=False, drain_reason="")
 
     def _set(self, now_s: float, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
-        condition = self.condition._replace(**changes)
-        if condition != self.condition:
-            self.condition = condition
-            self._on_change(now_s)
+        before = self.condition
+        self.condition = before._replace(**changes)
+        if self.condition != before:
+            self._on_change(now_s, "; ".join(_differences(before, self.condition)))
+
+
+def _differences(before: Condition, after: Condition) -> Iterator[str]:
+    if after.draining and (before.draining, before.drain_reason) != (True, after.drain_reason):
+        yield f"draining: {after.drain_reason}" if after.drain_reason else "draining"
+    if before.draining and not after.draining:
+        yield "no longer draining"
+    yield from (f"issue: {issue}" for issue in after.issues if issue not in before.issues)
+    yield from (f"issue cleared: {issue}" for issue in before.issues if issue not in after.issues)
 
 
 def _issue_text(issue: object) -> str:

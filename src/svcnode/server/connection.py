@@ -87,6 +87,7 @@ class Connection(asyncio.Protocol):
         "_task",
         "_transport",
         "_unread_bytes",
+        "_user",
         "active_at_s",
         "phase",
         "timeout_list",
@@ -111,6 +112,7 @@ class Connection(asyncio.Protocol):
         self._is_write_paused = False  # the client does not read its responses; until it does, no request is answered
         self._has_eof = False  # the client has closed its sending side, and waits for the response of the application
         self._unread_bytes = 0  # when the client was last seen reading
+        self._user = ""  # of the client, if the application asks for it
 
     # ---- called by the transport
 
@@ -122,8 +124,14 @@ class Connection(asyncio.Protocol):
             sock = transport.get_extra_info("socket")
             self._fd = sock.fileno()
             self._state.add_connection(self)
-            if self._mount.admits is not None and not self._mount.admits(sock):
-                self.abort()
+            if self._mount.peer_user is not None:
+                self._identify(self._mount.peer_user(sock))
+
+    def _identify(self, user: str | None) -> None:
+        if user is None:
+            self.abort()
+        else:
+            self._user = user
 
     def data_received(self, data: bytes) -> None:
         self.active_at_s = now_s = monotonic_s()
@@ -339,7 +347,8 @@ class Connection(asyncio.Protocol):
             self._enter(Phase.HANDLING)
 
     async def _run_handler(self, app: App, parsed: ParsedRequest) -> None:
-        response = await call_handler(partial(app.handle, parsed.request))
+        request = parsed.request._replace(user=self._user) if self._user else parsed.request
+        response = await call_handler(partial(app.handle, request))
         if isinstance(response, StreamingResponse):
             await self._run_stream(response, app, parsed.request)
             self._task = None

@@ -99,18 +99,31 @@ def bind_private(path: Path, group_id: int | None = None) -> socket.socket:
     return sock
 
 
-def is_peer_allowed(sock: socket.socket, group_id: int | None = None) -> bool:
-    """Whether the process at the other end of a Unix socket runs as this user, as root or in the group."""
-    _, user_id, peer_group_id = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if user_id in (0, os.geteuid()) or (group_id is not None and peer_group_id == group_id):
-        return True
-    if group_id is None:
-        return False
+def peer_user(sock: socket.socket, group_id: int | None = None) -> str | None:
+    """The user of the process at the other end of a Unix socket; None if it is not this one, root or in the group."""
+    _, user_id, peer_group_id = struct.unpack("3I", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    is_allowed = user_id in (0, os.geteuid()) or (
+        group_id is not None and (peer_group_id == group_id or _is_in_group(sock, group_id))
+    )
+    return _user_name(user_id) if is_allowed else None
+
+
+def _is_in_group(sock: socket.socket, group_id: int) -> bool:
     try:
         groups = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MAX_GROUPS)
     except OSError:
         return False
     return group_id in struct.unpack(f"{len(groups) // 4}I", groups)
+
+
+def _user_name(user_id: int) -> str:
+    """Of the local users. A directory of others is not asked: the node would stop while it does not respond."""
+    try:
+        lines = Path("/etc/passwd").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (fields[0] for fields in (line.split(":") for line in lines) if fields[2:3] == [str(user_id)])
+    return next(names, str(user_id))
 
 
 _SO_PEERGROUPS = 59  # of Linux; the socket module has no name for it

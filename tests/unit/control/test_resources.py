@@ -510,3 +510,58 @@ def test_random_requests_steps_of_the_clock_and_restarts_agree_with_a_plain_dict
     codes = compare_random_requests(tmp_path, 1000, random.Random())
     assert max(codes) < 500
     assert {200, 201, 204, 400, 404, 409, 412} <= set(codes)
+
+
+# ---- who and why
+
+
+def signed(agent: ControlAgent, method: str, target: str, body: object = None, *, user: str = "root") -> None:
+    path, _, query = target.partition("?")
+    request = Request(
+        method, path.encode(), query.encode(), {}, b"" if body is None else json.dumps(body).encode(), user
+    )
+    [response] = agent.send_all([request])
+    assert response.code < 300
+
+
+def test_every_change_says_who_has_made_it_and_why(agent: ControlAgent) -> None:
+    changes: list[tuple[str, str]] = []
+    agent.node.subscribe(lambda change: changes.append((change.reason, change.by)))
+    signed(agent, "PUT", "/v1/services/db", {"ttl": TTL})
+    signed(agent, "PUT", "/v1/services/db/status", {"status": "up"}, user="db")
+    signed(agent, "PUT", "/v1/drain?by=ann", {"reason": "kernel"})
+    signed(agent, "DELETE", "/v1/drain?by=ann&reason=done")
+    signed(agent, "PUT", "/v1/issues/disk?by=root", {"reason": "full"})
+    signed(agent, "DELETE", "/v1/issues/disk", user="ops")
+    signed(agent, "DELETE", "/v1/services/db?reason=moved")
+    assert changes == [
+        ("", "root"),
+        ("", "db"),
+        ("draining: kernel (by ann (user root))", ""),
+        ("no longer draining", "ann (user root): done"),
+        ("issue: disk: full (by root)", ""),
+        ("issue cleared: disk: full (by root)", "ops"),
+        ("", "root: moved"),
+    ]
+
+
+def test_what_is_in_effect_says_who_has_set_it_also_after_a_restart(agent: ControlAgent) -> None:
+    register(agent)
+    signed(agent, "PUT", "/v1/drain?by=ann", {"reason": "kernel"})
+    signed(agent, "PUT", "/v1/maintenance", {"duration": "2h", "by": "bob"})
+    signed(agent, "PUT", "/v1/services/indexer/status?by=eve", {"status": "down", "reason": "no peers"})
+    for _ in range(2):
+        maintenance = agent.node.maintenance.current()
+        assert agent.node.condition.drain_reason == "kernel (by ann (user root))"
+        assert maintenance is not None
+        assert maintenance.by == "bob (user root)"
+        assert agent.node.state("indexer").reason == "no peers (by eve (user root))"
+        agent.restart()
+
+
+@pytest.mark.parametrize("by", ["%FF%00" * 500, "x" * 10_000, "%1b[2J"])
+def test_bad_news_is_not_refused_for_the_name_of_its_author(agent: ControlAgent, by: str) -> None:
+    signed(agent, "PUT", f"/v1/drain?by={by}", {"reason": "kernel"})
+    assert agent.node.condition.draining
+    assert agent.node.condition.drain_reason.isprintable()
+    assert len(agent.node.condition.drain_reason) <= MAX_REASON_CHARS

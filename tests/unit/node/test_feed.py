@@ -9,7 +9,8 @@ import pytest
 
 from svcnode.core.model import Change, ChangeKind, Evidence, Health, Verdict
 from svcnode.core.state_machine import initial_state
-from svcnode.node.feed import ChangeFeed
+from svcnode.node.feed import ChangeFeed, changes_by
+from tests.support.nodes import make_node
 
 WAIT_TIMEOUT_S = 30.0
 
@@ -149,3 +150,15 @@ def test_a_change_published_just_before_the_delivery_ends_is_delivered() -> None
     feed.subscribe(listener)
     publish(feed, 1)
     assert listener.received == [1, 2]
+
+
+def test_a_change_has_the_author_of_its_own_thread_and_time_only() -> None:
+    node, authors = make_node(), list[str]()
+    node.subscribe(lambda change: authors.append(change.by))
+    with changes_by("ann"):
+        node.register("a", ttl=5)
+        other = threading.Thread(target=lambda: node.register("b", ttl=5))
+        other.start()
+        other.join()
+    node.deregister("a")
+    assert authors == ["ann", "", ""]

@@ -11,7 +11,7 @@ import pytest
 
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError, ListenError
-from svcnode.server.sockets import bind, bind_private, bound_url, is_peer_allowed, remove_unix_socket, tls_context
+from svcnode.server.sockets import bind, bind_private, bound_url, peer_user, remove_unix_socket, tls_context
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.ports import free_port
 from tests.support.processes import has_ipv6
@@ -251,4 +251,10 @@ class PeerSocket:
     ],
 )
 def test_a_peer_is_allowed_by_its_user_or_its_groups(peer: PeerSocket, group_id: int | None, is_allowed: bool) -> None:
-    assert is_peer_allowed(cast("socket.socket", peer), group_id) == is_allowed
+    assert (peer_user(cast("socket.socket", peer), group_id) is not None) == is_allowed
+
+
+def test_a_peer_without_a_name_on_this_machine_has_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 65_500)
+    users = [peer_user(cast("socket.socket", PeerSocket(user_id, 7))) for user_id in (0, 65_500)]
+    assert users == ["root", "65500"]

@@ -70,7 +70,8 @@ function applyEvent(event) {
   if (event.health !== node.health) {
     // Until the next poll brings the whole reason.
     const suffix = event.reason && `: ${event.reason}`;
-    const reason = service && event.kind === "status" ? `${service.name} is ${event.after}${suffix}` : `Health changed from ${event.health_before} to ${event.health}`;
+    const change = service && event.kind === "status" ? `${service.name} is ${event.after}` : `Health changed from ${event.health_before} to ${event.health}`;
+    const reason = event.kind === "status" || event.kind === "node" ? change + suffix : change;
     Object.assign(node, { health: event.health, reason });
   }
   if (isOutdated(Date.parse(event.at) + connection.skew)) paintNode();
