@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from svcnode.agent.embed.node import Node
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import (
     ClientError,
@@ -52,6 +51,7 @@ from svcnode.version import __version__
 if TYPE_CHECKING:
     from svcnode.agent.embed.asgi import asgi
     from svcnode.agent.embed.collector import prometheus_collector
+    from svcnode.agent.embed.node import Node
     from svcnode.agent.embed.options import OperatorOptions
     from svcnode.agent.embed.wsgi import wsgi
     from svcnode.client import AsyncClient, BackingService, Client
@@ -109,11 +109,12 @@ __all__ = [
 ]
 
 
-# Loaded on first use: the clients take several times as long to import as all others, and a node needs neither.
+# Loaded on first use: the clients take several times as long to import as all others, and `svcnode serve` needs none.
 _LOADED_LATE = {
     "AsyncClient": "svcnode.client",
     "BackingService": "svcnode.client",
     "Client": "svcnode.client",
+    "Node": "svcnode.agent.embed.node",
     "OperatorOptions": "svcnode.agent.embed.options",
     "asgi": "svcnode.agent.embed.asgi",
     "prometheus_collector": "svcnode.agent.embed.collector",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from svcnode.probes.base import Probe
 
 PATH: KeyPath = ("services", 0)
+_NOT_IN_FILE = ("ttl", "deregister_after")
 _RESTRICTED = (
     "it reads the machine that checks it, or may hold a secret, which everyone who reads the registry could see; put "
     "the service into the configuration file of a replica"
@@ -51,17 +52,30 @@ def define_registered(
     check_observer_keys(service, PATH, source, is_shared=settings is None or settings.sharing is not None)
     source.raise_errors()
     probe = _probe(service, settings, source)
-    as_in_file = {"probe": "", **{key: value for key, value in service.given.items() if key != "ttl"}}
+    as_in_file = {"probe": "", **{key: value for key, value in service.given.items() if key not in _NOT_IN_FILE}}
     table = read_table(ServiceTable, as_in_file, PATH, source)
     defaults = Defaults(DefaultsTable({} if settings is None else settings.defaults))
     defined = service_from(table, PATH, defaults, lambda _: probe, source)
     source.raise_errors()
     assert defined is not None, "or an error was raised"
     definition = defined.definition
+    if service.deregister_after is not None:
+        _check_removal(service.deregister_after, definition, settings, source)
     if "ttl" in service:
         others = {key: value for key, value in (definition.options or {}).items() if key != "probe"}
         definition = definition._replace(options={**others, "ttl": service.ttl})
     return definition
+
+
+def _check_removal(after_s: float, definition: Definition, settings: Settings | None, source: Source) -> None:
+    path, ttl_s = (*PATH, "deregister_after"), definition.service.policy.ttl_s
+    if settings is None:
+        source.report(path, "is for services that are registered through a control socket; remove this key")
+    elif ttl_s is None:
+        source.report(path, "is for a service with a ttl: one with a probe is never silent; remove this key")
+    elif after_s < ttl_s:
+        source.report(path, "must not be shorter than the ttl, after which the service is Down")
+    source.raise_errors()
 
 
 def _check_lengths(service: RegisteredServiceTable, source: Source) -> None:

@@ -367,6 +367,11 @@ class ServiceTable(_Named, _Source, _Observed, TimingTable):
 class _RegisteredSource(Table):
     probe = value(_PROBE, doc="As in the file")
     ttl = value(any_of(str, schema={"type": "string"}), doc="Instead of `probe`: time within which it reports")
+    deregister_after = value(
+        duration(is_positive=True, unit="h"),
+        default_text="never",
+        doc="With `ttl`: the service is removed after [so long without a report](report.md#services-that-come-and-go)",
+    )
 
 
 class RegisteredServiceTable(_Named, _RegisteredSource, _Observed, TimingTable):

@@ -61,6 +61,7 @@ class ChangeRequest(NamedTuple):
     value: dict[str, Any] | None
     precondition: Precondition = Precondition()
     unless_down: bool = False  # refused if the last report of the service is Down already
+    if_silent: bool = False  # refused unless the service is silent for its `deregister_after`
     author: str = ""  # who has requested it, and maybe why; empty: the document says it, or nobody has
 
 
@@ -68,6 +69,7 @@ class Registration(NamedTuple):
     definition: Definition
     secrets: SecretScope
     is_accepted: bool = True
+    deregister_after_s: float | None = None  # None: it stays, however long it is silent
 
     @property
     def reports(self) -> bool:
@@ -101,6 +103,9 @@ class Transaction:
     def release(self) -> None:
         for registration in self.registrations.values():
             registration.secrets.release()
+
+    def has_changed(self, path: str) -> bool:
+        return path in self.changes
 
     def deletes(self, path: str) -> bool:
         return path in self.changes and self.changes[path] is None

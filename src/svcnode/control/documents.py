@@ -29,6 +29,7 @@ from svcnode.control.changes import (
     run_path,
     service_path,
 )
+from svcnode.control.silence import SilentServices
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, SvcnodeError
@@ -105,12 +106,17 @@ class ServiceDocuments(DocumentKind):
         self._define = define_service
         self._registrations: dict[str, Registration] = {}  # by id
         self.configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
+        self.silent = SilentServices(node, self._silence_limits)
 
     # ---- the rules of a document
 
     def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:
         if name in self.configured:
             raise ControlError(409, _CONFIGURED)
+        path = service_path(name)
+        has_news = any(transaction.has_changed(one) for one in (path, *(f"{path}/{child}" for child in _EVIDENCE)))
+        if change.if_silent and (has_news or not self.silent.is_due(name)):
+            raise ControlError(409, "this service is not silent")
 
     def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
         path = service_path(name)
@@ -204,7 +210,20 @@ class ServiceDocuments(DocumentKind):
 
     def _register(self, service_id: str, options: Mapping[str, Any]) -> Registration:
         with SecretScope() as secrets:
-            return Registration(self._define(service_id, options), secrets)
+            definition, limit = self._define(service_id, options), options.get("deregister_after")
+            return Registration(definition, secrets, deregister_after_s=limit and parse_duration_s(limit))
+
+    @property
+    def may_be_removed(self) -> bool:
+        """Whether there is a service that is removed when it is silent."""
+        return bool(self._silence_limits())
+
+    def _silence_limits(self) -> dict[str, float]:
+        return {
+            service_id: registration.deregister_after_s
+            for service_id, registration in self._registrations.items()
+            if registration.deregister_after_s is not None and service_id not in self.configured
+        }
 
     def _keep(self, service_id: str, registration: Registration) -> None:
         if service_id in self._registrations:

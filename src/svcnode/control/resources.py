@@ -28,6 +28,7 @@ from svcnode.control.changes import (
     status_path,
 )
 from svcnode.control.documents import Documents
+from svcnode.control.silence import TICK_S
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError
 from svcnode.core.redaction import redacted
@@ -80,6 +81,8 @@ class Resources:
         self._unsubscribe = node.subscribe(self._store_expiry)
         self._thread = DaemonCall("control store")
         self._writer: asyncio.Task[None] | None = None
+        self._silence_timer: asyncio.TimerHandle | None = None  # while a service may be removed for its silence
+        self._removing: set[str] = set()  # services whose removal waits
 
     @property
     def revision(self) -> int:
@@ -110,6 +113,7 @@ class Resources:
                 self._kinds.services.load(service_id, options)
             self.apply_all()
             self._node.overrides.clear_issue(STORE_ISSUE)
+            self._watch_silence()
             return
         self._node.overrides.set_issue(STORE_ISSUE)
 
@@ -142,6 +146,8 @@ class Resources:
 
     async def close(self) -> None:
         self._unsubscribe()
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(STORE_TIMEOUT_S):
                 if self._unstored:
@@ -333,6 +339,7 @@ class Resources:
                 self._documents[path] = document
         for path in transaction.changes:
             self._apply(path, transaction.authors.get(path, ""))
+        self._watch_silence()
 
     def _add_to(self, transaction: Transaction, change: ChangeRequest) -> Applied:
         """Check a change against the result of the ones before it, and add it."""
@@ -356,11 +363,38 @@ class Resources:
 
     def _delete_soon(self, path: str, revision: int) -> None:
         """Delete a document, unless it has changed or the store cannot be written."""
+        self._request_soon(ChangeRequest(path, None, Precondition(revision)))
+
+    def _request_soon(self, change: ChangeRequest) -> asyncio.Future[Applied] | None:
+        """A change that nobody waits for."""
         if self._is_stopping:
-            return
+            return None
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.exception())
-        self._enqueue(ChangeRequest(path, None, Precondition(revision)), future)
+        self._enqueue(change, future)
+        return future
+
+    def _watch_silence(self) -> None:
+        """While there is a service with `deregister_after`."""
+        if self._silence_timer is None and self._kinds.services.may_be_removed:
+            self._silence_timer = asyncio.get_running_loop().call_later(TICK_S, self._remove_silent)
+
+    def _remove_silent(self) -> None:
+        self._silence_timer = None
+        for service_id in self._kinds.services.silent.tick():
+            path = service_path(service_id)
+            if path in self._removing:
+                continue
+            after = self._documents[path].value["options"]["deregister_after"]
+            author = f"svcnode: no report for {after}"
+            future = self._request_soon(ChangeRequest(path, None, if_silent=True, author=author))
+            if future is not None:
+                self._removing.add(path)
+                future.add_done_callback(partial(self._removed, path))
+        self._watch_silence()
+
+    def _removed(self, path: str, _: object) -> None:
+        self._removing.discard(path)
 
     async def _load_kinds(self, services: Iterable[Mapping[str, Any]]) -> None:
         """Import the kinds of their probes in a thread: a driver may take a second."""

@@ -23,6 +23,7 @@ class RegisteredOptions(TypedDict, total=False):
     maintenance_impact: LoweredImpactName
     probe: str | Mapping[str, Any]
     ttl: Duration
+    deregister_after: Duration
     interval: Duration
     transition_interval: Duration
     timeout: Duration

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
-from zlib import crc32
 
 from svcnode.core.model import Condition
 from svcnode.core.text import MAX_REASON_CHARS, safe_reason, truncate, visible_text
@@ -97,4 +96,6 @@ def _issue_text(issue: object) -> str:
     text = visible_text(issue) or "an issue without a text"
     if len(text) <= MAX_REASON_CHARS:
         return text
+    from zlib import crc32
+
     return f"{truncate(text, MAX_REASON_CHARS - 9)} {crc32(text.encode()):08x}"

@@ -11,13 +11,15 @@ import threading
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
 from svcnode.api.spec import Request
 from svcnode.control import store as store_module
-from svcnode.control.changes import ChangeRequest, status_path
+from svcnode.control.changes import ChangeRequest, run_path, status_path
 from svcnode.control.resources import STORE_ISSUE, Resources
+from svcnode.control.silence import TICK_S
 from svcnode.control.store import ControlStore
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
@@ -29,6 +31,7 @@ from tests.support.control_agent import (
     ControlAgent,
     compare_random_requests,
     define_service,
+    make_request,
 )
 from tests.support.nodes import make_node
 
@@ -565,3 +568,111 @@ def test_bad_news_is_not_refused_for_the_name_of_its_author(agent: ControlAgent,
     assert agent.node.condition.draining
     assert agent.node.condition.drain_reason.isprintable()
     assert len(agent.node.condition.drain_reason) <= MAX_REASON_CHARS
+
+
+# ---- services that are removed when they are silent
+
+
+def tick(agent: ControlAgent, *, after_s: float) -> None:
+    """Let the time pass as the node sees it, and each removal that is due happen."""
+    end_s = agent.now_s + after_s
+    while agent.now_s < end_s:
+        agent.now_s = min(end_s, agent.now_s + TICK_S)
+        agent.loop.run_until_complete(look_for_silence(agent))
+
+
+async def look_for_silence(agent: ControlAgent) -> None:
+    agent.resources._remove_silent()
+    if agent.resources._writer is not None:
+        await asyncio.wait([agent.resources._writer])
+
+
+@pytest.fixture
+def worker(agent: ControlAgent) -> ControlAgent:
+    register(agent, "worker", ttl=TTL, deregister_after="60s")
+    register(agent, "indexer", ttl=TTL)
+    return agent
+
+
+def test_a_silent_service_is_removed_and_it_is_said_why(worker: ControlAgent) -> None:
+    authors: list[str] = []
+    worker.node.subscribe(lambda change: authors.append(change.by) if change.after is None else None)
+    beat(worker, "worker")
+    tick(worker, after_s=59.0)
+    assert worker.statuses() == {"worker": DOWN, "indexer": DOWN}
+    tick(worker, after_s=2.0)
+    assert worker.statuses() == {"indexer": DOWN}
+    assert authors == ["svcnode: no report for 60s"]
+    worker.restart()
+    assert worker.statuses() == {"indexer": DOWN}
+
+
+def test_a_report_or_a_running_job_is_no_silence(worker: ControlAgent) -> None:
+    for status in ("up", "down", "initializing"):
+        beat(worker, "worker", status)
+        tick(worker, after_s=50.0)
+    assert "worker" in worker.statuses()
+    worker.loop.run_until_complete(worker.resources.change(ChangeRequest(run_path("worker"), {})))
+    tick(worker, after_s=50.0)
+    assert "worker" in worker.statuses()
+
+
+def test_silence_counts_only_while_the_node_listens(worker: ControlAgent) -> None:
+    tick(worker, after_s=50.0)
+    worker.restart()
+    tick(worker, after_s=50.0)
+    assert "worker" in worker.statuses()
+    worker.now_s += 3600.0  # the machine was suspended
+    tick(worker, after_s=50.0)
+    assert "worker" in worker.statuses()
+    tick(worker, after_s=11.0)
+    assert "worker" not in worker.statuses()
+
+
+def test_silence_does_not_count_in_maintenance(worker: ControlAgent) -> None:
+    worker.send("PUT", "/v1/services/worker/maintenance", {"duration": "2h"})
+    tick(worker, after_s=100.0)
+    worker.send("DELETE", "/v1/services/worker/maintenance")
+    tick(worker, after_s=58.0)
+    assert "worker" in worker.statuses()
+    tick(worker, after_s=4.0)
+    assert "worker" not in worker.statuses()
+
+
+def test_a_report_that_waits_with_the_removal_prevents_it(worker: ControlAgent) -> None:
+    tick(worker, after_s=59.0)
+    worker.now_s += TICK_S
+    report = make_request("PUT", "/v1/services/worker/status", {"status": "up"})
+
+    async def report_and_look() -> None:
+        reported = asyncio.create_task(worker.api.handle(report))
+        await asyncio.sleep(0)
+        await look_for_silence(worker)
+        assert (await reported).code == 204
+
+    worker.loop.run_until_complete(report_and_look())
+    assert worker.statuses()["worker"] == UP
+
+
+def test_a_service_that_cannot_be_removed_stays_and_is_removed_later(
+    worker: ControlAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ControlStore, "write", mock.Mock(side_effect=StoreError("disk full")))
+        tick(worker, after_s=70.0)
+        assert "worker" in worker.statuses()
+    tick(worker, after_s=1.0)
+    assert "worker" not in worker.statuses()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ttl": TTL, "deregister_after": "5s"},
+        {"probe": "tcp://127.0.0.1:1", "deregister_after": "1h"},
+        {"ttl": TTL, "deregister_after": "soon"},
+    ],
+)
+def test_a_removal_that_makes_no_sense_is_refused(agent: ControlAgent, options: dict[str, object]) -> None:
+    response = register(agent, "worker", **options)
+    assert (response.code, json.loads(response.body)["pointer"]) == (400, "/deregister_after")

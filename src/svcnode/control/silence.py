@@ -1,0 +1,53 @@
+"""`deregister_after`: which registered services have been silent for so long that they are removed.
+
+A worker with an id of its own may end and never come back. Its removal makes the node better, so only silence counts
+that the node has listened to: not the time in which it did not run, stood still, or the service was in maintenance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from svcnode.node.node_state import NodeState
+
+TICK_S = 1.0
+MAX_LATE_S = 5.0  # a tick that is later says that the process, or the machine, stood still
+
+
+class SilentServices:
+    """`limits`: the services that are removed when they are silent, and after how many seconds. Call `tick` often."""
+
+    def __init__(self, node: NodeState, limits: Callable[[], Mapping[str, float]]) -> None:
+        self._node = node
+        self._limits = limits
+        self._listening_since_s = self._last_tick_s = node.now_s()
+        self._maintained_until_s: dict[str, float] = {}
+
+    def tick(self) -> list[str]:
+        """The services to remove now."""
+        now_s = self._node.now_s()
+        if now_s - self._last_tick_s > TICK_S + MAX_LATE_S:
+            self._listening_since_s = now_s
+        self._last_tick_s = now_s
+        limits = self._limits()
+        maintained = {name: now_s for name in limits if self._node.maintenance.current(name) is not None}
+        ended = {name: until_s for name, until_s in self._maintained_until_s.items() if name in limits}
+        self._maintained_until_s = ended | maintained
+        return [name for name in limits if self.is_due(name)]
+
+    def is_due(self, service_id: str) -> bool:
+        limit_s, found = self._limits().get(service_id), self._node.find(service_id)
+        if limit_s is None or found is None:
+            return False
+        state = found[1]
+        heard_at_s = max(
+            self._listening_since_s,
+            self._maintained_until_s.get(service_id, 0.0),
+            state.registered_at_s,
+            state.last_evidence_at_s or 0.0,
+            state.job_started_at_s or 0.0,
+        )
+        return self._node.now_s() - heard_at_s >= limit_s
