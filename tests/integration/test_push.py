@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from svcnode.control import ControlClient
 from tests.support.processes import DEADLINE_S, Agent
 
 if TYPE_CHECKING:
@@ -139,3 +140,19 @@ def test_a_reload_changes_the_token_and_without_any_token_there_is_no_such_path(
         assert curl(agent, "/push/backup", token=new_token)[0] == 204
         agent.reload(config(tmp_path, without_token))
         assert curl(agent, "/push/backup", token=new_token) == curl(agent, "/nothing-here", token=new_token)
+
+
+def test_a_registered_service_is_pushed_also_if_the_file_has_no_token_and_after_a_restart(tmp_path: Path) -> None:
+    services = '[[services]]\nid = "fixed"\nstatus = "Up"\n'
+    token = "batch-0123456789"
+    with push_agent(tmp_path, services) as agent, ControlClient(tmp_path / "c.sock") as client:
+        assert curl(agent, "/push/batch", token=token)[0] == 404
+        client.register("batch", ttl="1h", push_token=token, push_get=True)
+        assert curl(agent, "/push/batch", token=token)[0] == 204
+        assert agent.statuses()["batch"] == UP
+        assert not any(token in line for line in agent.lines)
+    with push_agent(tmp_path, services) as agent, ControlClient(tmp_path / "c.sock") as client:
+        assert curl(agent, "/push/batch/fail", "-X", "GET", token=token)[0] == 204
+        assert agent.statuses()["batch"] == DOWN
+        client.deregister("batch")
+        assert curl(agent, "/push/batch", token=token)[0] == 404

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.api.spec import Response
-    from svcnode.node.definition import Definition
+    from svcnode.node.definition import RegisteredService
 
 FILE_TTL_S = 15.0
 SETTINGS = load(None, {"HOME": "/nowhere"})
 
 
-def define_service(service_id: str, options: Mapping[str, Any]) -> Definition:
+def define_service(service_id: str, options: Mapping[str, Any]) -> RegisteredService:
     """As the agent does."""
     try:
         return define_registered(service_id, options, SETTINGS, {})

@@ -131,6 +131,7 @@ class Agent:
         self._fleet = Fleet(self._node)
         self._maintenance = ScheduledMaintenance(self._node)
         self._control = ControlSocket(self._node, self._server, settings, self._reload, service_list)
+        self._control.on_registration(self._update_push)
         self._control.set_found(self._fleet.ids)
         with self._signals.installed():
             try:
@@ -161,6 +162,9 @@ class Agent:
 
     def _push_app(self, settings: Settings) -> PushApp | None:
         return self._control.push_app(settings, self._surface.process_stats.refused_pushes)
+
+    def _update_push(self) -> None:
+        self._listeners.set_push(self._push_app(self._settings), self._settings)
 
     def _config_file_of(self, service_id: str) -> Path | None:
         return self._services.file_of(service_id)

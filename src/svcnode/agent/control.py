@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from svcnode.config import ControlSettings, Settings
     from svcnode.control.push import PushApp
-    from svcnode.node.definition import Definition, ServiceList
+    from svcnode.node.definition import PushAccess, RegisteredService, ServiceList
     from svcnode.node.node_state import NodeState
     from svcnode.server.server import HttpServer
 
@@ -47,11 +47,17 @@ class ControlSocket:
         self._socket: socket.socket | None = None
         self._next_socket: socket.socket | None = None  # of the settings that are being applied
         self._is_listening = False
+        self._push_access: dict[str, PushAccess] = {}  # of the services of the file
+        self._push: PushApp | None = None
         self._app = ControlApp(node, self._define, reload, service_list)
         self._mount = Mount(
             self._app, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, peer_user=self._peer_user
         )
         self._apply_to_app(settings)
+
+    def on_registration(self, callback: Callable[[], None]) -> None:
+        """Call it after services were registered, replaced or removed. Before `start`."""
+        self._app.on_registration = callback
 
     def set_found(self, services: dict[str, bool]) -> None:
         """Services that the node finds by itself, which count as those of the file. The caller keeps it up to date."""
@@ -127,20 +133,24 @@ class ControlSocket:
         await self._app.close()
 
     def push_app(self, settings: Settings, refused: Counter[str]) -> PushApp | None:
-        """The application that receives the pushes of the services of the file; None if none has a token."""
-        tokens = {service.id: service.push_token for service in settings.services if service.push_token is not None}
-        if not tokens:
+        """The application that receives the pushes of services; None if none has a token."""
+        self._push_access = {service.id: service.push for service in settings.services if service.push is not None}
+        if not self._push_access and not self._app.receives_pushes:
             return None
-        from svcnode.control.push import PushApp
+        if self._push is None:
+            from svcnode.control.push import PushApp
 
-        by_get = {service.id for service in settings.services if service.push_get}
-        return PushApp(self._node, tokens, self._app.change, refused, by_get=by_get)
+            self._push = PushApp(self._node, self._push_access_of, self._app.change, refused)
+        return self._push
+
+    def _push_access_of(self, service_id: str) -> PushAccess | None:
+        return self._push_access.get(service_id) or self._app.push_access(service_id)
 
     def _peer_user(self, sock: socket.socket) -> str | None:
         control = self._settings.control
         return None if control is None else peer_user(sock, control.group_id)
 
-    def _define(self, service_id: str, options: Mapping[str, Any]) -> Definition:
+    def _define(self, service_id: str, options: Mapping[str, Any]) -> RegisteredService:
         from svcnode.config.registration import PATH, define_registered
         from svcnode.control.api import json_pointer
 

@@ -85,9 +85,13 @@ class Listeners:
             self._sockets[address] = sock
             urls = [bound_url(sock, address, f"{prefix}/node") for prefix in bound.settings.prefixes]
             log.info("listening on %s", " and ".join(urls), extra={"event": "listening", "url": urls[0]})
+        self.set_push(push, bound.settings)
         for address, mount in self._mounts.items():
-            _set_push(mount, push if address in bound.settings.listen else None)
             self._update_mount(address, mount, bound.settings, context)
+
+    def set_push(self, push: App | None, settings: Settings) -> None:
+        for address, mount in self._mounts.items():
+            _set_push(mount, push if address in settings.listen else None)
 
     def close(self) -> None:
         self._stop(list(self._sockets))

@@ -101,7 +101,7 @@ class BlockingRegistryClient:
         self._runner.close()
 
     def register(self, service_id: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
-        definition = define_registered(service_id, options, None, os.environ)
+        definition = define_registered(service_id, options, None, os.environ).definition
         document = service_document(service_id, definition.options or {}, 0)
         revision = self._call(lambda: self._client.register(service_id, document))
         self._check_node()

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from svcnode.config.reading import read_table
-from svcnode.config.service_tables import Defaults, check_observer_keys, service_from
+from svcnode.config.service_tables import Defaults, check_observer_keys, is_path_of_pushes, service_from
 from svcnode.config.sources import Source
 from svcnode.config.tables import DefaultsTable, RegisteredServiceTable, ServiceTable
 from svcnode.core.errors import ConfigError, InvalidValueError
 from svcnode.core.model import MAX_TEXT_CHARS
+from svcnode.node.definition import RegisteredService
 from svcnode.probes import make_probe
 from svcnode.probes.restricted import is_restricted, reject_local_access
 
@@ -36,7 +37,7 @@ _RESTRICTED = (
 
 def define_registered(
     service_id: str, options: Mapping[str, Any], settings: Settings | None, environ: Mapping[str, str]
-) -> Definition:
+) -> RegisteredService:
     """For the node with these settings; None: for the registry.
 
     Raises `ConfigError`, whose `path` begins with `PATH`.
@@ -49,6 +50,8 @@ def define_registered(
     if service.is_right("probe", "ttl") and ("probe" in service) == ("ttl" in service):
         both_or_neither = "both are" if "probe" in service else "neither is"
         source.report(PATH, f"a service needs exactly one of probe and ttl; {both_or_neither} set")
+    if service.push_token is not None:
+        _check_push(options["push_token"], settings, source)
     check_observer_keys(service, PATH, source, is_shared=settings is None or settings.sharing is not None)
     source.raise_errors()
     probe = _probe(service, settings, source)
@@ -64,7 +67,17 @@ def define_registered(
     if "ttl" in service:
         others = {key: value for key, value in (definition.options or {}).items() if key != "probe"}
         definition = definition._replace(options={**others, "ttl": service.ttl})
-    return definition
+    return RegisteredService(definition, defined.push, service.deregister_after)
+
+
+def _check_push(token: object, settings: Settings | None, source: Source) -> None:
+    """A variable or a file is one of the node, which the program may not be allowed to read."""
+    if settings is None:
+        source.report((*PATH, "push_token"), "everyone who reads the registry could see it; remove this key")
+    elif not isinstance(token, str) or "$" in token:
+        source.report((*PATH, "push_token"), "must be the token itself, not a variable or a file of the node")
+    elif any(map(is_path_of_pushes, settings.prefixes)):
+        source.report((*PATH, "push_token"), "the prefix of the interface is the path of pushes; choose another prefix")
 
 
 def _check_removal(after_s: float, definition: Definition, settings: Settings | None, source: Source) -> None:

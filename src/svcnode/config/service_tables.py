@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +10,7 @@ from svcnode.config.reading import read_tables
 from svcnode.config.tables import OBSERVER_KEYS, TIMING_KEYS, DefaultsTable, SecurityTable, ServiceTable
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import Status
-from svcnode.node.definition import Definition, ServiceOptions, define, timing
+from svcnode.node.definition import Definition, PushAccess, ServiceOptions, define, timing
 from svcnode.probes import make_probe
 
 if TYPE_CHECKING:
@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 STORE_ID = "store"  # of the one service of a node without configured services
 
 
+def is_path_of_pushes(prefix: str) -> bool:
+    """The interface must not have such a prefix if pushes are received."""
+    return prefix.split("/")[1:2] == ["push"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
     definition: Definition
     status: Status | None = None  # the fixed status of a service without a probe
-    push_token: str | None = field(default=None, repr=False)  # None: pushes are not received
-    push_get: bool = False  # pushes by GET, too
+    push: PushAccess | None = None  # None: pushes are not received
     file: Path | None = None  # the configuration file with its probe; None: another source
 
     @property
@@ -137,8 +141,7 @@ def _service_settings(service: ServiceTable, path: KeyPath, options: ServiceOpti
     return ServiceSettings(
         definition=definition._replace(options={**options, **as_written}),
         status=None if service.status is None else Status(service.status),
-        push_token=service.push_token,
-        push_get=service.push_get,
+        push=None if service.push_token is None else PushAccess(service.push_token, service.push_get),
         file=None if file is None else file.absolute(),
     )
 

@@ -17,6 +17,7 @@ from svcnode.config.service_tables import (
     Defaults,
     ServiceSettings,
     allowed_features,
+    is_path_of_pushes,
     policy_options,
     service_from,
     services_from,
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 
 # The first path segments of the operator surface; a prefix must not use them.
 RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge")
-PUSH_SEGMENT = "push"  # a prefix must not use it if pushes are received
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"
@@ -444,14 +444,14 @@ def _check_push(
     tables: Tables, services: Sequence[ServiceSettings | None], control: ControlSettings | None, prefixes: Sequence[str]
 ) -> None:
     source = tables.source
-    pushed = [index for index, service in enumerate(services) if service is not None and service.push_token is not None]
+    pushed = [index for index, service in enumerate(services) if service is not None and service.push is not None]
     if control is None and tables.get(ControlTable).is_right(*ControlTable.keys):
         for index in pushed:
             source.report(
                 ("services", index, "push_token"),
                 "pushes are stored in the control store; set listen and path in [control], without enabled = false",
             )
-    elif pushed and (prefix := next((text for text in prefixes if text.split("/")[1:2] == [PUSH_SEGMENT]), None)):
+    elif pushed and (prefix := next(filter(is_path_of_pushes, prefixes), None)):
         source.report(("server", "prefix"), f'"{prefix}" is the path of pushes; choose another, or remove push_token')
 
 

@@ -346,6 +346,9 @@ class _Source(Table):
         "has either `probe` or `status`",
     )
     status = value(one_of("Up", "Down", "Initializing"), doc="`Up`, `Down` or `Initializing`: fixed, not checked")
+
+
+class _Pushed(Table):
     push_token = value(
         token,
         is_secret=True,
@@ -360,7 +363,7 @@ class _Source(Table):
     )
 
 
-class ServiceTable(_Named, _Source, _Observed, TimingTable):
+class ServiceTable(_Named, _Source, _Pushed, _Observed, TimingTable):
     pass
 
 
@@ -374,7 +377,7 @@ class _RegisteredSource(Table):
     )
 
 
-class RegisteredServiceTable(_Named, _RegisteredSource, _Observed, TimingTable):
+class RegisteredServiceTable(_Named, _RegisteredSource, _Pushed, _Observed, TimingTable):
     """A service that a program registers through the control socket."""
 
 

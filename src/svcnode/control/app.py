@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from svcnode.control.api import ControlApi
     from svcnode.control.changes import ChangeRequest
     from svcnode.control.documents import Define
-    from svcnode.node.definition import ServiceList
+    from svcnode.node.definition import PushAccess, ServiceList
     from svcnode.node.node_state import NodeState
 
 
@@ -31,6 +31,7 @@ class ControlApp:
         self._define_service = define_service
         self._reload = reload
         self._service_list = service_list
+        self.on_registration: Callable[[], None] = lambda: None  # after services were registered, replaced or removed
         self.store_path: Path | None = None  # of the settings; set before anything is loaded
         self._configured: Mapping[str, bool] = {}
         self._is_stopping = False
@@ -48,6 +49,15 @@ class ControlApp:
 
     async def change(self, change: ChangeRequest) -> None:
         await (await self._load()).resources.change(change)
+
+    def push_access(self, service_id: str) -> PushAccess | None:
+        """Of a registered service."""
+        return None if self._api is None else self._api.resources.services_by_program.push_access(service_id)
+
+    @property
+    def receives_pushes(self) -> bool:
+        """Whether a registered service does."""
+        return self._api is not None and self._api.resources.services_by_program.receives_pushes
 
     @property
     def is_loaded(self) -> bool:
@@ -84,6 +94,7 @@ class ControlApp:
         async with self._loading:
             if self._api is None:
                 self._api = await self._make_api()
+                self.on_registration()
         return self._api
 
     async def _make_api(self) -> ControlApi:
@@ -93,6 +104,7 @@ class ControlApp:
 
         assert self.store_path is not None
         resources = Resources(self._node, ControlStore(self.store_path), self._define_service, self._service_list)
+        resources.on_registration = self.on_registration
         resources.set_configured(self._configured)
         if self._is_stopping:
             resources.stop()

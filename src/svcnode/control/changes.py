@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from svcnode.core.redaction import SecretScope
-    from svcnode.node.definition import Definition
+    from svcnode.node.definition import Definition, RegisteredService
 
 DRAIN = "drain"
 MAINTENANCE = "maintenance"  # of the node
@@ -66,10 +66,13 @@ class ChangeRequest(NamedTuple):
 
 
 class Registration(NamedTuple):
-    definition: Definition
+    service: RegisteredService
     secrets: SecretScope
     is_accepted: bool = True
-    deregister_after_s: float | None = None  # None: it stays, however long it is silent
+
+    @property
+    def definition(self) -> Definition:
+        return self.service.definition
 
     @property
     def reports(self) -> bool:

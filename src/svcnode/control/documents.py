@@ -37,16 +37,16 @@ from svcnode.core.model import Maintenance, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope
 from svcnode.core.text import safe_reason, truncate, with_author
 from svcnode.core.units import parse_duration_s
-from svcnode.node.definition import define
+from svcnode.node.definition import RegisteredService, define
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from svcnode.core.model import ServiceState
-    from svcnode.node.definition import Definition, ServiceList
+    from svcnode.node.definition import PushAccess, ServiceList
     from svcnode.node.node_state import NodeState
 
-    Define = Callable[[str, Mapping[str, Any]], Definition]
+    Define = Callable[[str, Mapping[str, Any]], RegisteredService]
 
 log = logging.getLogger("svcnode.control")
 
@@ -183,7 +183,7 @@ class ServiceDocuments(DocumentKind):
                 exc,
                 extra={"event": "control_service_rejected", "service": service_id},
             )
-            rejected = define(service_id, name=options.get("name"), ttl=1)
+            rejected = RegisteredService(define(service_id, name=options.get("name"), ttl=1))
             registration = Registration(rejected, SecretScope(), is_accepted=False)
         self._keep(service_id, registration)
 
@@ -210,8 +210,7 @@ class ServiceDocuments(DocumentKind):
 
     def _register(self, service_id: str, options: Mapping[str, Any]) -> Registration:
         with SecretScope() as secrets:
-            definition, limit = self._define(service_id, options), options.get("deregister_after")
-            return Registration(definition, secrets, deregister_after_s=limit and parse_duration_s(limit))
+            return Registration(self._define(service_id, options), secrets)
 
     @property
     def may_be_removed(self) -> bool:
@@ -220,10 +219,18 @@ class ServiceDocuments(DocumentKind):
 
     def _silence_limits(self) -> dict[str, float]:
         return {
-            service_id: registration.deregister_after_s
+            service_id: registration.service.deregister_after_s
             for service_id, registration in self._registrations.items()
-            if registration.deregister_after_s is not None and service_id not in self.configured
+            if registration.service.deregister_after_s is not None and service_id not in self.configured
         }
+
+    def push_access(self, service_id: str) -> PushAccess | None:
+        registration = self._registrations.get(service_id)
+        return None if registration is None or service_id in self.configured else registration.service.push
+
+    @property
+    def receives_pushes(self) -> bool:
+        return any(registration.service.push is not None for registration in self._registrations.values())
 
     def _keep(self, service_id: str, registration: Registration) -> None:
         if service_id in self._registrations:

@@ -29,9 +29,10 @@ from svcnode.control.changes import ChangeRequest, run_path, status_path
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError
 from svcnode.core.text import MAX_REASON_CHARS, excerpt
+from svcnode.node.definition import PushAccess
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable
 
     from svcnode.api.spec import Request
     from svcnode.node.node_state import NodeState
@@ -40,6 +41,7 @@ log = logging.getLogger("svcnode.push")
 
 PATH = b"/push/"
 RATE_PER_S, BURST = 10.0, 20.0  # per service
+MAX_LIMITS = 1000  # kept, of services at rest
 ACCEPTED = make_response(204)
 TOO_MANY = error_response(429, "Too many pushes for this service; retry in 1 second", ("Retry-After", "1"))
 NOT_STORED = error_response(503, "The push could not be stored; retry in 10 seconds", ("Retry-After", "10"))
@@ -59,20 +61,17 @@ class PushApp:
     def __init__(
         self,
         node: NodeState,
-        tokens: Mapping[str, str],
+        access_of: Callable[[str], PushAccess | None],
         change: Callable[[ChangeRequest], Awaitable[None]],
         refused: Counter[str] | None = None,
-        *,
-        by_get: Collection[str] = (),
     ) -> None:
-        """`by_get`: the services that may be pushed by GET, too."""
-        self._by_get = frozenset(by_get)
+        """`access_of` a service: None if it does not exist, or receives no pushes."""
+        self._access_of = access_of
         self._node = node
         self._change = change
         self._refused = Counter[str]() if refused is None else refused
-        self._digests = {service_id: _digest(token.encode()) for service_id, token in tokens.items()}
-        self._no_digest = secrets.token_bytes(sha256().digest_size)  # of the services that do not exist
-        self._limits = {service_id: RateLimit(node.now_s()) for service_id in tokens}
+        self._no_access = PushAccess(secrets.token_hex())  # to the services that do not exist
+        self._limits: dict[str, RateLimit] = {}  # of the services that are not at rest
 
     def matches(self, path: bytes) -> bool:
         return path.startswith(PATH)
@@ -100,7 +99,7 @@ class PushApp:
         change = self._change_for(service_id, signals, text)
         if change is None:
             raise _RefusedError(NOT_FOUND, "path", "no such path")
-        if not self._limits[service_id].take(self._node.now_s()):
+        if not self._limit_of(service_id).take(self._node.now_s()):
             if not change.value or change.value["status"] != "down":
                 raise _RefusedError(TOO_MANY, "rate", f"more than {RATE_PER_S:g} per second")
             # A failure passes the limit if it is news. So those that pass are at most as many as the successes.
@@ -116,10 +115,19 @@ class PushApp:
 
     def _check_allowed(self, service_id: str, request: Request) -> None:
         """Compares the token in the same steps for every request, whether the service exists or not."""
-        if not hmac.compare_digest(_digest(_token(request)), self._digests.get(service_id, self._no_digest)):
+        access = self._access_of(service_id) or self._no_access
+        if not hmac.compare_digest(_digest(_token(request)), _digest(access.token.encode())):
             raise _RefusedError(NOT_FOUND, "token", "no such service with this token")
-        if request.method != "POST" and service_id not in self._by_get:
+        if request.method != "POST" and not access.by_get:
             raise _RefusedError(NOT_FOUND, "method", f"{request.method} without push_get")
+
+    def _limit_of(self, service_id: str) -> RateLimit:
+        now_s = self._node.now_s()
+        if service_id not in self._limits:
+            if len(self._limits) >= MAX_LIMITS:
+                self._limits = {key: limit for key, limit in self._limits.items() if not limit.is_at_rest(now_s)}
+            self._limits[service_id] = RateLimit(now_s)
+        return self._limits[service_id]
 
     def _change_for(self, service_id: str, signals: list[str | None], text: str) -> ChangeRequest | None:
         match signals:
@@ -141,9 +149,15 @@ class RateLimit:
     def __init__(self, now_s: float) -> None:
         self._allowed, self._at_s = BURST, now_s
 
+    def is_at_rest(self, now_s: float) -> bool:
+        """As good as a new one."""
+        return self._allowed_at(now_s) == BURST
+
+    def _allowed_at(self, now_s: float) -> float:
+        return min(BURST, self._allowed + (now_s - self._at_s) * RATE_PER_S)
+
     def take(self, now_s: float) -> bool:
-        self._allowed = min(BURST, self._allowed + (now_s - self._at_s) * RATE_PER_S)
-        self._at_s = now_s
+        self._allowed, self._at_s = self._allowed_at(now_s), now_s
         if self._allowed < 1:
             return False
         self._allowed -= 1

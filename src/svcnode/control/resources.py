@@ -40,9 +40,9 @@ from svcnode.node.feed import changes_by
 from svcnode.probes import is_loaded, load_kinds, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from svcnode.control.documents import Define
+    from svcnode.control.documents import Define, ServiceDocuments
     from svcnode.control.store import ControlStore, Document, StoredDocuments
     from svcnode.core.model import Change
     from svcnode.node.definition import ServiceList
@@ -83,10 +83,15 @@ class Resources:
         self._writer: asyncio.Task[None] | None = None
         self._silence_timer: asyncio.TimerHandle | None = None  # while a service may be removed for its silence
         self._removing: set[str] = set()  # services whose removal waits
+        self.on_registration: Callable[[], None] = lambda: None  # after services were registered, replaced or removed
 
     @property
     def revision(self) -> int:
         return self._revision
+
+    @property
+    def services_by_program(self) -> ServiceDocuments:
+        return self._kinds.services
 
     # ---- start, reload, stop
 
@@ -340,6 +345,8 @@ class Resources:
         for path in transaction.changes:
             self._apply(path, transaction.authors.get(path, ""))
         self._watch_silence()
+        if any(self._kinds.kind_of(path)[0] is self._kinds.services for path in transaction.changes):
+            self.on_registration()
 
     def _add_to(self, transaction: Transaction, change: ChangeRequest) -> Applied:
         """Check a change against the result of the ones before it, and add it."""

@@ -24,6 +24,8 @@ class RegisteredOptions(TypedDict, total=False):
     probe: str | Mapping[str, Any]
     ttl: Duration
     deregister_after: Duration
+    push_token: str
+    push_get: bool
     interval: Duration
     transition_interval: Duration
     timeout: Duration

@@ -46,6 +46,24 @@ class Definition(NamedTuple):
         return f"Definition(service={self.service!r}, probe_config={self.probe_config!r})"
 
 
+class PushAccess(NamedTuple):
+    """Who may push reports of a service."""
+
+    token: str
+    by_get: bool = False  # by GET, too
+
+    def __repr__(self) -> str:
+        return f"PushAccess(by_get={self.by_get})"
+
+
+class RegisteredService(NamedTuple):
+    """A service as a program registers it while the node runs."""
+
+    definition: Definition
+    push: PushAccess | None = None  # None: pushes are not received
+    deregister_after_s: float | None = None  # None: it stays, however long it is silent
+
+
 class ServiceList(Protocol):
     """Registers services in a node: the node itself, or an object that combines several sources of services.
 

@@ -10,6 +10,7 @@ from svcnode.config import ControlSettings, load
 from svcnode.config.registration import PATH, define_registered
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import Impact
+from svcnode.node.definition import PushAccess
 from svcnode.probes.restricted import FILE_OPTIONS, LOCAL_KINDS
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def with_exec(settings: Settings) -> Settings:
 
 
 def register(settings: Settings, **options: Any) -> Definition:
-    return define_registered("indexer", options, settings, ENVIRON)
+    return define_registered("indexer", options, settings, ENVIRON).definition
 
 
 def error_of(settings: Settings, **options: Any) -> tuple[tuple[str | int, ...], str]:
@@ -121,7 +122,7 @@ def test_allow_exec_allows_programs_files_and_secrets(settings: Settings, tmp_pa
 
 
 def test_a_registration_in_the_registry_has_the_built_in_defaults() -> None:
-    definition = define_registered("web", {"probe": "tcp://a:1", "checked_by": ["host-1"]}, None, ENVIRON)
+    definition = define_registered("web", {"probe": "tcp://a:1", "checked_by": ["host-1"]}, None, ENVIRON).definition
     assert definition.options == {"probe": "tcp://a:1", "checked_by": ["host-1"]}
     assert definition.service.impact is Impact.PARTIAL
 
@@ -132,3 +133,19 @@ def test_a_probe_in_the_registry_holds_no_secret_and_reads_no_machine(probe: str
         define_registered("web", {"probe": probe}, None, ENVIRON)
     assert caught.value.path == (*PATH, "probe")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["${SECRET}", {"file": "/etc/hostname"}, "short", "with a space 0123"])
+def test_a_push_token_is_a_text_and_no_secret_of_the_node(settings: Settings, token: object) -> None:
+    path, _ = error_of(settings, ttl="15s", push_token=token)
+    assert path == ("push_token",)
+
+
+def test_a_push_token_is_for_heartbeats_and_not_for_the_registry(settings: Settings) -> None:
+    token = "0123456789abcdef"
+    registered = define_registered("indexer", {"ttl": "15s", "push_token": token, "push_get": True}, settings, ENVIRON)
+    assert registered.push == PushAccess(token, by_get=True)
+    assert "push_token" not in (registered.definition.options or {})
+    assert error_of(settings, probe="tcp://a:1", push_token=token)[0] == ("push_token",)
+    with pytest.raises(ConfigError):
+        define_registered("indexer", {"ttl": "15s", "push_token": token}, None, ENVIRON)

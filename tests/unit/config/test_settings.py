@@ -27,7 +27,7 @@ from svcnode.core.errors import ConfigError
 from svcnode.core.model import REPORTED_POLICY, Impact, Policy, Schedule, Status
 from svcnode.core.redaction import redacted
 from svcnode.core.url import Url
-from svcnode.node.definition import ProbeConfig
+from svcnode.node.definition import ProbeConfig, PushAccess
 from svcnode.operator import ROUTES
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
@@ -390,7 +390,7 @@ def test_a_token_may_come_from_a_variable_or_file_and_is_never_shown(
     Path("token.txt").write_text(f"{TOKEN}\n")
     push = f'{HTTP}probe = "heartbeat:30s"\npush_token = "${{PUSH}}"\n'
     loads = loaded(file, f"[security]\n{given_text}\n{push}", {"PUSH": TOKEN, "HOME": "/home/me", **environ})
-    assert operator_of(loads).token == loads.services[0].push_token == TOKEN
+    assert loads.services[0].push == PushAccess(operator_of(loads).token or "") == PushAccess(TOKEN)
     assert TOKEN not in repr(loads)
     assert redacted(f"it is {TOKEN}") == "it is ***"
 

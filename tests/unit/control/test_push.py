@@ -11,14 +11,16 @@ import pytest
 
 from svcnode.api.app import Mount
 from svcnode.api.spec import NOT_FOUND, Request
+from svcnode.control import push as push_module
 from svcnode.control import store as store_module
 from svcnode.control.push import BURST, NOT_STORED, RATE_PER_S, PushApp
 from svcnode.core.errors import StoreError
+from svcnode.node.definition import PushAccess
 from tests.support.control_agent import ControlAgent
 from tests.unit.control.test_resources import DOWN, INITIALIZING, UP, beat, register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from svcnode.api.spec import Response
@@ -29,13 +31,17 @@ PERIOD_S, GRACE_S = 3600.0, 60.0
 JOB = {"url": "heartbeat:", "period": "1h", "grace": "1m"}
 
 
+def accesses(**tokens: str) -> Callable[[str], PushAccess | None]:
+    return {service_id: PushAccess(token) for service_id, token in tokens.items()}.get
+
+
 class PushAgent(ControlAgent):
     """A node whose file has the services `job`, with a period, and `worker`, with a ttl. Both have a token."""
 
     def start(self) -> None:
         self.configured = {"job": True, "worker": True}
         super().start()
-        self.push_app = PushApp(self.node, {"job": TOKEN, "worker": TOKEN}, self._change)
+        self.push_app = PushApp(self.node, accesses(job=TOKEN, worker=TOKEN), self._change)
 
     def register_configured(self, service_id: str) -> None:
         if service_id == "job":
@@ -197,7 +203,7 @@ def test_every_wrong_request_is_compared_once_and_gets_the_same_response(
     "query", ["token=a%2Bb%2F0123456789abc", "x=1&token=a+b/0123456789abc", "token=a+b/0123456789abc&y"]
 )
 def test_the_token_may_be_in_the_query(agent: PushAgent, query: str) -> None:
-    app = PushApp(agent.node, {"job": "a+b/0123456789abc"}, agent._change)
+    app = PushApp(agent.node, accesses(job="a+b/0123456789abc"), agent._change)
     request = Request("POST", b"/push/job", query.encode())
     assert agent.loop.run_until_complete(app.handle(request)).code == 204
 
@@ -238,7 +244,8 @@ def test_a_failure_passes_the_limit_while_a_success_is_being_stored(agent: PushA
 
 
 def test_a_service_that_allows_it_is_pushed_by_get_and_others_only_by_post(agent: PushAgent) -> None:
-    app = PushApp(agent.node, {"job": TOKEN, "worker": TOKEN}, agent._change, by_get={"job"})
+    accesses = {"job": PushAccess(TOKEN, by_get=True), "worker": PushAccess(TOKEN)}
+    app = PushApp(agent.node, accesses.get, agent._change)
 
     def code(method: str, path: str) -> int:
         request = Request(method, path.encode(), b"rid=1&token=" + TOKEN.encode())
@@ -265,7 +272,7 @@ def test_refused_pushes_are_counted_and_logged_with_their_cause(
     agent: PushAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = Counter[str]()
-    agent.push_app = PushApp(agent.node, {"job": TOKEN, "gone": TOKEN}, agent._change, refused)
+    agent.push_app = PushApp(agent.node, accesses(job=TOKEN, gone=TOKEN), agent._change, refused)
     agent.push(token="another-token-of-this-length")
     agent.push(service_id="unknown")
     agent.push("/nonsense")
@@ -290,7 +297,7 @@ def test_only_requests_to_its_paths_reach_pushes(agent: PushAgent) -> None:
 def test_a_service_with_a_probe_cannot_be_pushed(agent: PushAgent) -> None:
     """The configuration refuses it; a reload may have changed the service just now."""
     register(agent, "db", probe="tcp://127.0.0.1:9")
-    app = PushApp(agent.node, {"db": TOKEN, "gone": TOKEN}, agent._change)
+    app = PushApp(agent.node, accesses(db=TOKEN, gone=TOKEN), agent._change)
     for path in (b"/push/db", b"/push/db/start", b"/push/gone"):
         request = Request("POST", path, b"token=" + TOKEN.encode())
         assert agent.loop.run_until_complete(app.handle(request)) is NOT_FOUND
@@ -313,8 +320,43 @@ def test_a_push_that_cannot_be_stored_changes_nothing(
 
 def test_the_documents_of_a_service_are_deleted_with_it(agent: PushAgent) -> None:
     register(agent, "remote", probe=JOB)
-    app = PushApp(agent.node, {"remote": TOKEN}, agent._change)
+    app = PushApp(agent.node, accesses(remote=TOKEN), agent._change)
     agent.loop.run_until_complete(app.handle(Request("POST", b"/push/remote/start", b"token=" + TOKEN.encode())))
     assert agent.resources.get("services/remote/run") is not None
     agent.send("DELETE", "/v1/services/remote")
     assert agent.resources.get("services/remote/run") is None
+
+
+# ---- services that a program has registered
+
+
+def test_a_registered_service_is_pushed_with_its_token_until_it_is_removed(agent: PushAgent) -> None:
+    app = PushApp(agent.node, agent.resources.services_by_program.push_access, agent._change)
+    agent.push_app = app
+    assert register(agent, "batch", ttl="1h", push_token="first-0123456789").code == 201
+    assert "first" not in agent.send("GET", "/v1/services/batch").body.decode()
+    assert agent.push(service_id="batch", token="first-0123456789") == 204
+    assert agent.statuses()["batch"] == UP
+    assert register(agent, "batch", ttl="1h", push_token="other-0123456789").code == 200
+    for service_id, token in (("batch", "first-0123456789"), ("other", "other-0123456789")):
+        assert agent.push("/fail", service_id=service_id, token=token) == 404
+    agent.restart()
+    agent.push_app = PushApp(agent.node, agent.resources.services_by_program.push_access, agent._change)
+    assert agent.push("/fail", service_id="batch", token="other-0123456789") == 204
+    assert agent.statuses()["batch"] == DOWN
+    agent.send("DELETE", "/v1/services/batch")
+    assert agent.push(service_id="batch", token="other-0123456789") == 404
+
+
+def test_the_limits_of_services_at_rest_are_forgotten(agent: PushAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_module, "MAX_LIMITS", 3)
+    for number in range(10):
+        register(agent, f"w{number}", ttl="1h")
+    app = agent.push_app = PushApp(agent.node, lambda _: PushAccess(TOKEN), agent._change)
+    for _ in range(30):
+        agent.push(service_id="w0")
+    for number in range(1, 10):
+        agent.now_s += 0.1
+        assert agent.push(service_id=f"w{number}") == 204
+    assert len(app._limits) <= 4
+    assert "w0" in app._limits, "it is not at rest"
