@@ -64,6 +64,7 @@ class Server:
 
     def close(self) -> None:
         self._sock.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()  # it may have accepted one more
         self._sock.close()
         for connection in self._open:
             with suppress(OSError):
