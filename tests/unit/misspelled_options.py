@@ -1,4 +1,4 @@
-"""What type checkers find in calls of the public API. mypy, which is part of `make lint`, is the test.
+"""What type checkers find in calls of the public API: mypy as part of `make lint`, pyright in a test.
 
 Each call is wrong, and its comment says how. If the types of an option become too wide, mypy reports the comment as not
 needed.
@@ -43,6 +43,9 @@ def control(client: ControlClient) -> None:
     client.node()["helth"]  # type: ignore[typeddict-item]
     client.service("db")["state"]  # type: ignore[typeddict-item]
     client.maintain("db", "2h", person="alice")  # type: ignore[call-arg]
+    client.register("db", ttl="15s", deregister="1h")  # type: ignore[call-arg]
+    client.register("db", ttl="15s", push_token=5)  # type: ignore[arg-type]
+    client.undrain(by="alice")  # type: ignore[call-arg]
 
 
 async def control_in_a_loop(client: AsyncControlClient) -> None:
