@@ -141,9 +141,8 @@ def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) ->
     modules = modules_after(IMPORT, tmp_path)
     assert third_party(modules) == {"svcnode"}
     assert not modules & (NOT_LOADED | {"tomllib", "argparse", "asyncio", "socket", "ssl", "subprocess"})
-    layers_above = ("agent.agent", "cli", "config", "server", "node.scheduler", "testing")
+    layers_above = ("agent", "cli", "config", "server", "node.scheduler", "testing")
     assert not starting_with(modules, *(f"svcnode.{layer}" for layer in layers_above))
-    assert starting_with(modules, "svcnode.agent.") == {"svcnode.agent.embed", "svcnode.agent.embed.node"}
     assert starting_with(modules, "svcnode.probes.") == {"svcnode.probes.base"}
 
 

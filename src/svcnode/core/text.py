@@ -125,6 +125,8 @@ def _text_of(value: object) -> str:
 def with_author(text: str, author: str) -> str:
     if not author:
         return text
+    if text.endswith(")"):  # it may name another author already, such as that of an issue which is cleared
+        return f"{text}; by {author}"
     return f"{text} (by {author})" if text else f"by {author}"
 
 
