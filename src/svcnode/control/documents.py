@@ -3,7 +3,7 @@
     path                         class               while it exists
     services/{id}                ServiceDocuments    the service is registered
     services/{id}/status         StatusDocuments     the last report of the service
-    services/{id}/run            RunDocuments        a job has started and not ended
+    services/{id}/run            RunDocuments        runs of a job have started and not ended
     services/{id}/maintenance    MaintenanceDocuments
     maintenance                  MaintenanceDocuments, of the node
     issues/{name}                IssueDocuments      the node is unhealthy
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -52,6 +53,7 @@ log = logging.getLogger("svcnode.control")
 
 MAX_SERVICES = 20_000
 MAX_ISSUES = 100
+MAX_RUNS = 8  # of a job at the same time
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
 MAX_PERSON_CHARS = 100
@@ -265,6 +267,16 @@ class _EvidenceDocuments(DocumentKind):
     def _reports(self, service_id: str) -> bool:
         return self._node.find(service_id) is not None and self._node.probe_config(service_id) is None
 
+    def _runs(self, transaction: Transaction, service_id: str) -> dict[str, float]:
+        """The runs that have started and not ended, by run id, without those that are overdue: one that was killed
+        never ends, and counts once."""
+        document, found = transaction.get(run_path(service_id)), self._node.find(service_id)
+        if document is None or found is None:
+            return {}
+        policy, now_s = found[0].policy, self._node.now_s()
+        limit_s = policy.grace_s or policy.ttl_s or math.inf
+        return {rid: at_s for rid, at_s in document.value["runs"].items() if now_s < at_s + limit_s}
+
     @abstractmethod
     def _is_known(self, state: ServiceState) -> bool:
         """Whether the node has such evidence of the service."""
@@ -274,9 +286,22 @@ class _EvidenceDocuments(DocumentKind):
 
 
 class StatusDocuments(_EvidenceDocuments):
+    """A report with a run id (`rid`) ends this run, one without ends all of them."""
+
     def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        transaction.delete(run_path(name))  # a report is the end of a run
-        return {**_with_safe_texts(given), "at_s": self._node.now_s()}
+        now_s = self._node.now_s()
+        report = {key: value for key, value in given.items() if key != "rid"}
+        value = {**_with_safe_texts(report), "at_s": now_s}
+        runs, rid = self._runs(transaction, name), given.get("rid", "")
+        if rid in runs:
+            value["duration_s"] = now_s - runs[rid]
+        others = {other: at_s for other, at_s in runs.items() if rid and other != rid}
+        if others:
+            transaction.put(run_path(name), {"runs": others})
+            value["running_since_s"] = min(others.values())
+        else:
+            transaction.delete(run_path(name))
+        return value
 
     def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
         if not self._reports(name):
@@ -310,22 +335,29 @@ class StatusDocuments(_EvidenceDocuments):
             self._node.set_registered_at(service_id, at_s)
         reason = with_author(value.get("reason", ""), author_of(value))
         verdict = Verdict(outcome, reason, value.get("code", ReasonCode.REPORTED))
-        self._node.report(service_id, verdict, at_s=at_s)
+        self._node.report(service_id, verdict, at_s=at_s, duration_s=value.get("duration_s", 0.0))
+        if "running_since_s" in value:
+            self._node.record_start(service_id, at_s=value["running_since_s"])
 
 
 class RunDocuments(_EvidenceDocuments):
+    """When each run has started, by its run id; "" if it has none. A run that starts again does not get more time."""
+
     def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        run = transaction.get(run_path(name))
-        return {"at_s": self._node.now_s()} if run is None else run.value
+        runs = self._runs(transaction, name)
+        # With too many, the newest is left out: the oldest must end first, and its time must not start again.
+        if len(runs) < MAX_RUNS:
+            runs = {given.get("rid", ""): self._node.now_s(), **runs}
+        return {"runs": runs}
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
-        return {"at_s": self._node.now_s()}
+        return {"runs": dict.fromkeys(value["runs"], self._node.now_s())}
 
     def _is_known(self, state: ServiceState) -> bool:
         return state.job_started_at_s is not None
 
     def _record(self, service_id: str, value: Mapping[str, Any]) -> None:
-        self._node.record_start(service_id, at_s=value["at_s"])
+        self._node.record_start(service_id, at_s=min(value["runs"].values()))
 
 
 class MaintenanceDocuments(DocumentKind):
