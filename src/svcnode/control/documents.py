@@ -34,7 +34,7 @@ from svcnode.control.silence import SilentServices
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, SvcnodeError
-from svcnode.core.model import Maintenance, Outcome, Status, Verdict
+from svcnode.core.model import REPORTED_POLICY, Maintenance, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope
 from svcnode.core.text import safe_reason, truncate, with_author
 from svcnode.core.units import parse_duration_s
@@ -267,16 +267,6 @@ class _EvidenceDocuments(DocumentKind):
     def _reports(self, service_id: str) -> bool:
         return self._node.find(service_id) is not None and self._node.probe_config(service_id) is None
 
-    def _runs(self, transaction: Transaction, service_id: str) -> dict[str, float]:
-        """The runs that have started and not ended, by run id, without those that are overdue: one that was killed
-        never ends, and counts once."""
-        document, found = transaction.get(run_path(service_id)), self._node.find(service_id)
-        if document is None or found is None:
-            return {}
-        policy, now_s = found[0].policy, self._node.now_s()
-        limit_s = policy.grace_s or policy.ttl_s or math.inf
-        return {rid: at_s for rid, at_s in document.value["runs"].items() if now_s < at_s + limit_s}
-
     @abstractmethod
     def _is_known(self, state: ServiceState) -> bool:
         """Whether the node has such evidence of the service."""
@@ -292,10 +282,11 @@ class StatusDocuments(_EvidenceDocuments):
         now_s = self._node.now_s()
         report = {key: value for key, value in given.items() if key != "rid"}
         value = {**_with_safe_texts(report), "at_s": now_s}
-        runs, rid = self._runs(transaction, name), given.get("rid", "")
+        runs, rid = _runs(transaction, name), given.get("rid", "")
         if rid in runs:
             value["duration_s"] = now_s - runs[rid]
-        others = {other: at_s for other, at_s in runs.items() if rid and other != rid}
+        overdue_s = now_s - self._max_run_s(name)  # a run that was killed never ends; that it did not is reported once
+        others = {other: at_s for other, at_s in runs.items() if rid and other != rid and at_s > overdue_s}
         if others:
             transaction.put(run_path(name), {"runs": others})
             value["running_since_s"] = min(others.values())
@@ -310,7 +301,8 @@ class StatusDocuments(_EvidenceDocuments):
         return value["status"] == "down" or (value["status"] == "initializing" and is_up)
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
-        return {**value, "at_s": None}
+        running = {"running_since_s": self._node.now_s()} if "running_since_s" in value else {}
+        return {**value, "at_s": None, **running}
 
     def expired(self, document: Document, state: ServiceState) -> Document | None:
         """A report that has expired becomes one of Down, so that a longer ttl does not make it valid again.
@@ -323,6 +315,11 @@ class StatusDocuments(_EvidenceDocuments):
             return None  # an earlier report has expired; this one is about to be applied
         value = {"status": "down", "reason": state.reason, "code": str(state.code), "at_s": state.since_s}
         return Document(value, document.revision)
+
+    def _max_run_s(self, service_id: str) -> float:
+        found = self._node.find(service_id)
+        policy = REPORTED_POLICY if found is None else found[0].policy
+        return policy.grace_s or policy.ttl_s or math.inf
 
     def _is_known(self, state: ServiceState) -> bool:
         return state.last_evidence_at_s is not None
@@ -344,9 +341,8 @@ class RunDocuments(_EvidenceDocuments):
     """When each run has started, by its run id; "" if it has none. A run that starts again does not get more time."""
 
     def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        runs = self._runs(transaction, name)
-        # With too many, the newest is left out: the oldest must end first, and its time must not start again.
-        if len(runs) < MAX_RUNS:
+        runs = _runs(transaction, name)
+        if len(runs) < MAX_RUNS:  # the oldest have to end first
             runs = {given.get("rid", ""): self._node.now_s(), **runs}
         return {"runs": runs}
 
@@ -501,6 +497,11 @@ def author_of(value: Mapping[str, Any]) -> str:
     """Who has made a change: the person, if the request names one, and the user of the process that has sent it."""
     person, user = truncate(value.get("by", ""), MAX_PERSON_CHARS), value.get("user", "")
     return f"{person} (user {user})" if person and user and person != user else person or user
+
+
+def _runs(transaction: Transaction, service_id: str) -> dict[str, float]:
+    document = transaction.get(run_path(service_id))
+    return {} if document is None else document.value["runs"]
 
 
 def _with_safe_texts(value: dict[str, Any]) -> dict[str, Any]:
