@@ -9,12 +9,12 @@ failed     none within that time, or a run of a job that has started and not end
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import RunTimes, Verdict
-from svcnode.core.option_types import PublicText
+from svcnode.core.option_types import PublicText, option_type, public_text, show_as_is
 from svcnode.core.units import parse_duration_s
 from svcnode.core.url import UrlForm
 from svcnode.probes.base import UrlProbe
@@ -25,12 +25,18 @@ _LIMITS = "must be more than 0 s and at most 366 days"
 _TTL_PATTERN = r"(?![0.]+[a-z])[0-9]+(\.[0-9]+)?(ms|s|m|h|d)"
 
 
+@option_type({"type": "string", "pattern": r"^\s*\S+((\s+\S+){1,2}|(\s+\S+){4})?\s*$"}, show=show_as_is)
+def schedule_text(value: object) -> str:
+    """Judged with its time zone, in `HeartbeatProbe.run_times`."""
+    return public_text(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HeartbeatProbe(UrlProbe):
     ttl: Seconds | None = None  # or in the URL
     # Of a job that runs from time to time, instead of the ttl:
     period: Seconds | None = None  # from one success to the next
-    schedule: PublicText = ""  # instead of the period: when it runs
+    schedule: Annotated[str, schedule_text] = ""  # instead of the period: when it runs
     timezone: PublicText = ""  # of the schedule; without it, UTC
     grace: Seconds | None = None  # how much later the success may be, and how long a run may take
     url_form: ClassVar = UrlForm(host="none", path=f"({_TTL_PATTERN})?", path_alone=_TTL_PATTERN)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import InvalidValueError
+from svcnode.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,11 +85,14 @@ def parse_job_schedule(expression: str, timezone: tzinfo) -> JobSchedule:
     schedule = JobSchedule(" ".join(fields), timezone)
     try:
         _ = schedule.longest_gap_s
+    except ModuleNotFoundError as exc:
+        raise InvalidValueError(f"needs a library: {install_command('schedules')}") from exc
     except StopIteration:
         if next(schedule.runs(datetime(1970, 1, 1, tzinfo=timezone)), None) is None:
             raise InvalidValueError(f'"{expression}" never runs: no date matches it') from None
         raise InvalidValueError(f'"{expression}" has a last run, and a schedule must go on; write * for the year') from None
     except Exception as exc:  # each library has an error of its own, and asserts
-        cause = f"{exc}".lower() or "it cannot be read"
-        raise InvalidValueError(f'{_FORMS}, not "{expression}": {cause}') from exc
+        part = str(exc).removeprefix("Bad ") if str(exc).startswith("Bad ") else "form"
+        or_never = ", or no month in it has this day" if part == "day-of-month" else ""
+        raise InvalidValueError(f'{_FORMS}; the {part} of "{expression}" is wrong{or_never}') from exc
     return schedule

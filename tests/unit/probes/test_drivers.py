@@ -18,7 +18,7 @@ from svcnode.probes import KINDS, make_probe
 EXTRAS = {scheme: row.rpartition("[")[2].rstrip("]") for scheme, row in KINDS.items() if "[" in row}
 WITHOUT = ["beacon+http", "etcd", "ethereum+http", "http", "ipfs+http", "memcached", "tcp"]
 
-OTHER_EXTRAS = {"http2", "notify"}  # not the driver of a kind
+OTHER_EXTRAS = {"http2", "notify", "schedules"}  # not the driver of a kind
 
 
 def extras_of_the_project() -> dict[str, list[str]]:
