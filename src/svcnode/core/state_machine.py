@@ -276,7 +276,7 @@ def _overdue_at_s(state: ServiceState, ttl_s: float, grace_s: float | None) -> f
 
 
 def with_deadline(policy: Policy, state: ServiceState, wall_offset_s: float) -> Policy:
-    """The policy of a job that runs by a schedule, for this state: a success is valid until the next run, and `grace_s`.
+    """The policy of a job that runs by a schedule, for a state: a success is valid until the next run and `grace_s`.
 
     `wall_offset_s` is added to a time of the state to get that of the wall clock. The clocks of two machines differ a
     little, so a success within the second before a run is one of that run.

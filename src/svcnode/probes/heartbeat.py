@@ -1,7 +1,7 @@
 """`heartbeat:30s`: the service reports, by the control socket, a push or `Node.beat(id)`; it is not checked.
 
-ready      a heartbeat within `ttl`; of a job, a success within `period` and `grace`, or, with a `schedule`, until `grace`
-           after the next run
+ready      a heartbeat within `ttl`; of a job, a success within `period` and `grace`, or one that no run of the
+           `schedule` has followed for `grace`
 not ready  before the first one, for at most the same time
 failed     none within that time, or a run of a job that has started and not ended within `grace`
 """

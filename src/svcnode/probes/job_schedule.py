@@ -90,7 +90,9 @@ def parse_job_schedule(expression: str, timezone: tzinfo) -> JobSchedule:
     except StopIteration:
         if next(schedule.runs(datetime(1970, 1, 1, tzinfo=timezone)), None) is None:
             raise InvalidValueError(f'"{expression}" never runs: no date matches it') from None
-        raise InvalidValueError(f'"{expression}" has a last run, and a schedule must go on; write * for the year') from None
+        raise InvalidValueError(
+            f'"{expression}" has a last run, and a schedule must go on; write * for the year'
+        ) from None
     except Exception as exc:  # each library has an error of its own, and asserts
         part = str(exc).removeprefix("Bad ") if str(exc).startswith("Bad ") else "form"
         or_never = ", or no month in it has this day" if part == "day-of-month" else ""

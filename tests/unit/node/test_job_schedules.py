@@ -12,13 +12,14 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Status, Verdict
 from svcnode.node.definition import define
-from svcnode.node.node_state import NodeState
 from svcnode.node.service_states import CLOCK_CHECK_S
 from tests.support.nodes import make_node
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from svcnode.node.node_state import NodeState
 
 BERLIN, SYDNEY = ZoneInfo("Europe/Berlin"), ZoneInfo("Australia/Sydney")  # opposite changes of summer time
 GRACE_S, DELAY_S = 600.0, 90.0
@@ -49,7 +50,9 @@ class Job:
         return self.node.state(service_id).status
 
 
-def fixed_times(zone: ZoneInfo, times: set[time], *, weekdays: range = range(7), skips: bool = False) -> Iterator[float]:
+def fixed_times(
+    zone: ZoneInfo, times: set[time], *, weekdays: range = range(7), skips: bool = False
+) -> Iterator[float]:
     """The oracle for runs at fixed times. In the hour that spring skips, they are due at its end, or not at all."""
     for day in (date(2026, 1, 1) + timedelta(days) for days in range(366)):
         for run in (datetime.combine(day, one, zone) for one in times if day.weekday() in weekdays):
