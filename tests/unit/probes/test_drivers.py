@@ -58,6 +58,15 @@ def test_a_kind_without_its_driver_names_the_packages_to_install(scheme: str, mo
         assert f'"{package.partition(">=")[0]}' in str(caught.value)
 
 
+@pytest.mark.parametrize(("library", "schedule"), [("cronsim", "7 3 * * *"), ("oncalendar", "03:07")])
+def test_a_schedule_without_its_library_names_the_packages_to_install(
+    library: str, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, library)
+    with pytest.raises(ProbeError, match=f'schedule: needs a library: .*"{library}'):
+        make_probe({"url": "heartbeat:", "schedule": schedule, "grace": "1h"})
+
+
 def test_a_kind_that_needs_no_driver_works_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, *map(driver_of, {*EXTRAS.values()}))
     for scheme in WITHOUT:
