@@ -22,7 +22,7 @@ from scripts.release.commands import ROOT, find_uv, run
 
 PINS = ROOT / "requirements" / "runtime.txt"
 GLIBC = "manylinux_2_28"
-WITHOUT_WHEEL = ("nkeys",)  # on the package index; it is built here, and has no compiled modules
+WITHOUT_WHEEL = ("nkeys", "oncalendar")  # on the package index; built here, and without compiled modules
 # Written by the installer: times, paths of this machine, and scripts that name its Python.
 INSTALLER_FILES = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_build.json", "uv_cache.json", ".lock"}
 # Without its end, the file is no zip file, and Python reads it as source: the unknown encoding is all that it prints.

@@ -57,7 +57,7 @@ SHARED = {
 # Options that a kind inherits and refuses.
 REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}
 REQUIRED = {"mariadb": ("username",), "mysql": ("username",)}
-# Options that cannot be combined with the other ones, such as a token with a user name.
+# Options that cannot be combined with the other ones, such as a token with a user name; with those that they need.
 SEPARATE = {
     "mariadb": ("write",),
     "mysql": ("write",),
@@ -65,7 +65,7 @@ SEPARATE = {
     "postgres": ("write",),
     "postgresql": ("write",),
     "disk": ("read_only",),
-    "heartbeat": ("ttl",),  # not with period and grace
+    "heartbeat": ("ttl", "period grace"),  # one of ttl, period and schedule; the last two with grace
     "http": ("http2",),  # not with proxy
 }
 
@@ -217,11 +217,13 @@ def test_every_example_of_an_option_is_accepted(config_folder: Path, tmp_path: P
 
 def probes_with_every_example(scheme: str) -> Iterator[str]:
     options = {name: line for title in sections_for(scheme) for name, line in examples(section(title)).items()}
-    separate = SEPARATE.get(scheme, ())
-    together = {name: line for name, line in options.items() if name not in (*REFUSED.get(scheme, ()), *separate)}
+    separate = [names.split() for names in SEPARATE.get(scheme, ())]
+    left_out = {*REFUSED.get(scheme, ()), *(names[0] for names in separate)}
+    together = {name: line for name, line in options.items() if name not in left_out}
     url = URLS.get(scheme, f"{scheme}://localhost:8545")
     required = [options[name] for name in REQUIRED.get(scheme, ())]
-    for number, lines in enumerate([together.values(), *([*required, options[name]] for name in separate)]):
+    others = ([*required, *(options[name] for name in names)] for names in separate)
+    for number, lines in enumerate([together.values(), *others]):
         yield "\n".join([f'[[services]]\nid = "{scheme}-{number}"\n[services.probe]\nurl = "{url}"', *lines])
 
 

@@ -30,6 +30,12 @@ probe = "heartbeat:60s"
 push_token = { file = "token" }
 
 [[services]]
+id = "by-get"
+probe = { url = "heartbeat:", schedule = "0 3 * * *", timezone = "Europe/Berlin", grace = "1h" }
+push_token = { file = "token" }
+push_get = true
+
+[[services]]
 id = "silent"
 probe = "heartbeat:60s"
 
@@ -125,6 +131,42 @@ def test_the_crontab_line_of_the_documentation_reports_the_result(
     subprocess.run(["sh", "-c", line.replace("backup", command, 1)], check=True, cwd=tmp_path, env=variables)
     assert agent.statuses()["backup"] == status
     wait_for_reason(agent, reason)
+
+
+HEALTHCHECKS_EXAMPLES = {
+    # The shell examples of the documentation of healthchecks.io. Only the URL differs: it has the token as password.
+    "curl -fsS -m 10 --retry 5 -o /dev/null $URL": (UP, ""),
+    "curl -fsS -m 10 --retry 5 -o /dev/null $URL/fail": (DOWN, "the job has failed"),
+    'm=$(echo 12 GB 2>&1); curl -fsS -m 10 --retry 5 --data-raw "$m" $URL/$?': (UP, "12 GB"),
+    'm=$(ls /nowhere 2>&1); curl -fsS -m 10 --retry 5 --data-raw "$m" $URL/$?': (DOWN, "exit status 2: ls"),
+    "RID=`uuidgen`; curl -fsS -m 10 --retry 5 $URL/start?rid=$RID; sleep 0.1; curl -fsS -m 10 $URL?rid=$RID": (UP, ""),
+    "wget $URL_WITH_TOKEN -T 10 -t 5 -O /dev/null -q": (UP, ""),
+    # As runitor does it.
+    "RID=`uuidgen`; curl -fsS -X POST $URL/start?rid=$RID; curl -fsS -d 'disk full' $URL/3?rid=$RID": (
+        DOWN,
+        "exit status 3: disk full",
+    ),
+}
+
+
+@pytest.mark.parametrize("script", HEALTHCHECKS_EXAMPLES)
+def test_scripts_for_healthchecks_io_work_with_another_url(agent: Agent, tmp_path: Path, script: str) -> None:
+    status, reason = HEALTHCHECKS_EXAMPLES[script]
+    (tmp_path / "uuidgen").write_text("#!/bin/sh\ncat /proc/sys/kernel/random/uuid\n")
+    (tmp_path / "uuidgen").chmod(0o755)
+    host = f"127.0.0.1:{agent.port}/push/by-get"
+    variables = {
+        "URL": f"http://me:{OTHER_TOKEN}@{host}",
+        "URL_WITH_TOKEN": f"http://{host}?token={OTHER_TOKEN}",
+        "PATH": f"{os.environ['PATH']}:{tmp_path}",
+    }
+    # From the other status, so that the script has changed it.
+    curl(agent, f"/push/by-get/{'fail' if status == UP else '0'}", token=OTHER_TOKEN)
+    subprocess.run(["sh", "-c", script], check=True, cwd=tmp_path, env=variables)
+    assert agent.statuses()["by-get"] == status
+    agent.wait_until(lambda: agent.request("/details/by-get").json["reason"].startswith(reason))
+    if "RID" in script:
+        agent.wait_until(lambda: agent.request("/details/by-get").json["recent_checks"][0]["duration_ms"] > 0)
 
 
 def test_a_reload_changes_the_token_and_without_any_token_there_is_no_such_path(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ def services() -> Iterator[tuple[str, ServiceScenario]]:
     yield "no heartbeat", ServiceScenario(probe="heartbeat:3s").wait(4)
     yield "job", ServiceScenario(probe=JOB).record(READY, interval_s=6)
     yield "job without a success", ServiceScenario(probe=JOB).record(READY).wait(4000)
+    scheduled = {"url": "heartbeat:", "schedule": "0 3 * * *", "timezone": "Europe/Berlin", "grace": "10m"}
+    yield "scheduled job without a success", ServiceScenario(probe=scheduled).record(READY).wait(90_000)
     yield "fixed", ServiceScenario(probe=None).record(fixed)
     yield "message waits", resolving(impact="critical")
     yield "message waits for another one", resolving()

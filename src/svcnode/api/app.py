@@ -121,3 +121,21 @@ class Mount:
         self.app = app
         for stream in tuple(self.open_streams):
             stream.close()
+
+
+def authorization_token(authorization: bytes) -> bytes:
+    """The token of the header `Authorization`: a Bearer token, or the Basic password with any user name."""
+    scheme, _, credentials = authorization.strip().partition(b" ")
+    match scheme.lower():
+        case b"bearer":
+            return credentials.strip()
+        case b"basic":
+            import binascii  # most nodes have no token
+            from base64 import b64decode
+
+            try:
+                return b64decode(credentials.strip(), validate=True).partition(b":")[2]
+            except binascii.Error:
+                return b""
+        case _:
+            return b""

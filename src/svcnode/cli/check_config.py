@@ -173,6 +173,8 @@ def _service_line(settings: ServiceSettings) -> str:
     service, probe_config = settings.definition.service, settings.definition.probe_config
     if settings.status is not None:
         source = f"fixed status {settings.status.value}"
+    elif service.policy.run_times is not None:
+        source = f"success within {format_limit(service.policy.grace_s or 0)} after {service.policy.run_times}"
     elif probe_config is None:
         expected = "heartbeat" if service.policy.grace_s is None else "success"
         source = f"{expected} at least every {format_limit(service.policy.ttl_s or 0)}"

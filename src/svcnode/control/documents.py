@@ -3,7 +3,7 @@
     path                         class               while it exists
     services/{id}                ServiceDocuments    the service is registered
     services/{id}/status         StatusDocuments     the last report of the service
-    services/{id}/run            RunDocuments        a job has started and not ended
+    services/{id}/run            RunDocuments        runs of a job have started and not ended
     services/{id}/maintenance    MaintenanceDocuments
     maintenance                  MaintenanceDocuments, of the node
     issues/{name}                IssueDocuments      the node is unhealthy
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -33,7 +34,7 @@ from svcnode.control.silence import SilentServices
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, SvcnodeError
-from svcnode.core.model import Maintenance, Outcome, Status, Verdict
+from svcnode.core.model import REPORTED_POLICY, Maintenance, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope
 from svcnode.core.text import safe_reason, truncate, with_author
 from svcnode.core.units import parse_duration_s
@@ -52,6 +53,7 @@ log = logging.getLogger("svcnode.control")
 
 MAX_SERVICES = 20_000
 MAX_ISSUES = 100
+MAX_RUNS = 8  # of a job at the same time
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
 MAX_PERSON_CHARS = 100
@@ -274,9 +276,23 @@ class _EvidenceDocuments(DocumentKind):
 
 
 class StatusDocuments(_EvidenceDocuments):
+    """A report with a run id (`rid`) ends this run, one without ends all of them."""
+
     def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        transaction.delete(run_path(name))  # a report is the end of a run
-        return {**_with_safe_texts(given), "at_s": self._node.now_s()}
+        now_s = self._node.now_s()
+        report = {key: value for key, value in given.items() if key != "rid"}
+        value = {**_with_safe_texts(report), "at_s": now_s}
+        runs, rid = _runs(transaction, name), given.get("rid", "")
+        if rid in runs:
+            value["duration_s"] = now_s - runs[rid]
+        overdue_s = now_s - self._max_run_s(name)  # a run that was killed never ends; that it did not is reported once
+        others = {other: at_s for other, at_s in runs.items() if rid and other != rid and at_s > overdue_s}
+        if others:
+            transaction.put(run_path(name), {"runs": others})
+            value["running_since_s"] = min(others.values())
+        else:
+            transaction.delete(run_path(name))
+        return value
 
     def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
         if not self._reports(name):
@@ -285,7 +301,8 @@ class StatusDocuments(_EvidenceDocuments):
         return value["status"] == "down" or (value["status"] == "initializing" and is_up)
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
-        return {**value, "at_s": None}
+        running = {"running_since_s": self._node.now_s()} if "running_since_s" in value else {}
+        return {**value, "at_s": None, **running}
 
     def expired(self, document: Document, state: ServiceState) -> Document | None:
         """A report that has expired becomes one of Down, so that a longer ttl does not make it valid again.
@@ -299,6 +316,11 @@ class StatusDocuments(_EvidenceDocuments):
         value = {"status": "down", "reason": state.reason, "code": str(state.code), "at_s": state.since_s}
         return Document(value, document.revision)
 
+    def _max_run_s(self, service_id: str) -> float:
+        found = self._node.find(service_id)
+        policy = REPORTED_POLICY if found is None else found[0].policy
+        return policy.grace_s or policy.ttl_s or math.inf
+
     def _is_known(self, state: ServiceState) -> bool:
         return state.last_evidence_at_s is not None
 
@@ -310,22 +332,28 @@ class StatusDocuments(_EvidenceDocuments):
             self._node.set_registered_at(service_id, at_s)
         reason = with_author(value.get("reason", ""), author_of(value))
         verdict = Verdict(outcome, reason, value.get("code", ReasonCode.REPORTED))
-        self._node.report(service_id, verdict, at_s=at_s)
+        self._node.report(service_id, verdict, at_s=at_s, duration_s=value.get("duration_s", 0.0))
+        if "running_since_s" in value:
+            self._node.record_start(service_id, at_s=value["running_since_s"])
 
 
 class RunDocuments(_EvidenceDocuments):
+    """When each run has started, by its run id; "" if it has none. A run that starts again does not get more time."""
+
     def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        run = transaction.get(run_path(name))
-        return {"at_s": self._node.now_s()} if run is None else run.value
+        runs = _runs(transaction, name)
+        if len(runs) < MAX_RUNS:  # the oldest have to end first
+            runs = {given.get("rid", ""): self._node.now_s(), **runs}
+        return {"runs": runs}
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
-        return {"at_s": self._node.now_s()}
+        return {"runs": dict.fromkeys(value["runs"], self._node.now_s())}
 
     def _is_known(self, state: ServiceState) -> bool:
         return state.job_started_at_s is not None
 
     def _record(self, service_id: str, value: Mapping[str, Any]) -> None:
-        self._node.record_start(service_id, at_s=value["at_s"])
+        self._node.record_start(service_id, at_s=min(value["runs"].values()))
 
 
 class MaintenanceDocuments(DocumentKind):
@@ -469,6 +497,11 @@ def author_of(value: Mapping[str, Any]) -> str:
     """Who has made a change: the person, if the request names one, and the user of the process that has sent it."""
     person, user = truncate(value.get("by", ""), MAX_PERSON_CHARS), value.get("user", "")
     return f"{person} (user {user})" if person and user and person != user else person or user
+
+
+def _runs(transaction: Transaction, service_id: str) -> dict[str, float]:
+    document = transaction.get(run_path(service_id))
+    return {} if document is None else document.value["runs"]
 
 
 def _with_safe_texts(value: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@
     POST /push/{id}/{n}     the exit status of the run: 0 is Up, 1 to 255 are Down
     POST /push/{id}/log     nothing changes; the body is logged
 
-If the service allows it, by GET and HEAD too.
+If the service allows it, by GET and HEAD too. With `?rid=`, a UUID, the start and the end of a run belong together.
 
 The body is the reason. Each service has its own token. Without it, every request gets the response of a path that does
 not exist, so that a client cannot find out which services there are. A push is stored before its response is sent, as
@@ -24,6 +24,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
+from svcnode.api.app import authorization_token
 from svcnode.api.spec import NOT_FOUND, Response, error_response, make_response, split_path
 from svcnode.control.changes import ChangeRequest, run_path, status_path
 from svcnode.core.codes import ReasonCode
@@ -47,6 +48,7 @@ TOO_MANY = error_response(429, "Too many pushes for this service; retry in 1 sec
 NOT_STORED = error_response(503, "The push could not be stored; retry in 10 seconds", ("Retry-After", "10"))
 MAX_EXIT_STATUS = 255
 _EXIT_STATUS = re.compile("[1-9][0-9]{0,2}")
+_UUID_DIGITS = re.compile(b"[0-9a-f]{32}")
 
 
 class _RefusedError(Exception):
@@ -83,7 +85,7 @@ class PushApp:
         service_id, *signals = split_path(request.path.removeprefix(PATH))
         try:
             self._check_allowed(service_id or "", request)
-            await self._push(service_id or "", signals, request.body)
+            await self._push(service_id or "", signals, request)
         except _RefusedError as exc:
             self._refused[exc.cause] += 1
             name, fields = excerpt(service_id or ""), {"cause": exc.cause, "http_status": exc.response.code}
@@ -91,16 +93,17 @@ class PushApp:
             return exc.response
         return ACCEPTED
 
-    async def _push(self, service_id: str, signals: list[str | None], body: bytes) -> None:
-        text = excerpt(body, MAX_REASON_CHARS)
+    async def _push(self, service_id: str, signals: list[str | None], request: Request) -> None:
+        text = excerpt(request.body, MAX_REASON_CHARS)
         if signals == ["log"]:
             log.info("push to %s: %s", service_id, text, extra={"event": "push_log", "service": service_id})
             return
         change = self._change_for(service_id, signals, text)
-        if change is None:
+        if change is None or change.value is None:
             raise _RefusedError(NOT_FOUND, "path", "no such path")
+        change.value.update(_run_id(request))
         if not self._limit_of(service_id).take(self._node.now_s()):
-            if not change.value or change.value["status"] != "down":
+            if change.value.get("status") != "down":
                 raise _RefusedError(TOO_MANY, "rate", f"more than {RATE_PER_S:g} per second")
             # A failure passes the limit if it is news. So those that pass are at most as many as the successes.
             change = change._replace(unless_down=True)
@@ -173,12 +176,19 @@ def _digest(token: bytes) -> bytes:
 
 
 def _token(request: Request) -> bytes:
-    """Of the header `Authorization: Bearer`, or of `?token=`, where a plus sign is not a space."""
-    scheme, _, credentials = request.headers.get(b"authorization", b"").strip().partition(b" ")
-    if scheme.lower() == b"bearer":
-        return credentials.strip()
+    """Of `?token=`, where a plus sign is not a space, or of the header `Authorization`: also the password of a URL."""
+    return _parameter(request, b"token") or authorization_token(request.headers.get(b"authorization", b""))
+
+
+def _run_id(request: Request) -> dict[str, str]:
+    """A malformed one is ignored: the report counts without it."""
+    rid = _parameter(request, b"rid").replace(b"-", b"").lower()
+    return {"rid": rid.decode()} if _UUID_DIGITS.fullmatch(rid) else {}
+
+
+def _parameter(request: Request, name: bytes) -> bytes:
     for parameter in request.query.split(b"&"):
-        name, _, value = parameter.partition(b"=")
-        if name == b"token":
+        key, _, value = parameter.partition(b"=")
+        if key == name:
             return unquote_to_bytes(value)
     return b""

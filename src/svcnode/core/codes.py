@@ -18,7 +18,7 @@ class ReasonCode(StrEnum):
     NO_EVIDENCE = "no_evidence"  # no check has given a result yet
     NOT_STARTED = "not_started"  # no check has given a result yet, and the node runs no checks
     STALE = "stale"  # the last evidence is older than stale_after
-    TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl, or no success of a job within its period and grace
+    TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl, or no success of a job in time
     FIXED = "fixed"  # the configuration sets the status
     REPORTED = "reported"  # the program reported the status and gave no code
     UNRELIABLE = "unreliable"  # too many of the last checks failed, although not enough in a row, or too many outages

@@ -82,6 +82,12 @@ def parse_timezone(name: str) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # OSError: the name of a folder
-        near = closest_match(name, zoneinfo.available_timezones())
+        known = zoneinfo.available_timezones()
+        if not known:
+            raise InvalidValueError(
+                f'the time zone "{name}" needs a list of time zones, and this machine has none; install the package '
+                'tzdata of the system or of Python, or write "UTC"'
+            ) from None
+        near = closest_match(name, known)
         hint = f'did you mean "{near}"?' if near else 'write "UTC" or a name such as "Europe/Berlin"'
         raise InvalidValueError(f'there is no time zone "{name}" on this machine; {hint}') from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
@@ -153,6 +153,16 @@ def validate_threshold(name: str, value: object) -> None:
         raise InvalidValueError(f"{name} must be a whole number from 1 to {MAX_THRESHOLD}, not {value!r}")
 
 
+class RunTimes(Protocol):
+    """When a job runs, in seconds of the wall clock. Equal schedules are equal, and hashable."""
+
+    @property
+    def longest_gap_s(self) -> float: ...
+    def next_s(self, after_s: float, /) -> float: ...
+    def time_text(self, run_s: float, /) -> str: ...
+    def __hash__(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """When evidence changes the status, and how long evidence is valid."""
@@ -175,6 +185,9 @@ class Policy:
     stale_code: str = ReasonCode.STALE  # of a service whose evidence is older than `stale_after_s`
     # Of a job, whose `ttl_s` is its period and this: only a success counts, and a run must end within `grace_s`.
     grace_s: float | None = None
+    # Of a job that runs by a schedule: its ttl depends on the last success (`state_machine.with_deadline`).
+    run_times: RunTimes | None = None
+    next_run_s: float | None = None  # then, the first run after that success
 
     def __post_init__(self) -> None:
         validate_threshold("rise", self.rise)

@@ -14,6 +14,7 @@ Pure functions; the time is a parameter. These rules hold everywhere:
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from operator import add, sub
 from typing import TYPE_CHECKING, assert_never
 
@@ -270,8 +271,27 @@ def expires_at_s(state: ServiceState, policy: Policy) -> float:
 def _overdue_at_s(state: ServiceState, ttl_s: float, grace_s: float | None) -> float:
     if grace_s is None:
         return _last_seen_at_s(state) + ttl_s
-    success_due_s = (state.registered_at_s if state.last_ready_at_s is None else state.last_ready_at_s) + ttl_s
+    success_due_s = _succeeded_at_s(state) + ttl_s
     return success_due_s if state.job_started_at_s is None else min(success_due_s, state.job_started_at_s + grace_s)
+
+
+def with_deadline(policy: Policy, state: ServiceState, wall_offset_s: float) -> Policy:
+    """The policy of a job that runs by a schedule, for a state: a success is valid until the next run and `grace_s`.
+
+    `wall_offset_s` is added to a time of the state to get that of the wall clock. The clocks of two machines differ a
+    little, so a success within the second before a run is one of that run.
+    """
+    if policy.run_times is None:
+        return policy
+    assert policy.grace_s is not None
+    succeeded_s = _succeeded_at_s(state) + wall_offset_s
+    next_run_s = policy.run_times.next_s(math.ceil(succeeded_s))
+    return replace(policy, ttl_s=next_run_s + policy.grace_s - succeeded_s, next_run_s=next_run_s)
+
+
+def _succeeded_at_s(state: ServiceState) -> float:
+    """The time of the last success, or of the registration."""
+    return state.registered_at_s if state.last_ready_at_s is None else state.last_ready_at_s
 
 
 def _overdue_reason(state: ServiceState, expiry_s: float, policy: Policy) -> str:
@@ -280,6 +300,9 @@ def _overdue_reason(state: ServiceState, expiry_s: float, policy: Policy) -> str
         return f"no heartbeat within the ttl of {format_limit(policy.ttl_s)}"
     if state.job_started_at_s is not None and expiry_s == state.job_started_at_s + policy.grace_s:
         return f"started, and not ended within the grace of {format_limit(policy.grace_s)}"
+    if policy.run_times is not None and policy.next_run_s is not None:
+        run = policy.run_times.time_text(policy.next_run_s)
+        return f"no success of the run at {run} within the grace of {format_limit(policy.grace_s)}"
     return f"no success within the period and grace of {format_limit(policy.ttl_s)}"
 
 

@@ -61,6 +61,11 @@ class WallTimes:
         offsets = self._offsets
         return round(at_s + next((offset_s for offset_s, after_s in offsets if at_s > after_s), offsets[-1][0]), 3)
 
+    def offset_s(self) -> float:
+        """From the monotonic clock to the wall clock, as it is set now."""
+        self._measure()
+        return self._offsets[0][0]
+
     def _measure(self) -> None:
         before_s = self._clock()
         wall_s = self._wall_clock()

@@ -139,7 +139,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     if probe is None or probe.ttl_s is not None:  # a heartbeat is not a check: the service reports by itself
         probe_config, policy = None, _reported_policy(ttl if probe is None else probe.ttl_s, timing)
         if probe is not None and probe.grace_s is not None:
-            policy = replace(policy, grace_s=probe.grace_s)
+            policy = replace(policy, grace_s=probe.grace_s, run_times=probe.run_times)
     else:
         probe_config, policy = _checked(probe, **timing)
     service = Service(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -16,28 +17,67 @@ from svcnode.core import state_machine
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from svcnode.core.model import ServiceState, Status, Tally
+    from svcnode.core.model import Policy, ServiceState, Status, Tally
     from svcnode.node.definition import Definition
 
 
 class Entry:
-    """A registered service and its state. `queued_at_s`: its time in the expiry queue, maybe an earlier one."""
+    """A registered service and its state. `queued_at_s`: its time in the expiry queue, maybe an earlier one.
 
-    __slots__ = ("_defined", "expires_at_s", "probe_config", "queued_at_s", "service", "state")
+    `service` is the service as it counts now: with the impact of maintenance, and the deadline of a schedule.
+    """
 
-    def __init__(self, definition: Definition, state: ServiceState, *, in_maintenance: bool) -> None:
-        self._defined = definition.service
+    __slots__ = (
+        "_dated_by",
+        "_wall_offset_s",
+        "defined",
+        "expires_at_s",
+        "probe_config",
+        "queued_at_s",
+        "service",
+        "state",
+    )
+
+    def __init__(
+        self,
+        definition: Definition,
+        state: ServiceState,
+        *,
+        in_maintenance: bool,
+        wall_offset_s: Callable[[], float],
+    ) -> None:
+        self.defined = self.service = definition.service
         self.probe_config = definition.probe_config
         self.queued_at_s = math.inf
+        self._wall_offset_s = wall_offset_s
+        self._dated_by: tuple[ServiceState, float] | None = None  # what the deadline follows from
         self.set_maintenance(in_maintenance)
         self.set_state(state)
 
+    @property
+    def has_schedule(self) -> bool:
+        """Whether the wall clock decides when the state expires."""
+        return self.defined.policy.run_times is not None
+
     def set_maintenance(self, in_maintenance: bool) -> None:
-        self.service = self._defined.during_maintenance() if in_maintenance else self._defined
+        policy = self.service.policy
+        service = self.defined.during_maintenance() if in_maintenance else self.defined
+        self.service = service if service.policy is policy else replace(service, policy=policy)
 
     def set_state(self, state: ServiceState) -> None:
         self.state = state
+        if self.has_schedule:
+            self._set_deadline(state)
         self.expires_at_s = state_machine.expires_at_s(state, self.service.policy)
+
+    def _set_deadline(self, state: ServiceState) -> None:
+        dated_by = (state, self._wall_offset_s())
+        if dated_by != self._dated_by:
+            self._dated_by = dated_by
+            self.service = replace(self.service, policy=self.policy_for(state))
+
+    def policy_for(self, state: ServiceState) -> Policy:
+        return state_machine.with_deadline(self.defined.policy, state, self._wall_offset_s())
 
     def as_of(self, now_s: float) -> ServiceState:
         if now_s < self.expires_at_s:

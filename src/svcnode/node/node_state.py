@@ -97,7 +97,7 @@ class NodeState:
         self._clock = clock
         self._wall_times = WallTimes(clock, wall_clock)
         self._lock = threading.Lock()
-        self._states = ServiceStates(self._on_status)
+        self._states = ServiceStates(self._on_status, self._wall_times.offset_s)
         self.overrides = HealthOverrides(self._changing, self._publish_node, starting=starting)
         self.maintenance = MaintenanceWindows(
             self._changing, self._on_maintenance, clock=clock, wall_time_s=self.wall_time_s
@@ -146,10 +146,12 @@ class NodeState:
         service_id = definition.service.id
         with self._changing() as now_s:
             old = self._states.entry(service_id)
-            if (old.service, old.probe_config) == (definition.service, definition.probe_config):
+            if (old.defined, old.probe_config) == (definition.service, definition.probe_config):
                 return
             if keeps_state or _evidence_source(definition) == _evidence_source(old):
-                state = state_machine.as_of(old.as_of(now_s), now_s, definition.service.policy)
+                state = old.as_of(now_s)
+                policy = state_machine.with_deadline(definition.service.policy, state, self._wall_times.offset_s())
+                state = state_machine.as_of(state, now_s, policy)
             else:
                 state = state_machine.initial_state(now_s)
             self._put(definition, state, now_s)
@@ -173,8 +175,10 @@ class NodeState:
 
     # ---- evidence
 
-    def report(self, service_id: str, verdict: Verdict, *, at_s: float | None = None) -> ServiceState:
-        """Record a report of the program, made now or earlier; returns the new state.
+    def report(
+        self, service_id: str, verdict: Verdict, *, at_s: float | None = None, duration_s: float = 0.0
+    ) -> ServiceState:
+        """Record a report of the program, made now or earlier; returns the new state. `duration_s`: of the run before.
 
         The program cannot report `ready` for a service that has a probe: only a check is evidence of that.
         """
@@ -184,7 +188,7 @@ class NodeState:
                 "remove the report, or register the service without a probe"
             )
         verdict = verdict._replace(reason=safe_reason(verdict.reason), code=known_code(verdict.code))
-        states = self.record({service_id: Evidence(verdict, math.inf if at_s is None else at_s)})
+        states = self.record({service_id: Evidence(verdict, math.inf if at_s is None else at_s, duration_s)})
         if service_id not in states:
             raise UnknownServiceError(service_id)
         return states[service_id]
@@ -434,7 +438,7 @@ _UNCHECKED_CODES = frozenset({ReasonCode.NO_EVIDENCE, ReasonCode.STALE})
 def _gives_way(entry: Entry, state: ServiceState, claim: ServiceState | None, now_s: float) -> bool:
     if _last_evidence_s(state) >= _last_evidence_s(entry.state):
         return True
-    as_of_now = state_machine.as_of(state, now_s, entry.service.policy)
+    as_of_now = state_machine.as_of(state, now_s, entry.policy_for(state))
     return entry.state is claim and not is_worse(entry.state, as_of_now)
 
 

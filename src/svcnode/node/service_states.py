@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from svcnode.core.model import Evidence, ServiceState
     from svcnode.node.definition import Definition
 
+CLOCK_CHECK_S = 60.0
+
 
 class ServiceStates:
     """In the order of registration. Not thread-safe: `NodeState` has the lock.
@@ -27,10 +29,15 @@ class ServiceStates:
     `on_status` is called with the time, the entry and its state before, when a status has changed.
     """
 
-    def __init__(self, on_status: Callable[[float, Entry, ServiceState], None]) -> None:
+    def __init__(
+        self, on_status: Callable[[float, Entry, ServiceState], None], wall_offset_s: Callable[[], float]
+    ) -> None:
+        """`wall_offset_s` is the time from the clock of evidence to the wall clock, now."""
         self.entries: dict[str, Entry] = {}
         self.tally = Tally()
         self._on_status = on_status
+        self._wall_offset_s = wall_offset_s
+        self._clock_check_at_s = math.inf  # of the wall clock, as long as there are jobs that run by a schedule
         self._expiry = ExpiryQueue(lambda entry: self.entries.get(entry.service.id) is entry)
 
     def entry(self, service_id: str) -> Entry:
@@ -42,13 +49,16 @@ class ServiceStates:
     @property
     def next_expiry_at_s(self) -> float:
         """No state expires before this time."""
-        return self._expiry.next_at_s
+        return min(self._expiry.next_at_s, self._clock_check_at_s)
 
     def put(self, definition: Definition, state: ServiceState, *, in_maintenance: bool) -> None:
         """Add a service, or replace one at its position."""
         service_id = definition.service.id
         old = self.entries.get(service_id)
-        entry = self.entries[service_id] = Entry(definition, state, in_maintenance=in_maintenance)
+        entry = Entry(definition, state, in_maintenance=in_maintenance, wall_offset_s=self._wall_offset_s)
+        self.entries[service_id] = entry
+        if entry.has_schedule:
+            self._clock_check_at_s = -math.inf
         self._expiry.put(entry)
         self._expiry.compact(len(self.entries))
         self._count(Tally() if old is None else old.tally, entry.tally)
@@ -99,8 +109,17 @@ class ServiceStates:
         self._count(before, entry.tally)
 
     def expire(self, now_s: float) -> None:
+        if now_s >= self._clock_check_at_s:
+            self._check_wall_clock(now_s)
         for entry in self._expiry.take_due(now_s):
             self.set_state(entry, entry.state, now_s)
+
+    def _check_wall_clock(self, now_s: float) -> None:
+        """If it was set, the next run of a job is earlier or later than was thought."""
+        scheduled = [entry for entry in self.entries.values() if entry.has_schedule]
+        for entry in scheduled:
+            self.set_state(entry, entry.state, now_s)
+        self._clock_check_at_s = now_s + CLOCK_CHECK_S if scheduled else math.inf
 
     def compact(self) -> None:
         """After a state was set that expires earlier: what it was queued for is not current."""

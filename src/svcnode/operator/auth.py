@@ -11,13 +11,11 @@ clients show it; that is logged.
 
 from __future__ import annotations
 
-import binascii
 import re
-from base64 import b64decode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from svcnode.api.app import PROXY_HEADERS
+from svcnode.api.app import PROXY_HEADERS, authorization_token
 from svcnode.api.spec import Response, error_response
 from svcnode.core.address import is_loopback
 
@@ -65,7 +63,7 @@ class OperatorAuth:
             return TOKEN_NOT_GIVEN if self.is_embedded else TOKEN_NOT_CONFIGURED
         import hmac  # with OpenSSL's hashes; most nodes have no token
 
-        token = _parse_token(headers.get(b"authorization", b""))
+        token = authorization_token(headers.get(b"authorization", b""))
         return None if hmac.compare_digest(token, self.token.encode()) else TOKEN_REQUIRED
 
     @property
@@ -125,17 +123,3 @@ def _is_cross_site(headers: Mapping[bytes, bytes]) -> bool:
     # A link on another site may be followed: that site cannot read the response.
     is_link = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
     return not is_link
-
-
-def _parse_token(authorization: bytes) -> bytes:
-    scheme, _, credentials = authorization.strip().partition(b" ")
-    match scheme.lower():
-        case b"bearer":
-            return credentials.strip()
-        case b"basic":
-            try:
-                return b64decode(credentials.strip(), validate=True).partition(b":")[2]
-            except binascii.Error:
-                return b""
-        case _:
-            return b""

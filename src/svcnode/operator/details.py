@@ -325,6 +325,7 @@ def _policy(policy: Policy) -> Json:
         "stale_after_s": policy.stale_after_s,
         "ttl_s": policy.ttl_s,
         "grace_s": policy.grace_s,
+        "run_schedule": None if policy.run_times is None else str(policy.run_times),
     }
 
 

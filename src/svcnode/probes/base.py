@@ -18,6 +18,7 @@ from svcnode.core.url import Url, UrlForm
 
 if TYPE_CHECKING:
     from svcnode.core.codes import ReasonCode
+    from svcnode.core.model import RunTimes
     from svcnode.net.batch import BatchCheck
 
 # A time of another machine that is further in the future than this shows that the clocks differ.
@@ -87,6 +88,11 @@ class Probe(ABC):
     @property
     def grace_s(self) -> float | None:
         """For a heartbeat of a job, the part of `ttl_s` within which a run must end. Otherwise None."""
+        return None
+
+    @property
+    def run_times(self) -> RunTimes | None:
+        """For a heartbeat of a job with a schedule, when it runs; `ttl_s` is then about the longest. Otherwise None."""
         return None
 
     @property

@@ -25,8 +25,8 @@ FILE_OPTIONS = frozenset({"ca", "client_certificate", "client_key", "credentials
 # reads only what every client can read. All other options may hold a secret, also those of later versions.
 PUBLIC_OPTIONS = frozenset(
     "chain_id contains db expect fresh grace http2 jetstream json matches max_block_age max_lag max_slot_lag method "  # noqa: SIM905  a list would take 30 lines
-    "min_cert_days min_peers period prefix queue redirects result reuse role server_name service sslmode starting_json "
-    "starting_status status tls ttl vhost write".split()
+    "min_cert_days min_peers period prefix queue redirects result reuse role schedule server_name service sslmode "
+    "starting_json starting_status status timezone tls ttl vhost write".split()
 )
 
 

@@ -242,4 +242,5 @@ def is_from_registry(service: Service) -> bool:
 
 @lru_cache(maxsize=256)
 def _registry_policy(policy: Policy, valid_s: float) -> Policy:
-    return replace(policy, ttl_s=None, grace_s=None, stale_after_s=valid_s, stale_code=ReasonCode.REGISTRY_LOST)
+    stale = replace(policy, ttl_s=None, grace_s=None, run_times=None, next_run_s=None, stale_after_s=valid_s)
+    return replace(stale, stale_code=ReasonCode.REGISTRY_LOST)

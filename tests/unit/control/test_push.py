@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from base64 import b64encode
 from collections import Counter
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,7 @@ from svcnode.api.app import Mount
 from svcnode.api.spec import NOT_FOUND, Request
 from svcnode.control import push as push_module
 from svcnode.control import store as store_module
+from svcnode.control.documents import MAX_RUNS
 from svcnode.control.push import BURST, NOT_STORED, RATE_PER_S, PushApp
 from svcnode.core.errors import StoreError
 from svcnode.node.definition import PushAccess
@@ -55,9 +58,10 @@ class PushAgent(ControlAgent):
     def push(self, path: str = "", body: bytes = b"", service_id: str = "job", token: str = TOKEN) -> int:
         return self.respond(f"/push/{service_id}{path}", body, token).code
 
-    def respond(self, path: str, body: bytes = b"", token: str = TOKEN) -> Response:
+    def respond(self, target: str, body: bytes = b"", token: str = TOKEN) -> Response:
         headers = {b"authorization": f"Bearer {token}".encode()}
-        return self.loop.run_until_complete(self.push_app.handle(Request("POST", path.encode(), b"", headers, body)))
+        path, _, query = target.encode().partition(b"?")
+        return self.loop.run_until_complete(self.push_app.handle(Request("POST", path, query, headers, body)))
 
     @property
     def job(self) -> tuple[str, str, str]:
@@ -140,6 +144,96 @@ def test_a_start_changes_nothing_for_a_service_with_a_ttl(agent: PushAgent) -> N
     assert agent.statuses()["worker"] == DOWN
 
 
+# ---- runs with an id
+
+RIDS = [f"0aa5b4a6-0000-4000-8000-{number:012d}" for number in range(20)]
+
+
+def test_runs_that_overlap_are_told_apart_by_their_ids_also_over_a_restart(agent: PushAgent) -> None:
+    durations_s: list[float] = []
+    agent.node.subscribe(on_evidence=lambda _id, evidence, _state: durations_s.append(evidence.duration_s))
+    agent.push(f"/start?rid={RIDS[0]}")
+    agent.now_s += 20
+    agent.push(f"/start?rid={RIDS[1]}")
+    agent.now_s += 20
+    agent.push(f"/start?rid={RIDS[1]}")  # a retry
+    agent.push(f"/0?rid={RIDS[1].upper()}", b"the second")
+    assert durations_s == [20.0]
+    assert agent.job == (UP, "reported", "the second")
+    agent.restart()
+    agent.now_s += GRACE_S - 40 - 1
+    assert agent.statuses()["job"] == UP
+    agent.now_s += 1
+    assert agent.job == (DOWN, "ttl_expired", "started, and not ended within the grace of 60 s")
+    agent.restart()
+    assert agent.statuses()["job"] == DOWN
+
+
+def test_a_run_that_never_ends_is_down_once_and_later_runs_count(agent: PushAgent) -> None:
+    agent.push(f"/start?rid={RIDS[0]}")
+    agent.now_s += GRACE_S
+    assert agent.statuses()["job"] == DOWN
+    agent.push(f"/start?rid={RIDS[1]}")
+    agent.restart()
+    assert agent.statuses()["job"] == DOWN
+    agent.push(f"?rid={RIDS[1]}")
+    agent.now_s += GRACE_S + 1
+    assert agent.statuses()["job"] == UP
+
+
+@pytest.mark.parametrize("end", ["", "/fail", "?rid=not-a-uuid", "/fail?rid=%ff%00"])
+def test_a_report_without_a_valid_run_id_counts_and_ends_all_runs(agent: PushAgent, end: str) -> None:
+    agent.push(f"/start?rid={RIDS[0]}")
+    agent.push("/start?rid=")
+    assert agent.push(end) == 204
+    assert agent.statuses()["job"] == (DOWN if "fail" in end else UP)
+    assert agent.resources.get("services/job/run") is None
+
+
+def test_a_failure_ends_its_own_run_and_the_number_of_runs_is_bounded(agent: PushAgent) -> None:
+    agent.push()
+    for rid in RIDS:
+        agent.push(f"/start?rid={rid}")
+        agent.now_s += 1
+    run = agent.resources.get("services/job/run")
+    assert run is not None
+    assert len(run.value["runs"]) == MAX_RUNS
+    agent.push(f"/1?rid={RIDS[1]}")
+    assert agent.statuses()["job"] == DOWN
+    agent.push(f"?rid={RIDS[-1]}")
+    agent.now_s += GRACE_S - len(RIDS) - 1
+    assert agent.statuses()["job"] == UP
+    agent.now_s += 1
+    assert agent.statuses()["job"] == DOWN, "the first run has not ended"
+
+
+# ---- schedules
+
+
+def test_a_job_with_a_schedule_is_registered_by_a_program_and_survives_a_restart(agent: PushAgent) -> None:
+    job = {"url": "heartbeat:", "schedule": "0 3 * * *", "timezone": "Europe/Berlin", "grace": "10m"}
+    assert register(agent, "cron", probe={**job, "schedule": "0 0 30 2 *"}).code == 400
+    assert register(agent, "cron", probe=job).code == 201
+    agent.wall_offset_s = datetime(2026, 3, 28, 1, tzinfo=UTC).timestamp() - agent.now_s
+    beat(agent, "cron")  # at 2:00
+    agent.restart()
+    agent.now_s += 3600 + 599
+    assert agent.statuses()["cron"] == UP
+    beat(agent, "cron")
+    agent.now_s += 22 * 3600  # the next run is at 3:00 of summer time, 23 hours after the one before
+    agent.restart()
+    agent.now_s += 3600
+    assert agent.statuses()["cron"] == UP
+    agent.now_s += 1
+    agent.restart()
+    state = agent.node.state("cron")
+    assert (state.status.value, state.code) == (DOWN, "ttl_expired")
+    assert "2026-03-29 03:00 Europe/Berlin" in state.reason
+    agent.wall_offset_s -= 7200  # a clock that is set back makes no evidence valid again
+    agent.restart()
+    assert agent.statuses()["cron"] == DOWN
+
+
 # ---- restarts
 
 
@@ -206,6 +300,12 @@ def test_the_token_may_be_in_the_query(agent: PushAgent, query: str) -> None:
     app = PushApp(agent.node, accesses(job="a+b/0123456789abc"), agent._change)
     request = Request("POST", b"/push/job", query.encode())
     assert agent.loop.run_until_complete(app.handle(request)).code == 204
+
+
+@pytest.mark.parametrize(("scheme", "code"), [(b"Basic " + b64encode(b"me:" + TOKEN.encode()), 204), (b"Basic ?", 404)])
+def test_the_token_may_be_the_password_of_the_url(agent: PushAgent, scheme: bytes, code: int) -> None:
+    request = Request("POST", b"/push/job", b"", {b"authorization": scheme})
+    assert agent.loop.run_until_complete(agent.push_app.handle(request)).code == code
 
 
 def test_the_rate_is_limited_per_service(agent: PushAgent) -> None:

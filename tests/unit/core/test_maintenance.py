@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zoneinfo
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -101,3 +102,10 @@ def test_a_maintenance_is_never_longer_than_its_duration(
 
 def test_the_weekdays_are_those_of_python() -> None:
     assert [datetime(2026, 11, 16 + day, tzinfo=UTC).strftime("%a") for day in range(7)] == list(WEEKDAYS)
+
+
+def test_a_machine_without_time_zones_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoneinfo, "available_timezones", set)
+    with pytest.raises(InvalidValueError, match="tzdata"):
+        parse_timezone("Europe/Nowhere")
+    assert parse_timezone("UTC") is UTC

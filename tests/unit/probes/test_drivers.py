@@ -18,7 +18,7 @@ from svcnode.probes import KINDS, make_probe
 EXTRAS = {scheme: row.rpartition("[")[2].rstrip("]") for scheme, row in KINDS.items() if "[" in row}
 WITHOUT = ["beacon+http", "etcd", "ethereum+http", "http", "ipfs+http", "memcached", "tcp"]
 
-OTHER_EXTRAS = {"http2", "notify"}  # not the driver of a kind
+OTHER_EXTRAS = {"http2", "notify", "schedules"}  # not the driver of a kind
 
 
 def extras_of_the_project() -> dict[str, list[str]]:
@@ -56,6 +56,15 @@ def test_a_kind_without_its_driver_names_the_packages_to_install(scheme: str, mo
     assert scheme in str(caught.value)
     for package in extras_of_the_project()[EXTRAS[scheme]]:
         assert f'"{package.partition(">=")[0]}' in str(caught.value)
+
+
+@pytest.mark.parametrize(("library", "schedule"), [("cronsim", "7 3 * * *"), ("oncalendar", "03:07")])
+def test_a_schedule_without_its_library_names_the_packages_to_install(
+    library: str, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, library)
+    with pytest.raises(ProbeError, match=f'schedule: needs a library: .*"{library}'):
+        make_probe({"url": "heartbeat:", "schedule": schedule, "grace": "1h"})
 
 
 def test_a_kind_that_needs_no_driver_works_without_any(monkeypatch: pytest.MonkeyPatch) -> None:

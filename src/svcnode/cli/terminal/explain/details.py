@@ -64,6 +64,7 @@ class ParsedDetails:
     stale_after_s: float | None
     ttl_s: float | None
     grace_s: float | None
+    run_schedule: str | None
     interval_s: float | None  # None: the service has no probe
     timeout_s: float | None
     max_latency_s: float | None
@@ -152,6 +153,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         stale_after_s=policy["stale_after_s"],
         ttl_s=policy["ttl_s"],
         grace_s=policy.get("grace_s"),  # an older node does not have jobs
+        run_schedule=policy.get("run_schedule"),
         interval_s=schedule.get("interval_s"),
         timeout_s=schedule.get("timeout_s"),
         max_latency_s=schedule.get("max_latency_s"),

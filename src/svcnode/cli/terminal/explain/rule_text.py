@@ -63,9 +63,15 @@ def _report_rule(details: ParsedDetails) -> str:
 
 
 def _job_rule(details: ParsedDetails) -> str:
+    grace = format_limit(details.grace_s or 0)
+    if details.run_schedule:
+        return (
+            f"The job runs by the schedule {details.run_schedule}. It must succeed within grace ({grace}) after each "
+            "of these times, and end within grace after its start."
+        )
     return (
         f"The job must succeed within period and grace ({format_limit(details.ttl_s or 0)}), and end within grace "
-        f"({format_limit(details.grace_s or 0)}) after its start."
+        f"({grace}) after its start."
     )
 
 
