@@ -347,13 +347,13 @@ class RunDocuments(_EvidenceDocuments):
         return {"runs": runs}
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
-        return {"runs": dict.fromkeys(value["runs"], self._node.now_s())}
+        return {"runs": dict.fromkeys(_starts(value), self._node.now_s())}
 
     def _is_known(self, state: ServiceState) -> bool:
         return state.job_started_at_s is not None
 
     def _record(self, service_id: str, value: Mapping[str, Any]) -> None:
-        self._node.record_start(service_id, at_s=min(value["runs"].values()))
+        self._node.record_start(service_id, at_s=min(_starts(value).values()))
 
 
 class MaintenanceDocuments(DocumentKind):
@@ -501,7 +501,13 @@ def author_of(value: Mapping[str, Any]) -> str:
 
 def _runs(transaction: Transaction, service_id: str) -> dict[str, float]:
     document = transaction.get(run_path(service_id))
-    return {} if document is None else document.value["runs"]
+    return {} if document is None else _starts(document.value)
+
+
+def _starts(value: Mapping[str, Any]) -> dict[str, float]:
+    """By run id. Earlier versions stored one start, without an id."""
+    starts: dict[str, float] = value["runs"] if "runs" in value else {"": value["at_s"]}
+    return starts
 
 
 def _with_safe_texts(value: dict[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from svcnode.api.app import Mount
 from svcnode.api.spec import NOT_FOUND, Request
 from svcnode.control import push as push_module
 from svcnode.control import store as store_module
+from svcnode.control.changes import run_path
 from svcnode.control.documents import MAX_RUNS
 from svcnode.control.push import BURST, NOT_STORED, RATE_PER_S, PushApp
+from svcnode.control.store import ControlStore, Document
 from svcnode.core.errors import StoreError
 from svcnode.node.definition import PushAccess
 from tests.support.control_agent import ControlAgent
@@ -460,3 +462,14 @@ def test_the_limits_of_services_at_rest_are_forgotten(agent: PushAgent, monkeypa
         assert agent.push(service_id=f"w{number}") == 204
     assert len(app._limits) <= 4
     assert "w0" in app._limits, "it is not at rest"
+
+
+def test_a_run_that_an_earlier_version_has_stored_goes_on(agent: PushAgent) -> None:
+    agent.stop()
+    store = ControlStore(agent.path)
+    stored = store.load()
+    store.write({run_path("job"): Document({"at_s": agent.now_s}, stored.revision + 1)}, stored.revision + 1)
+    store.close()
+    agent.start()
+    agent.now_s += GRACE_S + 1.0
+    assert agent.job[0] == DOWN
