@@ -24,6 +24,7 @@ from svcnode.core.text import (
     toml_value,
     truncate,
     visible_text,
+    with_author,
 )
 
 
@@ -130,3 +131,16 @@ def test_a_reason_is_bounded_and_escaped_after_its_secrets_are_hidden() -> None:
 @pytest.mark.parametrize("value", [{}, [], 'a\x7f\n"b', 1, 1.5, True, {"/a b": [1, "x", {"c": {}}]}], ids=repr)
 def test_a_value_in_toml_is_read_as_the_same_value(value: object) -> None:
     assert tomllib.loads(f"value = {toml_value(value)}") == {"value": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "author", "expected"),
+    [
+        ("kernel", "", "kernel"),
+        ("kernel", "ann", "kernel (by ann)"),
+        ("", "ann", "by ann"),
+        ("issue cleared: full (by bob)", "ann", "issue cleared: full (by bob); by ann"),
+    ],
+)
+def test_a_text_names_its_author(text: str, author: str, expected: str) -> None:
+    assert with_author(text, author) == expected
