@@ -255,7 +255,8 @@ def test_targets_can_be_enabled_and_disabled_by_a_reload_and_maintenance_holds_m
         with node(tmp_path, enabled, health=503) as agent, ControlClient(tmp_path / "c.sock") as client:
             maintenance = client.service("db")["maintenance"]
             assert maintenance is not None
-            assert (maintenance["by"], maintenance["reason"]) == ("alice", "new disk")
+            assert maintenance["by"].startswith("alice")
+            assert maintenance["reason"] == "new disk"
             assert receiver.documents == []
             client.end_maintenance("db")
             agent.wait_until(lambda: receiver.changes == [("worse", "Down", None)])
