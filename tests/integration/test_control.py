@@ -21,6 +21,7 @@ from unittest import mock
 
 import pytest
 
+from svcnode.cli.run import Heartbeats
 from svcnode.control import AsyncControlClient, ControlClient
 from svcnode.core.errors import ControlError, ControlUnreachableError
 from tests.support import commands
@@ -313,10 +314,60 @@ def test_run_reports_the_life_of_a_command(tmp_path: Path) -> None:
         assert "the heartbeats are received now" in process.stderr.read()
 
 
+# Sends the lines of its input as messages, in which a comma is a line break.
+TALKER = """
+import os, socket, sys
+sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+for line in sys.stdin:
+    message = line.strip().replace(",", "\\n").format(**os.environ)
+    sender.sendto(message.encode(), os.environ["NOTIFY_SOCKET"])
+sys.exit(3)
+"""
+
+
+def test_run_reports_what_the_command_says_of_itself(agent: Agent, client: ControlClient, folder: Path) -> None:
+    arguments = ["run", "--socket", str(folder / "c.sock"), "--service", "job", "--notify", "--watchdog", "60s"]
+    command = [sys.executable, "-m", "svcnode", *arguments, "--", sys.executable, "-c", TALKER]
+
+    def expect(status: str, reason: str) -> None:
+        def is_reported() -> bool:
+            found = [(one["status"], one["reason"]) for one in client.services() if one["id"] == "job"]
+            return found == [(status, reason)]
+
+        wait_until(is_reported, f"{status} {reason}")
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        for message, status, reason in (
+            ("", INITIALIZING, "starting"),
+            ("STATUS=replaying", INITIALIZING, "starting: replaying"),
+            ("READY=1,STATUS=watched every {WATCHDOG_USEC} us", UP, "watched every 60000000 us"),
+            ("WATCHDOG=trigger,STATUS=", DOWN, "the program reported WATCHDOG=trigger"),
+            ("READY=1", UP, ""),
+            ("STOPPING=1,ERRNO=28", DOWN, "stopping; errno 28 (no space left on device)"),
+        ):
+            print(message, file=process.stdin, flush=True)
+            expect(status, reason)
+        process.stdin.write("STATUS=the disk is full\n")
+        process.stdin.close()
+        assert process.wait(DEADLINE_S) == 3
+    expect(DOWN, "ended with exit status 3; errno 28 (no space left on device): the disk is full")
+
+
+def test_a_command_that_stops_its_watchdog_is_down(agent: Agent, folder: Path) -> None:
+    arguments = ["run", "--socket", str(folder / "c.sock"), "--service", "job", "--watchdog", "1s"]
+    command = [sys.executable, "-m", "svcnode", *arguments, "--", "cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        agent.wait_until(lambda: agent.statuses().get("job") == UP)
+        agent.wait_until(lambda: agent.statuses().get("job") == DOWN)
+        assert process.poll() is None
+        process.communicate()
+
+
 def test_run_beats_several_times_within_the_ttl(agent: Agent, folder: Path) -> None:
-    with mock.patch("svcnode.cli.run._run", return_value=0) as run:
+    with mock.patch("svcnode.cli.run.Heartbeats", wraps=Heartbeats) as heartbeats:
         assert svcnode(folder, "run", "--service", "job", "--ttl", "90s", "--", "true").returncode == 0
-    *_, interval_s = run.call_args.args
+    *_, interval_s = heartbeats.call_args.args
     assert 20 <= interval_s <= 30
 
 
