@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
@@ -155,6 +156,11 @@ def test_a_client_does_all_of_it(agent: Agent, folder: Path, kind: type[Any]) ->
         assert client.maintenance(None)["reason"] == "kernel update"
         client.end_maintenance()
         assert client.node()["maintenance"] is None
+        tomorrow = datetime.now().astimezone() + timedelta(days=1)
+        client.plan_maintenance("worker", tomorrow, tomorrow + timedelta(hours=1), reason="new disk")
+        assert client.planned_maintenance("worker")["reason"] == "new disk"
+        client.cancel_maintenance("worker")
+        assert client.service("worker")["planned_maintenance"] is None
         assert client.reload() == "no service changed"
         client.deregister("a/b", revision=revision)
         assert "a/b" not in agent.statuses()
@@ -237,6 +243,13 @@ def test_the_commands_change_the_node(agent: Agent, folder: Path) -> None:
         (["maintain", "--end"], 1),
         (["maintain", "unknown", "--end"], 1),
         (["maintain", "worker", "--for", "abc"], 2),
+        (["maintain", "worker", "--from", "tomorrow", "--for", "1h"], 2),
+        (["maintain", "worker", "--from", "+1h"], 2),
+        (["maintain", "worker", "--from", "+1h", "--end"], 2),
+        (["maintain", "worker", "--from", "+9999999999d", "--for", "1h"], 2),
+        (["maintain", "worker", "--from", "+2h", "--until", "+1h"], 1),
+        (["maintain", "worker", "--until", "2020-01-01 22:00"], 1),
+        (["maintain", "--cancel"], 1),
         (["beat", "unknown"], 1),
         (["beat", "worker", "green"], 2),
         (["beat", "worker", "--socket", "/nowhere/c.sock"], 1),
@@ -291,6 +304,34 @@ def test_maintain_says_how_long_it_lasts_and_what_else_goes_on(
     still = svcnode(folder, "maintain", "worker", "--end").stdout
     assert still.startswith("worker is still in maintenance with the node, until 20")
     client.end_maintenance()
+
+
+def test_maintenance_is_planned_by_its_times_shown_and_cancelled(
+    agent: Agent, client: ControlClient, folder: Path
+) -> None:
+    later = datetime.now().astimezone() + timedelta(days=2)
+    local, zoned = f"{later:%Y-%m-%d %H:%M}", (later + timedelta(hours=1)).isoformat(timespec="seconds")
+    done = svcnode(folder, "maintain", "worker", "--from", local, "--until", zoned, "--by", "alice")
+    assert (done.returncode, done.stderr) == (0, "")
+    planned = client.planned_maintenance("worker")
+    assert datetime.fromisoformat(planned["from"]) == later.replace(second=0, microsecond=0)
+    assert datetime.fromisoformat(planned["until"]) == datetime.fromisoformat(zoned)
+    for details in (agent.request("/details/worker").json, cast("dict[str, Any]", client.service("worker"))):
+        assert details["maintenance"] is None
+        assert details["planned_maintenance"]["from"] == planned["from"]
+    explained = svcnode(folder, "explain", f"http://127.0.0.1:{agent.port}", "--service", "worker").stdout
+    assert f"Planned from {planned['from'][:10]} " in explained
+    assert svcnode(folder, "maintain", "worker", "--end").returncode == 1, "it has not begun"
+    assert svcnode(folder, "maintain", "worker", "--cancel", "--reason", "no disk").returncode == 0
+    agent.wait_for_log("planned maintenance of service worker is cancelled .*no disk")
+    assert svcnode(folder, "maintain", "worker", "--cancel").returncode == 1
+    assert svcnode(folder, "maintain", "--from", "+0s", "--for", "1h").returncode == 0
+    assert agent.request("/details").json["node"]["maintenance"]["source"] == "planned"
+    assert svcnode(folder, "maintain", "--end").stdout == "the node is not in maintenance\n"
+    assert svcnode(folder, "maintain", "worker", "--until", "+1h").returncode == 0
+    agent.wait_until(lambda: agent.request("/details/worker").json["maintenance"] is not None)
+    client.cancel_maintenance("worker")
+    assert client.service("worker")["maintenance"] is None
 
 
 # ---- run
