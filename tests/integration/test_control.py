@@ -16,11 +16,13 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 import pytest
 
+from svcnode.cli.run import Heartbeats
 from svcnode.control import AsyncControlClient, ControlClient
 from svcnode.core.errors import ControlError, ControlUnreachableError
 from tests.support import commands
@@ -154,6 +156,11 @@ def test_a_client_does_all_of_it(agent: Agent, folder: Path, kind: type[Any]) ->
         assert client.maintenance(None)["reason"] == "kernel update"
         client.end_maintenance()
         assert client.node()["maintenance"] is None
+        tomorrow = datetime.now().astimezone() + timedelta(days=1)
+        client.plan_maintenance("worker", tomorrow, tomorrow + timedelta(hours=1), reason="new disk")
+        assert client.planned_maintenance("worker")["reason"] == "new disk"
+        client.cancel_maintenance("worker")
+        assert client.service("worker")["planned_maintenance"] is None
         assert client.reload() == "no service changed"
         client.deregister("a/b", revision=revision)
         assert "a/b" not in agent.statuses()
@@ -236,6 +243,13 @@ def test_the_commands_change_the_node(agent: Agent, folder: Path) -> None:
         (["maintain", "--end"], 1),
         (["maintain", "unknown", "--end"], 1),
         (["maintain", "worker", "--for", "abc"], 2),
+        (["maintain", "worker", "--from", "tomorrow", "--for", "1h"], 2),
+        (["maintain", "worker", "--from", "+1h"], 2),
+        (["maintain", "worker", "--from", "+1h", "--end"], 2),
+        (["maintain", "worker", "--from", "+9999999999d", "--for", "1h"], 2),
+        (["maintain", "worker", "--from", "+2h", "--until", "+1h"], 1),
+        (["maintain", "worker", "--until", "2020-01-01 22:00"], 1),
+        (["maintain", "--cancel"], 1),
         (["beat", "unknown"], 1),
         (["beat", "worker", "green"], 2),
         (["beat", "worker", "--socket", "/nowhere/c.sock"], 1),
@@ -292,6 +306,34 @@ def test_maintain_says_how_long_it_lasts_and_what_else_goes_on(
     client.end_maintenance()
 
 
+def test_maintenance_is_planned_by_its_times_shown_and_cancelled(
+    agent: Agent, client: ControlClient, folder: Path
+) -> None:
+    later = datetime.now().astimezone() + timedelta(days=2)
+    local, zoned = f"{later:%Y-%m-%d %H:%M}", (later + timedelta(hours=1)).isoformat(timespec="seconds")
+    done = svcnode(folder, "maintain", "worker", "--from", local, "--until", zoned, "--by", "alice")
+    assert (done.returncode, done.stderr) == (0, "")
+    planned = client.planned_maintenance("worker")
+    assert datetime.fromisoformat(planned["from"]) == later.replace(second=0, microsecond=0)
+    assert datetime.fromisoformat(planned["until"]) == datetime.fromisoformat(zoned)
+    for details in (agent.request("/details/worker").json, cast("dict[str, Any]", client.service("worker"))):
+        assert details["maintenance"] is None
+        assert details["planned_maintenance"]["from"] == planned["from"]
+    explained = svcnode(folder, "explain", f"http://127.0.0.1:{agent.port}", "--service", "worker").stdout
+    assert f"Planned from {planned['from'][:10]} " in explained
+    assert svcnode(folder, "maintain", "worker", "--end").returncode == 1, "it has not begun"
+    assert svcnode(folder, "maintain", "worker", "--cancel", "--reason", "no disk").returncode == 0
+    agent.wait_for_log("planned maintenance of service worker is cancelled .*no disk")
+    assert svcnode(folder, "maintain", "worker", "--cancel").returncode == 1
+    assert svcnode(folder, "maintain", "--from", "+0s", "--for", "1h").returncode == 0
+    assert agent.request("/details").json["node"]["maintenance"]["source"] == "planned"
+    assert svcnode(folder, "maintain", "--end").stdout == "the node is not in maintenance\n"
+    assert svcnode(folder, "maintain", "worker", "--until", "+1h").returncode == 0
+    agent.wait_until(lambda: agent.request("/details/worker").json["maintenance"] is not None)
+    client.cancel_maintenance("worker")
+    assert client.service("worker")["maintenance"] is None
+
+
 # ---- run
 
 
@@ -313,10 +355,60 @@ def test_run_reports_the_life_of_a_command(tmp_path: Path) -> None:
         assert "the heartbeats are received now" in process.stderr.read()
 
 
+# Sends the lines of its input as messages, in which a comma is a line break.
+TALKER = """
+import os, socket, sys
+sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+for line in sys.stdin:
+    message = line.strip().replace(",", "\\n").format(**os.environ)
+    sender.sendto(message.encode(), os.environ["NOTIFY_SOCKET"])
+sys.exit(3)
+"""
+
+
+def test_run_reports_what_the_command_says_of_itself(agent: Agent, client: ControlClient, folder: Path) -> None:
+    arguments = ["run", "--socket", str(folder / "c.sock"), "--service", "job", "--notify", "--watchdog", "60s"]
+    command = [sys.executable, "-m", "svcnode", *arguments, "--", sys.executable, "-c", TALKER]
+
+    def expect(status: str, reason: str) -> None:
+        def is_reported() -> bool:
+            found = [(one["status"], one["reason"]) for one in client.services() if one["id"] == "job"]
+            return found == [(status, reason)]
+
+        wait_until(is_reported, f"{status} {reason}")
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        for message, status, reason in (
+            ("", INITIALIZING, "starting"),
+            ("STATUS=replaying", INITIALIZING, "starting: replaying"),
+            ("READY=1,STATUS=watched every {WATCHDOG_USEC} us", UP, "watched every 60000000 us"),
+            ("WATCHDOG=trigger,STATUS=", DOWN, "the program reported WATCHDOG=trigger"),
+            ("READY=1", UP, ""),
+            ("STOPPING=1,ERRNO=28", DOWN, "stopping; errno 28 (no space left on device)"),
+        ):
+            print(message, file=process.stdin, flush=True)
+            expect(status, reason)
+        process.stdin.write("STATUS=the disk is full\n")
+        process.stdin.close()
+        assert process.wait(DEADLINE_S) == 3
+    expect(DOWN, "ended with exit status 3; errno 28 (no space left on device): the disk is full")
+
+
+def test_a_command_that_stops_its_watchdog_is_down(agent: Agent, folder: Path) -> None:
+    arguments = ["run", "--socket", str(folder / "c.sock"), "--service", "job", "--watchdog", "1s"]
+    command = [sys.executable, "-m", "svcnode", *arguments, "--", "cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        agent.wait_until(lambda: agent.statuses().get("job") == UP)
+        agent.wait_until(lambda: agent.statuses().get("job") == DOWN)
+        assert process.poll() is None
+        process.communicate()
+
+
 def test_run_beats_several_times_within_the_ttl(agent: Agent, folder: Path) -> None:
-    with mock.patch("svcnode.cli.run._run", return_value=0) as run:
+    with mock.patch("svcnode.cli.run.Heartbeats", wraps=Heartbeats) as heartbeats:
         assert svcnode(folder, "run", "--service", "job", "--ttl", "90s", "--", "true").returncode == 0
-    *_, interval_s = run.call_args.args
+    *_, interval_s = heartbeats.call_args.args
     assert 20 <= interval_s <= 30
 
 

@@ -266,6 +266,7 @@ def test_every_command_module_is_in_the_table() -> None:
         "_args",
         "_checks",
         "_node_args",
+        "_notifications",
         "_container_init",
         "_registry_args",
         "operator_url",

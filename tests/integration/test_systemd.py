@@ -124,6 +124,24 @@ def test_a_node_reports_start_status_reload_and_stop(tmp_path: Path, notified: N
     assert notified.states() == ["READY=1", *["RELOADING=1", "READY=1"] * 3, "STOPPING=1"]
 
 
+def test_svcnode_run_passes_on_what_its_command_says(tmp_path: Path, notified: NotifySocket) -> None:
+    """As Type=notify: `systemd-notify` waits for its barrier, so it ends only if its messages are received."""
+    config = f'{CONFIG.format(port=0, chain="Up")}[control]\nlisten = "unix:{tmp_path}/c.sock"\n'
+    say = f"{program('systemd-notify', 'systemd')} --ready --status=serving; exec sleep 600"
+    command = [COMMAND, "run", "--socket", f"{tmp_path}/c.sock", "--service", "job", "--notify", "--", "sh", "-c", say]
+    environ = os.environ | {"NOTIFY_SOCKET": str(notified.path), "WATCHDOG_USEC": "60000000"}
+    with Agent(tmp_path, config=config) as agent, subprocess.Popen(command, env=environ) as process:
+        try:
+            notified.wait_for("READY=1")
+            notified.wait_for("STATUS=serving")
+            agent.wait_until(lambda: agent.statuses().get("job") == "Up")
+            assert agent.request("/details/job").json["reason"] == "serving"
+            (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            assert b"WATCHDOG_USEC=60000000" in Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        finally:
+            process.terminate()
+
+
 # ---- socket activation
 
 

@@ -1,8 +1,8 @@
 """Kill a node while clients register, beat, change and deregister services at random: nothing acknowledged is lost.
 
-`python -m tests.stress.control_kills` kills `svcnode serve` 200 times. After each restart, the list, the issues and the
-last heartbeat of each service equal what was acknowledged; the one request in flight of each client may have been made
-or not. No service is Up after the ttl of its last heartbeat.
+`python -m tests.stress.control_kills` kills `svcnode serve` 200 times. After each restart, the list, the issues, the
+planned maintenance and the last heartbeat of each service equal what was acknowledged; the one request in flight of
+each client may have been made or not. No service is Up after the ttl of its last heartbeat.
 """
 
 # ruff: noqa: T201  a command-line program
@@ -22,6 +22,7 @@ from urllib.parse import quote
 from svcnode.control import ControlClient
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, ControlUnreachableError
+from svcnode.core.units import iso_time
 from tests.stress.campaigns import campaign_folder, campaign_parser
 from tests.support.processes import Agent, connect_unix
 
@@ -69,6 +70,7 @@ class Service:
     description: str
     beat: Beat | None = None
     may_have_expired: bool = False  # before its ttl was changed: then it stays expired
+    planned: str | None = None  # the end of its planned maintenance
 
 
 @dataclass
@@ -122,7 +124,7 @@ class Worker:
         self._count += 1
         service_id = self._rng.choice(self._ids)
         service = state.services.get(service_id)
-        action = self._rng.choice(("register", "beat", "beat", "beat", "beat of file", "deregister", "issue"))
+        action = self._rng.choice(("register", "beat", "beat", "beat", "beat of file", "deregister", "issue", "plan"))
         if action == "issue":
             self._change_issue(client, state)
         elif action == "deregister":
@@ -130,6 +132,8 @@ class Worker:
             client.deregister(service_id)
         elif action == "beat" and service is not None:
             self._beat(client, service_id, service)
+        elif action == "plan":
+            self._plan(client, *((self._file_id, state.of_file) if service is None else (service_id, service)))
         elif action == "beat of file":
             self._beat(client, self._file_id, state.of_file)
         else:
@@ -140,6 +144,16 @@ class Worker:
         service.beat, service.may_have_expired = Beat(self._count, status, time.monotonic()), False
         client.beat(service_id, status, str(self._count))
         service.beat.acknowledged_s = time.monotonic()
+
+    def _plan(self, client: ControlClient, service_id: str, service: Service) -> None:
+        """Plan maintenance that begins after the campaign, or cancel it."""
+        if service.planned is None:
+            now_s = time.time()
+            begin, service.planned = iso_time(now_s + 86_400), iso_time(now_s + 90_000 + self._count)
+            client.plan_maintenance(service_id, begin, service.planned)
+        else:
+            service.planned = None
+            client.cancel_maintenance(service_id)
 
     def _register(self, client: ControlClient, state: State, service_id: str) -> None:
         ttl_s, description = self._rng.choice(TTLS_S), f"request {self._count}"
@@ -189,6 +203,11 @@ class Worker:
             differences.append(f"listed {listed}, acknowledged {expected}")
         if issues != state.issues:
             differences.append(f"issues {issues}, acknowledged {state.issues}")
+        planned = {service["id"]: service["planned_maintenance"] for service in seen.services}
+        for service_id, one in (*state.services.items(), (self._file_id, state.of_file)):
+            until = (planned.get(service_id) or {}).get("until")
+            if until != one.planned:
+                differences.append(f"{service_id}: maintenance until {until}, acknowledged {one.planned}")
         if not differences:
             for fields in found:
                 differences += _beat_differences(state.services[fields["id"]], fields, seen)

@@ -46,6 +46,18 @@ REQUESTS: list[tuple[str, str, object, dict[bytes, bytes]]] = [
     ("PUT", "/v1/maintenance", [], {}),
     ("PUT", "/v1/maintenance", b"{", {}),
     ("PUT", "/v1/maintenance", b'{"reason": "\\ud800"}', {}),
+    ("PUT", "/v1/planned_maintenance", {}, {}),
+    ("PUT", "/v1/planned_maintenance", {"from": "2026-12-01T22:00:00Z"}, {}),
+    ("PUT", "/v1/planned_maintenance", {"from": "2026-12-01 22:00", "until": "tomorrow"}, {}),
+    ("PUT", "/v1/planned_maintenance", {"from": "2026-12-01T22:00:00Z", "until": "tomorrow"}, {}),
+    *(
+        ("PUT", "/v1/planned_maintenance", {"from": begin, "until": end}, {})
+        for begin, end in (
+            ("2099-12-01T22:00:00Z", "2099-12-01T22:00:00Z"),
+            ("2099-12-01T22:00:00Z", "2100-12-01T22:00:00Z"),
+            ("2099-12-01T22:00:00Z", "2099-12-01T23:00:00Z"),
+        )
+    ),
     ("PUT", "/v1/drain", {}, {b"if-match": b"1"}),
     ("PUT", "/v1/drain", {}, {b"if-match": b'"1"'}),
     ("PUT", "/v1/drain", {}, {b"if-none-match": b'"1"'}),

@@ -102,6 +102,7 @@ def test_page(snapshot: Snapshot) -> None:
         "uptime_s": 90.0,
         "last_event_id": 0,
         "maintenance": {"text": "MAINTENANCE"},
+        "planned_maintenance": {"text": "PLANNED"},
         "history_problem": "PROBLEM",
         "reload_problem": "PROBLEM",
         "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica]},

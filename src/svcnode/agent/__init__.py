@@ -5,7 +5,6 @@ control.py      the control socket; its application is in control/
 fleet/          the nodes of a fleet as services of the node
 listeners.py    binds the addresses and mounts the operator surface
 configured_services.py  applies the services of the file to the node and logs changes
-maintenance.py  maintenance by the schedule in the configuration
 sharing.py      the node as a replica of a node on several machines
 signals.py      stop and reload signals
 systemd.py      notifications to systemd, and the sockets that it passes

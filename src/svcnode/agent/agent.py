@@ -26,7 +26,6 @@ from svcnode.agent.files import (
 from svcnode.agent.fleet import Fleet
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
-from svcnode.agent.maintenance import ScheduledMaintenance
 from svcnode.agent.sharing import check_sharing_change, make_replica
 from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
@@ -39,6 +38,7 @@ from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.node.checks import Checks
 from svcnode.node.node_state import NodeState
+from svcnode.node.scheduled_maintenance import ScheduledMaintenance
 from svcnode.node.scheduler import MAX_CONCURRENT_CHECKS
 from svcnode.operator.surface import OperatorSurface
 from svcnode.server.server import HttpServer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.errors import ListenError
 from svcnode.core.model import Status
-from svcnode.core.text import os_error_text
+from svcnode.core.text import excerpt, os_error_text
 from svcnode.core.url import join_host_port
 from svcnode.net.clock import next_tick_s
 from svcnode.server.sockets import is_bound_to
@@ -60,6 +60,11 @@ class ServiceManager:
         if self.watchdog_s is not None:
             self._send("WATCHDOG=1")
 
+    def pass_on(self, message: bytes, is_sent_once: bool) -> None:
+        """What a child says to this process is what this process says."""
+        if message:
+            self._send_bytes(message, timeout_s=SEND_TIMEOUT_S if is_sent_once else 0.0)
+
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
@@ -90,16 +95,19 @@ class ServiceManager:
 
     def _send(self, *lines: str, timeout_s: float = 0.0) -> bool:
         """Whether it was sent."""
+        return self._send_bytes("\n".join(lines).encode(), timeout_s)
+
+    def _send_bytes(self, message: bytes, timeout_s: float) -> bool:
         if self._socket is None:
             return False
         self._socket.settimeout(timeout_s)
         try:
-            self._socket.sendto("\n".join(lines).encode(), self._address)
+            self._socket.sendto(message, self._address)
         except BlockingIOError:
             return False
         except OSError as exc:
-            extra = {"event": "systemd_failed"}
-            log.warning("cannot notify systemd of %s: %s", lines[0], os_error_text(exc), extra=extra)
+            first, extra = excerpt(message.partition(b"\n")[0]), {"event": "systemd_failed"}
+            log.warning("cannot notify systemd of %s: %s", first, os_error_text(exc), extra=extra)
             return False
         return True
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from svcnode.cli._args import (
@@ -20,6 +21,8 @@ from svcnode.cli._args import (
 from svcnode.cli.output import show
 from svcnode.control.client import STATUSES, ControlClient
 from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
+from svcnode.core.maintenance import parse_time_s
+from svcnode.core.units import iso_time, parse_duration_s
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 _STATUS_HELP = f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]} (default: up)"
 _EXIT_CODES = "Exit code: 0 done, 1 {}{} refuses it or cannot be reached, 2 invalid arguments or configuration."
 NOT_FOUND = 404
+_TIMES = (
+    '"2026-12-01T22:00:00Z" or with another zone, "2026-12-01 22:00" in the time of this machine, or "+2h" from now'
+)
 _WITH_REGISTRY = ("register", "deregister", "beat")
 _REMOVING = ("deregister", "issue", "drain", "maintain")
 
@@ -171,18 +177,28 @@ def _drain(client: ControlClient, arguments: argparse.Namespace) -> str:
 def _configure_maintain(parser: CommandParser) -> None:
     parser.description = (
         "Put a service, or the node, into maintenance: checks go on, messages are held until it ends. "
-        "What is still wrong then is sent then."
+        "What is still wrong then is sent then. "
+        f"A TIME is {_TIMES}."
     )
     parser.add_argument("id", type=utf8_text, nargs="?", metavar="ID", help="id of the service (default: the node)")
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--for", dest="duration", metavar="DURATION", help='from now on, such as "2h"')
-    action.add_argument("--end", action="store_true", help="end it now")
+    action.add_argument("--for", dest="duration", metavar="DURATION", help='how long, such as "2h"')
+    action.add_argument("--until", metavar="TIME", help="its end, instead of its duration")
+    action.add_argument("--end", action="store_true", help="end it now; what is planned for later stays planned")
+    action.add_argument("--cancel", action="store_true", help="cancel what is planned, or end it if it has begun")
+    parser.add_argument("--from", dest="begin", metavar="TIME", help="plan it: its begin (default: now)")
     parser.add_argument("--reason", type=utf8_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_maintain)
 
 
 def _maintain(client: ControlClient, arguments: argparse.Namespace) -> str:
     subject = arguments.id or "the node"
+    if arguments.begin is not None and (arguments.end or arguments.cancel):
+        raise InvalidValueError("--from: only with --until or --for")
+    if arguments.cancel:
+        return _cancel(client, arguments)
+    if arguments.begin is not None or arguments.until is not None:
+        return _plan(client, arguments)
     if not arguments.end:
         positive_duration_s("--for", arguments.duration)
         until = client.maintain(arguments.id, arguments.duration, reason=arguments.reason)["until"]
@@ -191,11 +207,60 @@ def _maintain(client: ControlClient, arguments: argparse.Namespace) -> str:
         return text if other is None or other["until"] <= until else f"{text}, and {_source(other)}"
     is_set = _exists(lambda: client.maintenance(arguments.id))
     client.end_maintenance(arguments.id, reason=arguments.reason)
+    planned_from = _planned_from(client, arguments.id)
+    if planned_from and parse_time_s(planned_from) <= time.time():
+        client.cancel_maintenance(arguments.id, reason=arguments.reason)
+        is_set = True
     left = _last_maintenance(client, arguments.id)
     text = f"{subject} is not in maintenance" if left is None else f"{subject} is still in maintenance {_source(left)}"
     if not is_set:
         raise SvcnodeError(f"no command has set a maintenance; {text}")
     return text
+
+
+def _plan(client: ControlClient, arguments: argparse.Namespace) -> str:
+    begin_s = time.time() if arguments.begin is None else _time_s("--from", arguments.begin)
+    if arguments.until is None:
+        end_s = begin_s + positive_duration_s("--for", arguments.duration)
+    else:
+        end_s = _time_s("--until", arguments.until)
+    begin, end = _iso_time("--from", begin_s), _iso_time("--until", end_s)
+    planned = client.plan_maintenance(arguments.id, begin, end, reason=arguments.reason)
+    return f"{arguments.id or 'the node'} will be in maintenance from {planned['from']} until {planned['until']}"
+
+
+def _time_s(flag: str, text: str) -> float:
+    try:
+        if text.startswith("+"):
+            return time.time() + parse_duration_s(text[1:])
+        return parse_time_s(text, may_be_local=True)
+    except InvalidValueError:
+        raise InvalidValueError(f'{flag}: must be {_TIMES}, not "{text}"') from None
+
+
+def _iso_time(flag: str, at_s: float) -> str:
+    try:
+        return iso_time(at_s)
+    except (ValueError, OverflowError, OSError):
+        raise InvalidValueError(f"{flag}: is too far in the future") from None
+
+
+def _cancel(client: ControlClient, arguments: argparse.Namespace) -> str:
+    subject = arguments.id or "the node"
+    if _planned_from(client, arguments.id) is None:
+        raise SvcnodeError(f"no maintenance of {subject} is planned by a command")
+    client.cancel_maintenance(arguments.id, reason=arguments.reason)
+    return f"cancelled the planned maintenance of {subject}"
+
+
+def _planned_from(client: ControlClient, service_id: str | None) -> str | None:
+    """When the planned maintenance begins or began; None if there is none."""
+    try:
+        return client.planned_maintenance(service_id)["from"]
+    except ControlError as exc:
+        if exc.status != NOT_FOUND:
+            raise
+        return None
 
 
 def _exists(read: Callable[[], object]) -> bool:
@@ -215,7 +280,7 @@ def _last_maintenance(client: ControlClient, service_id: str | None) -> Maintena
 
 
 def _source(maintenance: MaintenanceDocument) -> str:
-    of = "by the schedule" if maintenance["source"] == "schedule" else "with the node"
+    of = {"schedule": "by the schedule", "planned": "as planned"}.get(maintenance["source"], "with the node")
     return f"{of}, until {maintenance['until']}"
 
 

@@ -1,19 +1,24 @@
 """`svcnode run`: run a command, send heartbeats of its service while it runs, and report how it ended.
 
 The command does not wait for the node, or the registry. If it is away, the command runs, and heartbeats begin when it
-is there.
+is there. What the command says of itself with sd_notify(3) is received in one thread and reported in another: only the
+newest state is reported, so no bad news waits behind good news that is outdated.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import time
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.cli._args import add_control_options, positive_duration_s, service_client, utf8_text
+from svcnode.cli._notifications import Notified, Phase, notification_socket
 from svcnode.core.errors import ConfigError, ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.text import one_line, os_error_text
 
@@ -22,12 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from svcnode.cli._args import CommandParser
+    from svcnode.cli._notifications import Report
     from svcnode.cli._registry_args import BlockingRegistryClient
     from svcnode.control.client import ControlClient
     from svcnode.control.types import ReportedStatus
+    from svcnode.core.codes import ReasonCode
 
 BEATS_PER_TTL = 3
 RETRY_S = 1.0  # after a heartbeat that failed
+MIN_TEXT_INTERVAL_S = 1.0  # of reports that differ only in their reasons
 _PASSED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = 127, 126  # as a shell
 NOT_FOUND, CONFLICT = 404, 409
@@ -51,12 +59,23 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--impact", choices=("critical", "partial", "none"), default="partial", help="on the node (default: partial)"
     )
+    parser.add_argument(
+        "--notify",
+        action="store_true",
+        help="Initializing until the command says READY=1 (sd_notify), as with Type=notify of systemd",
+    )
+    parser.add_argument(
+        "--watchdog",
+        metavar="DURATION",
+        help="without WATCHDOG=1 of the command (sd_notify) for this time, it is Down, as with WatchdogSec= of systemd",
+    )
     parser.add_argument("--remove", action="store_true", help="deregister the service after exit status 0")
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
     interval_s = positive_duration_s("--ttl", arguments.ttl) / BEATS_PER_TTL
+    watchdog_s = math.inf if arguments.watchdog is None else positive_duration_s("--watchdog", arguments.watchdog)
     options = {
         "ttl": arguments.ttl,
         "name": arguments.name or arguments.service,
@@ -65,11 +84,15 @@ def run_command(arguments: argparse.Namespace) -> int:
     }
     with _passed_signals() as signals, service_client(arguments) as client:
         reporter = Reporter(client, arguments.service, options)
-        code = _run(arguments.command, signals, reporter, interval_s)
+        phase = Phase.STARTING if arguments.notify else Phase.READY
+        notified = Notified(phase=phase, watchdog_s=watchdog_s, alive_at_s=time.monotonic())
+        heartbeats = Heartbeats(reporter, notified, interval_s)
+        receives = arguments.notify or arguments.watchdog is not None
+        code = _run(arguments.command, signals, heartbeats, receives=receives)
         if arguments.remove and code == 0:
             reporter.deregister()
         else:
-            reporter.report_end(code)
+            reporter.report_end(code, heartbeats.notified)
     return code if code >= 0 else 128 - code
 
 
@@ -86,9 +109,9 @@ class Reporter:
         self._problem = ""  # of the last heartbeat; it is printed once
         self.is_rejected = False  # whatever is reported will be rejected
 
-    def beat(self) -> bool:
+    def report(self, report: Report) -> bool:
         try:
-            self._report("up")
+            self._report(*report)
         except SvcnodeError as exc:
             self.is_rejected = _is_final(exc)
             if self.is_rejected:
@@ -102,12 +125,12 @@ class Reporter:
         self._problem = ""
         return True
 
-    def report_end(self, code: int) -> None:
+    def report_end(self, code: int, notified: Notified) -> None:
         if self.is_rejected:
             return
         text = f"ended with exit status {code}" if code >= 0 else f"ended by {_signal_name(-code)}"
         try:
-            self._report("down", text)
+            self._report("down", notified.text(text))
         except SvcnodeError as exc:
             _print(f"the end is not reported: {exc}")
 
@@ -117,10 +140,10 @@ class Reporter:
         except SvcnodeError as exc:
             _print(f"the service is not deregistered: {exc}")
 
-    def _report(self, status: ReportedStatus, reason: str = "") -> None:
+    def _report(self, status: ReportedStatus, reason: str, code: ReasonCode | None = None) -> None:
         refusal = None if self._is_registered else self._register()
         try:
-            self._client.beat(self._service_id, status, reason)
+            self._client.beat(self._service_id, status, reason, code=code)
         except ControlError as exc:
             self._is_registered = False  # another program may have deregistered it
             if refusal is not None and exc.status == NOT_FOUND:
@@ -153,21 +176,107 @@ def _is_final(error: SvcnodeError) -> bool:
     return isinstance(error, InvalidValueError | ConfigError)
 
 
-def _run(command: list[str], signals: PassedSignals, reporter: Reporter, interval_s: float) -> int:
+class Sent(NamedTuple):
+    report: Report
+    at_s: float
+    is_received: bool
+
+
+class Heartbeats:
+    """Reports the newest state of the command: a new status at once, and the same again before the ttl is over."""
+
+    def __init__(self, reporter: Reporter, notified: Notified, interval_s: float) -> None:
+        self._reporter = reporter
+        self.notified = notified
+        self._interval_s = interval_s
+        self._changed = threading.Condition()
+        self._has_ended = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def receive(self, message: bytes) -> None:
+        with self._changed:
+            self.notified = self.notified.after(message, time.monotonic())
+            self._changed.notify()
+
+    def end(self) -> None:
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        sent = None
+        while not self._reporter.is_rejected and (report := self._next(sent)) is not None:
+            is_received = self._reporter.report(report)
+            sent = Sent(report, time.monotonic(), is_received)
+
+    def _next(self, sent: Sent | None) -> Report | None:
+        """Wait until a report is due; None: the command has ended."""
+        with self._changed:
+            while sent is None or not self._has_ended:
+                now_s = time.monotonic()
+                report = self.notified.report(now_s)
+                left_s = due_s(report, sent, self._interval_s) - now_s
+                if left_s <= 0:
+                    return report
+                expires_s = self.notified.expires_at_s - now_s
+                self._changed.wait(min(left_s, expires_s) if expires_s > 0 else left_s)
+        return None
+
+
+def due_s(report: Report, sent: Sent | None, interval_s: float) -> float:
+    if sent is None or report.status != sent.report.status:
+        return -math.inf
+    if not sent.is_received:
+        return sent.at_s + min(interval_s, RETRY_S)
+    if report != sent.report:  # a program may say what it does with each request
+        return sent.at_s + min(interval_s, MIN_TEXT_INTERVAL_S)
+    return sent.at_s + interval_s
+
+
+def _run(command: list[str], signals: PassedSignals, heartbeats: Heartbeats, *, receives: bool) -> int:
     """The exit status of the command; the negative number of the signal that ended it."""
-    try:
-        process = subprocess.Popen(command)  # noqa: S603  the user gave it
-    except OSError as exc:
-        _print(f"cannot run {command[0]}: {os_error_text(exc)}")
-        return EXIT_NOT_FOUND if isinstance(exc, FileNotFoundError) else EXIT_NOT_EXECUTABLE
-    signals.pass_to(process)
-    has_ended = threading.Event()
-    beats = threading.Thread(target=_beat, args=(reporter, interval_s, has_ended), daemon=True)
-    beats.start()
-    code = process.wait()
-    has_ended.set()
-    beats.join()
+    with _receiving(heartbeats) if receives else nullcontext() as environ:
+        try:
+            process = subprocess.Popen(command, env=environ)  # noqa: S603  the user gave it
+        except OSError as exc:
+            _print(f"cannot run {command[0]}: {os_error_text(exc)}")
+            return EXIT_NOT_FOUND if isinstance(exc, FileNotFoundError) else EXIT_NOT_EXECUTABLE
+        signals.pass_to(process)
+        heartbeats.start()
+        code = process.wait()
+    heartbeats.end()
     return code
+
+
+@contextmanager
+def _receiving(heartbeats: Heartbeats) -> Iterator[dict[str, str]]:
+    """The environment of a command whose messages are received, and passed on to systemd if it has started this one."""
+    from svcnode.agent.systemd import ServiceManager  # loaded late: most commands say nothing
+
+    environ = dict(os.environ)
+    with ExitStack() as stack:
+        manager = ServiceManager(environ)
+        stack.callback(manager.close)
+        try:
+            socket_ = notification_socket(manager, heartbeats.receive, _print_stranger)
+            environ["NOTIFY_SOCKET"] = stack.enter_context(socket_)
+        except OSError as exc:
+            _print(f"what the command says with sd_notify is not received: {os_error_text(exc)}")
+            yield dict(os.environ)
+            return
+        # Without WATCHDOG_PID: then it is for every process of the command, such as one that a shell script starts.
+        watchdog_s = min(heartbeats.notified.watchdog_s, manager.watchdog_s or math.inf)
+        if watchdog_s < math.inf:
+            environ["WATCHDOG_USEC"] = str(int(watchdog_s * 1_000_000))
+        yield environ
+
+
+def _print_stranger(user_id: int) -> None:
+    _print(f"messages of another user (uid {user_id}) are ignored: only those of this user and of root count")
 
 
 class PassedSignals:
@@ -202,12 +311,6 @@ def _passed_signals() -> Iterator[PassedSignals]:
     finally:
         for number, handler in replaced.items():
             signal.signal(number, handler)
-
-
-def _beat(reporter: Reporter, interval_s: float, has_ended: threading.Event) -> None:
-    is_reported = reporter.beat()
-    while not reporter.is_rejected and not has_ended.wait(interval_s if is_reported else min(interval_s, RETRY_S)):
-        is_reported = reporter.beat()
 
 
 def _print(text: str) -> None:

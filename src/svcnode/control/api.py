@@ -17,16 +17,19 @@ from svcnode.api.spec import Response, make_response, parse_query
 from svcnode.control.changes import (
     DRAIN,
     MAINTENANCE,
+    PLANNED_MAINTENANCE,
     ChangeRequest,
     Precondition,
     issue_path,
     maintenance_path,
+    planned_maintenance_path,
     service_path,
     status_path,
 )
 from svcnode.control.documents import MAX_PERSON_CHARS, OUTCOMES, author_of
 from svcnode.core.codes import known_code
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, SvcnodeError
+from svcnode.core.maintenance import MAX_MAINTENANCE_DAYS, parse_time_s
 from svcnode.core.model import validate_multiline, validate_service_id, validate_single_line, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import MAX_REASON_CHARS, TYPE_NAMES, safe_reason, suggestion, type_name
@@ -41,7 +44,6 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
 
 MAX_ISSUE_NAME_CHARS = 100
-MAX_MAINTENANCE_DAYS = 30
 log = logging.getLogger("svcnode.control")
 
 _ETAG = re.compile(rb'"([0-9]{1,18})"')
@@ -80,6 +82,7 @@ class ControlApi:
                 "draining": condition.draining,
                 "issues": list(condition.issues),
                 "maintenance": self.resources.maintenance(),
+                "planned_maintenance": self.resources.planned_maintenance(),
                 "services": len(self._node),
                 "revision": self.resources.revision,
             },
@@ -105,6 +108,15 @@ class ControlApi:
 
     async def delete_maintenance(self, request: Request, _: str) -> Response:
         return await self._delete(request, MAINTENANCE)
+
+    async def get_planned_maintenance(self, request: Request, _: str) -> Response:
+        return self._document(200, self._found(PLANNED_MAINTENANCE))
+
+    async def put_planned_maintenance(self, request: Request, _: str) -> Response:
+        return await self._put(request, PLANNED_MAINTENANCE, _planned_maintenance(request))
+
+    async def delete_planned_maintenance(self, request: Request, _: str) -> Response:
+        return await self._delete(request, PLANNED_MAINTENANCE)
 
     async def put_reload(self, request: Request, _: str) -> Response:
         author = author_of({"user": request.user, **_person(request)})
@@ -155,6 +167,15 @@ class ControlApi:
 
     async def delete_service_maintenance(self, request: Request, name: str) -> Response:
         return await self._delete(request, maintenance_path(name))
+
+    async def get_service_planned_maintenance(self, request: Request, name: str) -> Response:
+        return self._document(200, self._found(planned_maintenance_path(name)))
+
+    async def put_service_planned_maintenance(self, request: Request, name: str) -> Response:
+        return await self._put(request, planned_maintenance_path(_service_id(name)), _planned_maintenance(request))
+
+    async def delete_service_planned_maintenance(self, request: Request, name: str) -> Response:
+        return await self._delete(request, planned_maintenance_path(name))
 
     # ---- issues
 
@@ -210,6 +231,11 @@ ROUTES: dict[str, dict[str, _Handler]] = {
         "DELETE": ControlApi.delete_maintenance,
     },
     "/v1/openapi.json": {"GET": ControlApi.get_openapi},
+    "/v1/planned_maintenance": {
+        "GET": ControlApi.get_planned_maintenance,
+        "PUT": ControlApi.put_planned_maintenance,
+        "DELETE": ControlApi.delete_planned_maintenance,
+    },
     "/v1/reload": {"PUT": ControlApi.put_reload},
     "/v1/services": {"GET": ControlApi.get_services},
     "/v1/services/{name}": {
@@ -222,11 +248,17 @@ ROUTES: dict[str, dict[str, _Handler]] = {
         "PUT": ControlApi.put_service_maintenance,
         "DELETE": ControlApi.delete_service_maintenance,
     },
+    "/v1/services/{name}/planned_maintenance": {
+        "GET": ControlApi.get_service_planned_maintenance,
+        "PUT": ControlApi.put_service_planned_maintenance,
+        "DELETE": ControlApi.delete_service_planned_maintenance,
+    },
     "/v1/services/{name}/status": {"GET": ControlApi.get_status, "PUT": ControlApi.put_status},
 }
 _SEGMENTS = {path: path.split("/") for path in ROUTES}
 _STATUS = {"status": str, "reason": str, "code": str}
 _MAINTENANCE = {"duration": str, "by": str, "reason": str}
+_PLANNED = {"from": str, "until": str, "by": str, "reason": str}
 
 
 def _match(path: bytes) -> tuple[Mapping[str, _Handler], str]:
@@ -377,6 +409,24 @@ def _maintenance(request: Request) -> dict[str, Any]:
     if not 0 < duration_s <= MAX_MAINTENANCE_DAYS * 86_400:
         text = f"duration must be more than 0 and at most {MAX_MAINTENANCE_DAYS} days"
         raise ControlError(400, text, pointer="/duration")
+    _check_by(fields)
+    return fields
+
+
+def _planned_maintenance(request: Request) -> dict[str, Any]:
+    fields = _fields(request, _PLANNED)
+    for key in ("from", "until"):
+        if key not in fields:
+            raise ControlError(400, f'{key} is required, such as "2026-12-01T22:00:00Z"', pointer=f"/{key}")
+        try:
+            parse_time_s(fields[key])
+        except InvalidValueError as exc:
+            raise ControlError(400, f"{key} {exc}", pointer=f"/{key}") from exc
+    _check_by(fields)
+    return fields
+
+
+def _check_by(fields: Mapping[str, Any]) -> None:
     by = fields.get("by", "")
     if len(by) > MAX_PERSON_CHARS:
         raise ControlError(400, f"by has at most {MAX_PERSON_CHARS} characters", pointer="/by")
@@ -384,7 +434,6 @@ def _maintenance(request: Request) -> dict[str, Any]:
         validate_single_line("by", by)
     except InvalidValueError as exc:
         raise ControlError(400, str(exc), pointer="/by") from exc
-    return fields
 
 
 def json_pointer(*path: str | int) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DRAIN = "drain"
 MAINTENANCE = "maintenance"  # of the node
+PLANNED_MAINTENANCE = "planned_maintenance"  # of the node
 
 
 def service_path(service_id: str) -> str:
@@ -32,6 +33,10 @@ def run_path(service_id: str) -> str:
 
 def maintenance_path(service_id: str | None) -> str:
     return MAINTENANCE if service_id is None else f"{service_path(service_id)}/maintenance"
+
+
+def planned_maintenance_path(service_id: str | None) -> str:
+    return PLANNED_MAINTENANCE if service_id is None else f"{service_path(service_id)}/planned_maintenance"
 
 
 def issue_path(name: str) -> str:

@@ -26,11 +26,13 @@ from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from svcnode.control.types import (
         IssueDocument,
         MaintenanceDocument,
         NodeDocument,
+        PlannedMaintenanceDocument,
         RegisteredOptions,
         ServiceDocument,
     )
@@ -159,6 +161,27 @@ def _maintain(
     return _maintenance("PUT", service_id, {"duration": _text(duration), "by": by, "reason": safe_reason(reason)})
 
 
+def _planned_maintenance(
+    method: str, service_id: str | None, value: Mapping[str, str] | None = None
+) -> _ControlRequest[PlannedMaintenanceDocument]:
+    path = "/v1/planned_maintenance" if service_id is None else _service(service_id, "/planned_maintenance")
+    return _ControlRequest(method, path, value)
+
+
+def _cancel_maintenance(service_id: str | None, reason: object) -> _ControlRequest[PlannedMaintenanceDocument]:
+    return _planned_maintenance("DELETE", service_id)._replace(reason=safe_reason(reason))
+
+
+def _plan_maintenance(
+    service_id: str | None, begin: datetime | str, end: datetime | str, by: str, reason: object
+) -> _ControlRequest[PlannedMaintenanceDocument]:
+    times = {
+        key: time if isinstance(time, str) else time.isoformat() for key, time in (("from", begin), ("until", end))
+    }
+    texts = {"by": by, "reason": safe_reason(reason)}
+    return _planned_maintenance("PUT", service_id, times | {key: text for key, text in texts.items() if text})
+
+
 def _register(service_id: str, options: RegisteredOptions, revision: int | None) -> _ControlRequest[ServiceDocument]:
     value = {key: option if key in _COUNTS else _text(option) for key, option in options.items()}
     return _ControlRequest("PUT", _service(service_id), value, revision)
@@ -257,6 +280,23 @@ class ControlClient:
 
     def end_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
         self._send(_end_maintenance(service_id, reason))
+
+    def plan_maintenance(
+        self, service_id: str | None, begin: datetime | str, end: datetime | str, *, by: str = "", reason: object = ""
+    ) -> PlannedMaintenanceDocument:
+        """As `maintain`, from one time to another, with their time zone; texts are such as "2026-12-01T22:00:00Z".
+
+        It replaces the one that was planned before, also if that has begun.
+        """
+        return self._send(_plan_maintenance(service_id, begin, end, by, reason))
+
+    def planned_maintenance(self, service_id: str | None = None) -> PlannedMaintenanceDocument:
+        """Until its end; `ControlError` with status 404 if there is none."""
+        return self._send(_planned_maintenance("GET", service_id))
+
+    def cancel_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
+        """What `plan_maintenance` has planned; if it has begun, it ends."""
+        self._send(_cancel_maintenance(service_id, reason))
 
     def reload(self) -> str:
         """Read the configuration again; returns what has changed."""
@@ -405,6 +445,17 @@ class AsyncControlClient:
 
     async def end_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
         await self._send(_end_maintenance(service_id, reason))
+
+    async def plan_maintenance(
+        self, service_id: str | None, begin: datetime | str, end: datetime | str, *, by: str = "", reason: object = ""
+    ) -> PlannedMaintenanceDocument:
+        return await self._send(_plan_maintenance(service_id, begin, end, by, reason))
+
+    async def planned_maintenance(self, service_id: str | None = None) -> PlannedMaintenanceDocument:
+        return await self._send(_planned_maintenance("GET", service_id))
+
+    async def cancel_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
+        await self._send(_cancel_maintenance(service_id, reason))
 
     async def reload(self) -> str:
         return (await self._send(_RELOAD))["message"]

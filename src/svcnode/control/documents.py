@@ -6,6 +6,8 @@
     services/{id}/run            RunDocuments        runs of a job have started and not ended
     services/{id}/maintenance    MaintenanceDocuments
     maintenance                  MaintenanceDocuments, of the node
+    services/{id}/planned_maintenance, planned_maintenance
+                                 PlannedMaintenanceDocuments
     issues/{name}                IssueDocuments      the node is unhealthy
     drain                        DrainDocuments      the node drains
 
@@ -27,6 +29,7 @@ from svcnode.control.changes import (
     Transaction,
     issue_path,
     maintenance_path,
+    planned_maintenance_path,
     run_path,
     service_path,
 )
@@ -34,11 +37,15 @@ from svcnode.control.silence import SilentServices
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, SvcnodeError
+from svcnode.core.maintenance import DAY_S, MAX_DAYS_AHEAD, MAX_MAINTENANCE_DAYS, PlannedMaintenance, parse_time_s
 from svcnode.core.model import REPORTED_POLICY, Maintenance, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope
 from svcnode.core.text import safe_reason, truncate, with_author
-from svcnode.core.units import parse_duration_s
+from svcnode.core.units import iso_time, parse_duration_s
 from svcnode.node.definition import RegisteredService, define
+from svcnode.node.feed import current_author
+from svcnode.node.maintenance import planned_text
+from svcnode.node.scheduled_maintenance import MAX_WAIT_S, PLANNED, ScheduledMaintenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -94,6 +101,10 @@ class DocumentKind(ABC):
         """The machine was restarted, and its clock with it: a service has been silent for an unknown time."""
         return value
 
+    def has_ended(self, value: Mapping[str, Any]) -> bool:
+        """Whether the document is without effect from now on. It is deleted soon after."""
+        return False
+
 
 class ServiceDocuments(DocumentKind):
     """Services that programs have registered.
@@ -136,7 +147,7 @@ class ServiceDocuments(DocumentKind):
 
     def delete(self, transaction: Transaction, path: str) -> None:
         transaction.delete(path)
-        for child in (*_EVIDENCE, "maintenance"):
+        for child in (*_EVIDENCE, "maintenance", "planned_maintenance"):
             transaction.delete(f"{path}/{child}")
 
     def is_missing(self, name: str) -> bool:
@@ -396,6 +407,92 @@ class MaintenanceDocuments(DocumentKind):
         left_s = min(value["until_s"] - self._node.wall_time_s(now_s), parse_duration_s(value["duration"]))
         return {**value, "ends_at_s": now_s + left_s}
 
+    def has_ended(self, value: Mapping[str, Any]) -> bool:
+        ends_at_s: float = value["ends_at_s"]
+        return ends_at_s <= self._node.now_s()
+
+
+class PlannedMaintenanceDocuments(DocumentKind):
+    """Of a service, or with the name "" of the node: it begins and ends by the wall clock. `end` deletes a document.
+
+    It is beside the maintenance that begins now, so that neither replaces the other.
+    """
+
+    def __init__(self, node: NodeState, services: ServiceDocuments, end: Callable[[str, int], None]) -> None:
+        super().__init__(node)
+        self._services = services
+        self._end = end
+        self._applied: dict[str, tuple[int, ScheduledMaintenance]] = {}  # by name; with the revision
+
+    def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:
+        if name and change.value is not None:
+            self._services.check_exists(transaction, name)
+
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        now_s, from_s, until_s = self._wall_s(), parse_time_s(given["from"]), parse_time_s(given["until"])
+        if until_s <= now_s:
+            raise ControlError(422, f"until is in the past: it is {iso_time(now_s)} now", pointer="/until")
+        if until_s <= from_s:
+            raise ControlError(422, "until must be later than from", pointer="/until")
+        if until_s - from_s > MAX_MAINTENANCE_DAYS * DAY_S:
+            text = f"until must be at most {MAX_MAINTENANCE_DAYS} days later than from"
+            raise ControlError(422, text, pointer="/until")
+        if from_s - now_s > MAX_DAYS_AHEAD * DAY_S:
+            raise ControlError(422, f"from must be within the next {MAX_DAYS_AHEAD} days", pointer="/from")
+        texts = {key: text for key, text in _with_safe_texts(given).items() if key in _FREE_TEXTS}
+        return {**texts, "from_s": from_s, "until_s": until_s}
+
+    def is_missing(self, name: str) -> bool:
+        return name not in self._applied
+
+    def apply(self, name: str, document: Document | None) -> None:
+        _, schedule = self._applied.pop(name, (0, ScheduledMaintenance(self._node, PLANNED)))
+        planned = None if document is None else _planned(name, document.value)
+        self._log(name, planned)
+        schedule.apply([] if planned is None else [planned])
+        self._node.maintenance.plan(planned, name or None)
+        if document is not None:
+            self._applied[name] = document.revision, schedule
+            self._delete_at_end(name, document)
+
+    def _log(self, name: str, planned: PlannedMaintenance | None) -> None:
+        """What is only planned: of its begin and its end, the node tells."""
+        subject, extra = f"service {name}" if name else "the node", {"service": name or None}
+        if planned is not None and self._wall_s() < planned.from_s:
+            extra |= {"event": "maintenance_planned", "by": planned.by, "reason": planned.reason}
+            log.info("maintenance of %s is planned %s", subject, planned_text(planned), extra=extra)
+        elif planned is None and self._node.maintenance.is_planned(name or None):
+            cancelled = with_author("is cancelled", current_author())
+            log.info(
+                "planned maintenance of %s %s", subject, cancelled, extra={**extra, "event": "maintenance_cancelled"}
+            )
+
+    def has_ended(self, value: Mapping[str, Any]) -> bool:
+        until_s: float = value["until_s"]
+        return until_s <= self._wall_s()
+
+    def _delete_at_end(self, name: str, document: Document) -> None:
+        if self._applied.get(name, (0,))[0] != document.revision:
+            return
+        if self.has_ended(document.value):
+            self._end(planned_maintenance_path(name or None), document.revision)
+        left_s = document.value["until_s"] - self._wall_s()
+        wait_s = min(left_s, MAX_WAIT_S) if left_s > 0 else MAX_WAIT_S  # again, if it cannot be deleted
+        asyncio.get_running_loop().call_later(wait_s, self._delete_at_end, name, document)
+
+    def _wall_s(self) -> float:
+        return self._node.wall_time_s(self._node.now_s())
+
+
+def _planned(name: str, value: Mapping[str, Any]) -> PlannedMaintenance:
+    return PlannedMaintenance(
+        service_ids=(name,) if name else (),
+        by=author_of(value),
+        reason=value.get("reason", ""),
+        from_s=value["from_s"],
+        until_s=value["until_s"],
+    )
+
 
 class IssueDocuments(DocumentKind):
     def __init__(self, node: NodeState) -> None:
@@ -468,12 +565,15 @@ class Documents:
         self.issues = IssueDocuments(node)
         self.drain = DrainDocuments(node)
         maintenance = MaintenanceDocuments(node, self.services, end_maintenance)
+        planned = PlannedMaintenanceDocuments(node, self.services, end_maintenance)
         self._kinds: dict[tuple[str, ...], DocumentKind] = {
             ("services",): self.services,
             ("services", "status"): self.statuses,
             ("services", "run"): RunDocuments(node, self.services),
             ("services", "maintenance"): maintenance,
             ("maintenance",): maintenance,
+            ("services", "planned_maintenance"): planned,
+            ("planned_maintenance",): planned,
             ("issues",): self.issues,
             ("drain",): self.drain,
         }

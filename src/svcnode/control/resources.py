@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -165,18 +164,15 @@ class Resources:
 
     def get(self, path: str) -> Document | None:
         document = self._documents.get(path)
-        return None if document is None or self._has_ended(document) else document
-
-    def _has_ended(self, document: Document) -> bool:
-        """A maintenance that has ended is deleted soon after."""
-        ends_at_s: float = document.value.get("ends_at_s", math.inf)
-        return ends_at_s <= self._node.now_s()
+        return None if document is None or self._kinds.kind_of(path)[0].has_ended(document.value) else document
 
     def public_fields(self, document: Document) -> dict[str, Any]:
         """Without times of the monotonic clock. The end of maintenance is given as the wall clock is now."""
         fields = {key: value for key, value in document.value.items() if not key.endswith("_s")}
         if "ends_at_s" in document.value:
             fields["until"] = self._iso(document.value["ends_at_s"])
+        elif "from_s" in document.value:
+            fields |= {"from": iso_time(document.value["from_s"]), "until": iso_time(document.value["until_s"])}
         return {**fields, "revision": document.revision}
 
     def services(self) -> list[dict[str, Any]]:
@@ -197,6 +193,14 @@ class Resources:
         until = self._iso(maintenance.ends_at_s)
         return {"until": until, "by": maintenance.by, "reason": maintenance.reason, "source": maintenance.source}
 
+    def planned_maintenance(self, service_id: str | None = None) -> dict[str, Any] | None:
+        """The next one of a service or of the node that has not begun."""
+        planned = self._node.maintenance.next_planned(service_id)
+        if planned is None:
+            return None
+        times = {"from": iso_time(planned.from_s), "until": iso_time(planned.until_s)}
+        return {**times, "by": planned.by, "reason": planned.reason}
+
     def _iso(self, at_s: float) -> str:
         return iso_time(self._node.wall_time_s(at_s))
 
@@ -215,6 +219,7 @@ class Resources:
             "reason": state.reason,
             "code": state.code,
             "maintenance": self.maintenance(service_id),
+            "planned_maintenance": self.planned_maintenance(service_id),
         }
         document = document or self._documents.get(service_path(service_id))
         if document is not None and not is_configured:

@@ -44,8 +44,21 @@ class MaintenanceDocument(TypedDict):
     by: NotRequired[str]
     user: NotRequired[str]  # of the process that has set it
     reason: NotRequired[str]
-    source: NotRequired[Literal["control", "schedule"]]  # of the current one, whoever has set it
+    source: NotRequired[Literal["control", "planned", "schedule"]]  # of the current one, whoever has set it
     revision: NotRequired[int]  # of the one that was set through the control socket
+
+
+PlannedMaintenanceDocument = TypedDict(  # "from" cannot be the name of an attribute
+    "PlannedMaintenanceDocument",
+    {
+        "from": str,
+        "until": str,
+        "by": NotRequired[str],
+        "user": NotRequired[str],  # of the process that has set it
+        "reason": NotRequired[str],
+        "revision": NotRequired[int],
+    },
+)
 
 
 class IssueDocument(TypedDict):
@@ -62,6 +75,7 @@ class NodeDocument(TypedDict):
     draining: bool
     issues: list[str]
     maintenance: MaintenanceDocument | None
+    planned_maintenance: PlannedMaintenanceDocument | None
     services: int
     revision: int
 
@@ -76,5 +90,6 @@ class ServiceDocument(TypedDict):
     reason: str
     code: str
     maintenance: MaintenanceDocument | None
+    planned_maintenance: PlannedMaintenanceDocument | None  # the next that has not begun, also of the node
     options: NotRequired[dict[str, Any]]  # as registered, without secrets; of the file's services: absent
     revision: NotRequired[int]

@@ -1,14 +1,16 @@
-"""Maintenance by schedule: every day or every week at a time of day, in a time zone."""
+"""When maintenance begins and ends: every day or every week at a time of day, in a time zone; or once, as planned."""
 
 from __future__ import annotations
 
+import math
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.text import closest_match
+from svcnode.core.text import closest_match, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +18,43 @@ if TYPE_CHECKING:
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 DAY_S, WEEK_S = 86_400.0, 7 * 86_400.0
+MAX_MAINTENANCE_DAYS = 30
+MAX_DAYS_AHEAD = 366  # a year that is misspelled is noticed
 _START = re.compile(r"(?:([A-Z][a-z]{2}) )?([01][0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
+_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceTimes(ABC):
+    """When some services, or the node, are in maintenance. Times are seconds of the wall clock."""
+
+    service_ids: tuple[str, ...]  # none: the node
+    by: str = ""
+    reason: str = ""
+
+    @abstractmethod
+    def end_s(self, now_s: float) -> float | None:
+        """The end of the maintenance that is on at this time, if any."""
+
+    @abstractmethod
+    def next_begin_s(self, now_s: float) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMaintenance(MaintenanceTimes):
+    """Once."""
+
+    from_s: float
+    until_s: float
+
+    def end_s(self, now_s: float) -> float | None:
+        return self.until_s if self.from_s <= now_s < self.until_s else None
+
+    def next_begin_s(self, now_s: float) -> float:
+        return self.from_s if now_s < self.from_s else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,17 +69,12 @@ class MaintenanceStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceSchedule:
-    """Times are seconds of the wall clock."""
-
-    service_ids: tuple[str, ...]  # none: the node
+class MaintenanceSchedule(MaintenanceTimes):
     start: MaintenanceStart
     duration_s: float  # less than the period of the start
     timezone: tzinfo
-    reason: str = ""
 
     def end_s(self, now_s: float) -> float | None:
-        """The end of the maintenance that is on at this time, if any."""
         begins_s = (begin_s for begin_s in self._begins_s(now_s) if begin_s <= now_s < begin_s + self.duration_s)
         begin_s = max(begins_s, default=None)
         return None if begin_s is None else begin_s + self.duration_s
@@ -91,3 +124,18 @@ def parse_timezone(name: str) -> tzinfo:
         near = closest_match(name, known)
         hint = f'did you mean "{near}"?' if near else 'write "UTC" or a name such as "Europe/Berlin"'
         raise InvalidValueError(f'there is no time zone "{name}" on this machine; {hint}') from None
+
+
+def parse_time_s(text: str, *, may_be_local: bool = False) -> float:
+    """Seconds of the wall clock from "2026-12-01T22:00:00Z". Without a zone, the time is one of this machine."""
+    match = _TIME.fullmatch(text)
+    try:
+        if match is not None and (match[1] or may_be_local):
+            return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):  # such as 30 February
+        pass
+    zone = "" if may_be_local or match is None else " with its time zone"
+    raise InvalidValueError(
+        f'must be a date and a time{zone} such as "2026-12-01T22:00:00Z" or "2026-12-01T22:00:00+01:00", '
+        f'not "{excerpt(text)}"'
+    )

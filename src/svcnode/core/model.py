@@ -277,7 +277,7 @@ class Service:
 class Maintenance(NamedTuple):
     """Planned work on a service or on the node. Checks go on and their results count; alerts are held."""
 
-    source: str  # "control" or "schedule"
+    source: str  # "control", "planned" or "schedule"
     ends_at_s: float
     by: str = ""
     reason: str = ""

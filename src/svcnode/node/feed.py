@@ -39,6 +39,12 @@ def changes_by(name: str) -> Iterator[None]:
         _author.name = before
 
 
+def current_author() -> str:
+    """Who has requested what this thread changes; empty: nobody."""
+    name: str = _author.name
+    return name
+
+
 class ChangeFeed:
     def __init__(self) -> None:
         self._on_change: tuple[OnChange, ...] = ()

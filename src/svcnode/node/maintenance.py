@@ -1,17 +1,18 @@
-"""Who is in maintenance, and until when."""
+"""Who is in maintenance, and until when; and what is planned."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
+from svcnode.core.model import Maintenance
 from svcnode.core.units import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from svcnode.core.model import Maintenance
+    from svcnode.core.maintenance import PlannedMaintenance
 
 
 class MaintenanceRecords:
@@ -74,6 +75,7 @@ class MaintenanceWindows:
         self._clock = clock
         self._wall_time_s = wall_time_s
         self._records = MaintenanceRecords()
+        self._planned: dict[str | None, PlannedMaintenance] = {}
 
     def current(self, service_id: str | None = None) -> Maintenance | None:
         """Of a service or of the node, now: the one that ends last. That of the node is one of each service, too."""
@@ -91,6 +93,25 @@ class MaintenanceWindows:
         with self._changing() as now_s:
             self._replace(self._records.without(service_id, source), now_s)
 
+    def plan(self, planned: PlannedMaintenance | None, service_id: str | None = None) -> None:
+        """What is shown as planned. It changes nothing else: whoever plans it begins and ends it."""
+        if planned is None:
+            self._planned.pop(service_id, None)
+        else:
+            self._planned[service_id] = planned
+
+    def next_planned(self, service_id: str | None = None) -> PlannedMaintenance | None:
+        """Of a service or of the node: the one that begins first. That of the node is one of each service, too."""
+        wall_s = self._wall_time_s(self._clock())
+        found = [self._planned.get(key) for key in {None, service_id}]
+        coming = (planned for planned in found if planned is not None and wall_s < planned.from_s)
+        return min(coming, key=lambda planned: planned.from_s, default=None)
+
+    def is_planned(self, service_id: str | None = None) -> bool:
+        """Of the service itself, or of the node: whether one is planned that has not begun."""
+        planned = self._planned.get(service_id)
+        return planned is not None and self._wall_time_s(self._clock()) < planned.from_s
+
     @property
     def first_end_s(self) -> float:
         return self._records.first_end_s
@@ -101,10 +122,18 @@ class MaintenanceWindows:
             self._replace(self._records.without_ended(now_s), now_s)
 
     def text(self, maintenance: Maintenance) -> str:
-        until = iso_time(self._wall_time_s(maintenance.ends_at_s))[: len("2026-01-01T12:00:00")]
-        return maintenance.text(f"{until.replace('T', ' ')} UTC")
+        return maintenance.text(_utc_text(self._wall_time_s(maintenance.ends_at_s)))
 
     def _replace(self, records: MaintenanceRecords, now_s: float) -> None:
         before, self._records = self._records, records
         for service_id in records.changed_from(before):
             self._on_change(service_id, now_s)
+
+
+def planned_text(planned: PlannedMaintenance) -> str:
+    maintenance = Maintenance("planned", math.inf, planned.by, planned.reason)
+    return f"from {_utc_text(planned.from_s)} {maintenance.text(_utc_text(planned.until_s))}"
+
+
+def _utc_text(wall_s: float) -> str:
+    return f"{iso_time(wall_s)[: len('2026-01-01T12:00:00')].replace('T', ' ')} UTC"

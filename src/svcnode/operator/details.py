@@ -15,6 +15,7 @@ from svcnode.core.model import Outcome, Status, Tolerance
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
+from svcnode.node.maintenance import planned_text
 from svcnode.node.stats import FIXED_KIND, probe_kind
 from svcnode.operator.sharing import node_sharing, observed_states, shared_probe
 from svcnode.probes.options import public_options
@@ -47,6 +48,7 @@ class ServiceDetails(TypedDict, total=False):
     group: str  # its heading on the page; "": none
     impact: str  # now: during maintenance it may be a lower one
     maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
+    planned_maintenance: Json | None  # the next that has not begun, of the service or of the node
     kind: str  # the scheme of the probe's URL, "function", "reported", "fixed", or "restricted"
     probe: str | None  # the URL of the probe without secrets
     # Of the probe, other than the defaults; those that may hold a secret are masked. None: other replicas have them
@@ -135,6 +137,7 @@ def node_details(context: OperatorContext) -> Json:
         "draining": condition.draining,
         "issues": [encodable(issue) for issue in condition.issues],
         "maintenance": builder.maintenance(),
+        "planned_maintenance": builder.planned_maintenance(),
         "started": iso_time(process.started_at_s),
         "uptime_s": builder.ago_s(process.started_monotonic_s),
         "last_event_id": last_event_id,
@@ -189,6 +192,7 @@ class _DetailsBuilder:
             "group": service.group,
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
+            "planned_maintenance": self.planned_maintenance(service.id),
             "kind": kind,
             "probe": self._probe_url(probe_config, shared),
             "status": state.status.value,
@@ -282,6 +286,18 @@ class _DetailsBuilder:
             "by": self._redacted[maintenance.by],
             "reason": self._redacted[maintenance.reason],
             "text": self._redacted[node.maintenance.text(maintenance)],
+        }
+
+    def planned_maintenance(self, service_id: str | None = None) -> Json | None:
+        planned = self._context.node.maintenance.next_planned(service_id)
+        if planned is None:
+            return None
+        return {
+            "from": iso_time(planned.from_s),
+            "until": iso_time(planned.until_s),
+            "by": self._redacted[planned.by],
+            "reason": self._redacted[planned.reason],
+            "text": self._redacted[planned_text(planned)],
         }
 
     def alert(self, service_id: str | None) -> Json | None:

@@ -77,6 +77,7 @@ HEALTH_DISPLAY = {
 STATUS_SORT_ORDER = {Status.DOWN.value: 0, Status.INITIALIZING.value: 1, Status.UP.value: 2}
 NOTICES = {
     "maintenance": "The node is in maintenance",
+    "planned_maintenance": "Maintenance of the node is planned",
     "history_problem": "History",
     "reload_problem": "The last reload failed, the previous configuration is active",
     "sharing": "Registry problem, the evidence of other replicas may be missing",
@@ -166,7 +167,7 @@ def _notices(node: Mapping[str, Any]) -> Iterable[str]:
     for key, label in NOTICES.items():
         notice = node[key]["problem"] if key == "sharing" and node[key] else node[key]
         if notice:
-            text = notice["text"] if key == "maintenance" else notice
+            text = notice["text"] if key in ("maintenance", "planned_maintenance") else notice
             yield f'<p class="notice" dir="auto">{label}: {escape_text(text)}</p>'
 
 

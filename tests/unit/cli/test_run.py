@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode.cli import main
+from svcnode.cli._notifications import Notified
 from svcnode.cli.run import Reporter
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ def test_a_signal_that_arrives_while_the_command_starts_is_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SignalledPopen(subprocess.Popen[bytes]):
-        def __init__(self, command: list[str]) -> None:
+        def __init__(self, command: list[str], **options: Any) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
-            super().__init__(command)
+            super().__init__(command, **options)
 
     monkeypatch.setattr(subprocess, "Popen", SignalledPopen)
     assert run(tmp_path, "sleep", "60") == 128 + signal.SIGTERM
@@ -68,8 +69,8 @@ def test_the_end_by_a_signal_without_a_name_is_reported() -> None:
 
     class Client:
         def register(self, service_id: str, **_: object) -> None: ...
-        def beat(self, *arguments: object) -> None:
+        def beat(self, *arguments: object, code: object) -> None:
             reported.append(arguments)
 
-    Reporter(cast("Any", Client()), "job", {}).report_end(-(signal.SIGRTMIN + 1))
+    Reporter(cast("Any", Client()), "job", {}).report_end(-(signal.SIGRTMIN + 1), Notified())
     assert [arguments[:2] for arguments in reported] == [("job", "down")]

@@ -25,6 +25,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
 from svcnode.core.redaction import SecretScope, register_secret
 from svcnode.core.text import MAX_REASON_CHARS
+from svcnode.core.units import iso_time
 from svcnode.node.definition import define
 from svcnode.probes import KINDS
 from tests.support.control_agent import (
@@ -36,7 +37,7 @@ from tests.support.control_agent import (
 from tests.support.nodes import make_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from svcnode.api.spec import Response
@@ -60,6 +61,10 @@ def register(agent: ControlAgent, service_id: str = "indexer", **options: object
 
 def beat(agent: ControlAgent, service_id: str = "indexer", status: str = "up", **fields: str) -> Response:
     return agent.send("PUT", f"/v1/services/{service_id}/status", {"status": status, **fields})
+
+
+def window(begin: str, end: str, **fields: str) -> dict[str, str]:
+    return {"from": begin, "until": end, **fields}
 
 
 def body_of(response: Response) -> Any:
@@ -334,6 +339,15 @@ def test_a_service_that_the_node_has_from_elsewhere_can_be_registered_and_stays_
         ("PUT", "/v1/maintenance", {"duration": "1h", "by": "x" * 101}, 400, "/by"),
         ("PUT", "/v1/maintenance", {"duration": "1h", "by": "two\nlines"}, 400, "/by"),
         ("PUT", "/v1/maintenance", {"duration": "1h", "why": "x"}, 400, "/why"),
+        ("PUT", "/v1/planned_maintenance", {"until": "2001-09-10T00:00:00Z"}, 400, "/from"),
+        ("PUT", "/v1/planned_maintenance", {"from": "2001-09-10T00:00:00Z"}, 400, "/until"),
+        ("PUT", "/v1/planned_maintenance", window("2001-09-10T00:00:00", "2001-09-10T01:00:00Z"), 400, "/from"),
+        ("PUT", "/v1/planned_maintenance", window("2001-09-10T00:00:00Z", "+2h"), 400, "/until"),
+        ("PUT", "/v1/planned_maintenance", window("2001-09-10T00:00:00Z", "2001-09-11T01:00:00Z", by="\n"), 400, "/by"),
+        ("PUT", "/v1/planned_maintenance", window("2001-09-08T00:00:00Z", "2001-09-09T00:00:00Z"), 422, "/until"),
+        ("PUT", "/v1/planned_maintenance", window("2001-09-11T00:00:00Z", "2001-09-11T00:00:00Z"), 422, "/until"),
+        ("PUT", "/v1/planned_maintenance", window("2001-09-11T00:00:00Z", "2001-10-11T00:00:01Z"), 422, "/until"),
+        ("PUT", "/v1/planned_maintenance", window("2003-09-11T00:00:00Z", "2003-09-11T01:00:00Z"), 422, "/from"),
     ],
 )
 def test_a_bad_request_is_refused_with_the_place_of_the_error(  # noqa: PLR0917  one per column
@@ -343,7 +357,7 @@ def test_a_bad_request_is_refused_with_the_place_of_the_error(  # noqa: PLR0917 
     response = agent.send(method, path, body)
     assert (response.code, body_of(response).get("pointer")) == (code, pointer)
     assert agent.statuses() == {"indexer": INITIALIZING}
-    assert agent.node.maintenance.current() is None
+    assert (agent.node.maintenance.current(), agent.node.maintenance.next_planned()) == (None, None)
 
 
 ODD_REASONS = [
@@ -498,6 +512,81 @@ def test_maintenance_is_listed_with_the_service_and_deleted_at_its_end(agent: Co
                 await asyncio.sleep(0.01)
 
     agent.loop.run_until_complete(wait_until_deleted())
+
+
+def in_hours(agent: ControlAgent, hours: float) -> str:
+    return iso_time(agent.now_s + agent.wall_offset_s + hours * 3600)
+
+
+def plan(agent: ControlAgent, service_id: str | None, begin: float, end: float, **fields: str) -> Response:
+    """Maintenance from and to a number of hours from now."""
+    path = "/v1/planned_maintenance" if service_id is None else f"/v1/services/{service_id}/planned_maintenance"
+    return agent.send("PUT", path, window(in_hours(agent, begin), in_hours(agent, end), **fields))
+
+
+@pytest.mark.parametrize("service_id", ["indexer", None])
+def test_planned_maintenance_survives_restarts_and_is_on_between_its_times(
+    agent: ControlAgent, monkeypatch: pytest.MonkeyPatch, service_id: str | None
+) -> None:
+    register(agent)
+    times = window(in_hours(agent, 1), in_hours(agent, 3), by="alice", reason="new disk")
+    assert plan(agent, service_id, 1, 3, by="alice", reason="new disk").code == 201
+    again = plan(agent, service_id, 1, 3, by="alice", reason="new disk")
+    assert (again.code, body_of(again)) == (200, {**times, "revision": body_of(again)["revision"]})
+    path = "/v1" if service_id is None else f"/v1/services/{service_id}"
+    seen = []
+    for hours in range(4):
+        if hours == 2:  # the machine is restarted, too: only the wall clock goes on
+            monkeypatch.setattr(store_module, "_boot_id", lambda: "another")
+            agent.wall_offset_s += agent.now_s - 5.0
+            agent.now_s = 5.0
+        agent.restart()
+        fields, document = body_of(agent.send("GET", path)), agent.send("GET", f"{path}/planned_maintenance")
+        current = fields["maintenance"]
+        seen.append((fields["planned_maintenance"], current and current["source"], document.code))
+        assert current is None or (current["until"], current["reason"]) == (times["until"], "new disk")
+        agent.now_s += 3600
+    assert seen == [(times, None, 200), (None, "planned", 200), (None, "planned", 200), (None, None, 404)]
+
+
+def test_planned_maintenance_begins_and_is_deleted_without_a_request(agent: ControlAgent) -> None:
+    register(agent)
+    plan(agent, "indexer", 1, 2)
+
+    async def wait_until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():  # noqa: ASYNC110  a timer does it
+                await asyncio.sleep(0.01)
+
+    document = agent.send("GET", "/v1/services/indexer/planned_maintenance")
+    agent.now_s += 3600 - 0.03
+    agent.restart()  # its timers are for the time that is left
+    assert agent.node.maintenance.current("indexer") is None
+    agent.now_s += 0.03
+    agent.loop.run_until_complete(wait_until(lambda: agent.node.maintenance.current("indexer") is not None))
+    agent.now_s += 3600
+    agent.restart()
+    agent.loop.run_until_complete(wait_until(lambda: agent.resources.revision > body_of(document)["revision"]))
+    assert "services/indexer/planned_maintenance" not in agent.resources._documents
+
+
+def test_planned_maintenance_and_one_from_now_on_do_not_replace_each_other(agent: ControlAgent) -> None:
+    register(agent)
+    plan(agent, "indexer", 1, 2)
+    plan(agent, None, 5, 6)
+    maintain(agent, duration="10m")
+    assert agent.send("DELETE", "/v1/services/indexer/maintenance").code == 204
+    maintain(agent, duration="90m")
+    agent.now_s += 3601
+    agent.restart()
+    assert body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"]["source"] == "planned", "it ends last"
+    assert body_of(agent.send("GET", "/v1/services/indexer"))["planned_maintenance"] is not None, "that of the node"
+    assert agent.send("DELETE", "/v1/services/indexer/planned_maintenance").code == 204
+    assert body_of(agent.send("GET", "/v1/services/indexer"))["maintenance"]["source"] == "control"
+    plan(agent, "indexer", 1, 2)
+    agent.send("DELETE", "/v1/services/indexer")
+    register(agent)
+    assert agent.send("GET", "/v1/services/indexer/planned_maintenance").code == 404
 
 
 @pytest.mark.parametrize("service_id", ["status", "maintenance"])

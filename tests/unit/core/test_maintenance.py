@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zoneinfo
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -11,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.maintenance import WEEKDAYS, MaintenanceSchedule, MaintenanceStart, parse_start, parse_timezone
+from svcnode.core.maintenance import (
+    WEEKDAYS,
+    MaintenanceSchedule,
+    MaintenanceStart,
+    PlannedMaintenance,
+    parse_start,
+    parse_time_s,
+    parse_timezone,
+)
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -109,3 +118,33 @@ def test_a_machine_without_time_zones_says_what_to_install(monkeypatch: pytest.M
     with pytest.raises(InvalidValueError, match="tzdata"):
         parse_timezone("Europe/Nowhere")
     assert parse_timezone("UTC") is UTC
+
+
+# ---- once, as planned
+
+
+def test_planned_maintenance_is_on_from_its_begin_to_its_end() -> None:
+    planned = PlannedMaintenance(service_ids=(), from_s=100.0, until_s=200.0)
+    assert [planned.end_s(now_s) for now_s in (99.9, 100.0, 199.9, 200.0)] == [None, 200.0, 200.0, None]
+    assert [planned.next_begin_s(now_s) for now_s in (99.9, 100.0, 200.0)] == [100.0, math.inf, math.inf]
+
+
+def test_a_time_has_a_zone_unless_it_may_be_one_of_this_machine() -> None:
+    expected = at("2026-12-01T22:00:00+00:00")
+    for text in ("2026-12-01T22:00:00Z", "2026-12-01T23:00:00.000+01:00", "2026-12-01 22:00Z"):
+        assert parse_time_s(text) == parse_time_s(text, may_be_local=True) == expected
+    for text in ("2026-12-01 22:00", "2026-12-01T22:00:00"):
+        assert parse_time_s(text, may_be_local=True) == at("2026-12-01T22:00:00")
+        with pytest.raises(InvalidValueError):
+            parse_time_s(text)
+    for text in (
+        "",
+        "22:00",
+        "2026-12-01",
+        "2026-02-30T22:00Z",
+        "20261201T220000Z",
+        "2026-12-01T24:01Z",
+        "0001-01-01 00:00",
+    ):
+        with pytest.raises(InvalidValueError):
+            parse_time_s(text)

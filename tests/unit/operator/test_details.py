@@ -23,7 +23,7 @@ REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTI
 
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
-    *("maintenance",),
+    *("maintenance", "planned_maintenance"),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
     *("sharing",),
 ]
@@ -61,6 +61,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "group": "storage",
         "impact": "critical",
         "maintenance": None,
+        "planned_maintenance": None,
         "kind": "tcp",
         "probe": "tcp://db:5432",
         "status": "Initializing",

@@ -12,6 +12,7 @@ import pytest
 
 from svcnode.api.spec import NOT_FOUND, Request
 from svcnode.core.codes import ReasonCode
+from svcnode.core.maintenance import PlannedMaintenance
 from svcnode.core.model import Verdict
 from svcnode.core.state_machine import initial_state
 from svcnode.history.records import HOURS, Bucket
@@ -193,6 +194,15 @@ def test_problems_of_history_and_reload_are_notices(harness: PageHarness) -> Non
     assert len(notices) == 2
     assert "the disk is full &lt;script&gt;" in notices[0]
     assert notices[1].endswith(": services.db: what?")
+
+
+def test_planned_maintenance_of_the_node_is_a_notice_until_it_begins(harness: PageHarness) -> None:
+    wall_s = harness.node.wall_time_s(harness.node.now_s())
+    for from_s, count in ((wall_s + 60, 1), (wall_s, 0)):
+        planned = PlannedMaintenance(service_ids=(), from_s=from_s, until_s=wall_s + 120, reason=SCRIPT)
+        harness.node.maintenance.plan(planned)
+        assert harness.page.count('class="notice" dir') == count
+        assert SCRIPT not in harness.page
 
 
 INVISIBLE_TEXT, ESCAPED_TEXT = "a\u202eb\u200bc\xa0\U000e0041", r"a\u202eb\u200bc\xa0\U000e0041"

@@ -155,6 +155,9 @@ def _maintenance_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{maintenance['text'][:1].upper()}{maintenance['text'][1:]}."
         yield "Checks go on. Messages are held, and what is still wrong at the end is sent then."
         yield "Availability leaves this time out."
+    planned = document.get("planned_maintenance")
+    if planned:
+        yield f"Planned {planned['text']}. Until then, messages are sent as always."
 
 
 def _alert_lines(document: Mapping[str, Any], names: Mapping[Health, str]) -> Iterator[str]:

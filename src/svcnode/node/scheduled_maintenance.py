@@ -1,4 +1,4 @@
-"""Maintenance by the schedule in the configuration."""
+"""Maintenance that begins and ends by the wall clock: by the schedule in the configuration, or once, as planned."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from svcnode.core.model import Maintenance
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from svcnode.core.maintenance import MaintenanceSchedule
+    from svcnode.core.maintenance import MaintenanceTimes
     from svcnode.node.node_state import NodeState
 
-SOURCE = "schedule"
+SCHEDULE, PLANNED = "schedule", "planned"  # the sources
 MAX_WAIT_S = 30.0  # the wall clock may be set
 TOLERANCE_S = 1.0  # an end that differs by less is the same: the difference of the clocks is measured
 
@@ -21,13 +21,14 @@ TOLERANCE_S = 1.0  # an end that differs by less is the same: the difference of 
 class ScheduledMaintenance:
     """Not thread-safe: used on the event loop of the agent."""
 
-    def __init__(self, node: NodeState) -> None:
+    def __init__(self, node: NodeState, source: str = SCHEDULE) -> None:
         self._node = node
-        self._schedules: Sequence[MaintenanceSchedule] = ()
+        self._source = source
+        self._schedules: Sequence[MaintenanceTimes] = ()
         self._current: dict[str | None, Maintenance] = {}  # by service id; None: the node
         self._timer: asyncio.TimerHandle | None = None
 
-    def apply(self, schedules: Sequence[MaintenanceSchedule]) -> None:
+    def apply(self, schedules: Sequence[MaintenanceTimes]) -> None:
         self._schedules = schedules
         self.update()
 
@@ -43,7 +44,7 @@ class ScheduledMaintenance:
         wall_s = self._node.wall_time_s(now_s)
         scheduled = self._scheduled(now_s, wall_s)
         for service_id in self._current.keys() - scheduled.keys():
-            self._node.maintenance.end(service_id, source=SOURCE)
+            self._node.maintenance.end(service_id, source=self._source)
         for service_id, maintenance in scheduled.items():
             if not _is_same(self._current.get(service_id), maintenance):
                 self._node.maintenance.set(maintenance, service_id)
@@ -61,7 +62,7 @@ class ScheduledMaintenance:
             end_s = schedule.end_s(wall_s)
             if end_s is None:
                 continue
-            maintenance = Maintenance(SOURCE, now_s + end_s - wall_s, reason=schedule.reason)
+            maintenance = Maintenance(self._source, now_s + end_s - wall_s, schedule.by, schedule.reason)
             for service_id in schedule.service_ids or (None,):
                 other = scheduled.get(service_id)
                 if other is None or other.ends_at_s < maintenance.ends_at_s:
@@ -70,4 +71,8 @@ class ScheduledMaintenance:
 
 
 def _is_same(current: Maintenance | None, new: Maintenance) -> bool:
-    return current is not None and current.reason == new.reason and abs(current.ends_at_s - new.ends_at_s) < TOLERANCE_S
+    return (
+        current is not None
+        and current._replace(ends_at_s=new.ends_at_s) == new
+        and abs(current.ends_at_s - new.ends_at_s) < TOLERANCE_S
+    )

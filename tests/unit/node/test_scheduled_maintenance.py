@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.agent.maintenance import ScheduledMaintenance
 from svcnode.config import load
-from svcnode.core.maintenance import MaintenanceSchedule, parse_start
+from svcnode.core.maintenance import MaintenanceSchedule, PlannedMaintenance, parse_start
 from svcnode.core.model import ChangeKind
+from svcnode.node.scheduled_maintenance import PLANNED, ScheduledMaintenance
 from tests.support import nodes
 from tests.support.virtual_time import in_virtual_time
 
@@ -95,6 +95,31 @@ async def test_a_schedule_follows_a_wall_clock_that_is_set() -> None:
     await asyncio.sleep(60)
     assert left_s(node) is None
     scheduled.stop()
+
+
+@in_virtual_time
+async def test_planned_maintenance_is_beside_that_of_the_schedule_and_follows_a_wall_clock_that_is_set() -> None:
+    steps_s: list[float] = []
+    node = make_node(steps_s=steps_s)
+    scheduled, planned = ScheduledMaintenance(node), ScheduledMaintenance(node, PLANNED)
+    scheduled.apply([schedule("00:00", 1, "db", reason="backup")])
+    times = PlannedMaintenance(service_ids=("db",), from_s=SUNDAY_S + 1800, until_s=SUNDAY_S + 7200, by="alice")
+    planned.apply([times])
+    sources = []
+    for _ in range(5):
+        maintenance = node.maintenance.current("db")
+        sources.append(None if maintenance is None else (maintenance.source, maintenance.by))
+        await asyncio.sleep(1800)
+    assert sources == [("schedule", ""), *[("planned", "alice")] * 3, None]
+    steps_s.append(-3 * 3600)
+    await asyncio.sleep(60)
+    assert left_s(node) is None, "it has not begun by this clock"
+    steps_s.append(5400)
+    await asyncio.sleep(60)
+    assert left_s(node) is not None
+    planned.apply([])
+    scheduled.apply([])
+    assert left_s(node) is None
 
 
 def left_s(node: NodeState) -> float | None:
