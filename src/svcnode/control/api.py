@@ -91,33 +91,6 @@ class ControlApi:
     async def get_openapi(self, request: Request, _: str) -> Response:
         return make_response(200, _openapi())
 
-    async def get_drain(self, request: Request, _: str) -> Response:
-        return self._document(200, self._found(DRAIN))
-
-    async def put_drain(self, request: Request, _: str) -> Response:
-        return await self._put(request, DRAIN, _reason(request))
-
-    async def delete_drain(self, request: Request, _: str) -> Response:
-        return await self._delete(request, DRAIN)
-
-    async def get_maintenance(self, request: Request, _: str) -> Response:
-        return self._document(200, self._found(MAINTENANCE))
-
-    async def put_maintenance(self, request: Request, _: str) -> Response:
-        return await self._put(request, MAINTENANCE, _maintenance(request))
-
-    async def delete_maintenance(self, request: Request, _: str) -> Response:
-        return await self._delete(request, MAINTENANCE)
-
-    async def get_planned_maintenance(self, request: Request, _: str) -> Response:
-        return self._document(200, self._found(PLANNED_MAINTENANCE))
-
-    async def put_planned_maintenance(self, request: Request, _: str) -> Response:
-        return await self._put(request, PLANNED_MAINTENANCE, _planned_maintenance(request))
-
-    async def delete_planned_maintenance(self, request: Request, _: str) -> Response:
-        return await self._delete(request, PLANNED_MAINTENANCE)
-
     async def put_reload(self, request: Request, _: str) -> Response:
         author = author_of({"user": request.user, **_person(request)})
         log.info("reload requested by %s", author, extra={"event": "reload_requested", "by": author})
@@ -139,7 +112,8 @@ class ControlApi:
 
     async def put_service(self, request: Request, name: str) -> Response:
         options = _object(request)
-        change = _change(request, service_path(_service_id(name)), options)
+        _check_service_id(name)
+        change = _change(request, service_path(name), options)
         applied = await self.resources.change(change)
         service = self.resources.service(name, applied.document)
         if service is None:  # a later request has deleted it already
@@ -147,115 +121,69 @@ class ControlApi:
         return _service(201 if applied.is_new else 200, service)
 
     async def delete_service(self, request: Request, name: str) -> Response:
-        return await self._delete(request, service_path(name))
+        return await self.delete_document(request, service_path(name))
 
     async def get_status(self, request: Request, name: str) -> Response:
-        return self._document(200, self._found(status_path(name)))
+        return self.get_document(status_path(name))
 
     async def put_status(self, request: Request, name: str) -> Response:
-        path, report = status_path(_service_id(name)), _report(request)
+        _check_service_id(name)
+        path, report = status_path(name), _report(request)
         # Most reports are those of the service itself: only a person is named in the status.
         change = _signed(request, path, report) if _person(request) else _change(request, path, report)
         await self.resources.change(change)
         return make_response(204)
-
-    async def get_service_maintenance(self, request: Request, name: str) -> Response:
-        return self._document(200, self._found(maintenance_path(name)))
-
-    async def put_service_maintenance(self, request: Request, name: str) -> Response:
-        return await self._put(request, maintenance_path(_service_id(name)), _maintenance(request))
-
-    async def delete_service_maintenance(self, request: Request, name: str) -> Response:
-        return await self._delete(request, maintenance_path(name))
-
-    async def get_service_planned_maintenance(self, request: Request, name: str) -> Response:
-        return self._document(200, self._found(planned_maintenance_path(name)))
-
-    async def put_service_planned_maintenance(self, request: Request, name: str) -> Response:
-        return await self._put(request, planned_maintenance_path(_service_id(name)), _planned_maintenance(request))
-
-    async def delete_service_planned_maintenance(self, request: Request, name: str) -> Response:
-        return await self._delete(request, planned_maintenance_path(name))
-
-    # ---- issues
 
     async def get_issues(self, request: Request, _: str) -> Response:
         fields = self.resources.public_fields
         issues = [{"name": name, **fields(document)} for name, document in self.resources.issues().items()]
         return _json(200, {"issues": issues})
 
-    async def get_issue(self, request: Request, name: str) -> Response:
-        return self._document(200, self._found(issue_path(name)))
+    # ---- documents that are read, set and deleted as they are
 
-    async def put_issue(self, request: Request, name: str) -> Response:
-        if len(name) > MAX_ISSUE_NAME_CHARS:
-            raise ControlError(400, f"the name of an issue has at most {MAX_ISSUE_NAME_CHARS} characters")
-        _check(validate_text, "the name of an issue", name)
-        return await self._put(request, issue_path(name), _reason(request))
+    def get_document(self, path: str) -> Response:
+        document = self.resources.get(path)
+        if document is None:
+            raise ControlError(404, "Not found")
+        return self._document(200, document)
 
-    async def delete_issue(self, request: Request, name: str) -> Response:
-        return await self._delete(request, issue_path(name))
-
-    # ---- shared
-
-    async def _put(self, request: Request, path: str, value: dict[str, Any]) -> Response:
-        applied = await self.resources.change(_signed(request, path, value))
+    async def put_document(self, change: ChangeRequest) -> Response:
+        applied = await self.resources.change(change)
         assert applied.document is not None
         return self._document(201 if applied.is_new else 200, applied.document)
 
-    async def _delete(self, request: Request, path: str) -> Response:
+    async def delete_document(self, request: Request, path: str) -> Response:
         await self.resources.change(_change(request, path, None))
         return make_response(204)
 
     def _document(self, code: int, document: Document) -> Response:
         return _json(code, self.resources.public_fields(document), ("ETag", f'"{document.revision}"'))
 
-    def _found(self, path: str) -> Document:
-        document = self.resources.get(path)
-        if document is None:
-            raise ControlError(404, "Not found")
-        return document
-
 
 if TYPE_CHECKING:
     _Handler = Callable[[ControlApi, Request, str], Awaitable[Response]]
 
-ROUTES: dict[str, dict[str, _Handler]] = {
-    "/v1": {"GET": ControlApi.get_node},
-    "/v1/drain": {"GET": ControlApi.get_drain, "PUT": ControlApi.put_drain, "DELETE": ControlApi.delete_drain},
-    "/v1/issues": {"GET": ControlApi.get_issues},
-    "/v1/issues/{name}": {"GET": ControlApi.get_issue, "PUT": ControlApi.put_issue, "DELETE": ControlApi.delete_issue},
-    "/v1/maintenance": {
-        "GET": ControlApi.get_maintenance,
-        "PUT": ControlApi.put_maintenance,
-        "DELETE": ControlApi.delete_maintenance,
-    },
-    "/v1/openapi.json": {"GET": ControlApi.get_openapi},
-    "/v1/planned_maintenance": {
-        "GET": ControlApi.get_planned_maintenance,
-        "PUT": ControlApi.put_planned_maintenance,
-        "DELETE": ControlApi.delete_planned_maintenance,
-    },
-    "/v1/reload": {"PUT": ControlApi.put_reload},
-    "/v1/services": {"GET": ControlApi.get_services},
-    "/v1/services/{name}": {
-        "GET": ControlApi.get_service,
-        "PUT": ControlApi.put_service,
-        "DELETE": ControlApi.delete_service,
-    },
-    "/v1/services/{name}/maintenance": {
-        "GET": ControlApi.get_service_maintenance,
-        "PUT": ControlApi.put_service_maintenance,
-        "DELETE": ControlApi.delete_service_maintenance,
-    },
-    "/v1/services/{name}/planned_maintenance": {
-        "GET": ControlApi.get_service_planned_maintenance,
-        "PUT": ControlApi.put_service_planned_maintenance,
-        "DELETE": ControlApi.delete_service_planned_maintenance,
-    },
-    "/v1/services/{name}/status": {"GET": ControlApi.get_status, "PUT": ControlApi.put_status},
-}
-_SEGMENTS = {path: path.split("/") for path in ROUTES}
+
+def _document_routes(
+    path_of: Callable[[str], str],
+    value_of: Callable[[Request], dict[str, Any]],
+    check_name: Callable[[str], None] = lambda _: None,
+) -> dict[str, _Handler]:
+    """Of documents that say who has set them, by the {name} in their path. A new one has a name that is checked."""
+
+    async def get(api: ControlApi, _: Request, name: str) -> Response:
+        return api.get_document(path_of(name))
+
+    async def put(api: ControlApi, request: Request, name: str) -> Response:
+        check_name(name)
+        return await api.put_document(_signed(request, path_of(name), value_of(request)))
+
+    async def delete(api: ControlApi, request: Request, name: str) -> Response:
+        return await api.delete_document(request, path_of(name))
+
+    return {"GET": get, "PUT": put, "DELETE": delete}
+
+
 _STATUS = {"status": str, "reason": str, "code": str}
 _MAINTENANCE = {"duration": str, "by": str, "reason": str}
 _PLANNED = {"from": str, "until": str, "by": str, "reason": str}
@@ -279,9 +207,14 @@ def _decoded(segment: str) -> str:
         raise ControlError(400, "the path is not UTF-8") from None
 
 
-def _service_id(name: str) -> str:
+def _check_service_id(name: str) -> None:
     _check(validate_service_id, name)
-    return name
+
+
+def _check_issue_name(name: str) -> None:
+    if len(name) > MAX_ISSUE_NAME_CHARS:
+        raise ControlError(400, f"the name of an issue has at most {MAX_ISSUE_NAME_CHARS} characters")
+    _check(validate_text, "the name of an issue", name)
 
 
 def _check(validate: Callable[..., None], *values: str) -> None:
@@ -439,6 +372,32 @@ def _check_by(fields: Mapping[str, Any]) -> None:
 def json_pointer(*path: str | int) -> str:
     """RFC 6901."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+
+
+# ---- paths
+
+ROUTES: dict[str, dict[str, _Handler]] = {
+    "/v1": {"GET": ControlApi.get_node},
+    "/v1/drain": _document_routes(lambda _: DRAIN, _reason),
+    "/v1/issues": {"GET": ControlApi.get_issues},
+    "/v1/issues/{name}": _document_routes(issue_path, _reason, _check_issue_name),
+    "/v1/maintenance": _document_routes(lambda _: MAINTENANCE, _maintenance),
+    "/v1/openapi.json": {"GET": ControlApi.get_openapi},
+    "/v1/planned_maintenance": _document_routes(lambda _: PLANNED_MAINTENANCE, _planned_maintenance),
+    "/v1/reload": {"PUT": ControlApi.put_reload},
+    "/v1/services": {"GET": ControlApi.get_services},
+    "/v1/services/{name}": {
+        "GET": ControlApi.get_service,
+        "PUT": ControlApi.put_service,
+        "DELETE": ControlApi.delete_service,
+    },
+    "/v1/services/{name}/maintenance": _document_routes(maintenance_path, _maintenance, _check_service_id),
+    "/v1/services/{name}/planned_maintenance": _document_routes(
+        planned_maintenance_path, _planned_maintenance, _check_service_id
+    ),
+    "/v1/services/{name}/status": {"GET": ControlApi.get_status, "PUT": ControlApi.put_status},
+}
+_SEGMENTS = {path: path.split("/") for path in ROUTES}
 
 
 # ---- responses
