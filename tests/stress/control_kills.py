@@ -53,6 +53,7 @@ status = "Up"
 """
 # Services of the file, one per worker, that send heartbeats.
 FILE_TTL_S = 3
+PUSH_TOKEN = "kills-0123456789abcdef"
 CONFIG += "".join(f'[[services]]\nid = "file-{n}"\nprobe = "heartbeat:{FILE_TTL_S}s"\n' for n in range(WORKERS))
 
 
@@ -164,7 +165,9 @@ class Worker:
             is_old = old.beat is not None and time.monotonic() >= old.beat.sent_s + old.ttl_s / 2
             old.ttl_s, old.description = ttl_s, description
             old.may_have_expired |= is_old
-        client.register(service_id, ttl=f"{ttl_s}s", description=description)
+        client.register(
+            service_id, ttl=f"{ttl_s}s", description=description, deregister_after="1h", push_token=PUSH_TOKEN
+        )
 
     def _change_issue(self, client: ControlClient, state: State) -> None:
         name = self._rng.choice(self._issue_names)
@@ -194,7 +197,10 @@ class Worker:
         found = [service for service in seen.services if service["id"] in self._ids]
         listed = [(service["id"], service["options"]) for service in found]
         expected = [
-            (service_id, {"ttl": f"{one.ttl_s}s", "description": one.description})
+            (
+                service_id,
+                {"ttl": f"{one.ttl_s}s", "description": one.description, "deregister_after": "1h", "push_token": "***"},
+            )
             for service_id, one in state.services.items()
         ]
         issues = {name: reason for name, reason in seen.issues.items() if name in self._issue_names}
