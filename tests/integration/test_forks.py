@@ -238,7 +238,8 @@ def test_a_fork_that_python_does_not_notice_leaves_neither_a_thread_nor_a_lock_b
     node.start()
     thread_of_the_parent = internals_of(node).checks._thread
     assert thread_of_the_parent is not None
-    wait_until(lambda: node.is_probing, "probing")  # the thread asks for its process when it begins
+    # The thread asks for its process when it begins.
+    wait_until(lambda: internals_of(node).checks._running_scheduler is not None, "probing")
     try:
         with monkeypatch.context() as child:
             child.setattr(os, "getpid", lambda: -1)

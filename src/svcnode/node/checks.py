@@ -170,7 +170,7 @@ class Checks:
     @property
     def _is_starting(self) -> bool:
         loop = self._starting_loop  # another thread may set it to None
-        return loop is not None and loop.is_running()
+        return loop is not None and loop.is_running() and self._pid == os.getpid()
 
     @property
     def _running_scheduler(self) -> ProbeScheduler | ElectedScheduler | None:
