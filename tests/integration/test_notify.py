@@ -354,22 +354,25 @@ def notify_test(folder: Path, text: str | None, *arguments: str, **environ: Any)
     return commands.svcnode("notify-test", *arguments, folder=folder, TOKEN=KEY, **environ)
 
 
-def test_a_test_message_goes_to_every_target_or_to_one(tmp_path: Path) -> None:
-    with Receiver() as first, Receiver() as second:
+def test_a_test_message_goes_to_every_target_and_to_the_heartbeat_or_to_one(tmp_path: Path) -> None:
+    with Receiver() as first, Receiver() as second, Receiver() as switch:
         text = f'[node]\nname = "validator-7"\n[notify]\n{hook(first.port)}\napprise = ["{apprise_url(second.port)}"]'
+        text += f'\nheartbeat = "http://127.0.0.1:{switch.port}/{KEY}"'
         completed = notify_test(tmp_path, text)
         assert (completed.returncode, completed.stderr) == (0, "")
         assert [line.split()[:3] for line in completed.stdout.splitlines()] == [
             ["1", f"http://127.0.0.1:{first.port}", "sent"],
             ["2", "json://***", "sent"],
+            ["3", f"http://127.0.0.1:{switch.port}", "heartbeat"],
         ]
+        assert [(request.method, request.target) for request in switch.requests] == [("GET", f"/{KEY}")]
         (document,) = first.documents
         assert document["kind"] == "test"
         assert document["text"].startswith(second.documents[0]["title"])
         completed = notify_test(tmp_path, text, "--to", "2")
         assert (completed.returncode, completed.stdout.split()[:3]) == (0, ["2", "json://***", "sent"])
-        assert (len(first.requests), len(second.requests)) == (1, 2)
-        completed = notify_test(tmp_path, text, "--to", "3")
+        assert (len(first.requests), len(second.requests), len(switch.requests)) == (1, 2, 1)
+        completed = notify_test(tmp_path, text, "--to", "4")
         assert (completed.returncode, completed.stdout) == (2, "")
         assert "--to" in completed.stderr
 

@@ -10,15 +10,19 @@ from svcnode.core.codes import ReasonCode
 from svcnode.notify import NotifyStatus, dispatcher
 from svcnode.notify.alert import AlertPolicy
 from svcnode.notify.dispatcher import MAX_MESSAGE_AGE_S, MAX_QUEUED, Dispatcher, try_deliver
+from svcnode.notify.heartbeat import HeartbeatSender
 from svcnode.notify.incidents import from_json
 from svcnode.notify.notifier import Notifier, NotifySettings
 from svcnode.notify.targets import DeliveryError, apprise_from, webhook_from
 from tests.support.backends import HttpBackend, closed_port, http_response
 from tests.support.nodes import make_node
 from tests.support.virtual_time import in_virtual_time
+from tests.unit.notify.test_heartbeat import Switch
 from tests.unit.notify.test_message import MESSAGES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from svcnode.notify.message import Message
@@ -98,9 +102,37 @@ def test_log_lines(snapshot: Snapshot, caplog: pytest.LogCaptureFixture) -> None
         async with Notifier(make_node("node", version="v1"), None, NotifyStatus()) as notifier:
             notifier.apply(NotifySettings(targets=(Target(), Target()), policy=AlertPolicy()))
             notifier.apply(None)
+        await send_heartbeats()
 
     with caplog.at_level(logging.INFO, logger="svcnode.notify"):
         scenario()
         from_json("{}", lambda at_s: at_s)
     lines = [f"{record.levelname.lower()}: {record.getMessage()}" for record in caplog.records]
     snapshot("log", "\n".join(lines))
+
+
+async def send_heartbeats() -> None:
+    """Sent, failed, withheld for each cause, and sent again."""
+
+    def ping(answer: Callable[[], object]) -> bool:
+        if is_answered:
+            answer()
+        return is_running
+
+    switch, problem, is_answered, is_running = Switch(), "", True, True
+    sender = HeartbeatSender(NotifyStatus(), ping_scheduler=ping, delivery_problem=lambda: problem, clock=lambda: 0.0)
+    sender.apply(switch)
+    await asyncio.sleep(90)
+    switch.error = FAILING
+    await asyncio.sleep(60)
+    is_running = False
+    await asyncio.sleep(60)
+    switch.error, is_running = None, True
+    await asyncio.sleep(60)
+    is_answered = False
+    await asyncio.sleep(60)
+    is_answered = True
+    await asyncio.sleep(60)
+    problem = "notifications to receiver have failed for more than 5 minutes"
+    await asyncio.sleep(60)
+    sender.stop()

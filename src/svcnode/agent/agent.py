@@ -107,7 +107,7 @@ class Agent:
         identity = Identity(node_name=settings.node_name, spec_version=SPEC_VERSION, node_version=settings.node_version)
         self._node = NodeState(identity, starting=True)
         self._checks = Checks(self._node)
-        self._surface = OperatorSurface(self._node, self._checks.next_check_in_s, self._config_file_of)
+        self._surface = OperatorSurface(self._node, self._checks, self._config_file_of)
         self._watchdog = Watchdog(
             self._checks.ping, on_alive=self._manager.alive, alive_within_s=self._manager.watchdog_s
         )

@@ -60,15 +60,15 @@ class Watchdog:
 
     def __init__(
         self,
-        ping_scheduler: Callable[[Callable[[], object]], object],
+        ping_scheduler: Callable[[Callable[[], object]], bool],
         *,
         on_alive: Callable[[], object] = lambda: None,
         alive_within_s: float | None = None,
         exit_process: Callable[[bytes], object] = exit_now,
         tick_s: float = TICK_S,
     ) -> None:
-        """`ping_scheduler` calls its argument from the scheduler. `on_alive` is called for every answer: at least twice
-        in `alive_within_s`, if that is 2 ticks or more.
+        """`ping_scheduler` calls its argument from the scheduler, or returns False if none runs. `on_alive` is called
+        for every answer: at least twice in `alive_within_s`, if that is 2 ticks or more.
         """
         self._ping_scheduler = ping_scheduler
         self._on_alive = on_alive
@@ -151,9 +151,13 @@ class Watchdog:
     def _ping_loop(self) -> None:
         self._has_answered = False
         with suppress(RuntimeError):  # the loop is closed: the process ends, or the watchdog ends it
-            self._loop.call_soon_threadsafe(self._ping_scheduler, self._answer_ping)
+            self._loop.call_soon_threadsafe(self._ping)
 
     # ---- the event loop
+
+    def _ping(self) -> None:
+        if not self._ping_scheduler(self._answer_ping):
+            self._answer_ping()
 
     def _answer_ping(self) -> None:
         self._has_answered = True

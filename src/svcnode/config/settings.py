@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from svcnode.core.maintenance import MaintenanceSchedule
     from svcnode.core.redaction import SecretScope
     from svcnode.node.definition import ServiceOptions
+    from svcnode.notify.heartbeat import Heartbeat
     from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
     from svcnode.sharing import SharingSettings
@@ -381,11 +382,13 @@ def notify_settings(tables: Tables) -> NotifySettings:
     from svcnode.notify.notifier import NotifySettings
 
     notify, source = tables.get(NotifyTable), tables.source
-    if notify.is_right(*notify.target_keys) and not any(key in notify for key in notify.target_keys):
+    keys = (*notify.target_keys, "heartbeat")
+    if notify.is_right(*keys) and not any(key in notify for key in keys):
         hint = 'set webhook = "https://…", alertmanager = "http://…" or apprise = ["…"]'
         source.report(("notify",), f"no notification targets; {hint}")
     return NotifySettings(
         targets=tuple(_targets(notify, source)),
+        heartbeat=_heartbeat(notify, source),
         policy=AlertPolicy(
             services=cast("Literal['critical', 'all', 'none']", notify.services),
             group_wait_s=notify.group_wait,
@@ -415,6 +418,19 @@ def _targets(notify: NotifyTable, source: Source) -> Iterator[NotificationTarget
                     raise InvalidValueError("duplicate target")
                 seen.add(target)
                 yield target
+
+
+def _heartbeat(notify: NotifyTable, source: Source) -> Heartbeat | None:
+    from svcnode.notify.heartbeat import heartbeat_from
+
+    if not notify.is_right("heartbeat"):
+        return None
+    if notify.heartbeat is not None:
+        with source.reporting("notify", "heartbeat"):
+            return heartbeat_from(notify.heartbeat, source.environ, notify.heartbeat_interval)
+    elif "heartbeat_interval" in notify:
+        source.report(("notify", "heartbeat_interval"), "needs heartbeat")
+    return None
 
 
 # ---- several machines

@@ -174,8 +174,21 @@ class NotifyTable(Table):
         doc="A service that was never Up is reported this long after its `start_period`; at most `24h`",
     )
 
+    heartbeat = value(
+        any_of(str, dict, schema=_HTTP_TARGET),
+        doc="URL of a [dead man's switch](alerts.md#dead-mans-switch), or a table with a `url` and options",
+    )
+    heartbeat_interval = value(
+        duration(at_least="1s", at_most="1h"),
+        default="1m",
+        doc="Time between two requests to `heartbeat`; from `1s` to `1h`",
+    )
+
     target_keys: ClassVar = ("webhook", "alertmanager", "apprise")
-    rules: ClassVar = {"anyOf": [{"required": [key]} for key in target_keys]}
+    rules: ClassVar = {
+        "anyOf": [{"required": [key]} for key in (*target_keys, "heartbeat")],
+        "dependentRequired": {"heartbeat_interval": ["heartbeat"]},
+    }
 
 
 # ---- several machines

@@ -131,13 +131,10 @@ class Checks:
         scheduler = self._running_scheduler
         return None if scheduler is None else scheduler.next_check_in_s(service_id)
 
-    def ping(self, answer: Callable[[], object]) -> None:
-        """Call `answer` from the scheduler, at once if no services are checked. On the event loop of the scheduler."""
+    def ping(self, answer: Callable[[], object]) -> bool:
+        """Call `answer` from the scheduler; False if no checks run here. On the event loop of the scheduler."""
         scheduler = self._running_scheduler
-        if scheduler is None:
-            answer()
-        else:
-            scheduler.ping(answer)
+        return scheduler is not None and scheduler.ping(answer)
 
     def join_workers(self) -> Workers | None:
         if self.workers_folder is None:

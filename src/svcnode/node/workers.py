@@ -373,12 +373,9 @@ class ElectedScheduler:
     def next_check_in_s(self, service_id: str) -> float | None:
         return self._scheduler.next_check_in_s(service_id) if self._is_elected else None
 
-    def ping(self, answer: Callable[[], object]) -> None:
-        """As that of the scheduler; while another worker runs the checks, at once."""
-        if self._is_elected:
-            self._scheduler.ping(answer)
-        else:
-            answer()
+    def ping(self, answer: Callable[[], object]) -> bool:
+        """As that of the scheduler; False also while another worker runs the checks."""
+        return self._is_elected and self._scheduler.ping(answer)
 
     async def _run(self) -> None:
         try:

@@ -6,6 +6,7 @@ message.py       a notification as text for people and as fields for programs
 targets.py       webhooks and Apprise URLs
 alertmanager.py  Alertmanager, which receives all alerts instead of changes
 dispatcher.py    a bounded queue with retries for each target
+heartbeat.py     heartbeats to a dead man's switch, while all of this works
 incidents.py     problems that were notified and are not resolved, saved across restarts
 notifier.py      follows a node and connects the other modules
 
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from svcnode.notify.engine import AlertEngine
+    from svcnode.notify.heartbeat import HeartbeatSender
 
 
 class NotifyStatus:
@@ -29,3 +31,7 @@ class NotifyStatus:
     dropped = 0
     queued = 0
     engine: AlertEngine | None = None  # None: no targets are configured
+    heartbeat: HeartbeatSender | None = None  # None: no heartbeat is configured
+
+    def __init__(self) -> None:
+        self.heartbeats = {"sent": 0, "failed": 0, "withheld": 0}

@@ -20,7 +20,7 @@ from svcnode.notify.incidents import LostMessages, SavedState, open_incidents
 from svcnode.notify.targets import DeliveryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from svcnode.notify import NotifyStatus
     from svcnode.notify.incidents import Incidents
@@ -31,19 +31,24 @@ MAX_QUEUED = 100
 DELIVERY_TIMEOUT_S = 15.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 300.0
 MAX_MESSAGE_AGE_S = 86_400.0
+STUCK_AFTER_S = 300.0  # a target may fail for this time, or a message be overdue, before it counts as a problem
 CLOSE_TIMEOUT_S = 2.0
 
 log = logging.getLogger("svcnode.notify")
 
 
 async def try_deliver(target: NotificationTarget, message: Message, lost: int = 0) -> DeliveryError | None:
+    return await attempt(target.deliver(message, lost), DELIVERY_TIMEOUT_S)
+
+
+async def attempt(delivery: Awaitable[DeliveryError | None], timeout_s: float) -> DeliveryError | None:
     """One attempt with a timeout."""
     try:
-        async with asyncio.timeout(DELIVERY_TIMEOUT_S) as deadline:
-            return await target.deliver(message, lost)
+        async with asyncio.timeout(timeout_s) as deadline:
+            return await delivery
     except Exception as exc:  # noqa: BLE001  no error of a target may stop its queue
         if deadline.expired():
-            return DeliveryError(f"timeout: no response within {DELIVERY_TIMEOUT_S:g} s", ReasonCode.TIMEOUT)
+            return DeliveryError(f"timeout: no response within {timeout_s:g} s", ReasonCode.TIMEOUT)
         return DeliveryError(redacted(error_text(exc)), ReasonCode.OTHER)
 
 
@@ -68,6 +73,7 @@ class DeliveryQueue:
         self._delivered: Message | None = None  # the last one
         self.lost = 0  # since the last delivered message
         self._failures = 0  # in a row
+        self._failing_since_s: float | None = None
         self._undelivered = 0  # at the end
         self._is_sending = self._is_closing = False
         self._wake, self._retry_now = asyncio.Event(), asyncio.Event()
@@ -78,6 +84,15 @@ class DeliveryQueue:
     def lost_messages(self) -> LostMessages:
         """How many messages are lost if the process ends now."""
         return LostMessages(self.target.name, self.lost + len(self._queue) + self._undelivered)
+
+    @property
+    def problem(self) -> str:
+        """Why messages do not arrive at the target; empty if they do."""
+        if self.task.done():
+            return f"nothing delivers notifications to {self.target.name}"
+        if self._failing_since_s is None or self._loop.time() - self._failing_since_s < STUCK_AFTER_S:
+            return ""
+        return f"notifications to {self.target.name} have failed for more than {STUCK_AFTER_S / 60:g} minutes"
 
     def restore_incidents(self, incidents: Incidents) -> None:
         """The target received these before the restart, and no queued message resolves them."""
@@ -100,6 +115,7 @@ class DeliveryQueue:
     def set_target(self, target: NotificationTarget) -> None:
         """The configuration changed the URL or the options of the target: retry the queued messages at once."""
         self.target = target
+        self._failing_since_s = None
         self._retry_now.set()
 
     def close(self) -> None:
@@ -169,11 +185,13 @@ class DeliveryQueue:
         if self._failures:
             text = "notifications to %s are delivered again after %d failed attempts"
             log.info(text, self.target.name, self._failures, extra=_extra("notification_recovered", self.target))
-        self._failures = 0
+        self._failures, self._failing_since_s = 0, None
 
     def _record_failure(self, error: DeliveryError) -> None:
         self._status.failed += 1
         self._failures += 1
+        if self._failing_since_s is None:
+            self._failing_since_s = self._loop.time()
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         extra = _extra("notification_failed", self.target, code=error.code, reason=error.reason)
         log.log(level, "notification to %s failed: %s", self.target.name, error.reason, extra=extra)
@@ -220,6 +238,11 @@ class Dispatcher:
             incidents=open_incidents(self._last_incidents, [queue.delivered_incidents for queue in self._queues]),
             lost=[queue.lost_messages for queue in self._queues],
         )
+
+    @property
+    def problem(self) -> str:
+        """Of the first target that has one; empty if all messages arrive."""
+        return next((queue.problem for queue in self._queues if queue.problem), "")
 
     def restore(self, incidents: Incidents, lost: Iterable[LostMessages], message: Message) -> None:
         """`incidents` are all open incidents now; `lost` comes from the previous process.

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind
 from svcnode.notify.alertmanager import to_alerts
-from svcnode.notify.dispatcher import Dispatcher
+from svcnode.notify.dispatcher import STUCK_AFTER_S, Dispatcher
 from svcnode.notify.engine import AlertEngine
+from svcnode.notify.heartbeat import HeartbeatSender
 from svcnode.notify.incidents import from_json, to_json
 from svcnode.notify.message import Message, build_message
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
     from svcnode.notify import NotifyStatus
     from svcnode.notify.alert import AlertPolicy
+    from svcnode.notify.heartbeat import Heartbeat
     from svcnode.notify.incidents import Incidents
     from svcnode.notify.targets import NotificationTarget
 
@@ -39,6 +41,7 @@ class NotifySettings:
 
     targets: tuple[NotificationTarget, ...] = field(repr=False)  # their URLs may contain secrets
     policy: AlertPolicy
+    heartbeat: Heartbeat | None = None
 
 
 class AlertStateStorage(Protocol):
@@ -60,12 +63,17 @@ class Notifier:
         status: NotifyStatus,
         *,
         storage: AlertStateStorage | None = None,
+        ping_scheduler: Callable[[Callable[[], object]], bool] = lambda _: False,
     ) -> None:
+        """`ping_scheduler` calls its argument from the scheduler of the checks, or returns False: no heartbeat then."""
         self._node = node
         self._initial_settings = settings
         self._status = status
         self._storage = storage
         self._dispatcher = Dispatcher(status, self._save_state)
+        self._heartbeat = HeartbeatSender(
+            status, ping_scheduler=ping_scheduler, delivery_problem=lambda: self.problem, clock=node.now_s
+        )
         self._restore_task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
@@ -75,6 +83,13 @@ class Notifier:
     def _engine(self) -> AlertEngine | None:
         """None while there are no targets, and after the stop."""
         return self._status.engine
+
+    @property
+    def problem(self) -> str:
+        """Why messages do not arrive; empty if they do."""
+        if self._engine is not None and self._engine.due_at_s + STUCK_AFTER_S <= self._node.now_s():
+            return f"a notification has been due for more than {STUCK_AFTER_S / 60:g} minutes"
+        return self._dispatcher.problem
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -112,9 +127,11 @@ class Notifier:
         else:
             self._engine.set_policy(settings.policy, self._node.now_s())
         self._set_timer()
+        self._heartbeat.apply(None if settings is None else settings.heartbeat)
 
     def flush(self) -> None:
         """Send the pending changes and stop following the node: a planned stop is not notified."""
+        self._heartbeat.stop()
         self._notify(is_final=True)
         self._stop_following()
 

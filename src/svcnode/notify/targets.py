@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from apprise import Apprise
 
+    from svcnode.net.http1 import PreparedRequest
     from svcnode.notify.message import Message
 
 MIN_KEY_CHARS = 16  # a shorter segment of a webhook's path is more often a name than a key
@@ -66,9 +67,13 @@ def url_name(url: Url) -> str:
 
 
 async def post_json(client: Http1Client, path: str, document: object) -> DeliveryError | None:
-    """Any 2xx response is success; redirects are not followed."""
     body = json.dumps(document, ensure_ascii=False).encode()
     request = client.build_request(path, method="POST", body=body, content_type="application/json")
+    return await send_request(client, request)
+
+
+async def send_request(client: Http1Client, request: PreparedRequest) -> DeliveryError | None:
+    """Any 2xx response is success; redirects are not followed."""
     try:
         response = await client.send(request)
     except OSError as exc:

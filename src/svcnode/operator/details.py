@@ -145,6 +145,7 @@ def node_details(context: OperatorContext) -> Json:
         "history_problem_code": context.history.problem_code,
         "reload_problem": encodable(process.reload_problem) if process.reload_problem else None,
         "alert": builder.alert(None),
+        "heartbeat": builder.heartbeat(),
         "sharing": builder.sharing(),
     }
 
@@ -310,6 +311,21 @@ class _DetailsBuilder:
             "state": alert.state.value,
             "notified_health": int(alert.notified_health),
             "message_in_s": self._until_s(alert.due_at_s),
+        }
+
+    def heartbeat(self) -> Json | None:
+        """To the dead man's switch."""
+        sender = self._context.notify_status.heartbeat
+        heartbeat = None if sender is None else sender.heartbeat
+        if sender is None or heartbeat is None:
+            return None
+        result, sent_at_s = sender.result, sender.sent_at_s
+        return {
+            "target": heartbeat.name,
+            "interval_s": heartbeat.interval_s,
+            "result": None if result is None else result.value,
+            "reason": self._redacted[sender.reason],
+            "last_sent_s": None if sent_at_s is None else self.ago_s(sent_at_s),
         }
 
 

@@ -240,6 +240,12 @@ def _notification_metrics(context: OperatorContext) -> Iterator[Metric]:
         delivery.failed,
     )
     yield _gauge("svcnode_notifications_queue_length", "Notifications not delivered yet.", delivery.queued)
+    heartbeats = CounterMetricFamily(
+        "svcnode_heartbeats", "Heartbeats to the dead man's switch, by result.", labels=["result"]
+    )
+    for result, count in delivery.heartbeats.items():
+        heartbeats.add_metric([result], count)
+    yield heartbeats
 
 
 # ---- the services

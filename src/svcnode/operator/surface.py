@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.history import History
+    from svcnode.node.checks import Checks
     from svcnode.node.node_state import NodeState
     from svcnode.notify.notifier import AlertStateStorage, Notifier, NotifySettings
     from svcnode.sharing.replica import Replica
@@ -28,11 +29,11 @@ class OperatorSurface:
     def __init__(
         self,
         node: NodeState,
-        next_check_in_s: Callable[[str], float | None],
+        checks: Checks,
         config_file_of: Callable[[str], Path | None] = lambda _: None,
     ) -> None:
         self._node = node
-        self._next_check_in_s = next_check_in_s
+        self._checks = checks
         self._config_file_of = config_file_of
         self.check_stats = CheckStats(node)
         self.process_stats = ProcessStats(time.time(), node.now_s())
@@ -45,7 +46,7 @@ class OperatorSurface:
         async with history:
             self.context = OperatorContext(
                 node=self._node,
-                next_check_in_s=self._next_check_in_s,
+                next_check_in_s=self._checks.next_check_in_s,
                 check_stats=self.check_stats,
                 history=history,
                 events=EventHub(history),
@@ -82,7 +83,13 @@ class OperatorSurface:
         elif settings is not None:
             from svcnode.notify.notifier import Notifier
 
-            notifier = Notifier(self._node, settings, self._notify_status, storage=self._storage)
+            notifier = Notifier(
+                self._node,
+                settings,
+                self._notify_status,
+                storage=self._storage,
+                ping_scheduler=self._checks.ping,
+            )
             self._notifier = await self._notifier_stack.enter_async_context(notifier)
 
     def flush_notifications(self) -> None:

@@ -62,8 +62,9 @@ def _no_crash_output(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(faulthandler, name, lambda *_, **__: None)
 
 
-def answer_at_once(answer: Callable[[], object]) -> None:
+def answer_at_once(answer: Callable[[], object]) -> bool:
     answer()
+    return True
 
 
 def make_watchdog(ended: Exit, **options: Any) -> Watchdog:
@@ -139,7 +140,7 @@ def test_a_scheduler_that_hangs_ends_the_process_and_is_not_alive(ended: Exit) -
     alive: list[bool] = []
 
     async def scenario() -> None:
-        with watched(ended, ping_scheduler=lambda _: None, on_alive=lambda: alive.append(True)):
+        with watched(ended, ping_scheduler=lambda _: True, on_alive=lambda: alive.append(True)):
             alive.clear()  # of the start
             await until_ended(ended)
 
@@ -284,7 +285,7 @@ from svcnode.agent import watchdog
 
 async def spin():
     watchdog.LOOP_CPU_S = 0.2
-    watchdog.Watchdog(lambda answer: answer(), tick_s=3600.0).start()
+    watchdog.Watchdog(lambda answer: False, tick_s=3600.0).start()
     while True:
         pass
 

@@ -68,6 +68,8 @@ VALID: dict[str, dict[str, list[Any]]] = {
         "resolve_delay": ["24h", "1d"],
         "repeat_interval": ["0s", "1m", "720h"],
         "start_limit": ["1h"],
+        "heartbeat": ["https://a.example/b", {"url": "https://a/", "ca": "a.pem"}, {"file": "x"}],
+        "heartbeat_interval": ["1s", "1h"],
     },
     "sharing": REGISTRY | {"replica": ["host-a"], "observers": [7], "lease": ["2s", "10m"], "url": ["http://a:1", ""]},
     "fleet": REGISTRY | {"file": ["n.txt"], "refresh_interval": ["1s"], "probe": [{"bearer": "x"}]} | DEFAULTS,

@@ -39,19 +39,21 @@ def test_checks_run_from_start_to_stop(checks: Checks) -> None:
     assert not checks.are_running
 
 
-def test_a_ping_is_answered_by_the_scheduler_or_at_once_without_it(checks: Checks) -> None:
+def test_a_ping_is_answered_only_by_a_scheduler_that_runs(checks: Checks) -> None:
     async def ping() -> list[bool]:
         answered = asyncio.Event()
-        checks.ping(answered.set)
-        is_answered = [answered.is_set()]
+        is_running = [checks.ping(answered.set)]
         async with checks.running():
-            answered.clear()
-            checks.ping(answered.set)
-            is_answered.append(answered.is_set())
+            is_running.append(checks.ping(answered.set))
+            assert not answered.is_set(), "it does not answer itself"
             await answered.wait()
-        return is_answered
+        answered.clear()
+        is_running.append(checks.ping(answered.set))
+        await asyncio.sleep(0.01)
+        assert not answered.is_set()
+        return is_running
 
-    assert asyncio.run(ping()) == [True, False]
+    assert asyncio.run(ping()) == [False, True, False]
 
 
 class FakeHistory:

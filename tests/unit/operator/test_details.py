@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +13,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.state_machine import initial_state
+from svcnode.notify.heartbeat import HeartbeatResult
 from svcnode.operator.details import all_details, details_of_one, node_details, services_details
 from svcnode.probes.function import FunctionProbe
 from svcnode.version import __version__
@@ -25,7 +27,7 @@ NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
     *("maintenance", "planned_maintenance"),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
-    *("sharing",),
+    *("heartbeat", "sharing"),
 ]
 
 
@@ -300,3 +302,16 @@ def test_a_recovery_that_waits_for_the_resolve_delay_is_published(harness: Opera
     resolving = {"state": "resolving", "notified_health": 503, "message_in_s": 290.0}
     assert harness.details("db")["alert"] == resolving
     assert document(harness)["node"]["alert"] == resolving
+
+
+def test_the_last_heartbeat_is_published_with_its_result(harness: OperatorHarness) -> None:
+    assert document(harness)["node"]["heartbeat"] is None
+    heartbeat = SimpleNamespace(name="https://hc.example.com", interval_s=60.0)
+    sender = SimpleNamespace(heartbeat=heartbeat, result=None, reason="", sent_at_s=None)
+    harness.context.notify_status.heartbeat = cast("Any", sender)
+    shown = {"target": "https://hc.example.com", "interval_s": 60.0, "result": None, "reason": "", "last_sent_s": None}
+    assert node_details(harness.context)["heartbeat"] == shown
+    sender.result, sender.reason, sender.sent_at_s = HeartbeatResult.FAILED, "HTTP status 404", harness.clock.now_s
+    harness.clock.advance(60.0)
+    shown |= {"result": "failed", "reason": "HTTP status 404", "last_sent_s": 60.0}
+    assert node_details(harness.context)["heartbeat"] == shown

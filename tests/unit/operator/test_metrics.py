@@ -241,6 +241,8 @@ def test_lag_streams_and_history_have_metrics_and_notifications_are_counted_by_r
     assert harness.values("svcnode_notifications_total", "result") == {"delivered": 5, "dropped": 2}
     assert harness.value("svcnode_notification_requests_failed_total") == 40
     assert harness.value("svcnode_notifications_queue_length") == 3
+    harness.context.notify_status.heartbeats["withheld"] += 1
+    assert harness.values("svcnode_heartbeats_total", "result") == {"sent": 0, "failed": 0, "withheld": 1}
 
 
 ODD = 'quote " backslash \\ brace } <script> ü 😀'

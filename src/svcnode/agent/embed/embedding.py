@@ -39,7 +39,7 @@ class Embedding:
     def __init__(self, node: NodeState, checks: Checks) -> None:
         self._node, self._checks = node, checks
         checks.while_running, checks.while_waiting = self.running, self.waiting
-        self.surface = OperatorSurface(node, checks.next_check_in_s)
+        self.surface = OperatorSurface(node, checks)
         self._history = HistorySettings(path=None, max_age_s=MAX_AGE_S, max_bytes=MAX_BYTES)
         self._notify: NotifySettings | None = None
         self._runtime: Runtime | None = None

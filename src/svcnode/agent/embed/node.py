@@ -51,6 +51,8 @@ class NotifyOptions(TypedDict, total=False):
     resolve_delay: str
     repeat_interval: str
     start_limit: str
+    heartbeat: Target
+    heartbeat_interval: str
 
 
 class Internals:

@@ -114,9 +114,14 @@ class ProbeScheduler:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def ping(self, answer: Callable[[], object]) -> None:
-        """Call `answer` in the way in which checks are started: it shows that the scheduler runs. On its event loop."""
-        self._timers.add(self._loop.time(), answer)
+    def ping(self, answer: Callable[[], object]) -> bool:
+        """Call `answer` in the way in which checks are started: it shows that the scheduler runs. On its event loop.
+
+        False: it has stopped.
+        """
+        if self._is_running:
+            self._timers.add(self._loop.time(), answer)
+        return self._is_running
 
     @property
     def is_running(self) -> bool:
@@ -163,8 +168,9 @@ class ProbeScheduler:
 
     def _expire_stale_periodically(self) -> None:
         """Expire stale states without a read, once a second, so that listeners are called."""
-        self._node.expire_stale()
+        # First: an error below must not be the end of it.
         self._timers.add(next_tick_s(self._loop.time()), self._expire_stale_periodically)
+        self._node.expire_stale()
 
     def _log_late_checks_periodically(self) -> None:
         self._recorder.log_late_checks()

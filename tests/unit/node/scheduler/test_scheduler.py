@@ -331,6 +331,26 @@ async def test_an_error_while_recording_does_not_stop_the_checks(caplog: pytest.
 
 
 @in_virtual_time
+async def test_an_error_while_states_expire_does_not_stop_their_expiry(caplog: pytest.LogCaptureFixture) -> None:
+    class FailingNode(NodeState):
+        is_broken, calls = False, 0
+
+        def expire_stale(self) -> None:
+            self.calls += 1
+            if self.is_broken:
+                raise LookupError
+
+    node = FailingNode(make_node().identity, clock=asyncio.get_running_loop().time)
+    async with make_scheduler(node):
+        node.is_broken = True
+        await asyncio.sleep(1.5)
+        node.is_broken, node.calls = False, 0
+        await asyncio.sleep(3.0)
+    assert node.calls == 3
+    assert {vars(record)["event"] for record in caplog.records} == {"callback_failed"}
+
+
+@in_virtual_time
 async def test_the_checks_know_the_time_until_the_next_check() -> None:
     node = make_node()
     node.register("db-1", probe=ScriptedProbe(duration_s=2.0), interval="10s")
