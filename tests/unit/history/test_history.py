@@ -707,7 +707,7 @@ async def test_after_the_lock_file_was_removed_another_svcnode_can_take_the_file
         other = FileLock(harness.path)
         harness.node.overrides.drain()
         await follower.until_received(2)
-        assert history.problem_code == HistoryProblem.IN_USE
+        await eventually(lambda: history.problem_code == HistoryProblem.IN_USE)
         assert len(harness.rows("SELECT id FROM transitions")) == 1
         assert await history.after(0) == follower.received[1:], "the file belongs to the other process"
         assert history.pruned_to >= follower.received[0].id, "clients see that older records are gone"
