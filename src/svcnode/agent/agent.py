@@ -143,9 +143,10 @@ class Agent:
                 history = History(self._node, **history_options(settings))
                 async with self._surface.recording(history, self._replica) as context:
                     context.history.set_has_folder(settings.history.has_folder)
+                    # What is stored, such as a drain or a report of Down, is in effect before the first answer.
+                    await self._control.start()
                     await self._listeners.listen(bound, context, self._push_app(settings))
                     await self._prepare_store(settings)
-                    await self._control.start()
                     self._maintenance.apply(settings.maintenance)
                     return await self._probe_and_serve()
             except asyncio.CancelledError:

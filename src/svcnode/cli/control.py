@@ -143,17 +143,21 @@ def _configure_issue(parser: CommandParser) -> None:
     parser.description = "Set an issue of the node, or clear it. While there is one, node health is 503."
     parser.add_argument("name", type=utf8_text, metavar="NAME", help="by which the issue is cleared")
     parser.add_argument("reason", type=reason_text, nargs="?", default="", metavar="REASON", help="why, for people")
+    parser.add_argument(
+        "--reason", type=reason_text, dest="reason_option", metavar="TEXT", help="the same as an option"
+    )
     parser.add_argument("--clear", action="store_true", help="clear the issue")
     parser.set_defaults(action=_issue)
 
 
 def _issue(client: ControlClient, arguments: argparse.Namespace) -> str:
+    reason = arguments.reason_option or arguments.reason
     if arguments.clear:
         if not _exists(lambda: client.issue(arguments.name)):
             raise SvcnodeError(f"the node has no issue {arguments.name}, or it is not one that a command has set")
-        client.clear_issue(arguments.name, arguments.reason)
+        client.clear_issue(arguments.name, reason)
         return f"cleared {arguments.name}"
-    client.set_issue(arguments.name, arguments.reason)
+    client.set_issue(arguments.name, reason)
     return f"set {arguments.name}: node health is 503"
 
 

@@ -15,12 +15,13 @@ import os
 import socket
 import time
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, Unpack, cast, get_args
 from urllib.parse import quote, urlencode
 
 from svcnode.control.types import ReportedStatus
-from svcnode.core.errors import ControlError, ControlUnreachableError
+from svcnode.core.errors import ControlError, ControlUnreachableError, InvalidValueError
 from svcnode.core.text import os_error_text, safe_reason
 from svcnode.core.units import parse_duration_s
 
@@ -108,7 +109,9 @@ def _result(status: int, body: bytes) -> dict[str, Any]:
 
 
 def _service(service_id: str, child: str = "") -> str:
-    return f"/v1/services/{quote(service_id, safe='')}{child}"
+    if not isinstance(service_id, str):
+        raise InvalidValueError(f"the id of a service must be a string, not {type(service_id).__name__}")
+    return f"/v1/services/{quote(service_id, safe='', errors='surrogatepass')}{child}"
 
 
 def _get_service(service_id: str) -> _ControlRequest[ServiceDocument]:
@@ -128,8 +131,17 @@ def _undrain(reason: object) -> _ControlRequest[object]:
 
 
 def _beat(service_id: str, status: str, reason: object, code: str | None) -> _ControlRequest[object]:
-    value = {"status": status, "reason": safe_reason(reason), "code": code}
+    value = {
+        "status": _plain(status).lower(),
+        "reason": safe_reason(reason),
+        "code": None if code is None else _plain(code),
+    }
     return _ControlRequest("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
+
+
+def _plain(text: object) -> str:
+    """Whatever a program gives as a status or a code: a text, bytes, or a member of an enumeration."""
+    return safe_reason(text.value if isinstance(text, Enum) else text)
 
 
 def _issue(method: str, name: str, reason: object = "") -> _ControlRequest[IssueDocument]:
@@ -376,7 +388,7 @@ def _receive(connection: socket.socket, deadline_s: float) -> bytes:
 
 
 class AsyncControlClient:
-    """As `ControlClient`, for one event loop."""
+    """As `ControlClient`, for one event loop at a time."""
 
     def __init__(self, path: str | Path | None = None, *, timeout: Duration = DEFAULT_TIMEOUT, by: str = "") -> None:
         self.path = _socket_path(path)
@@ -386,6 +398,7 @@ class AsyncControlClient:
         self._streams: _Streams | None = None  # of the connection, while no call uses it
         self._inherited: _Streams | None = None
         self._process_id = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the last call
 
     async def __aenter__(self) -> Self:
         return self
@@ -461,8 +474,8 @@ class AsyncControlClient:
         return (await self._send(_RELOAD))["message"]
 
     async def _send(self, request: _ControlRequest[D]) -> D:
-        if self._process_id != os.getpid():
-            self._after_fork()
+        if self._process_id != os.getpid() or self._loop is not asyncio.get_running_loop():
+            self._start_again()
         try:
             async with asyncio.timeout(self._timeout_s), self._lock:
                 try:
@@ -473,10 +486,10 @@ class AsyncControlClient:
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as exc:
             raise _unreachable(self.path, exc) from exc
 
-    def _after_fork(self) -> None:
-        """The connection is not closed: it belongs to the event loop of the parent process."""
+    def _start_again(self) -> None:
+        """In another process or event loop. The connection is not closed: it belongs to the old one."""
         self._inherited, self._streams = self._streams, None
-        self._lock, self._process_id = asyncio.Lock(), os.getpid()
+        self._lock, self._process_id, self._loop = asyncio.Lock(), os.getpid(), asyncio.get_running_loop()
 
     async def _exchange(self, data: bytes) -> tuple[int, bytes]:
         idle, self._streams = self._streams, None

@@ -120,6 +120,7 @@ class ServiceDocuments(DocumentKind):
         self._registrations: dict[str, Registration] = {}  # by id
         self.configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
         self.silent = SilentServices(node, self._silence_limits)
+        self.report_of: Callable[[str], Document | None] = lambda _: None  # the last one of a service
 
     # ---- the rules of a document
 
@@ -164,8 +165,15 @@ class ServiceDocuments(DocumentKind):
         elif name in self._service_list:
             self._service_list.replace(self._registrations[name].definition)
         else:
-            definition = self._registrations[name].definition
-            self._service_list.add(definition, registered_at_s=document.value["registered_at_s"])
+            self._service_list.add(
+                self._registrations[name].definition, registered_at_s=self._heard_at_s(name, document)
+            )
+
+    def _heard_at_s(self, name: str, document: Document) -> float:
+        """Its registration, or its last report, which is applied next: until then it must not count as silent."""
+        registered_at_s: float = document.value["registered_at_s"]
+        report = self.report_of(name)
+        return max(registered_at_s, (report is not None and report.value["at_s"]) or registered_at_s)
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
         return {**value, "registered_at_s": self._node.now_s()}

@@ -69,6 +69,7 @@ class Resources:
         self._store = store
         self._documents: dict[str, Document] = {}  # by path
         self._kinds = Documents(node, node if service_list is None else service_list, define_service, self._delete_soon)
+        self._kinds.services.report_of = lambda service_id: self._documents.get(status_path(service_id))
         self._revision = 0
         self._is_loaded = False
         self._problem = ""  # of the store; it is logged once

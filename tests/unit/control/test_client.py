@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -11,12 +12,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.control import AsyncControlClient, ControlClient
-from svcnode.core.errors import ControlError, ControlUnreachableError
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import ControlError, ControlUnreachableError, InvalidValueError
+from svcnode.core.model import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -346,3 +349,28 @@ def test_a_forked_child_of_an_async_client_has_its_own_connection(path: Path, ec
         assert echo.connections == 2
         client.close()
         runner.run(asyncio.sleep(0))
+
+
+@pytest.mark.parametrize(("status", "code"), [(Status.DOWN, b"timeout"), ("Down", 5), ("down", ReasonCode.TIMEOUT)])
+def test_bad_news_may_have_any_form_of_status_and_code(path: Path, status: Any, code: Any) -> None:
+    with serving(path, OK) as server, ControlClient(path) as client:
+        client.beat("db", status, code=code)
+    [request] = server.requests
+    assert json.loads(request.partition(b"\r\n\r\n")[2])["status"] == "down"
+
+
+@pytest.mark.parametrize("service_id", [None, 5])
+def test_an_id_that_is_no_text_is_named(path: Path, service_id: Any) -> None:
+    with pytest.raises(InvalidValueError, match="id"):
+        ControlClient(path).beat(service_id, "down")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_async_client_may_be_used_in_one_loop_after_another(path: Path) -> None:
+    client = AsyncControlClient(path)
+    with serving(path, OK, OK, OK) as server:
+        for _ in range(3):
+            asyncio.run(client.beat("db", "down"))
+    assert len(server.requests) == 3
+    del client
+    gc.collect()  # asyncio warns of connections whose loop was closed first

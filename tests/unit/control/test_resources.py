@@ -27,6 +27,7 @@ from svcnode.core.redaction import SecretScope, register_secret
 from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.core.units import iso_time
 from svcnode.node.definition import define
+from svcnode.node.node_state import NodeState
 from svcnode.probes import KINDS
 from tests.support.control_agent import (
     ControlAgent,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Response
     from svcnode.node.definition import Definition
-    from svcnode.node.node_state import NodeState
 
 TTL_S, TTL = 15.0, "15s"
 UP, INITIALIZING, DOWN = "Up", "Initializing", "Down"
@@ -765,3 +765,24 @@ def test_a_service_that_cannot_be_removed_stays_and_is_removed_later(
 def test_a_removal_that_makes_no_sense_is_refused(agent: ControlAgent, options: dict[str, object]) -> None:
     response = register(agent, "worker", **options)
     assert (response.code, json.loads(response.body)["pointer"]) == (400, "/deregister_after")
+
+
+# ---- what a restart tells
+
+
+@pytest.mark.parametrize("status", ["up", "down", "initializing"])
+def test_a_restart_is_no_change_of_a_service_that_reports(agent: ControlAgent, status: str) -> None:
+    """Its last report is younger than its ttl, and its registration much older."""
+    register(agent)
+    for _ in range(10):
+        agent.now_s += TTL_S / 3
+        beat(agent, status=status)
+    before = agent.node.state("indexer")
+    agent.stop()
+    seen: list[str] = []
+    with mock.patch.object(NodeState, "_on_status", autospec=True) as on_status:
+        on_status.side_effect = lambda _, __, entry, ___: seen.append(entry.state.status.value)
+        agent.start()
+        after = agent.node.state("indexer")
+    assert seen == ([] if after.status.value == INITIALIZING else [after.status.value])
+    assert (after.status, after.reason) == (before.status, before.reason)
