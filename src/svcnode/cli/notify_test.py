@@ -15,9 +15,9 @@ from svcnode.config import find_node_file, load_notify
 from svcnode.core.errors import ConfigError, InvalidValueError
 from svcnode.core.text import sanitize
 from svcnode.notify.alertmanager import build_test_alert
-from svcnode.notify.dispatcher import DELIVERY_TIMEOUT_S, attempt, try_deliver
+from svcnode.notify.delivery import DELIVERY_TIMEOUT_S, attempt, try_deliver
 from svcnode.notify.heartbeat import Heartbeat
-from svcnode.notify.message import Message, build_test_message
+from svcnode.notify.message import build_test_message
 
 if TYPE_CHECKING:
     import argparse
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
     from svcnode.core.model import Identity
     from svcnode.notify.notifier import NotifySettings
-    from svcnode.notify.targets import NotificationTarget
+    from svcnode.notify.targets import Message, NotificationTarget
 
     Target = NotificationTarget | Heartbeat
 

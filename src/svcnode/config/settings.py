@@ -378,8 +378,8 @@ def _group_id(name: str) -> int:
 
 
 def notify_settings(tables: Tables) -> NotifySettings:
-    from svcnode.notify.alert import AlertPolicy
     from svcnode.notify.notifier import NotifySettings
+    from svcnode.notify.routes import AlertPolicy, RouteSettings
 
     notify, source = tables.get(NotifyTable), tables.source
     keys = (*notify.target_keys, "heartbeat")
@@ -387,7 +387,7 @@ def notify_settings(tables: Tables) -> NotifySettings:
         hint = 'set webhook = "https://…", alertmanager = "http://…" or apprise = ["…"]'
         source.report(("notify",), f"no notification targets; {hint}")
     return NotifySettings(
-        targets=tuple(_targets(notify, source)),
+        routes=tuple(RouteSettings(target=target) for target in _targets(notify, source)),
         heartbeat=_heartbeat(notify, source),
         policy=AlertPolicy(
             services=cast("Literal['critical', 'all', 'none']", notify.services),

@@ -8,7 +8,7 @@ import pytest
 
 from svcnode.config import load
 from svcnode.core.errors import ConfigError
-from svcnode.notify.alert import AlertPolicy
+from svcnode.notify.routes import AlertPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
