@@ -27,7 +27,7 @@ from svcnode.net.http1 import DEFAULT_PORTS, Http1Client
 from svcnode.net.os_errors import code_for_os_error, connection_error_text
 from svcnode.net.threads import DaemonCall
 from svcnode.probes.interpolate import interpolate, interpolate_url
-from svcnode.probes.options import parse_options
+from svcnode.probes.options import parse_options, raise_first
 from svcnode.version import install_command
 
 if TYPE_CHECKING:
@@ -198,6 +198,9 @@ class AppriseTarget:
 
 
 def apprise_from(entry: object, environ: Mapping[str, str]) -> AppriseTarget:
+    if isinstance(entry, dict) and "url" in entry:
+        raise_first([OptionError(name, "unknown option") for name in entry if name != "url"])
+        entry = entry["url"]
     url = _resolved_url(entry, environ)
     scheme, _, rest = url.partition("://")
     if not rest or not re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme):
