@@ -76,10 +76,12 @@ class Sender:
     @property
     def problem(self) -> str:
         """Why messages do not arrive at the target; empty if they do."""
-        since_s = self.deliveries.failing_since_s
+        since_s, now_s = self.deliveries.failing_since_s, self._clock()
         if self.task.done():
             return f"nothing delivers notifications to {self.target.name}"
-        if since_s is None or self._clock() - since_s < STUCK_AFTER_S:
+        if max(self.route.due_at_s, self.deliveries.retry_at_s) + STUCK_AFTER_S <= now_s:
+            return f"a notification to {self.target.name} has been due for more than {STUCK_AFTER_S / 60:g} minutes"
+        if since_s is None or now_s - since_s < STUCK_AFTER_S:
             return ""
         return f"notifications to {self.target.name} have failed for more than {STUCK_AFTER_S / 60:g} minutes"
 
