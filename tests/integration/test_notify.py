@@ -295,6 +295,33 @@ def test_alertmanager_receives_alerts_and_their_end_also_after_restarts(service:
         assert alertmanager.alerts().keys() == {("SvcnodeTest", "")}
 
 
+def test_alertmanager_shows_the_present_through_several_faults(service: Service, tmp_path: Path) -> None:
+    """What is Down now is critical, and what is better stays open only for the resolve delay."""
+    (tmp_path / "alertmanager").mkdir()
+    with AlertmanagerServer(tmp_path / "alertmanager") as alertmanager, Service() as cache:
+        notify = ('services = "all"', f'alertmanager = "{alertmanager.url}"')
+        text = config(service, *notify) + f'[[services]]\nid = "cache"\nprobe = "tcp://127.0.0.1:{cache.port}"\n'
+        partial, cache_down = ("SvcnodeNodePartial", ""), ("SvcnodeServiceDown", "cache")
+        with node(tmp_path, text.replace('resolve_delay = "0s"', 'resolve_delay = "500ms"')) as agent:
+
+            def wait_for(*alerts: tuple[str, str]) -> dict[tuple[str, str], dict[str, Any]]:
+                agent.wait_until(lambda: alertmanager.alerts().keys() == set(alerts))
+                return alertmanager.alerts()
+
+            for _ in range(2):
+                cache.stop()
+                found = wait_for(partial, cache_down)
+                assert "cache" in found[partial]["annotations"]["description"]
+                service.stop()
+                found = wait_for(UNHEALTHY, LEDGER_DOWN, cache_down)
+                assert "db" in found[UNHEALTHY]["annotations"]["description"]
+                assert {one["labels"]["severity"] for one in found.values()} == {"critical", "warning"}
+                service.start()
+                wait_for(partial, cache_down)
+                cache.start()
+                wait_for()
+
+
 # ---- targets over real sockets, in this process
 
 IDENTITY = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1")

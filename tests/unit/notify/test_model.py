@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from svcnode.core.model import Health, Impact, Service
+from svcnode.core.state_machine import service_health
 from svcnode.notify.routes import AlertPolicy, Route, RouteSettings, from_row
 from svcnode.notify.rule import Kind, Seen
 from svcnode.notify.subjects import NODE, Key, Subject
+from tests.unit.notify.harness import FakeAlertmanager, FakeTarget, Harness, definition_with_a_new_probe
 
 if TYPE_CHECKING:
     from svcnode.notify.routes import Entry, Report
     from svcnode.notify.targets import DeliveryError, Message
+    from tests.unit.notify.harness import ImpactName
 
 BLOCK = 950  # histories
 GROUP_WAIT_S, RESOLVE_DELAY_S, RETRY_S = 5.0, 300.0, 100.0
@@ -280,3 +283,76 @@ def at_most_two_per_resolve_delay(truth: Truth) -> None:
         times_s = [at_s for at_s, about in truth.told_times if about is health]
         for first_s, third_s in zip(times_s, times_s[2:], strict=False):
             assert third_s - first_s >= RESOLVE_DELAY_S, (truth.subject.key, times_s)
+
+
+# ---- with a real node
+
+
+IMPACTS: dict[str, ImpactName] = {"a": "critical", "b": "critical", "c": "partial", "d": "none"}
+ACTIONS = (
+    *("up", "down", "down", "starting") * 3,
+    "remove",
+    "replace",
+    "issue",
+    "maintain",
+    "drain",
+    "fail",
+    "restart",
+)
+
+
+def act(harness: Harness, chance: random.Random) -> None:
+    node, service_id = harness.node, chance.choice("abcd")
+    if service_id not in node:
+        harness.add(service_id, impact=IMPACTS[service_id], up=False)
+    match chance.choice(ACTIONS):
+        case "up" | "down" | "starting" | "remove" as name:
+            getattr(harness, name)(service_id)
+        case "replace":
+            node.replace(definition_with_a_new_probe(service_id, IMPACTS[service_id]))
+        case "issue":
+            (node.overrides.clear_issue if node.condition.issues else node.overrides.set_issue)("disk full")
+        case "maintain":
+            harness.maintain(chance.choice([service_id, None]), 600.0)
+        case "drain":
+            (node.overrides.undrain if node.condition.draining else node.overrides.drain)()
+        case "fail":
+            harness.targets[0].is_failing = not harness.targets[0].is_failing
+        case _:
+            harness.restart(*(service.id for service, _ in node), is_killed=chance.random() < 0.5)
+
+
+def check_told(harness: Harness) -> None:
+    """No target is told better than it is, except of what is starting or held."""
+    for subject in harness.alerts.subjects.all():
+        seen, name = subject.seen, subject.key.name or None
+        is_told = subject.service is None or harness.policy.causes_messages(subject.service)
+        if is_told and not (seen.is_starting or seen.is_held):
+            health = harness.node.health if name is None else service_health(harness.node.state(name).status)
+            assert seen.health is health, name
+            for target, route in zip(harness.targets, harness.alerts.routes, strict=True):
+                assert target.is_failing or route.view(subject.key).told >= health, (target.name, name)
+
+
+@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.wide) for block in range(1, 20))])
+def test_a_real_node_is_told_as_it_is(block: int) -> None:
+    for seed in range(block * 50, (block + 1) * 50):
+        chance = random.Random(seed)
+        policy = AlertPolicy(services=chance.choice(["critical", "all"]))
+        harness = Harness(policy, FakeTarget("chat"), FakeAlertmanager("alertmanager"))
+        try:
+            for _ in range(12):
+                act(harness, chance)
+                harness.wait(chance.choice(WAITS_S)).wait(61.0)  # a failed attempt is repeated after a minute
+                check_told(harness)
+            harness.targets[0].is_failing = False
+            harness.node.overrides.undrain()
+            for service, _ in harness.node:
+                harness.up(service.id)
+            harness.node.overrides.clear_issue()
+            harness.wait(2000.0)
+            assert {route.view(NODE).told for route in harness.alerts.routes} == {HEALTHY}
+            assert not harness.targets[1].reports or not harness.targets[1].reports[-1].open
+        except AssertionError as exc:
+            exc.add_note(f"seed {seed}")
+            raise
