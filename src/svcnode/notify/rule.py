@@ -76,6 +76,7 @@ class Told:
         # What has happened since the last message.
         self.level = Health.HEALTHY  # as last seen, counted as the target counts it
         self.is_visible = False  # whether it is as last seen, and not starting or held
+        self.is_known = False  # and there is evidence for that
         self.since_s = -math.inf  # since when it has this level
         self.not_down_since_s = -math.inf
         self.worse_at_s: float | None = None  # when it first got worse than told
@@ -90,16 +91,16 @@ class Told:
             self._forget_untold()
         is_hidden = seen.is_starting and not (seen.is_known and level < self.health)
         if seen.is_held or is_hidden:
-            self.is_visible = False
+            self.is_visible = self.is_known = False
             return
-        level = level if seen.is_known else max(level, self.health)
         if timing.escalate_after_s and self._is_well_for(timing.resolve_delay_s, at_s):
             self._forget_untold()
         is_change = level is not self.level
-        if is_change or not self.is_visible:
-            if self.level is Health.UNHEALTHY or not self.is_visible:
+        if is_change or not self.is_known:
+            if self.level is Health.UNHEALTHY or not self.is_known:
                 self.not_down_since_s = at_s
-            self.since_s, self.level, self.is_visible = at_s, level, True
+            self.since_s, self.level = at_s, level
+        self.is_visible, self.is_known = True, seen.is_known
         self.is_restored = self.is_restored and level is Health.HEALTHY
         if level > self.health or self.worst is not None:
             self.worse_at_s = at_s if self.worse_at_s is None else self.worse_at_s
@@ -175,7 +176,7 @@ class Told:
 
     @property
     def is_better(self) -> bool:
-        return self.is_visible and self.level < self.health
+        return self.is_known and self.level < self.health
 
     @property
     def _well_since_s(self) -> float:
@@ -183,7 +184,7 @@ class Told:
         return self.since_s if self.level is Health.HEALTHY else self.not_down_since_s
 
     def _is_well_for(self, time_s: float, now_s: float) -> bool:
-        return self.is_visible and self.level <= self.health and now_s >= self._well_since_s + time_s
+        return self.is_known and self.level <= self.health and now_s >= self._well_since_s + time_s
 
     def is_settled(self, timing: Timing, now_s: float) -> bool:
         """Whether it may be forgotten: it is as if nothing had ever been told."""

@@ -30,7 +30,8 @@ GROUP_WAIT_S, RESOLVE_DELAY_S, RETRY_S = 5.0, 300.0, 100.0
 SLOW_S = 2.0  # an attempt of a slow target
 HEALTHY, PARTIAL, UNHEALTHY = Health
 WAITS_S = (0.0, 0.5, 2.0, 4.9, 5.0, 20.0, 70.0, 299.0, 310.0, 1000.0)
-EVENTS = ("change",) * 12 + ("hold", "start", "remove", "restart", "kill", "fail", "recover", "slow")
+WEIGHTS = (2, 4, 4, 4, 4, 4, 3, 1, 1, 1)
+EVENTS = ("change",) * 12 + ("hold", "lose", "start", "remove", "restart", "kill", "fail", "recover", "slow")
 
 
 class Target:
@@ -74,6 +75,7 @@ class World:
         partial = Service(id="cache", name="", description="", impact=Impact.PARTIAL)
         subjects = [Subject(NODE, 0.0), *(Subject(Key("service", one.id), 0.0, one) for one in (critical, partial))]
         self.truths = {subject.key: Truth(subject) for subject in subjects}
+        self.key = NODE  # of the subject that changes
         self.is_failing = self.is_slow = False
         self.failed_until_s = 0.0  # the target had no chance before
         self.retry_at_s = -math.inf
@@ -97,7 +99,9 @@ class World:
     # ---- what happens
 
     def step(self) -> None:
-        truth = self.random.choice(list(self.truths.values()))
+        if self.random.random() < 0.3:
+            self.key = self.random.choice(list(self.truths))
+        truth = self.truths[self.key]
         event = self.random.choice(EVENTS)
         if event == "remove" and truth.subject.key == NODE:
             event = "change"
@@ -106,6 +110,8 @@ class World:
                 self.see(truth, Seen(self.random.choice((HEALTHY, PARTIAL, UNHEALTHY)), self.now_s, "refused"))
             case "hold":
                 self.see(truth, truth.subject.seen._replace(is_held=True, is_removed=False))
+            case "lose":
+                self.see(truth, Seen(PARTIAL, self.now_s, "no evidence", is_known=False))
             case "start":
                 self.see(truth, Seen(PARTIAL, self.now_s, is_starting=True, is_known=False))
             case "remove":
@@ -116,15 +122,16 @@ class World:
                 self.is_failing = event == "fail"
             case _:
                 self.is_slow = not self.is_slow
-        self.advance(self.random.choice(WAITS_S))
+        self.advance(*self.random.choices(WAITS_S, WEIGHTS))
 
     def see(self, truth: Truth, seen: Seen) -> None:
         before, was_visible = truth.subject.seen, truth.is_visible
         truth.subject.seen = seen
         for health in (HEALTHY, PARTIAL):
-            is_break = not truth.is_visible or not was_visible or before.health > health
+            is_break = not (truth.is_visible and was_visible and before.is_known) or before.health > health
             if is_break or seen.health > health:
-                truth.well_since_s[health] = self.now_s if seen.health <= health and truth.is_visible else math.inf
+                is_well = seen.health <= health and truth.is_visible and seen.is_known
+                truth.well_since_s[health] = self.now_s if is_well else math.inf
         self.judge(truth)
         if seen.is_held or (seen.is_removed and truth.told is HEALTHY):
             truth.untold, truth.worse_since_s = HEALTHY, math.inf
@@ -204,6 +211,7 @@ class World:
         truth = self.truths[entry.subject.key]
         health, told = truth.subject.seen.health, truth.told
         assert entry.health is health
+        assert not truth.subject.seen.is_held
         match entry.kind:
             case Kind.WORSE:
                 assert truth.is_visible
@@ -239,7 +247,7 @@ class World:
         """Once nothing changes any more, everything has been told, and nothing twice as often as allowed."""
         self.is_failing = self.is_slow = False
         for truth in self.truths.values():
-            if not truth.is_visible:
+            if not (truth.is_visible and truth.subject.seen.is_known):
                 self.see(truth, Seen(self.random.choice((HEALTHY, UNHEALTHY)), self.now_s, "refused"))
         self.advance(2 * RESOLVE_DELAY_S + 600.0)
         for truth in self.truths.values():
@@ -247,7 +255,7 @@ class World:
             assert truth.untold is HEALTHY, "bad news that never arrived"
 
 
-def run(seed: int, steps: int = 8) -> World:
+def run(seed: int, steps: int = 12) -> World:
     world = World(seed)
     for _ in range(steps):
         world.step()
@@ -268,7 +276,7 @@ def test_the_rule_holds_in_many_more_and_longer_histories(block: int) -> None:
         run_or_name(seed, steps=25)
 
 
-def run_or_name(seed: int, steps: int = 8) -> None:
+def run_or_name(seed: int, steps: int = 12) -> None:
     try:
         world = run(seed, steps)
         for truth in world.truths.values():
