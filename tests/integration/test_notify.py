@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from svcnode.notify.message import Message
-    from svcnode.notify.targets import DeliveryError, NotificationTarget
+    from svcnode.notify.targets import DeliveryError, Message, NotificationTarget
 
 OK = http_response(200, "ok")
 FLAGS = ("--listen", "127.0.0.1:0", "--drain", "0s", "--log-level", "debug", "--name", "validator-7")
@@ -134,13 +133,16 @@ def node(folder: Path, text: str, *, health: int = 200) -> Iterator[Agent]:
         assert KEY not in "\n".join(agent.lines)
 
 
-def saved_incidents(folder: Path) -> list[tuple[str | None, bool]]:
-    """The open incidents in the saved state: the service id, and whether the incident is confirmed."""
+def told(folder: Path) -> list[tuple[str, int]]:
+    """What the first target has been told, as it is saved."""
     path = folder / ".local" / "state" / "svcnode" / "nodes" / "validator-7" / "history.db"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         found = database.execute("SELECT text FROM saved_state WHERE name = 'notify'").fetchone()
-    rows = json.loads(found[0])["incidents"] if found else []
-    return [(service_id, is_confirmed) for service_id, *_, is_confirmed, _ in rows]
+    targets = json.loads(found[0])["targets"] if found else []
+    return [(row["name"], row["told"]) for row in targets[0]["told"]] if targets else []
+
+
+DOWN_TOLD = [("", 503), ("db", 503)]
 
 
 # ---- a real node
@@ -160,10 +162,10 @@ def test_what_goes_down_and_recovers_arrives_also_over_kills_and_nothing_arrives
             service.start()
             agent.wait_until(lambda: len(receiver.requests) == len(through_apprise.requests) == 2)
             assert agent.stop() == 0
-        assert saved_incidents(tmp_path) == []
+        assert told(tmp_path) == []
         with node(tmp_path, text) as agent:
             service.stop()
-            agent.wait_until(lambda: saved_incidents(tmp_path) == [(None, True), ("db", True)])
+            agent.wait_until(lambda: told(tmp_path) == DOWN_TOLD)
         with node(tmp_path, text, health=503) as agent:
             assert agent.stop() == 0, "stopping sends pending changes"
         assert len(receiver.requests) == 3
@@ -219,22 +221,21 @@ def test_a_failed_delivery_is_fixed_by_a_reload_and_a_hanging_receiver_delays_no
             agent.wait_until(lambda: receiver.documents[-1]["node"]["health"] == 200)
             accepted = [document for request, document in zip(receiver.requests, receiver.documents, strict=True)
                         if request.headers["authorization"] == "Bearer right"]  # fmt: skip
-            assert [document["node"]["health"] for document in accepted] == [503, 200], "nothing is lost"
+            assert [one["node"]["change"] for one in accepted] == ["transient"], "it is over, and it is told"
             assert hanging.connection_count > 0
             assert agent.stop() == 0
             undelivered, stopped = agent.log_entries[-2:]
-            assert (undelivered["event"], undelivered["count"]) == ("notifications_undelivered", 2)
+            assert undelivered["event"] == "notifications_undelivered"
             assert stopped["event"] == "stopped"
 
 
 def test_an_undelivered_incident_is_notified_after_a_restart(service: Service, tmp_path: Path) -> None:
     with closed_port() as port, node(tmp_path, config(service, hook(port))) as agent:
         service.stop()
-        agent.wait_until(lambda: saved_incidents(tmp_path) == [(None, False), ("db", False)])
+        agent.wait_until(lambda: told(tmp_path) == [("", 200), ("db", 200)])
     with Receiver(port=port) as receiver, node(tmp_path, config(service, hook(port)), health=503) as agent:
         agent.wait_until(lambda: bool(receiver.requests))
-        assert receiver.changes == [("ongoing", "Down", "Down")]
-        assert receiver.documents[0]["lost"] == 1, "before the restart"
+        assert [change for change, *_ in receiver.changes] == ["worse"]
 
 
 def test_targets_can_be_enabled_and_disabled_by_a_reload_and_maintenance_holds_messages_over_a_kill(
@@ -277,7 +278,7 @@ def test_alertmanager_receives_alerts_and_their_end_also_after_restarts(service:
         text = config(service, f'alertmanager = "{alertmanager.url}"')
         with node(tmp_path, text) as agent:
             service.stop()
-            agent.wait_until(lambda: saved_incidents(tmp_path) == [(None, True), ("db", True)])
+            agent.wait_until(lambda: told(tmp_path) == DOWN_TOLD)
             alert = alertmanager.alerts()[LEDGER_DOWN]
             labels = {"severity": "critical", "instance": "validator-7", "service_id": "db", "impact": "critical"}
             assert labels.items() <= alert["labels"].items()
@@ -294,6 +295,33 @@ def test_alertmanager_receives_alerts_and_their_end_also_after_restarts(service:
         assert alertmanager.alerts().keys() == {("SvcnodeTest", "")}
 
 
+def test_alertmanager_shows_the_present_through_several_faults(service: Service, tmp_path: Path) -> None:
+    """What is Down now is critical, and what is better stays open only for the resolve delay."""
+    (tmp_path / "alertmanager").mkdir()
+    with AlertmanagerServer(tmp_path / "alertmanager") as alertmanager, Service() as cache:
+        notify = ('services = "all"', f'alertmanager = "{alertmanager.url}"')
+        text = config(service, *notify) + f'[[services]]\nid = "cache"\nprobe = "tcp://127.0.0.1:{cache.port}"\n'
+        partial, cache_down = ("SvcnodeNodePartial", ""), ("SvcnodeServiceDown", "cache")
+        with node(tmp_path, text.replace('resolve_delay = "0s"', 'resolve_delay = "500ms"')) as agent:
+
+            def wait_for(*alerts: tuple[str, str]) -> dict[tuple[str, str], dict[str, Any]]:
+                agent.wait_until(lambda: alertmanager.alerts().keys() == set(alerts))
+                return alertmanager.alerts()
+
+            for _ in range(2):
+                cache.stop()
+                found = wait_for(partial, cache_down)
+                assert "cache" in found[partial]["annotations"]["description"]
+                service.stop()
+                found = wait_for(UNHEALTHY, LEDGER_DOWN, cache_down)
+                assert "db" in found[UNHEALTHY]["annotations"]["description"]
+                assert {one["labels"]["severity"] for one in found.values()} == {"critical", "warning"}
+                service.start()
+                wait_for(partial, cache_down)
+                cache.start()
+                wait_for()
+
+
 # ---- targets over real sockets, in this process
 
 IDENTITY = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1")
@@ -306,7 +334,7 @@ def numbered_message(number: int) -> Message:
 def delivered(target: NotificationTarget) -> DeliveryError | None:
     async def deliver() -> DeliveryError | None:
         async with asyncio.timeout(DEADLINE_S):
-            return await target.deliver(numbered_message(0), 0)
+            return await target.deliver(numbered_message(0))
 
     return asyncio.run(deliver())
 
@@ -334,10 +362,10 @@ def test_an_error_of_apprise_has_its_code_and_a_hanging_call_is_not_repeated() -
             assert error.code == code
 
     async def deliver_twice(target: NotificationTarget) -> DeliveryError | None:
-        first = asyncio.ensure_future(target.deliver(numbered_message(0), 0))
+        first = asyncio.ensure_future(target.deliver(numbered_message(0)))
         await asyncio.sleep(0)
         first.cancel()
-        return await target.deliver(numbered_message(1), 0)
+        return await target.deliver(numbered_message(1))
 
     with Backend(unresponsive) as hanging:
         error = asyncio.run(deliver_twice(apprise_from(apprise_url(hanging.port), {})))

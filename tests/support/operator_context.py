@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from svcnode.api.spec import Request
 from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
-from svcnode.notify.alert import AlertPolicy
-from svcnode.notify.engine import AlertEngine
+from svcnode.notify.alerts import Alerts
+from svcnode.notify.routes import AlertPolicy, RouteSettings
+from svcnode.notify.targets import webhook_from
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.details import services_details
 from svcnode.operator.single_flight import SingleFlight
@@ -71,14 +72,18 @@ class OperatorHarness:
 
     def start_alerts(self) -> None:
         """As with a notification target."""
-        engine = AlertEngine(AlertPolicy(), self.node, self.clock.now_s)
-        self.node.subscribe(lambda change: engine.record_change(change, None, ()))
-        self.context.notify_status.engine = engine
+        route = RouteSettings(target=webhook_from("https://hooks.example.com", {}))
+        alerts = Alerts(self.node, [route], AlertPolicy(), self.clock.now_s)
+        self.node.subscribe(lambda change: alerts.record_change(change, None))
+        self.context.notify_status.alerts = alerts
 
     def send_alerts(self, *, after_s: float) -> None:
         self.clock.advance(after_s)
-        assert self.context.notify_status.engine is not None
-        assert self.context.notify_status.engine.take_due(self.clock.now_s) is not None
+        assert self.context.notify_status.alerts is not None
+        (route,) = self.context.notify_status.alerts.routes
+        report = route.report(self.clock.now_s)
+        assert report is not None
+        route.delivered(report, self.clock.now_s)
 
     def record(self, service_id: str, *verdicts: Verdict, interval_s: float = 0.0, duration_s: float = 0.0) -> None:
         """Record each verdict, then advance the clock."""

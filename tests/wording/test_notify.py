@@ -7,12 +7,11 @@ import logging
 from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
-from svcnode.notify import NotifyStatus, dispatcher
-from svcnode.notify.alert import AlertPolicy
-from svcnode.notify.dispatcher import MAX_MESSAGE_AGE_S, MAX_QUEUED, Dispatcher, try_deliver
+from svcnode.notify import NotifyStatus
+from svcnode.notify.delivery import try_deliver
 from svcnode.notify.heartbeat import HeartbeatSender
-from svcnode.notify.incidents import from_json
 from svcnode.notify.notifier import Notifier, NotifySettings
+from svcnode.notify.routes import AlertPolicy, RouteSettings
 from svcnode.notify.targets import DeliveryError, apprise_from, webhook_from
 from tests.support.backends import HttpBackend, closed_port, http_response
 from tests.support.nodes import make_node
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from svcnode.notify.message import Message
-    from svcnode.notify.targets import NotificationTarget
+    from svcnode.notify.targets import Message, NotificationTarget
     from tests.wording.conftest import Snapshot
 
 
@@ -38,10 +36,23 @@ class Target:
         self.error = error
         self.is_hanging = is_hanging
 
-    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
+    async def deliver(self, message: Message) -> DeliveryError | None:
         if self.is_hanging:
             await asyncio.sleep(1e9)
         return self.error
+
+
+class Storage:
+    """Of an earlier version."""
+
+    def save_state(self, text: str) -> None: ...
+
+    async def load_state(self) -> str | None:
+        return "{}"
+
+
+def settings_for(*targets: Target) -> NotifySettings:
+    return NotifySettings(routes=tuple(RouteSettings(target=one) for one in targets), policy=AlertPolicy())
 
 
 FAILING = DeliveryError("connection refused: 127.0.0.1:8080", ReasonCode.CONNECTION_REFUSED)
@@ -51,7 +62,6 @@ def test_messages(snapshot: Snapshot) -> None:
     texts = [
         f"## {name} ({notify_type})\n{built.document()['text']}" for name, (built, notify_type) in MESSAGES.items()
     ]
-    texts += [f"## lost: {lost}\n{MESSAGES['node recovered'][0].document(lost)['text']}" for lost in (1, 3)]
     snapshot("messages", "\n\n".join(texts))
 
 
@@ -84,29 +94,24 @@ def test_log_lines(snapshot: Snapshot, caplog: pytest.LogCaptureFixture) -> None
     @in_virtual_time
     async def scenario() -> None:
         target = Target(FAILING)
-        queues = Dispatcher(NotifyStatus())
-        queues.set_targets([target])
-        queues.dispatch(message(), {})
-        await asyncio.sleep(60)
-        target.error = None
-        await asyncio.sleep(dispatcher.MAX_BACKOFF_S)
-        target.error = FAILING
-        queues.dispatch(message(), {})
-        await asyncio.sleep(2 * MAX_MESSAGE_AGE_S)
-        for _ in range(MAX_QUEUED + 1):
-            queues.dispatch(message(), {})
-        queues.set_targets([])
-        queues.set_targets([Target(FAILING)])
-        queues.dispatch(message(), {})
-        await queues.close()
-        async with Notifier(make_node("node", version="v1"), None, NotifyStatus()) as notifier:
-            notifier.apply(NotifySettings(targets=(Target(), Target()), policy=AlertPolicy()))
+        clock = asyncio.get_running_loop().time
+        node = make_node("node", version="v1", clock=clock)
+        async with Notifier(node, None, NotifyStatus(), storage=Storage()) as notifier:
+            notifier.apply(settings_for(target, Target()))
+            node.overrides.set_issue("disk full")
+            await asyncio.sleep(60)
+            target.error = None
+            await asyncio.sleep(300)
+            target.error = FAILING
+            node.overrides.clear_issue()
+            await asyncio.sleep(400)
             notifier.apply(None)
+            node.overrides.set_issue("disk full")
+            notifier.apply(settings_for(Target(FAILING)))
         await send_heartbeats()
 
     with caplog.at_level(logging.INFO, logger="svcnode.notify"):
         scenario()
-        from_json("{}", lambda at_s: at_s)
     lines = [f"{record.levelname.lower()}: {record.getMessage()}" for record in caplog.records]
     snapshot("log", "\n".join(lines))
 

@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli._args import add_config_option
 from svcnode.cli.output import show
-from svcnode.config import find_node_file, load_notify
+from svcnode.config import find_node_file, load_notify, load_service
 from svcnode.core.errors import ConfigError, InvalidValueError
+from svcnode.core.model import Impact
 from svcnode.core.text import sanitize
+from svcnode.core.units import format_short_duration
 from svcnode.notify.alertmanager import build_test_alert
-from svcnode.notify.dispatcher import DELIVERY_TIMEOUT_S, attempt, try_deliver
+from svcnode.notify.delivery import DELIVERY_TIMEOUT_S, attempt, try_deliver
 from svcnode.notify.heartbeat import Heartbeat
-from svcnode.notify.message import Message, build_test_message
+from svcnode.notify.message import build_test_message
+from svcnode.notify.subjects import NODE, Key, Severity, Subject
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from svcnode.cli._args import CommandParser
-    from svcnode.core.model import Identity
+    from svcnode.core.model import Identity, Service
     from svcnode.notify.notifier import NotifySettings
-    from svcnode.notify.targets import NotificationTarget
+    from svcnode.notify.routes import AlertPolicy, RouteSettings
+    from svcnode.notify.targets import Message, NotificationTarget
 
     Target = NotificationTarget | Heartbeat
 
@@ -40,11 +44,61 @@ def configure(parser: CommandParser) -> None:
     )
     add_config_option(parser)
     parser.add_argument("--to", type=int, metavar="N", help="send only to target number N, counted from 1")
+    parser.add_argument("--severity", choices=["critical", "warning"], help="only to those that get such a problem")
+    parser.add_argument("--service", metavar="ID", help="of this service; without it, of the node")
+    parser.add_argument("--dry-run", action="store_true", help="show who would get it, and why, and send nothing")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    identity, notify = load_notify(find_node_file(arguments.config), os.environ)
-    return send_test_messages(identity, notify, arguments.to)
+    file = find_node_file(arguments.config)
+    identity, notify = load_notify(file, os.environ)
+    if arguments.severity is None and arguments.service is None and not arguments.dry_run:
+        return send_test_messages(identity, notify, arguments.to)
+    service = None
+    if arguments.service is not None:
+        service = load_service(file, os.environ, arguments.service).definition.service
+    return show_routes(identity, notify, arguments, service)
+
+
+def show_routes(
+    identity: Identity, notify: NotifySettings | None, arguments: argparse.Namespace, service: Service | None
+) -> int:
+    """Shows for each target whether it would get such a problem, and why; sends it a test message if it would."""
+    severity = Severity(arguments.severity or "critical")
+    subject = Subject(NODE if service is None else Key("service", service.id), 0.0, service)
+    problem = f"{severity.value} problem of {'the node' if service is None else service.id}"
+    selected = _selected_targets(notify, arguments.to)
+    getting: list[int] = []
+    for number, route in enumerate(() if notify is None else notify.routes, start=1):
+        if number in selected:
+            why_not = _why_not(route, notify.policy, subject, severity) if notify else ""
+            answer = f"no: {why_not}" if why_not else f"yes{_when(route, severity)}"
+            show(f"{number}  {route.target.name}  {problem}: {answer}", sys.stdout)
+            getting += [] if why_not else [number]
+    if arguments.dry_run:
+        return 0
+    return max([send_test_messages(identity, notify, number) for number in getting], default=0)
+
+
+def _why_not(route: RouteSettings, policy: AlertPolicy, subject: Subject, severity: Severity) -> str:
+    service = subject.service
+    if service is not None and severity is Severity.CRITICAL and service.impact is not Impact.CRITICAL:
+        return "a problem of this service is a warning, because its impact is not critical"
+    if why_not := route.why_not(subject, severity):
+        return why_not
+    if service is not None and not route.is_selective and not policy.causes_messages(service):
+        return f'[notify] services = "{policy.services}"; it is listed when the health of the node changes'
+    return ""
+
+
+def _when(route: RouteSettings, severity: Severity) -> str:
+    texts = []
+    if route.escalate_after_s:
+        texts.append(f"if it is still open after {format_short_duration(route.escalate_after_s)}")
+    if route.quiet_hours is not None and severity is Severity.WARNING:
+        begin, end, zone = route.quiet_hours
+        texts.append(f"from {begin:%H:%M} to {end:%H:%M} ({zone}) at the end of that time")
+    return "".join(f", {text}" for text in texts)
 
 
 def send_test_messages(identity: Identity, notify: NotifySettings | None, target_number: int | None) -> int:

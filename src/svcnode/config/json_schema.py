@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from svcnode.config.reference import plain_text, table_rows
+from svcnode.config.routes import RouteOptions
 from svcnode.config.tables import (
     LISTS,
     OBSERVER_KEYS,
@@ -114,7 +115,8 @@ def build_schema() -> Schema:
             "probe": _probe_schema(),
             "fleet_probe": _without(_options_schema(SvcProbe), "url", "service"),
             "http_target": _http_target_schema(),
-            "apprise_target": _text_or_file({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*://"}),
+            "http_route": _http_target_schema(_route_schema()),
+            "apprise_target": _apprise_target_schema(),
         },
     }
 
@@ -272,11 +274,23 @@ def _type_schema(hint: Any) -> Schema:  # noqa: ANN401  a type hint
 # ---- notification targets
 
 
-def _http_target_schema() -> Schema:
+def _route_schema() -> Schema:
+    hints = get_type_hints(RouteOptions, include_extras=True)
+    return {name: _type_schema(hint) for name, hint in hints.items()}
+
+
+def _http_target_schema(more: Schema | None = None) -> Schema:
+    """`more` are further options of the table."""
     url = _text_or_file({"type": "string", "pattern": "^https?://[^/?#]"})
     table = _without(_options_schema(Http1Client), *PROBE_ONLY_OPTIONS)
-    table["properties"]["url"] = url
+    table["properties"] |= {"url": url, **(more or {})}
     table["required"] = ["url"]
+    return {"if": {"type": "object", "not": _FROM_FILE}, "then": table, "else": url}
+
+
+def _apprise_target_schema() -> Schema:
+    url = _text_or_file({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*://"})
+    table = {"properties": {"url": url, **_route_schema()}, "required": ["url"], "additionalProperties": False}
     return {"if": {"type": "object", "not": _FROM_FILE}, "then": table, "else": url}
 
 

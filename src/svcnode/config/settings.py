@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from svcnode.node.definition import ServiceOptions
     from svcnode.notify.heartbeat import Heartbeat
     from svcnode.notify.notifier import NotifySettings
+    from svcnode.notify.routes import RouteSettings
     from svcnode.notify.targets import NotificationTarget
     from svcnode.sharing import SharingSettings
 
@@ -378,8 +379,8 @@ def _group_id(name: str) -> int:
 
 
 def notify_settings(tables: Tables) -> NotifySettings:
-    from svcnode.notify.alert import AlertPolicy
     from svcnode.notify.notifier import NotifySettings
+    from svcnode.notify.routes import AlertPolicy
 
     notify, source = tables.get(NotifyTable), tables.source
     keys = (*notify.target_keys, "heartbeat")
@@ -387,7 +388,7 @@ def notify_settings(tables: Tables) -> NotifySettings:
         hint = 'set webhook = "https://…", alertmanager = "http://…" or apprise = ["…"]'
         source.report(("notify",), f"no notification targets; {hint}")
     return NotifySettings(
-        targets=tuple(_targets(notify, source)),
+        routes=tuple(_routes(notify, source)),
         heartbeat=_heartbeat(notify, source),
         policy=AlertPolicy(
             services=cast("Literal['critical', 'all', 'none']", notify.services),
@@ -399,11 +400,12 @@ def notify_settings(tables: Tables) -> NotifySettings:
     )
 
 
-def _targets(notify: NotifyTable, source: Source) -> Iterator[NotificationTarget]:
+def _routes(notify: NotifyTable, source: Source) -> Iterator[RouteSettings]:
+    from svcnode.config.routes import route_from
     from svcnode.notify.alertmanager import alertmanager_from
     from svcnode.notify.targets import apprise_from, webhook_from
 
-    build: dict[str, Callable[[object, Mapping[str, str]], NotificationTarget]] = {
+    build: dict[str, Callable[..., NotificationTarget]] = {
         "webhook": webhook_from,
         "alertmanager": alertmanager_from,
         "apprise": apprise_from,
@@ -413,11 +415,11 @@ def _targets(notify: NotifyTable, source: Source) -> Iterator[NotificationTarget
         for index, entry in enumerate(getattr(notify, key) or ()):
             path = (key, index) if isinstance(notify.given[key], list) else (key,)
             with source.reporting("notify", *path):
-                target = build[key](entry, source.environ)
-                if target in seen:
+                route = route_from(entry, partial(build[key], environ=source.environ))
+                if route.target in seen:
                     raise InvalidValueError("duplicate target")
-                seen.add(target)
-                yield target
+                seen.add(route.target)
+                yield route
 
 
 def _heartbeat(notify: NotifyTable, source: Source) -> Heartbeat | None:

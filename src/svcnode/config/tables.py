@@ -142,14 +142,19 @@ class ControlTable(Table):
 # ---- notifications
 
 _HTTP_TARGET = {"$ref": "#/$defs/http_target"}
+_HTTP_ROUTE = {"$ref": "#/$defs/http_route"}
 
 
 class NotifyTable(Table):
     webhook = value(
-        targets(_HTTP_TARGET), doc="[Webhook](alerts.md): a URL, a table with a `url` and options, or a list of both"
+        targets(_HTTP_ROUTE),
+        doc="[Webhook](alerts.md): a URL, a table with a `url`, [what it gets](alerts.md#who-gets-what) and options, "
+        "or a list of both",
     )
-    alertmanager = value(targets(_HTTP_TARGET), doc="[Alertmanager](alerts.md#alertmanager): as `webhook`")
-    apprise = value(targets({"$ref": "#/$defs/apprise_target"}), doc="Apprise URL, or a list")
+    alertmanager = value(targets(_HTTP_ROUTE), doc="[Alertmanager](alerts.md#alertmanager): as `webhook`")
+    apprise = value(
+        targets({"$ref": "#/$defs/apprise_target"}), doc="Apprise URL, a table with a `url` and what it gets, or a list"
+    )
     services = value(
         one_of("critical", "all", "none"),
         default="critical",
@@ -159,7 +164,7 @@ class NotifyTable(Table):
     resolve_delay = value(
         duration(at_most="24h", unit="m"),
         default="5m",
-        doc="Delay of the resolved message after a message about the same service or node",
+        doc="How long something must be better without a break before that is reported",
     )
     repeat_interval = value(
         duration(at_least="1m", at_most="30d", zero="no reminders", unit="h"),
@@ -171,7 +176,7 @@ class NotifyTable(Table):
     start_limit = value(
         duration(at_most="24h", unit="m"),
         default="5m",
-        doc="A service that was never Up is reported this long after its `start_period`; at most `24h`",
+        doc="A service that is not Up is reported this long after its `start_period`; at most `24h`",
     )
 
     heartbeat = value(

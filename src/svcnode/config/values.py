@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +221,21 @@ def any_of(*types: type, schema: Schema) -> Callable[[object], Any]:
     return parse
 
 
+_CLOCK_TIME = "([01][0-9]|2[0-3]):[0-5][0-9]"
+
+
+@option_type({"type": "string", "pattern": f"^{_CLOCK_TIME}-{_CLOCK_TIME}$"}, show=str)
+def quiet_hours(value: object) -> tuple[time, time]:
+    """Of every day, from one time to another, which may be on the next day."""
+    text = public_text(value)
+    if not re.fullmatch(f"{_CLOCK_TIME}-{_CLOCK_TIME}", text, re.ASCII):
+        raise InvalidValueError(f'must be two times of day such as "22:00-07:00", not "{text}"')
+    begin, end = map(time.fromisoformat, text.split("-"))
+    if begin == end:
+        raise InvalidValueError("must not begin and end at the same time")
+    return begin, end
+
+
 def targets(schema: Schema) -> Callable[[object], list[Any]]:
     """One notification target, or a list; each is a URL, or a table with a URL and options."""
     one = any_of(str, dict, schema=schema)
@@ -233,6 +250,13 @@ def targets(schema: Schema) -> Callable[[object], list[Any]]:
 
 
 # ---- lists
+
+
+@option_type({"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}, show=list)
+def names(value: object) -> tuple[str, ...]:
+    if value == []:
+        raise InvalidValueError("is empty; remove it")
+    return tuple(each(line("a name"))(_list(value)))
 
 
 @option_type({"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}, show=list)

@@ -1,17 +1,18 @@
-"""Notifications: one message for each change of the node's health or of a critical service.
+"""Notifications: who is told what about the node and its services, and when.
 
-alert.py         the alert of the node or of one service: a state machine
-engine.py        the alerts of a node, grouped into notifications
-message.py       a notification as text for people and as fields for programs
+rule.py          what one target is told about one subject: the rule
+subjects.py      what there is to tell about: the node, its services, targets that fail
+routes.py        what one target gets, and when a message to it is due
+alerts.py        all of it for one node, and its saved state
+message.py       a message as text for people and as fields for programs
 targets.py       webhooks and Apprise URLs
-alertmanager.py  Alertmanager, which receives all alerts instead of changes
-dispatcher.py    a bounded queue with retries for each target
+alertmanager.py  Alertmanager, which receives all that is open
+delivery.py      delivers what is due to one target, with retries
 heartbeat.py     heartbeats to a dead man's switch, while all of this works
-incidents.py     problems that were notified and are not resolved, saved across restarts
 notifier.py      follows a node and connects the other modules
 
-alert, engine and message do no I/O; the caller passes the time in. Every node loads this module, also without
-notifications; so it imports nothing else.
+rule, subjects, routes, alerts and message do no I/O; the caller passes the time in. Every node loads this module, also
+without notifications; so it imports nothing else.
 """
 
 from __future__ import annotations
@@ -19,19 +20,48 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from svcnode.notify.engine import AlertEngine
+    from svcnode.notify.alerts import Alerts
     from svcnode.notify.heartbeat import HeartbeatSender
 
 
-class NotifyStatus:
-    """What the operator endpoints show of notifications. Each message is counted once per target."""
+class Deliveries:
+    """What was tried for one target, and the result."""
 
-    sent = 0
-    failed = 0  # attempts
-    dropped = 0
-    queued = 0
-    engine: AlertEngine | None = None  # None: no targets are configured
-    heartbeat: HeartbeatSender | None = None  # None: no heartbeat is configured
+    def __init__(self, target: str) -> None:
+        self.target = target  # its name
+        self.delivered = 0
+        self.failed = 0  # attempts
+        self.failures_in_a_row = 0
+        self.failing_since_s: float | None = None
+        self.last_attempt_at_s: float | None = None
+        self.last_delivery_at_s: float | None = None
+        self.error = ""  # of the last attempt; empty: it was delivered
+        self.code: str | None = None
+        self.waiting_since_s: float | None = None  # since when there is a message that has not been delivered
+        self.retry_at_s = float("-inf")
+
+    def begin(self, now_s: float) -> None:
+        self.last_attempt_at_s = now_s
+        self.waiting_since_s = now_s if self.waiting_since_s is None else self.waiting_since_s
+
+    def succeed(self, now_s: float, *, is_message: bool = True) -> None:
+        """Alertmanager gets what is open again and again; that is no message."""
+        self.delivered += is_message
+        self.failures_in_a_row, self.failing_since_s, self.error, self.code = 0, None, "", None
+        self.last_delivery_at_s, self.waiting_since_s, self.retry_at_s = now_s, None, float("-inf")
+
+    def fail(self, error: str, code: str, now_s: float, *, retry_at_s: float) -> None:
+        self.failed += 1
+        self.failures_in_a_row += 1
+        self.failing_since_s = now_s if self.failing_since_s is None else self.failing_since_s
+        self.error, self.code, self.retry_at_s = error, code, retry_at_s
+
+
+class NotifyStatus:
+    """What the operator endpoints show of notifications."""
 
     def __init__(self) -> None:
+        self.deliveries: list[Deliveries] = []  # of each target
+        self.alerts: Alerts | None = None  # None: no targets are configured
+        self.heartbeat: HeartbeatSender | None = None  # None: no heartbeat is configured
         self.heartbeats = {"sent": 0, "failed": 0, "withheld": 0}

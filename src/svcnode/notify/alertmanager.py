@@ -1,4 +1,4 @@
-"""Alertmanager as a target: it receives all open incidents as alerts, with every message and again every minute.
+"""Alertmanager as a target: it receives all that is open, with every change and again every minute.
 
 Alertmanager keeps alerts in memory only, and resolves an alert at the end that was sent with it. So the alerts are sent
 again, as Prometheus does. Names and labels are those of the rules for Prometheus (deploy/prometheus), so that the same
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Impact
 from svcnode.core.units import iso_time
-from svcnode.notify.message import shown
+from svcnode.notify.message import shown, status_text
 from svcnode.notify.targets import http_client_from, post_json, url_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from svcnode.core.model import Identity
     from svcnode.net.http1 import Http1Client
-    from svcnode.notify.incidents import Incident
-    from svcnode.notify.message import Message
-    from svcnode.notify.targets import DeliveryError
+    from svcnode.notify.message import MessageContext
+    from svcnode.notify.routes import Entry
+    from svcnode.notify.targets import DeliveryError, Message
 
 RESEND_INTERVAL_S = 60.0
 EXPIRES_AFTER_S = 600.0  # longer than a restart of the node
@@ -49,7 +49,7 @@ class Alertmanager:
     def __repr__(self) -> str:
         return f"<Alertmanager {self.name}>"
 
-    async def deliver(self, message: Message, _lost: int) -> DeliveryError | None:
+    async def deliver(self, message: Message) -> DeliveryError | None:
         now_s = time.time()
         firing = {json.dumps(alert["labels"], sort_keys=True): alert for alert in message.alerts}
         resolved = [alert for labels, alert in self._posted.items() if labels not in firing]
@@ -75,11 +75,10 @@ def alertmanager_from(entry: object, environ: Mapping[str, str]) -> Alertmanager
 # ---- alerts
 
 
-def to_alerts(
-    incidents: Iterable[Incident], identity: Identity, to_wall: Callable[[float], float]
-) -> tuple[dict[str, Any], ...]:
-    """As Alertmanager receives them, without their end."""
-    return tuple(_alert(incident, shown(identity.node_name), to_wall(incident.since_s)) for incident in incidents)
+def to_alerts(entries: Iterable[Entry], context: MessageContext) -> tuple[dict[str, Any], ...]:
+    """All that is open, as Alertmanager receives it, without its end."""
+    node_name = shown(context.identity.node_name)
+    return tuple(_alert(entry, node_name, context) for entry in entries)
 
 
 def build_test_alert(identity: Identity, at_s: float) -> dict[str, Any]:
@@ -90,31 +89,51 @@ def build_test_alert(identity: Identity, at_s: float) -> dict[str, Any]:
     return {"labels": labels, "annotations": {"summary": summary}, **times}
 
 
-def _alert(incident: Incident, node_name: str, since_s: float) -> dict[str, Any]:
-    alert_name, severity, summary = _node_rule(incident) if incident.service is None else _service_rule(incident)
+def _alert(entry: Entry, node_name: str, context: MessageContext) -> dict[str, Any]:
+    """Name and severity are those of the worst health since it was last told to be better: a change for the better
+    would otherwise resolve the alert at once. All else is as it is now."""
+    service = entry.subject.service
+    alert_name, severity = _rule(entry)
     labels = _labels(alert_name, severity, node_name)
-    subject = f"Node {node_name}"
-    if (service := incident.service) is not None:
+    if service is not None:
         labels |= {"service_id": service.id, "name": shown(service.name), "impact": service.impact.value}
-        subject = f"{shown(service.name or service.id)} of {node_name}"
-    annotations = {"summary": f"{subject} {summary}", "description": shown(incident.reason)}
-    return {"labels": labels, "annotations": annotations, "startsAt": iso_time(since_s)}
+    elif entry.subject.key.type == "target":
+        labels |= {"target": entry.subject.key.name}
+    annotations = {"summary": _summary(entry, node_name), "description": _description(entry, context)}
+    return {"labels": labels, "annotations": annotations, "startsAt": iso_time(context.to_wall(entry.opened_at_s))}
+
+
+def _summary(entry: Entry, node_name: str) -> str:
+    if entry.subject.key.type == "target":
+        return f"Notifications of {node_name} to {entry.subject.key.name} are not delivered"
+    if (service := entry.subject.service) is not None:
+        return f"{shown(service.name or service.id)} of {node_name} is {status_text(entry.health)}"
+    return f"Node {node_name} is {entry.health.text}"
+
+
+def _description(entry: Entry, context: MessageContext) -> str:
+    """The reason; for the node, the services that cause it."""
+    reason = shown(entry.reason)
+    if entry.health < entry.worst:
+        now = f"better since {iso_time(context.to_wall(entry.since_s))}, and resolved once that has lasted"
+        return f"{now}: {reason}" if reason else now
+    return reason
 
 
 def _labels(alert_name: str, severity: str, node_name: str) -> dict[str, str]:
     return {"alertname": alert_name, "severity": severity, "job": "svcnode", "instance": node_name}
 
 
-def _node_rule(incident: Incident) -> tuple[str, str, str]:
-    if incident.notified_health is Health.UNHEALTHY:
-        return "SvcnodeNodeUnhealthy", "critical", "is unhealthy"
-    return "SvcnodeNodePartial", "warning", "is partially healthy"
-
-
-def _service_rule(incident: Incident) -> tuple[str, str, str]:
-    assert incident.service is not None, "the node has its own rules"
-    if incident.notified_health is not Health.UNHEALTHY:
-        return "SvcnodeServiceNotReady", "warning", "is Initializing"
-    if incident.service.impact is Impact.CRITICAL:
-        return "SvcnodeCriticalServiceDown", "critical", "is Down"
-    return "SvcnodeServiceDown", "warning", "is Down"
+def _rule(entry: Entry) -> tuple[str, str]:
+    """Name and severity, as those of the rules for Prometheus."""
+    is_down = entry.worst is Health.UNHEALTHY
+    if entry.subject.key.type == "target":
+        return "SvcnodeNotificationsNotDelivered", "warning"
+    service = entry.subject.service
+    if service is None:
+        return ("SvcnodeNodeUnhealthy", "critical") if is_down else ("SvcnodeNodePartial", "warning")
+    if not is_down:
+        return "SvcnodeServiceNotReady", "warning"
+    if service.impact is Impact.CRITICAL:
+        return "SvcnodeCriticalServiceDown", "critical"
+    return "SvcnodeServiceDown", "warning"

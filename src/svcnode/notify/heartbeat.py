@@ -16,7 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.net.tasks import log_failure
-from svcnode.notify.dispatcher import attempt
+from svcnode.notify.delivery import attempt
 from svcnode.notify.targets import http_client_from, send_request, url_name
 
 if TYPE_CHECKING:

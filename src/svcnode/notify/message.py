@@ -1,80 +1,66 @@
-"""A notification as a message: text for people, and fields for programs. docs/alerts.md documents the fields."""
+"""A report as a message: text for people, and fields for programs. docs/alerts.md documents the fields."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
 
 from svcnode.core.model import Health, Status
 from svcnode.core.text import sanitize, truncate
 from svcnode.core.units import format_short_duration, iso_time
-from svcnode.notify.alert import ChangeType
-from svcnode.notify.engine import MAX_LISTED_SERVICES
+from svcnode.notify.routes import MAX_LISTED_SERVICES
+from svcnode.notify.rule import Kind
+from svcnode.notify.subjects import Severity
+from svcnode.notify.targets import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from svcnode.core.model import Identity, Service
-    from svcnode.notify.alert import AlertChange
-    from svcnode.notify.engine import Notification
+    from svcnode.notify.routes import Entry, Report, Situation
+    from svcnode.notify.targets import NotifyType
 
-MAX_NAMES = 10  # of unchanged services that are not Up
+MAX_NAMES = 10  # of services that are not Up
 MAX_REASON_CHARS = 300
 
-NotifyType = Literal["failure", "warning", "success", "info"]  # the types of Apprise
-
 _STATUS_BY_HEALTH = {Health.HEALTHY: Status.UP, Health.PARTIAL: Status.INITIALIZING, Health.UNHEALTHY: Status.DOWN}
-_NEW_HEALTH = (ChangeType.WORSE, ChangeType.BETTER)
-_FIRING = (ChangeType.WORSE, ChangeType.ONGOING, ChangeType.RECURRED, ChangeType.REMINDER)
-_RESOLVED = (ChangeType.RECOVERED, ChangeType.REMOVED)
+_NEW_HEALTH = (Kind.WORSE, Kind.BETTER)
+_FIRING = (Kind.WORSE, Kind.RECURRED, Kind.REMINDER)
+_RESOLVED = (Kind.RECOVERED, Kind.REMOVED)
+_OVER = (Kind.TRANSIENT, Kind.RECURRED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One message for all targets. The number of lost messages differs per target and is added at delivery."""
+class MessageContext:
+    """What a message needs to know beside its report."""
 
-    title: str
-    lines: tuple[str, ...]
-    notify_type: NotifyType
-    fields: dict[str, Any] = field(default_factory=dict)
-    alerts: tuple[dict[str, Any], ...] = ()  # all open incidents, for Alertmanager
-
-    def body(self, lost: int = 0) -> str:
-        return "\n".join([*self.lines, *_lost_lines(lost)])
-
-    def document(self, lost: int = 0) -> dict[str, Any]:
-        """The JSON of a webhook. `text` contains the whole message for a chat."""
-        text = "\n".join([self.title, *(f"- {line}" for line in (*self.lines, *_lost_lines(lost)))])
-        return {"text": text, **self.fields, "lost": lost}
+    identity: Identity
+    situation: Situation
+    to_wall: Callable[[float], float]  # converts a time of the node's monotonic clock to wall-clock time
+    delayed_s: float = 0.0  # how long the target could not be reached
 
 
-def _lost_lines(lost: int) -> Iterator[str]:
-    if lost:
-        yield f"{lost} earlier {'messages were' if lost > 1 else 'message was'} not delivered"
-
-
-def build_message(
-    notification: Notification, identity: Identity, message_id: str, to_wall: Callable[[float], float]
-) -> Message:
-    """`to_wall` converts a time of the node's monotonic clock to wall-clock time."""
-    name = shown(identity.node_name)
-    is_single_service = notification.node is None and len(notification.services) == 1
-    service_lines = [_service_line(change, to_wall) for change in notification.services]
-    title = f"{name}: {service_lines[0]}" if is_single_service else _title(name, notification)
+def build_message(report: Report, context: MessageContext, message_id: str) -> Message:
+    name, situation = shown(context.identity.node_name), context.situation
+    is_single = report.node is None and len(report.entries) == 1
+    entry_lines = [_entry_line(entry, context) for entry in (*report.services, *report.targets)]
+    title = f"{name}: {entry_lines[0]}" if is_single else _title(name, report, context)
+    severity = Severity.CRITICAL if any(_is_critical(entry) for entry in report.entries) else Severity.WARNING
     return Message(
         title=title,
-        lines=tuple(_lines(notification, [] if is_single_service else service_lines)),
-        notify_type=_notify_type(notification),
+        lines=tuple(_lines(report, context, [] if is_single else entry_lines)),
+        notify_type=_notify_type(report, situation.health),
         fields={
             "id": message_id,
             "kind": "change",
-            "at": iso_time(to_wall(notification.at_s)),
-            "node": _node_fields(
-                identity, notification.health, notification.node, notification.issues, notification.held_before
-            ),
-            "services": [_service_fields(change, to_wall) for change in notification.services],
-            "truncated_services": notification.truncated_services,
-            "not_up": [service.id for service in notification.not_up[:MAX_LISTED_SERVICES]],
+            "at": iso_time(context.to_wall(report.at_s)),
+            "severity": severity.value,
+            "node": _node_fields(context.identity, situation, report),
+            "services": [_service_fields(entry, context.to_wall) for entry in report.services],
+            "truncated_services": report.truncated_services,
+            "not_up": [service.id for service in _other_not_up(report, situation)[:MAX_LISTED_SERVICES]],
+            "targets": [_target_fields(entry, context.to_wall) for entry in report.targets],
+            "delayed_s": round(context.delayed_s, 3),
         },
     )
 
@@ -89,10 +75,13 @@ def build_test_message(identity: Identity, message_id: str, at_s: float) -> Mess
             "id": message_id,
             "kind": "test",
             "at": iso_time(at_s),
-            "node": _node_fields(identity, None, None, ()),
+            "severity": None,
+            "node": _node_fields(identity, None, None),
             "services": [],
             "truncated_services": 0,
             "not_up": [],
+            "targets": [],
+            "delayed_s": 0.0,
         },
     )
 
@@ -100,79 +89,90 @@ def build_test_message(identity: Identity, message_id: str, at_s: float) -> Mess
 # ---- text for people
 
 
-def _title(name: str, notification: Notification) -> str:
-    if notification.node is None:
-        return f"{name}: {len(notification.services) + notification.truncated_services} services changed"
-    before = notification.node.before
+def _title(name: str, report: Report, context: MessageContext) -> str:
+    if report.node is None:
+        return f"{name}: {len(report.entries) + report.truncated_services} changes"
+    before = report.node.before
     was = "" if before is None else f", was {_health_text(before)}"
-    return _change_text(notification.node, name, _health_text, now=notification.health, was=was)
+    return _entry_text(report.node, name, _health_text, was=was)
 
 
-def _lines(notification: Notification, service_lines: Sequence[str]) -> Iterator[str]:
-    yield from (f"issue: {shown(issue)}" for issue in notification.issues)
-    yield from service_lines
-    if notification.truncated_services:
-        yield f"{notification.truncated_services} more services changed"
-    if notification.not_up:
-        yield f"{'also' if notification.services else 'services'} not Up: {_service_list(notification.not_up)}"
-    if notification.node is None:
-        yield _node_line(notification)
-    changes = _all_changes(notification)
-    if any(change.duration_is_upper_bound and change.change_type is ChangeType.RECOVERED for change in changes):
+def _lines(report: Report, context: MessageContext, entry_lines: Sequence[str]) -> Iterator[str]:
+    situation = context.situation
+    yield from (f"issue: {shown(issue)}" for issue in situation.issues)
+    yield from entry_lines
+    if report.truncated_services:
+        yield f"{report.truncated_services} more services changed"
+    if not_up := _other_not_up(report, situation):
+        yield f"{'also' if report.services else 'services'} not Up: {_service_list(not_up)}"
+    if report.node is None:
+        yield _node_line(report, situation)
+    if any(entry.duration_is_upper_bound and entry.kind is Kind.RECOVERED for entry in report.entries):
         yield "svcnode was restarted in between; the recovery may have been earlier"
-    if any(change.change_type in (ChangeType.ONGOING, ChangeType.RECURRED) for change in changes):
-        yield "svcnode was restarted; you may have received this before"
+    if context.delayed_s >= 1.0:
+        yield f"this message is late: it could not be delivered for {format_short_duration(context.delayed_s)}"
 
 
-def _node_line(notification: Notification) -> str:
-    now, before = _health_text(notification.health), notification.held_before
-    if before is None:
+def _node_line(report: Report, situation: Situation) -> str:
+    now = _health_text(situation.health)
+    if situation.health is report.told_health:
         return f"node health unchanged: {now}"
-    return f"node health: {now}, last reported {_health_text(before)}; a message about this change is held back"
+    why = f"; held back by {situation.held_by}" if situation.held_by else ""
+    return f"node health: {now}, last reported as {_health_text(report.told_health)}{why}"
 
 
-def _all_changes(notification: Notification) -> list[AlertChange]:
-    return [change for change in (notification.node, *notification.services) if change is not None]
+def _other_not_up(report: Report, situation: Situation) -> list[Service]:
+    listed = {entry.service.id for entry in report.services}
+    return [service for service in situation.not_up if service.id not in listed]
 
 
-def _service_line(change: AlertChange, to_wall: Callable[[float], float]) -> str:
-    assert change.service is not None, "the node is in the title"
-    was = " and was never Up" if change.before is None else f", was {_status_text(change.before)}"
-    text = _change_text(change, _service_label(change.service), _status_text, now=change.health, was=was)
-    return text + (_first_failure_text(change, to_wall) if change.change_type in _NEW_HEALTH else "")
+def _entry_line(entry: Entry, context: MessageContext) -> str:
+    if entry.subject.service is None:
+        return _target_line(entry)
+    was = " and was never Up" if entry.before is None else f", was {status_text(entry.before)}"
+    text = _entry_text(entry, _service_label(entry.service), status_text, was=was)
+    return text + (_first_failure_text(entry, context.to_wall) if entry.kind in _NEW_HEALTH else "")
 
 
-def _change_text(
-    change: AlertChange, label: str, health_text: Callable[[Health], str], *, now: Health, was: str
-) -> str:
-    now_text, duration = health_text(now), format_short_duration(change.duration_s)
-    has_reason = change.reason and (now is not Health.HEALTHY or change.change_type is ChangeType.TRANSIENT)
-    reason = f": {shown(change.reason)}" if has_reason else ""
-    match change.change_type:
-        case ChangeType.WORSE | ChangeType.BETTER:
-            return f"{label} is {now_text}{was}{reason}"
-        case ChangeType.RECOVERED:
-            at_most = "at most " if change.duration_is_upper_bound else ""
-            # Two changes, down and up, are the normal case.
-            count = f", with {change.changes} changes" if change.changes > 2 else ""
+def _target_line(entry: Entry) -> str:
+    label = f"notifications to {entry.subject.key.name}"
+    if entry.kind in _RESOLVED:
+        return f"{label} are delivered again, after {format_short_duration(entry.duration_s)}"
+    return f"{label} fail: {shown(entry.reason)}"
+
+
+def _entry_text(entry: Entry, label: str, health_text: Callable[[Health], str], *, was: str) -> str:
+    now_text, duration = health_text(entry.health), format_short_duration(entry.duration_s)
+    has_reason = entry.reason and (entry.health is not Health.HEALTHY or entry.kind in _OVER)
+    reason = f": {shown(entry.reason)}" if has_reason else ""
+    # Two changes, down and up, are the normal case.
+    count = f", with {entry.changes} changes" if entry.changes > 2 else ""
+    match entry.kind:
+        case Kind.WORSE | Kind.BETTER:
+            return f"{label} is {now_text}{was}{count}{reason}"
+        case Kind.RECOVERED:
+            at_most = "at most " if entry.duration_is_upper_bound else ""
             return f"{label} has recovered: {now_text} after {at_most}{duration}{count}"
-        case ChangeType.TRANSIENT:
-            return f"{label} was {health_text(change.worst)} for {duration}, now {now_text}{reason}"
-        case ChangeType.ONGOING | ChangeType.REMINDER:
-            return f"{label} is still {now_text} after {duration}{reason}"
-        case ChangeType.RECURRED:
-            return f"{label} is {now_text} again for {duration}{reason}"
-        case ChangeType.REMOVED:
-            return f"{label} is no longer monitored; last notified as {health_text(change.before or Health.HEALTHY)}"
+        case Kind.TRANSIENT:
+            return f"{label} was {health_text(entry.worst)} for {duration}{count}, now {now_text}{reason}"
+        case Kind.RECURRED:
+            return (
+                f"{label} was {health_text(entry.worst)} again for {duration}{count}, now {now_text}; "
+                f"the problem stays open until this has lasted{reason}"
+            )
+        case Kind.REMINDER:
+            return f"{label} is still {now_text} after {duration}{count}{reason}"
+        case Kind.REMOVED:
+            return f"{label} is no longer monitored; last reported as {health_text(entry.before or Health.HEALTHY)}"
         case _:
-            assert_never(change.change_type)
+            assert_never(entry.kind)
 
 
-def _first_failure_text(change: AlertChange, to_wall: Callable[[float], float]) -> str:
+def _first_failure_text(entry: Entry, to_wall: Callable[[float], float]) -> str:
     """Only if checks were counted between the first failure and Down."""
-    if change.first_failure_at_s is None or change.first_failure_at_s >= change.since_s:
+    if entry.first_failure_at_s is None or entry.first_failure_at_s >= entry.since_s:
         return ""
-    times = iso_time(to_wall(change.first_failure_at_s)), iso_time(to_wall(change.since_s))
+    times = iso_time(to_wall(entry.first_failure_at_s)), iso_time(to_wall(entry.since_s))
     return f" (first failure at {times[0]}, Down at {times[1]})"
 
 
@@ -192,7 +192,7 @@ def _health_text(health: Health) -> str:
     return f"{health.text} ({health.value})"
 
 
-def _status_text(health: Health) -> str:
+def status_text(health: Health) -> str:
     """The health of a service as its status."""
     return _STATUS_BY_HEALTH[health].value
 
@@ -205,53 +205,67 @@ def shown(text: str) -> str:
 # ---- fields for programs
 
 
-def _node_fields(
-    identity: Identity,
-    health: Health | None,
-    change: AlertChange | None,
-    issues: Sequence[str],
-    held_before: Health | None = None,
-) -> dict[str, Any]:
-    before = held_before if change is None else change.before
+def _node_fields(identity: Identity, situation: Situation | None, report: Report | None) -> dict[str, Any]:
+    health = None if situation is None else situation.health
+    entry = None if report is None else report.node
+    before = None
+    if report is not None and (entry is not None or health is not report.told_health):
+        before = report.told_health if entry is None else entry.before
     return {
         "name": identity.node_name,
         "version": identity.node_version,
         "health": health and int(health),
         "health_before": before and int(before),
-        "change": change and change.change_type.value,
-        "duration_s": change and _duration_field(change),
-        "duration_is_upper_bound": change is not None and change.duration_is_upper_bound,
-        "issues": [shown(issue) for issue in issues],
+        "change": entry and entry.kind.value,
+        "reason": shown(entry.reason) if entry else "",
+        "duration_s": entry and _duration_field(entry),
+        "duration_is_upper_bound": entry is not None and entry.duration_is_upper_bound,
+        "changes": entry and entry.changes,
+        "issues": [] if situation is None else [shown(issue) for issue in situation.issues],
     }
 
 
-def _service_fields(change: AlertChange, to_wall: Callable[[float], float]) -> dict[str, Any]:
-    assert change.service is not None, "the node has its own fields"
+def _service_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str, Any]:
     return {
-        "id": change.service.id,
-        "name": shown(change.service.name),
-        "impact": change.service.impact.value,
-        "change": change.change_type.value,
-        "status": None if change.change_type is ChangeType.REMOVED else _status_text(change.health),
-        "status_before": None if change.before is None else _status_text(change.before),
-        "reason": shown(change.reason),
-        "code": change.code,
-        "since": iso_time(to_wall(change.since_s)),
-        "first_failure": None if change.first_failure_at_s is None else iso_time(to_wall(change.first_failure_at_s)),
-        "duration_s": _duration_field(change),
-        "duration_is_upper_bound": change.duration_is_upper_bound,
-        "changes": change.changes,
+        "id": entry.service.id,
+        "name": shown(entry.service.name),
+        "impact": entry.service.impact.value,
+        "severity": entry.severity.value,
+        "change": entry.kind.value,
+        "status": None if entry.kind is Kind.REMOVED else status_text(entry.health),
+        "status_before": None if entry.before is None else status_text(entry.before),
+        "status_worst": status_text(entry.worst),
+        "reason": shown(entry.reason),
+        "code": entry.code,
+        "since": iso_time(to_wall(entry.since_s)),
+        "first_failure": None if entry.first_failure_at_s is None else iso_time(to_wall(entry.first_failure_at_s)),
+        "duration_s": _duration_field(entry),
+        "duration_is_upper_bound": entry.duration_is_upper_bound,
+        "changes": entry.changes,
     }
 
 
-def _duration_field(change: AlertChange) -> float | None:
-    return None if change.change_type in _NEW_HEALTH else round(change.duration_s, 3)
+def _target_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str, Any]:
+    return {
+        "name": entry.subject.key.name,
+        "change": entry.kind.value,
+        "reason": shown(entry.reason),
+        "code": entry.code,
+        "since": iso_time(to_wall(entry.opened_at_s)),
+    }
 
 
-def _notify_type(notification: Notification) -> NotifyType:
-    changes = _all_changes(notification)
-    if any(change.change_type in _FIRING for change in changes):
-        return "failure" if notification.health is Health.UNHEALTHY else "warning"
-    if notification.health is Health.HEALTHY and all(change.change_type in _RESOLVED for change in changes):
+def _duration_field(entry: Entry) -> float | None:
+    return None if entry.kind in _NEW_HEALTH else round(entry.duration_s, 3)
+
+
+def _is_critical(entry: Entry) -> bool:
+    return entry.severity is Severity.CRITICAL
+
+
+def _notify_type(report: Report, health: Health) -> NotifyType:
+    if any(entry.kind in _FIRING for entry in report.entries):
+        return "failure" if health is Health.UNHEALTHY else "warning"
+    if health is Health.HEALTHY and all(entry.kind in _RESOLVED for entry in report.entries):
         return "success"
-    return "info" if notification.health is Health.HEALTHY else "warning"
+    return "info" if health is Health.HEALTHY else "warning"

@@ -6,16 +6,15 @@ import asyncio
 import logging
 import math
 import os
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, Self
 
 from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind
 from svcnode.notify.alertmanager import to_alerts
-from svcnode.notify.dispatcher import STUCK_AFTER_S, Dispatcher
-from svcnode.notify.engine import AlertEngine
+from svcnode.notify.alerts import Alerts, empty_state
+from svcnode.notify.delivery import STUCK_AFTER_S, Sender
 from svcnode.notify.heartbeat import HeartbeatSender
-from svcnode.notify.incidents import from_json, to_json
-from svcnode.notify.message import Message, build_message
+from svcnode.notify.message import MessageContext, build_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +22,13 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Service
     from svcnode.node.node_state import NodeState
-    from svcnode.notify import NotifyStatus
-    from svcnode.notify.alert import AlertPolicy
+    from svcnode.notify import Deliveries, NotifyStatus
     from svcnode.notify.heartbeat import Heartbeat
-    from svcnode.notify.incidents import Incidents
-    from svcnode.notify.targets import NotificationTarget
+    from svcnode.notify.routes import AlertPolicy, Report, Route, RouteSettings
+    from svcnode.notify.targets import Message, NotificationTarget
+
+CLOSE_TIMEOUT_S = 2.0
+FAILING_AFTER_S = 600.0  # a target that fails for this long is a problem that the others are told
 
 log = logging.getLogger("svcnode.notify")
 
@@ -39,9 +40,13 @@ _DEFINITION_CHANGES = (ChangeKind.REGISTERED, ChangeKind.REPLACED, *MAINTENANCE_
 class NotifySettings:
     """The [notify] section of the configuration."""
 
-    targets: tuple[NotificationTarget, ...] = field(repr=False)  # their URLs may contain secrets
+    routes: tuple[RouteSettings, ...]
     policy: AlertPolicy
     heartbeat: Heartbeat | None = None
+
+    @property
+    def targets(self) -> tuple[NotificationTarget, ...]:
+        return tuple(route.target for route in self.routes)
 
 
 class AlertStateStorage(Protocol):
@@ -70,26 +75,26 @@ class Notifier:
         self._initial_settings = settings
         self._status = status
         self._storage = storage
-        self._dispatcher = Dispatcher(status, self._save_state)
+        self._senders: list[Sender] = []
         self._heartbeat = HeartbeatSender(
             status, ping_scheduler=ping_scheduler, delivery_problem=lambda: self.problem, clock=node.now_s
         )
         self._restore_task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_s = math.inf  # when the timer asks the engine for the next notification
+        self._timer: asyncio.TimerHandle | None = None  # for the end of the next start limit
+        self._timer_at_s = math.inf
 
     @property
-    def _engine(self) -> AlertEngine | None:
+    def _alerts(self) -> Alerts | None:
         """None while there are no targets, and after the stop."""
-        return self._status.engine
+        return self._status.alerts
 
     @property
     def problem(self) -> str:
         """Why messages do not arrive; empty if they do."""
-        if self._engine is not None and self._engine.due_at_s + STUCK_AFTER_S <= self._node.now_s():
+        if self._alerts is not None and self._alerts.subjects.due_at_s + STUCK_AFTER_S <= self._node.now_s():
             return f"a notification has been due for more than {STUCK_AFTER_S / 60:g} minutes"
-        return self._dispatcher.problem
+        return next((sender.problem for sender in self._senders if sender.problem), "")
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -104,102 +109,130 @@ class Notifier:
         self.flush()
         if self._restore_task is not None:
             self._restore_task.cancel()  # the attribute stays set, so that the unread state is not overwritten
-        if exc_type is None:
-            await self._dispatcher.close()
-        else:
-            self._dispatcher.abandon()
+        try:
+            if exc_type is None and self._senders:
+                await asyncio.wait([sender.task for sender in self._senders], timeout=CLOSE_TIMEOUT_S)
+        finally:  # also if it is cancelled
+            for sender in self._senders:
+                sender.abandon("shutdown: a notification to %s was not delivered")
+            self._senders = []
+            self._status.alerts = None
 
     def apply(self, settings: NotifySettings | None) -> None:
-        """Apply new settings. Pending changes and queued messages are kept."""
+        """Apply new settings. A target that stays keeps what it was told, and what it waits for."""
         targets = () if settings is None else settings.targets
-        if self._dispatcher.set_targets(targets):
+        if list(targets) != [sender.target for sender in self._senders]:
             extra = {"event": "notification_targets", "count": len(targets)}
             if targets:
                 log.info("notification targets: %s", ", ".join(target.name for target in targets), extra=extra)
             else:
                 log.info("no notification targets are configured", extra=extra)
-        if settings is None or not settings.targets:
+        now_s = self._node.now_s()
+        if settings is None or not settings.routes:
             self._stop_following()
+            self._set_senders([])
             self._clear_state()
-        elif self._engine is None:
+        elif self._alerts is None:
             self._unsubscribe = self._node.subscribe(self._on_change)
-            self._status.engine = AlertEngine(settings.policy, self._node, self._node.now_s())
+            self._status.alerts = Alerts(self._node, settings.routes, settings.policy, now_s)
         else:
-            self._engine.set_policy(settings.policy, self._node.now_s())
-        self._set_timer()
+            self._alerts.apply(settings.routes, settings.policy, now_s)
+        if self._alerts is not None:
+            senders = {sender.route: sender for sender in self._senders}
+            self._set_senders([senders.get(route) or self._new_sender(route) for route in self._alerts.routes])
+        self._wake(retry_now=True)
         self._heartbeat.apply(None if settings is None else settings.heartbeat)
 
+    def _new_sender(self, route: Route) -> Sender:
+        return Sender(route, clock=self._node.now_s, build=self._build, on_attempt=self._on_attempt)
+
+    def _set_senders(self, senders: list[Sender]) -> None:
+        unused = [sender for sender in self._senders if sender not in senders]
+        self._senders = senders
+        self._status.deliveries = [sender.deliveries for sender in senders]
+        for sender in unused:
+            sender.abandon("target removed: a notification to %s was not delivered")
+
     def flush(self) -> None:
-        """Send the pending changes and stop following the node: a planned stop is not notified."""
+        """Send what waits and stop following the node: a planned stop is not notified."""
         self._heartbeat.stop()
-        self._notify(is_final=True)
-        self._stop_following()
+        for sender in self._senders:
+            sender.close()
+        self._unsubscribe()
+        self._cancel_timer()
 
     def _stop_following(self) -> None:
         self._unsubscribe()
-        self._status.engine = None
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at_s = None, math.inf
+        self._status.alerts = None
+        self._cancel_timer()
+
+    # ---- what happens
 
     def _on_change(self, change: Change) -> None:
         # Called in the thread that made the change.
-        condition = self._node.condition
-        if condition.draining:
-            return
         entry = self._node.find(change.service_id) if change.service_id and change.kind in _DEFINITION_CHANGES else None
-        self._loop.call_soon_threadsafe(self._record_change, change, entry and entry[0], condition.issues)
+        self._loop.call_soon_threadsafe(self._record_change, change, entry and entry[0])
 
-    def _record_change(self, change: Change, service: Service | None, issues: tuple[str, ...]) -> None:
-        if self._engine is not None:
-            self._engine.record_change(change, service, issues)
-            self._set_timer()
+    def _record_change(self, change: Change, service: Service | None) -> None:
+        if self._alerts is not None:
+            self._alerts.record_change(change, service)
+            self._wake()
+
+    def _wake(self, *, retry_now: bool = False) -> None:
+        for sender in self._senders:
+            sender.wake(retry_now=retry_now)
+        self._set_timer()
 
     def _set_timer(self) -> None:
-        due_at_s = math.inf if self._engine is None else self._engine.due_at_s
+        due_at_s = math.inf if self._alerts is None else self._alerts.subjects.due_at_s
         if due_at_s >= self._timer_at_s:
             return  # the current timer fires earlier, and sets the next one
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel_timer()
         self._timer_at_s = due_at_s
         self._timer = self._loop.call_later(max(0.0, due_at_s - self._node.now_s()), self._on_timer)
 
-    def _on_timer(self) -> None:
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer, self._timer_at_s = None, math.inf
-        self._notify()
-        self._set_timer()
 
-    def _notify(self, *, is_final: bool = False) -> None:
-        if self._engine is None:
-            return
-        now_s = self._node.now_s()
-        notification = self._engine.take_all(now_s) if is_final else self._engine.take_due(now_s)
-        if notification is not None:
-            message_id = os.urandom(8).hex()
-            message = build_message(notification, self._node.identity, message_id, self._node.wall_time_s)
-            incidents = self._engine.incidents()
-            self._dispatcher.dispatch(replace(message, alerts=self._alerts(incidents)), incidents)
-            self._save_state()
+    def _on_timer(self) -> None:
+        self._cancel_timer()
+        if self._alerts is not None:
+            self._alerts.subjects.end_starts(self._node.now_s())
+            self._wake()
 
-    def _alerts(self, incidents: Incidents) -> tuple[dict[str, Any], ...]:
-        return to_alerts(incidents.values(), self._node.identity, self._node.wall_time_s)
+    def _build(self, report: Report, deliveries: Deliveries) -> Message:
+        assert self._alerts is not None, "senders end before"
+        since_s = deliveries.waiting_since_s
+        context = MessageContext(
+            identity=self._node.identity,
+            situation=self._alerts.situation(),
+            to_wall=self._node.wall_time_s,
+            delayed_s=0.0 if since_s is None else report.at_s - since_s,
+        )
+        message = build_message(report, context, os.urandom(8).hex())
+        return replace(message, alerts=to_alerts(report.open, context))
+
+    def _on_attempt(self, sender: Sender) -> None:
+        """Save what was told, and tell the other targets of one that has failed for long, or works again."""
+        deliveries, now_s = sender.deliveries, self._node.now_s()
+        since_s = deliveries.failing_since_s
+        if self._alerts is not None and (since_s is None or now_s - since_s >= FAILING_AFTER_S):
+            self._alerts.subjects.see_target(deliveries.target, deliveries.error, deliveries.code, now_s)
+        self._save_state()
+        self._wake()
 
     # ---- across a restart
 
     async def _restore(self, storage: AlertStateStorage) -> None:
         """Loading may take long; until then, changes are notified as if there were no saved state."""
         text = await storage.load_state()
-        if self._engine is None:
+        if self._alerts is None:
             return  # stopped
         self._restore_task = None
-        now_s = self._node.now_s()
-        wall_s = self._node.wall_time_s(now_s)
-        saved = from_json(text, lambda at_s: now_s - max(0.0, wall_s - at_s))
-        self._engine.restore(saved.incidents, now_s)
-        self._set_timer()
-        incidents = self._engine.incidents()
-        message = Message(title="", lines=(), notify_type="info", alerts=self._alerts(incidents))
-        self._dispatcher.restore(incidents, saved.lost, message)
+        self._alerts.restore(text, self._node.now_s())
+        self._wake()
         self._save_state()
 
     def _clear_state(self) -> None:
@@ -211,4 +244,5 @@ class Notifier:
     def _save_state(self) -> None:
         if self._storage is None or self._restore_task is not None:
             return  # do not overwrite the state before it is loaded
-        self._storage.save_state(to_json(self._dispatcher.state, self._node.wall_time_s))
+        alerts = self._alerts
+        self._storage.save_state(empty_state() if alerts is None else alerts.to_json(self._node.now_s()))

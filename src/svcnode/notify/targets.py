@@ -1,4 +1,6 @@
-"""Notification targets: webhooks and Apprise URLs, built from the configuration. Alertmanager: alertmanager.py.
+"""What a target delivers, and the targets that are built from the configuration: webhooks and Apprise URLs.
+
+Alertmanager is in alertmanager.py.
 
 A target is shown by its name, which contains no secret: the path and the query of a webhook often contain its key, and
 any part of an Apprise URL may be one.
@@ -13,7 +15,7 @@ import threading
 import warnings
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
@@ -25,7 +27,7 @@ from svcnode.net.http1 import DEFAULT_PORTS, Http1Client
 from svcnode.net.os_errors import code_for_os_error, connection_error_text
 from svcnode.net.threads import DaemonCall
 from svcnode.probes.interpolate import interpolate, interpolate_url
-from svcnode.probes.options import parse_options
+from svcnode.probes.options import parse_options, raise_first
 from svcnode.version import install_command
 
 if TYPE_CHECKING:
@@ -34,12 +36,30 @@ if TYPE_CHECKING:
     from apprise import Apprise
 
     from svcnode.net.http1 import PreparedRequest
-    from svcnode.notify.message import Message
 
 MIN_KEY_CHARS = 16  # a shorter segment of a webhook's path is more often a name than a key
 MIN_PART_CHARS = 8  # of an Apprise URL
 
 PROBE_ONLY_OPTIONS = ("min_cert_days", "reuse")
+
+
+NotifyType = Literal["failure", "warning", "success", "info"]  # the types of Apprise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    title: str
+    lines: tuple[str, ...]
+    notify_type: NotifyType
+    fields: dict[str, Any] = field(default_factory=dict)
+    alerts: tuple[dict[str, Any], ...] = ()  # all that is open, for Alertmanager
+
+    def body(self) -> str:
+        return "\n".join(self.lines)
+
+    def document(self) -> dict[str, Any]:
+        """The JSON of a webhook. `text` contains the whole message for a chat."""
+        return {"text": "\n".join([self.title, *(f"- {line}" for line in self.lines)]), **self.fields}
 
 
 class DeliveryError(NamedTuple):
@@ -50,12 +70,13 @@ class DeliveryError(NamedTuple):
 
 
 class NotificationTarget(Protocol):
-    resend_interval_s: ClassVar[float | None]  # the last message is delivered again after this time; None: never
+    # A target that gets all that is open, with every change and again after this time; None: it gets the changes.
+    resend_interval_s: ClassVar[float | None]
 
     @property
     def name(self) -> str: ...
 
-    async def deliver(self, message: Message, lost: int, /) -> DeliveryError | None:
+    async def deliver(self, message: Message, /) -> DeliveryError | None:
         """One attempt. The caller sets the deadline."""
 
 
@@ -123,8 +144,8 @@ class Webhook:
     def __repr__(self) -> str:
         return f"<Webhook {self.name}>"
 
-    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
-        return await post_json(self.options, self.options.url.target, message.document(lost))
+    async def deliver(self, message: Message) -> DeliveryError | None:
+        return await post_json(self.options, self.options.url.target, message.document())
 
 
 def webhook_from(entry: object, environ: Mapping[str, str]) -> Webhook:
@@ -163,20 +184,23 @@ class AppriseTarget:
     def __repr__(self) -> str:
         return f"<AppriseTarget {self.name}>"
 
-    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
+    async def deliver(self, message: Message) -> DeliveryError | None:
         if self._thread.is_busy:
             return DeliveryError("the previous attempt is still running", ReasonCode.STILL_RUNNING)
-        return await self._thread.call(partial(self._notify, message, lost))
+        return await self._thread.call(partial(self._notify, message))
 
-    def _notify(self, message: Message, lost: int) -> DeliveryError | None:
+    def _notify(self, message: Message) -> DeliveryError | None:
         with _AppriseLogCapture() as capture:
             is_sent = self._apprise.notify(
-                title=message.title, body=message.body(lost), notify_type=message.notify_type, body_format="text"
+                title=message.title, body=message.body(), notify_type=message.notify_type, body_format="text"
             )
         return None if is_sent else capture.error
 
 
 def apprise_from(entry: object, environ: Mapping[str, str]) -> AppriseTarget:
+    if isinstance(entry, dict) and "url" in entry:
+        raise_first([OptionError(name, "unknown option") for name in entry if name != "url"])
+        entry = entry["url"]
     url = _resolved_url(entry, environ)
     scheme, _, rest = url.partition("://")
     if not rest or not re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme):

@@ -145,6 +145,7 @@ def node_details(context: OperatorContext) -> Json:
         "history_problem_code": context.history.problem_code,
         "reload_problem": encodable(process.reload_problem) if process.reload_problem else None,
         "alert": builder.alert(None),
+        "notifications": builder.deliveries(),
         "heartbeat": builder.heartbeat(),
         "sharing": builder.sharing(),
     }
@@ -303,15 +304,33 @@ class _DetailsBuilder:
 
     def alert(self, service_id: str | None) -> Json | None:
         """Of a service, or of the node. A recovery that waits for resolve_delay is in the state `resolving`."""
-        engine = self._context.notify_status.engine
-        alert = None if engine is None else engine.find(service_id)
-        if alert is None:
+        alerts = self._context.notify_status.alerts
+        if alerts is None:
             return None
+        alert = alerts.find(service_id)
         return {
-            "state": alert.state.value,
-            "notified_health": int(alert.notified_health),
+            "state": alert.state,
+            "notified_health": int(alert.told),
             "message_in_s": self._until_s(alert.due_at_s),
         }
+
+    def deliveries(self) -> list[Json]:
+        """What was tried for each notification target, and the result."""
+        return [
+            {
+                "target": one.target,
+                "delivered": one.delivered,
+                "failed": one.failed,
+                "last_attempt": self._time_fields(one.last_attempt_at_s),
+                "last_delivery": self._time_fields(one.last_delivery_at_s),
+                "failing": self._time_fields(one.failing_since_s),
+                "error": self._redacted[one.error],
+                "code": one.code,
+                "waiting": one.waiting_since_s is not None,
+                "retry_in_s": self._until_s(one.retry_at_s) if one.error else None,
+            }
+            for one in self._context.notify_status.deliveries
+        ]
 
     def heartbeat(self) -> Json | None:
         """To the dead man's switch."""

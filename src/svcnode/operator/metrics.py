@@ -10,6 +10,7 @@ label of a state set to have the name of the metric, and `{status="Down"}` is th
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Request, Response
     from svcnode.node.node_state import NodeState
     from svcnode.node.stats import CheckStats
+    from svcnode.notify import Deliveries
     from svcnode.operator.context import OperatorContext
     from svcnode.sharing.replica import Replica
 
@@ -227,25 +229,34 @@ def _surface_metrics(context: OperatorContext) -> Iterator[Metric]:
 
 
 def _notification_metrics(context: OperatorContext) -> Iterator[Metric]:
-    delivery = context.notify_status
-    notifications = CounterMetricFamily(
-        "svcnode_notifications", "Notifications, counted per target, by result.", labels=["result"]
-    )
-    notifications.add_metric(["delivered"], delivery.sent)
-    notifications.add_metric(["dropped"], delivery.dropped)
-    yield notifications
-    yield _counter(
+    delivered = CounterMetricFamily("svcnode_notifications", "Notifications that were delivered.", labels=["target"])
+    failed = CounterMetricFamily(
         "svcnode_notification_requests_failed",
-        "Failed attempts to deliver a notification; most are retried.",
-        delivery.failed,
+        "Failed attempts to deliver a notification; they are repeated.",
+        labels=["target"],
     )
-    yield _gauge("svcnode_notifications_queue_length", "Notifications not delivered yet.", delivery.queued)
+    waiting = GaugeMetricFamily(
+        "svcnode_notifications_queue_length", "1 while a notification is not delivered yet.", labels=["target"]
+    )
+    for name, one in _named(context.notify_status.deliveries):
+        delivered.add_metric([name], one.delivered)
+        failed.add_metric([name], one.failed)
+        waiting.add_metric([name], one.waiting_since_s is not None)
+    yield from (delivered, failed, waiting)
     heartbeats = CounterMetricFamily(
         "svcnode_heartbeats", "Heartbeats to the dead man's switch, by result.", labels=["result"]
     )
-    for result, count in delivery.heartbeats.items():
+    for result, count in context.notify_status.heartbeats.items():
         heartbeats.add_metric([result], count)
     yield heartbeats
+
+
+def _named(deliveries: Sequence[Deliveries]) -> Iterator[tuple[str, Deliveries]]:
+    """Targets with the same name are numbered: each needs its own series."""
+    seen: Counter[str] = Counter()
+    for one in deliveries:
+        seen[one.target] += 1
+        yield one.target if seen[one.target] == 1 else f"{one.target} ({seen[one.target]})", one
 
 
 # ---- the services

@@ -62,7 +62,7 @@ VALID: dict[str, dict[str, list[Any]]] = {
     "notify": {
         "webhook": ["https://a.example/a,b", {"url": "https://a/", "headers": {"A": "b"}}, ["http://a", {"file": "x"}]],
         "alertmanager": ["http://a:9093"],
-        "apprise": ["ntfy://a/b", ["ntfy://a", "${URL}"]],
+        "apprise": ["ntfy://a/b", ["ntfy://a", "${URL}"], {"url": "ntfy://a", "min_severity": "critical"}],
         "services": ["all"],
         "group_wait": ["5m", "0s"],
         "resolve_delay": ["24h", "1d"],

@@ -1,15 +1,15 @@
-"""A node with an alert engine in virtual time."""
+"""A node with its alerts in virtual time."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Self
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from svcnode.core.model import Maintenance, Verdict
 from svcnode.node.definition import define
 from svcnode.node.node_state import Handle
-from svcnode.notify.alert import AlertPolicy
-from svcnode.notify.engine import AlertEngine
+from svcnode.notify.alerts import Alerts
+from svcnode.notify.routes import AlertPolicy, RouteSettings
 from svcnode.probes.function import FunctionProbe
 from tests.support.nodes import make_node, record
 from tests.support.virtual_time import VirtualClock
@@ -17,33 +17,71 @@ from tests.support.virtual_time import VirtualClock
 if TYPE_CHECKING:
     from svcnode.core.model import Change
     from svcnode.node.definition import Definition
-    from svcnode.notify.alert import AlertChange, ChangeType
-    from svcnode.notify.engine import Notification
+    from svcnode.notify.routes import Entry, Report, Route
+    from svcnode.notify.rule import Kind
+    from svcnode.notify.targets import DeliveryError, Message
 
 ImpactName = Literal["critical", "partial", "none"]
 
-GROUP_WAIT_S, RESOLVE_DELAY_S = 5.0, 300.0
-POLICY = AlertPolicy(group_wait_s=GROUP_WAIT_S, resolve_delay_s=RESOLVE_DELAY_S)
+GROUP_WAIT_S, RESOLVE_DELAY_S, START_LIMIT_S = 5.0, 300.0, 300.0
+STARTED_AT_S = 1_767_225_600.0  # the start of 2026 at the virtual time 0
+
+
+class FakeTarget:
+    resend_interval_s: ClassVar[float | None] = None
+
+    def __init__(self, name: str = "chat") -> None:
+        self.name = name
+        self.is_failing = False
+        self.reports: list[Report] = []
+
+    async def deliver(self, message: Message) -> DeliveryError | None:
+        raise NotImplementedError
+
+
+class FakeAlertmanager(FakeTarget):
+    resend_interval_s: ClassVar[float | None] = 60.0
 
 
 class Harness:
-    """A node whose services a test sets, and all notifications about it. Its steps can be chained."""
+    """A node whose services a test sets, and all messages about it. Its steps can be chained."""
 
-    def __init__(self, policy: AlertPolicy = POLICY, *, is_starting: bool = False) -> None:
+    def __init__(self, policy: AlertPolicy | None = None, *targets: FakeTarget, **route: Any) -> None:
         self.clock = VirtualClock(1000.0)
-        self.node = make_node("validator-7", version="v1.4.2", starting=is_starting, clock=self.clock)
-        self.policy = policy
-        self.engine = AlertEngine(policy, self.node, self.clock.now_s)
-        self.notifications: list[Notification] = []
+        self.wall = VirtualClock(STARTED_AT_S - 1000.0)
+        self.policy = policy or AlertPolicy()
+        self.targets = targets or (FakeTarget(),)
+        self.routes = [RouteSettings(target=target, **route) for target in self.targets]
+        self.retry_at_s: dict[str, float] = {}
+        self.saved: str | None = None
+        self.start()
+
+    def start(self) -> None:
+        clock = self.clock
+        self.node = make_node("validator-7", version="v1", clock=clock, wall_clock=lambda: self.wall() + clock())
+        self.alerts = Alerts(self.node, self.routes, self.policy, clock.now_s)
         self.node.subscribe(self._on_change)
 
     def _on_change(self, change: Change) -> None:
         found = None if change.service_id is None else self.node.find(change.service_id)
-        self.engine.record_change(change, None if found is None else found[0], self.node.condition.issues)
+        self.alerts.record_change(change, None if found is None else found[0])
 
-    def add(self, *service_ids: str, impact: ImpactName = "critical", up: bool = True) -> Self:
+    def restart(self, *service_ids: str, is_killed: bool = True) -> Self:
+        """The process ends and starts again, with these services."""
+        if not is_killed:
+            for route in self.alerts.routes:
+                self._send(route, is_final=True)
+            self.saved = self.alerts.to_json(self.clock.now_s)
+        self.start()
+        self.add(*service_ids, up=False)
+        self.alerts.restore(self.saved, self.clock.now_s)
+        return self
+
+    # ---- the services
+
+    def add(self, *service_ids: str, impact: ImpactName = "critical", up: bool = True, group: str = "") -> Self:
         for service_id in service_ids:
-            handle = self.node.register(service_id, name=service_id, description="", impact=impact)
+            handle = self.node.register(service_id, name=service_id, description="", impact=impact, group=group)
             if up:
                 handle.up()
         return self
@@ -62,20 +100,8 @@ class Harness:
         Handle(self.node, service_id).initializing(reason)
         return self
 
-    def wait(self, seconds: float) -> Self:
-        end_s = self.clock.now_s + seconds
-        while (next_s := min(self.engine.due_at_s, self.node.next_expiry_at_s)) <= end_s:
-            self.clock.now_s = max(self.clock.now_s, next_s)
-            self.node.expire_stale()
-            self._record(self.engine.take_due(self.clock.now_s))
-        self.clock.now_s = end_s
-        return self
-
-    def restart(self, *, is_confirmed: bool) -> Self:
-        """The process is killed and starts again."""
-        incidents = [replace(one, is_confirmed=is_confirmed) for one in self.engine.incidents().values()]
-        self.engine = AlertEngine(self.policy, self.node, self.clock.now_s)
-        self.engine.restore(incidents, self.clock.now_s)
+    def remove(self, service_id: str) -> Self:
+        self.node.deregister(service_id)
         return self
 
     def maintain(self, service_id: str | None, for_s: float) -> Self:
@@ -87,27 +113,65 @@ class Harness:
             self.down("db").wait(every_s).up("db").wait(every_s)
         return self
 
-    def stop(self) -> Self:
-        self._record(self.engine.take_all(self.clock.now_s))
+    # ---- the messages
+
+    def wait(self, seconds: float) -> Self:
+        end_s = self.clock.now_s + seconds
+        while (next_s := self._next_s()) <= end_s:
+            self.clock.now_s = max(self.clock.now_s, next_s)
+            self.node.expire_stale()
+            self.alerts.subjects.end_starts(self.clock.now_s)
+            for route in self.alerts.routes:
+                if self._due_s(route) <= self.clock.now_s:
+                    self._send(route)
+        self.clock.now_s = end_s
         return self
 
-    def _record(self, notification: Notification | None) -> None:
-        if notification is not None:
-            self.notifications.append(notification)
+    def _next_s(self) -> float:
+        dues_s = [self._due_s(route) for route in self.alerts.routes]
+        return min(*dues_s, self.node.next_expiry_at_s, self.alerts.subjects.due_at_s)
+
+    def _due_s(self, route: Route) -> float:
+        return max(route.due_at_s, self.retry_at_s.get(route.settings.target.name, -math.inf))
+
+    def _send(self, route: Route, *, is_final: bool = False) -> None:
+        report = route.report(self.clock.now_s, is_final=is_final)
+        target = route.settings.target
+        assert isinstance(target, FakeTarget)
+        if report is None:
+            assert route.due_at_s > self.clock.now_s or is_final, "due, but there is nothing to say"
+        elif target.is_failing:
+            route.failed(self.clock.now_s)
+            self.retry_at_s[target.name] = self.clock.now_s + 60.0
+        else:
+            route.delivered(report, self.clock.now_s)
+            target.reports.append(report)
+            self.retry_at_s.pop(target.name, None)
+        self.saved = self.alerts.to_json(self.clock.now_s)
 
     @property
-    def last(self) -> Notification:
-        return self.notifications[-1]
+    def reports(self) -> list[Report]:
+        return self.targets[0].reports
+
+    @property
+    def last(self) -> Report:
+        return self.reports[-1]
+
+    @property
+    def kinds(self) -> list[dict[str, Kind]]:
+        return [kinds(report) for report in self.reports]
+
+    def times_s(self) -> list[float]:
+        return [report.at_s for report in self.reports]
 
 
-def change_types(notification: Notification) -> dict[str | None, ChangeType]:
-    """The change types of a notification by service id; the node is None."""
-    changes = (*([notification.node] if notification.node else []), *notification.services)
-    return {change.service.id if change.service else None: change.change_type for change in changes}
+def kinds(report: Report) -> dict[str, Kind]:
+    """What a message says, by service id; the node is "node"."""
+    return {entry.subject.key.name or "node": entry.kind for entry in report.entries}
 
 
-def change_of(notification: Notification, service_id: str) -> AlertChange:
-    (found,) = (one for one in notification.services if one.service and one.service.id == service_id)
+def entry_of(report: Report, name: str) -> Entry:
+    (found,) = (entry for entry in report.entries if (entry.subject.key.name or "node") == name)
     return found
 
 

@@ -11,17 +11,23 @@ import pytest
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Identity, Impact, Service
 from svcnode.notify.alertmanager import alertmanager_from, build_test_alert, to_alerts
-from svcnode.notify.incidents import Incident
+from svcnode.notify.message import MessageContext
+from svcnode.notify.routes import Situation
+from svcnode.notify.rule import Kind
+from tests.unit.notify.test_message import entry
 
 RULES = Path(__file__).parents[3] / "deploy" / "prometheus" / "svcnode-rules.yml"
 IDENTITY = Identity(node_name="validator-7", node_version="v1.4.2", spec_version="v0.0.1")
 
 
-def alert(health: Health, impact: Impact | None = None, reason: str = "") -> dict[str, Any]:
-    """Of a service with this impact; None: of the node."""
+def alert(health: Health, impact: Impact | None = None, reason: str = "", now: Health | None = None) -> dict[str, Any]:
+    """Of a service with this impact; None: of the node. `now`: it is better than it was told."""
     service = None if impact is None else Service(id="db-1", name="Ledger", description="", impact=impact)
-    incident = Incident(service=service, notified_health=health, since_s=5.0, is_confirmed=True, reason=reason)
-    (only,) = to_alerts([incident], IDENTITY, lambda at_s: 1_000_000_000.0 + at_s)
+    open_entry = entry(service, Kind.REMINDER, now or health, health, opened_at_s=5.0, reason=reason)
+    context = MessageContext(
+        identity=IDENTITY, situation=Situation(health), to_wall=lambda at_s: 1_000_000_000.0 + at_s
+    )
+    (only,) = to_alerts([open_entry], context)
     return only
 
 
@@ -55,6 +61,13 @@ def test_an_alert_has_its_start_and_its_reason_without_secrets() -> None:
     assert found["startsAt"] == "2001-09-09T01:46:45.000Z"
     assert "refused" in found["annotations"]["description"]
     assert "swordfish" not in str(found)
+
+
+def test_an_alert_of_what_is_better_for_a_short_time_keeps_its_name_and_says_how_it_is_now() -> None:
+    found = alert(Health.UNHEALTHY, Impact.CRITICAL, "loading", now=Health.PARTIAL)
+    assert found["labels"]["alertname"] == "SvcnodeCriticalServiceDown"
+    assert "Initializing" in found["annotations"]["summary"]
+    assert "loading" in found["annotations"]["description"]
 
 
 def test_the_test_alert_ends_by_itself() -> None:

@@ -12,10 +12,9 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.node.checks import Checks
 from svcnode.notify import NotifyStatus
-from svcnode.notify.alert import AlertPolicy
-from svcnode.notify.engine import AlertEngine
 from svcnode.notify.heartbeat import Heartbeat
 from svcnode.notify.notifier import Notifier, NotifySettings
+from svcnode.notify.routes import AlertPolicy, Route, RouteSettings
 from svcnode.notify.targets import DeliveryError
 from tests.support.nodes import make_node
 from tests.support.virtual_time import in_virtual_time
@@ -23,7 +22,7 @@ from tests.support.virtual_time import in_virtual_time
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from svcnode.notify.message import Message
+    from svcnode.notify.targets import Message
 
 REFUSED = DeliveryError("connection refused", ReasonCode.CONNECTION_REFUSED)
 INTERVAL_S = 60.0
@@ -56,7 +55,7 @@ class Receiver:
     resend_interval_s: ClassVar[float | None] = None
     error: DeliveryError | None = None
 
-    async def deliver(self, _message: Message, _lost: int) -> DeliveryError | None:
+    async def deliver(self, _message: Message) -> DeliveryError | None:
         return self.error
 
 
@@ -69,7 +68,8 @@ class Running:
         self.db.up()
         self.checks = Checks(self.node)
         self.switch, self.receiver, self.status = Switch(), Receiver(), NotifyStatus()
-        self.settings = NotifySettings(targets=(self.receiver,), policy=AlertPolicy(), heartbeat=self.switch)
+        routes = (RouteSettings(target=self.receiver),)
+        self.settings = NotifySettings(routes=routes, policy=AlertPolicy(), heartbeat=self.switch)
         self.notifier = Notifier(self.node, self.settings, self.status, ping_scheduler=self.checks.ping)
 
     async def beats_within(self, intervals: float) -> int:
@@ -158,16 +158,16 @@ def _fail(*_: object) -> NoReturn:
     raise RuntimeError("bug")
 
 
-def _break_engine(_: Notifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AlertEngine, "take_due", _fail)
+def _break_routes(_: Notifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Route, "report", _fail)
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the bug is logged
 
 
 def _end_delivery(notifier: Notifier, _: pytest.MonkeyPatch) -> None:
-    cast("Any", notifier)._dispatcher._queues[0].task.cancel()
+    cast("Any", notifier)._senders[0].task.cancel()
 
 
-@pytest.mark.parametrize("fault", [_break_engine, _end_delivery])
+@pytest.mark.parametrize("fault", [_break_routes, _end_delivery])
 def test_a_fault_in_our_own_delivery_leads_to_silence(
     fault: Callable[[Notifier, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +189,7 @@ async def test_settings_change_the_switch_and_a_planned_stop_ends_the_heartbeats
         other = Switch()
         node.notifier.apply(node.settings)  # unchanged: the interval does not begin again
         await asyncio.sleep(1.5 * INTERVAL_S)
-        node.notifier.apply(NotifySettings(targets=(), policy=AlertPolicy(), heartbeat=other))
+        node.notifier.apply(NotifySettings(routes=(), policy=AlertPolicy(), heartbeat=other))
         assert await node.beats_within(2.5) == 0
         assert len(other.received_s) == 2, "also without targets"
         node.notifier.apply(None)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import time
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from svcnode.config import load
 from svcnode.core.errors import ConfigError
-from svcnode.notify.alert import AlertPolicy
+from svcnode.notify.routes import AlertPolicy
+from svcnode.notify.subjects import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,3 +84,22 @@ def test_settings_loaded_twice_are_equal_so_that_a_reload_keeps_the_targets(tmp_
     assert other
     assert first.targets == second.targets
     assert first.targets != other.targets
+
+
+def test_a_target_may_be_a_table_that_says_what_it_gets(tmp_path: Path) -> None:
+    settings = load_settings(
+        tmp_path,
+        """
+        [notify]
+        webhook = { url = "https://pager.example.com", min_severity = "critical", escalate_after = "15m" }
+        apprise = [
+          { url = "json://chat.example.com", services = ["db"], groups = ["storage"], repeat_interval = "4h" },
+          { url = "json://mail.example.com", quiet_hours = "22:00-07:00", timezone = "Europe/Berlin" },
+        ]
+        """,
+    )
+    assert settings
+    pager, chat, mail = settings.routes
+    assert (pager.min_severity, pager.escalate_after_s) == (Severity.CRITICAL, 900)
+    assert (chat.services, chat.groups, chat.repeat_interval_s) == (frozenset({"db"}), frozenset({"storage"}), 14_400.0)
+    assert mail.quiet_hours == (time(22), time(7), ZoneInfo("Europe/Berlin"))

@@ -13,6 +13,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.state_machine import initial_state
+from svcnode.notify import Deliveries
 from svcnode.notify.heartbeat import HeartbeatResult
 from svcnode.operator.details import all_details, details_of_one, node_details, services_details
 from svcnode.probes.function import FunctionProbe
@@ -27,7 +28,7 @@ NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
     *("maintenance", "planned_maintenance"),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
-    *("heartbeat", "sharing"),
+    *("notifications", "heartbeat", "sharing"),
 ]
 
 
@@ -299,9 +300,32 @@ def test_a_recovery_that_waits_for_the_resolve_delay_is_published(harness: Opera
     assert harness.details("db")["alert"] == {"state": "firing", "notified_health": 503, "message_in_s": None}
     harness.clock.advance(10.0)
     harness.record("db", *[READY] * 2)
-    resolving = {"state": "resolving", "notified_health": 503, "message_in_s": 290.0}
+    resolving = {"state": "resolving", "notified_health": 503, "message_in_s": 300.0}
     assert harness.details("db")["alert"] == resolving
     assert document(harness)["node"]["alert"] == resolving
+
+
+def test_deliveries_to_each_target_are_published(harness: OperatorHarness) -> None:
+    deliveries = Deliveries("https://hooks.example.com")
+    harness.context.notify_status.deliveries.append(deliveries)
+    deliveries.begin(0.0)
+    deliveries.fail("HTTP status 500", "server_error", 0.0, retry_at_s=8.0)
+    harness.clock.advance(2.0)
+    time = {"at": "2027-01-15T08:00:00.000Z", "age_s": 2.0}
+    assert document(harness)["node"]["notifications"] == [
+        {
+            "target": "https://hooks.example.com",
+            "delivered": 0,
+            "failed": 1,
+            "last_attempt": time,
+            "last_delivery": None,
+            "failing": time,
+            "error": "HTTP status 500",
+            "code": "server_error",
+            "waiting": True,
+            "retry_in_s": 6.0,
+        }
+    ]
 
 
 def test_the_last_heartbeat_is_published_with_its_result(harness: OperatorHarness) -> None:

@@ -14,6 +14,7 @@ from svcnode import Verdict
 from svcnode.api.spec import Request
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Maintenance
+from svcnode.notify import Deliveries
 from svcnode.operator import metrics
 from svcnode.operator.context import PUSH_REFUSALS
 from svcnode.operator.metrics import build_registry
@@ -228,7 +229,7 @@ def test_a_failed_reload_shows_until_the_next_success(harness: MetricsHarness) -
     assert refused == {**dict.fromkeys(PUSH_REFUSALS, 0), "token": 2}
 
 
-def test_lag_streams_and_history_have_metrics_and_notifications_are_counted_by_result(harness: MetricsHarness) -> None:
+def test_lag_streams_and_history_have_metrics(harness: MetricsHarness) -> None:
     assert harness.value("svcnode_history_healthy") == 1
     harness.history.is_healthy = False
     cast("Any", harness.context.events).stream_count = 3
@@ -236,13 +237,19 @@ def test_lag_streams_and_history_have_metrics_and_notifications_are_counted_by_r
     assert harness.value("svcnode_history_healthy") == 0
     assert harness.value("svcnode_event_streams") == 3
     assert harness.value("svcnode_event_loop_lag_seconds") == 0.125
-    delivery = harness.context.notify_status
-    delivery.sent, delivery.failed, delivery.dropped, delivery.queued = 5, 40, 2, 3
-    assert harness.values("svcnode_notifications_total", "result") == {"delivered": 5, "dropped": 2}
-    assert harness.value("svcnode_notification_requests_failed_total") == 40
-    assert harness.value("svcnode_notifications_queue_length") == 3
     harness.context.notify_status.heartbeats["withheld"] += 1
     assert harness.values("svcnode_heartbeats_total", "result") == {"sent": 0, "failed": 0, "withheld": 1}
+
+
+def test_notifications_are_counted_by_target_and_targets_of_the_same_name_have_numbers(harness: MetricsHarness) -> None:
+    targets = [Deliveries("https://a"), Deliveries("https://a"), Deliveries("json://***")]
+    harness.context.notify_status.deliveries = targets
+    targets[0].delivered, targets[1].failed = 5, 40
+    targets[1].begin(0.0)
+    zero = dict.fromkeys(["https://a", "https://a (2)", "json://***"], 0.0)
+    assert harness.values("svcnode_notifications_total", "target") == {**zero, "https://a": 5}
+    assert harness.values("svcnode_notification_requests_failed_total", "target") == {**zero, "https://a (2)": 40}
+    assert harness.values("svcnode_notifications_queue_length", "target") == {**zero, "https://a (2)": 1}
 
 
 ODD = 'quote " backslash \\ brace } <script> ü 😀'

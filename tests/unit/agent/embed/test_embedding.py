@@ -76,15 +76,15 @@ def test_a_bad_option_is_named(node: Node, method: str, options: dict[str, str],
 def test_alerts_are_shown_only_while_notifications_are_sent(node: Node) -> None:
     node.notify(webhook="https://a.example")
     status = internals_of(node).embedding.surface._notify_status
-    engines = []
+    found = []
 
     async def run() -> None:
         async with node.probing():
-            engines.append(status.engine)
+            found.append(status.alerts)
 
     asyncio.run(run())
-    assert engines[0] is not None
-    assert status.engine is None
+    assert found[0] is not None
+    assert status.alerts is None
 
 
 @pytest.mark.parametrize("is_embedded", [True, False])

@@ -1,0 +1,130 @@
+"""The alerts of a node: its subjects, and a route to each target. Changes and times come in; there is no I/O."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+from svcnode.core.state_machine import node_health_with_reason, service_health
+from svcnode.notify.routes import Route, Situation, from_row
+from svcnode.notify.rule import Seen
+from svcnode.notify.subjects import NODE, Key, Subject, Subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from svcnode.core.model import Change, Service
+    from svcnode.node.node_state import NodeState
+    from svcnode.notify.routes import AlertPolicy, AlertView, RouteSettings
+
+log = logging.getLogger("svcnode.notify")
+
+
+class Alerts:
+    def __init__(self, node: NodeState, settings: Sequence[RouteSettings], policy: AlertPolicy, now_s: float) -> None:
+        self._node = node
+        self.routes: list[Route] = []
+        self.subjects = Subjects(node, policy.start_limit_s, now_s, self._see)
+        self.apply(settings, policy, now_s)
+
+    def apply(self, settings: Sequence[RouteSettings], policy: AlertPolicy, now_s: float) -> None:
+        """A target that stays, or whose URL or options were changed, keeps what it was told."""
+        self.subjects.set_start_limit(policy.start_limit_s, now_s)
+        before = self.routes
+        unused = [route for route in before if route.settings.target not in [one.target for one in settings]]
+        self.routes = [self._route(one, before, unused, policy, now_s) for one in settings]
+        names = {route.settings.target.name for route in self.routes}
+        for name in {route.settings.target.name for route in before} - names:
+            self.subjects.see_target(name, "", None, now_s)  # it fails no longer
+
+    def _route(
+        self, settings: RouteSettings, before: list[Route], unused: list[Route], policy: AlertPolicy, now_s: float
+    ) -> Route:
+        same = [route for route in before if route.settings.target == settings.target]
+        similar = [route for route in unused if type(route.settings.target) is type(settings.target)]
+        if route := next(iter(same + similar), None):
+            if route in unused:
+                unused.remove(route)
+            route.apply(settings, policy, now_s)
+            return route
+        route = Route(settings, policy, now_s, to_wall=self._node.wall_time_s, look=self._look)
+        for subject in self.subjects.all():
+            route.see(subject, now_s)
+        return route
+
+    # ---- what happens
+
+    def record_change(self, change: Change, service: Service | None) -> None:
+        self.subjects.record_change(change, service)
+
+    def _see(self, subject: Subject, at_s: float) -> None:
+        for route in self.routes:
+            route.see(subject, at_s)
+
+    def _look(self, subject: Subject) -> Seen:
+        """As it is now: the reason may have changed since its status has."""
+        if subject.key == NODE:
+            services = [(service, state.status) for service, state in self._node]
+            health, reason = node_health_with_reason(services, self._node.condition)
+            return Seen(health, subject.seen.since_s, reason)
+        found = self._node.find(subject.key.name) if subject.key.type == "service" else None
+        if found is None:
+            return subject.seen
+        state = found[1]
+        health = service_health(state.status)
+        return Seen(health, state.since_s, state.reason, str(state.code), state.first_failure_at_s)
+
+    # ---- what is shown
+
+    def find(self, service_id: str | None) -> AlertView:
+        """Of a service or of the node, for the target that was told the worst."""
+        key = NODE if service_id is None else Key("service", service_id)
+        return max((route.view(key) for route in self.routes), key=lambda view: (view.told, -view.due_at_s))
+
+    def situation(self) -> Situation:
+        not_up = [found[0] for key in self.subjects.not_up if (found := self._node.find(key)) is not None]
+        seen = self.subjects.node.seen
+        return Situation(
+            health=self._node.health,
+            issues=self._node.condition.issues,
+            not_up=tuple(not_up),
+            held_by="maintenance" if seen.is_held else "the start" if seen.is_starting else "",
+        )
+
+    # ---- across a restart
+
+    def to_json(self, now_s: float) -> str:
+        """The target is saved by its name, since its URL may be a secret."""
+        rows = [{"target": route.settings.target.name, "told": route.to_rows(now_s)} for route in self.routes]
+        return json.dumps({"targets": rows})
+
+    def restore(self, text: str | None, now_s: float) -> None:
+        """An invalid text, or one of an earlier version, is ignored: open problems are told once more."""
+        if text is None:
+            return
+        wall_s = self._node.wall_time_s(now_s)
+
+        def from_wall(at_s: float) -> float:
+            return now_s - max(0.0, wall_s - at_s)
+
+        try:
+            document = json.loads(text)
+            saved = [
+                (one["target"], [from_row(row, self.subjects.find, from_wall, now_s) for row in one["told"]])
+                for one in document["targets"]
+            ]
+        except (KeyError, TypeError, ValueError) as exc:
+            text = "invalid saved notification state: %s; open problems may be reported again"
+            log.warning(text, exc, extra={"event": "notification_state_invalid"})
+            return
+        remaining = list(self.routes)
+        for name, records in saved:  # targets with the same name are matched in their order
+            if route := next((one for one in remaining if one.settings.target.name == name), None):
+                remaining.remove(route)
+                for record in records:
+                    route.restore(record, now_s)
+
+
+def empty_state() -> str:
+    return json.dumps({"targets": []})

@@ -1,0 +1,467 @@
+"""A route: what one target gets, and when the next message to it is due. The rule is in rule.py; there is no I/O.
+
+One message has every subject of the target that is worse than told, or due. A reminder has all that is open.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from svcnode.core.model import Health, Impact, Service
+from svcnode.notify.rule import Kind, Seen, Timing, Told
+from svcnode.notify.subjects import NODE, Key, Severity, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import tzinfo
+
+    from svcnode.notify.targets import NotificationTarget
+
+MAX_LISTED_SERVICES = 20  # per message
+MAX_SAVED = 1000  # subjects per target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertPolicy:
+    """The keys of [notify] that hold for all targets."""
+
+    services: Literal["critical", "all", "none"] = "critical"  # the services that cause messages themselves
+    group_wait_s: float = 5.0
+    resolve_delay_s: float = 300.0
+    repeat_interval_s: float = 0.0  # 0: no reminders
+    start_limit_s: float = 300.0  # after the start period, a service that is not Up is a problem
+
+    def causes_messages(self, service: Service) -> bool:
+        """Whether a change causes a message, also if the health of the node does not change."""
+        return self.services == "all" or (self.services == "critical" and service.impact is Impact.CRITICAL)
+
+
+class QuietHours(NamedTuple):
+    """Every day from one time to another, which may be on the next day."""
+
+    begin: time
+    end: time
+    zone: tzinfo
+
+    def end_s(self, wall_s: float) -> float:
+        """When those end that it is in; otherwise the time itself."""
+        now = datetime.fromtimestamp(wall_s, self.zone)
+        at, ends_next_day = now.time(), self.end <= self.begin
+        is_quiet = at >= self.begin or at < self.end if ends_next_day else self.begin <= at < self.end
+        if not is_quiet:
+            return wall_s
+        day = now.date() + timedelta(days=1 if ends_next_day and at >= self.begin else 0)
+        return max(wall_s, datetime.combine(day, self.end, self.zone).timestamp())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSettings:
+    """A target, and what it gets. With services or groups, only these, and each of them causes messages."""
+
+    target: NotificationTarget = field(repr=False)  # its URL may contain secrets
+    min_severity: Severity = Severity.WARNING
+    services: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    quiet_hours: QuietHours | None = None  # for warnings
+    repeat_interval_s: float | None = None  # None: that of the policy
+    escalate_after_s: float = 0.0  # 0: it gets everything
+
+    @property
+    def is_selective(self) -> bool:
+        return bool(self.services or self.groups)
+
+    def why_not(self, subject: Subject, severity: Severity) -> str:
+        """Why the target does not get a problem of this severity; empty: it does."""
+        service = subject.service
+        if self.is_selective and subject.key.type != "target":
+            if service is None:
+                return "it gets only some services, not the node"
+            if service.id not in self.services and service.group not in self.groups:
+                return "the service is not among its services and groups"
+        if severity is Severity.WARNING and self.min_severity is Severity.CRITICAL:
+            return "the severity is warning, and min_severity is critical"
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What a message says about one subject. Health and reason are those of the time when it is sent."""
+
+    subject: Subject
+    kind: Kind
+    health: Health
+    before: Health | None  # as last told; None for a service that was never Up
+    worst: Health  # since the last message
+    severity: Severity
+    since_s: float
+    reason: str
+    code: str | None
+    first_failure_at_s: float | None
+    opened_at_s: float  # when the problem began
+    duration_s: float  # of the problem
+    changes: int
+    duration_is_upper_bound: bool = False  # the problem may have ended earlier, while svcnode did not run
+
+    @property
+    def service(self) -> Service:
+        assert self.subject.service is not None, "the node and targets have no service"
+        return self.subject.service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is said in one message."""
+
+    at_s: float
+    node: Entry | None  # None: there is nothing to say about the node
+    services: tuple[Entry, ...]  # the most severe first
+    truncated_services: int
+    targets: tuple[Entry, ...]
+    open: tuple[Entry, ...]  # all that is open for the target once it has received this
+    told_health: Health  # of the node, as last told
+    told: dict[Key, Record]
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return (*([self.node] if self.node else []), *self.services, *self.targets)
+
+
+class AlertView(NamedTuple):
+    """What operators see of one subject."""
+
+    state: str  # inactive, pending (worse than told), firing or resolving (better than told)
+    told: Health
+    due_at_s: float  # when the next message about it is due
+
+
+class Situation(NamedTuple):
+    """The node when a message is sent, whatever the message is about."""
+
+    health: Health
+    issues: tuple[str, ...] = ()
+    not_up: tuple[Service, ...] = ()  # that keep it from being healthy
+    held_by: str = ""  # why its health is not a change: maintenance, or the start
+
+
+class Record(Told):
+    """One subject for one target."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        self.subject = subject
+
+    @property
+    def severity(self) -> Severity:
+        """Of all that a message now may say."""
+        worst = max(self.health, self.level, self.worst_level)
+        return self.subject.severity(worst) or Severity.WARNING
+
+    @property
+    def state(self) -> str:
+        if self.worse_at_s is not None:
+            return "pending"
+        if self.is_better:
+            return "resolving"
+        return "firing" if self.is_open else "inactive"
+
+
+class Route:
+    """The told facts of one target."""
+
+    def __init__(
+        self,
+        settings: RouteSettings,
+        policy: AlertPolicy,
+        now_s: float,
+        *,
+        to_wall: Callable[[float], float],
+        look: Callable[[Subject], Seen],
+    ) -> None:
+        """`look` gives a subject as it is at this moment."""
+        self._to_wall = to_wall
+        self._look = look
+        self._records: dict[Key, Record] = {}
+        self._sending: dict[Key, Record] = {}  # what the target has been told, if the current attempt succeeds
+        self._last_message_s = now_s
+        self._changed_at_s = math.inf  # when something changed that is open, for a target that gets the present
+        self.due_at_s = math.inf  # no message is due before this time
+        self.apply(settings, policy, now_s)
+
+    def apply(self, settings: RouteSettings, policy: AlertPolicy, now_s: float) -> None:
+        repeat_s = policy.repeat_interval_s if settings.repeat_interval_s is None else settings.repeat_interval_s
+        self.settings, self._policy = settings, policy
+        self._gets_present = settings.target.resend_interval_s is not None
+        self._timing = Timing(
+            group_wait_s=policy.group_wait_s,
+            resolve_delay_s=policy.resolve_delay_s,
+            repeat_interval_s=settings.target.resend_interval_s or repeat_s,
+            escalate_after_s=settings.escalate_after_s,
+            tells_what_is_over=not self._gets_present,
+        )
+        for record in list(self._records.values()):
+            self.see(record.subject, now_s)
+        self.update_due(now_s)
+
+    def view(self, key: Key) -> AlertView:
+        record = self._records.get(key)
+        if record is None:
+            return AlertView("inactive", Health.HEALTHY, math.inf)
+        return AlertView(record.state, record.health, self._due_at_s(record))
+
+    # ---- what happens
+
+    def see(self, subject: Subject, at_s: float) -> None:
+        seen, key = subject.seen, subject.key
+        level = self._level(subject, self._records.get(key))
+        if key not in self._records:
+            if level is Health.HEALTHY or seen.is_starting or seen.is_held or seen.is_removed:
+                return
+            self._records[key] = Record(subject)
+        for records in (self._records, self._sending):
+            if (record := records.get(key)) is not None:
+                record.subject = subject
+                record.see(seen, level, at_s, self._timing)
+        record = self._records[key]
+        if self._gets_present and record.is_open:
+            self._changed_at_s = min(self._changed_at_s, at_s)
+        self.due_at_s = min(self.due_at_s, self._changed_at_s, self._due_at_s(record))
+
+    def _level(self, subject: Subject, record: Record | None) -> Health:
+        """The health, as far as it concerns the target."""
+        severity, service = subject.severity(subject.seen.health), subject.service
+        if severity is None or self.settings.why_not(subject, severity) or self._is_this_target(subject):
+            return Health.HEALTHY
+        is_open = record is not None and record.is_open
+        if service is None or service.affects_health or self._is_selected(service) or is_open:
+            return subject.seen.health
+        return Health.HEALTHY
+
+    def _is_selected(self, service: Service) -> bool:
+        return self.settings.is_selective or self._policy.causes_messages(service)
+
+    def _is_this_target(self, subject: Subject) -> bool:
+        return subject.key == Key("target", self.settings.target.name)
+
+    # ---- when a message is due
+
+    def update_due(self, now_s: float) -> None:
+        self._records = {key: record for key, record in self._records.items() if not self._is_over(record, now_s)}
+        dues_s = [self._due_at_s(record) for record in self._records.values()]
+        self.due_at_s = min((*dues_s, self._changed_at_s))
+
+    def _is_over(self, record: Record, now_s: float) -> bool:
+        """Whether nothing is left to say about it. Nobody has heard of a removed service that is not open."""
+        is_removed = record.subject.seen.is_removed and not record.is_open
+        return is_removed or record.is_settled(self._timing, now_s)
+
+    def _due_at_s(self, record: Record) -> float:
+        due_s = record.due_at_s(self._timing) if self._causes_messages(record) else math.inf
+        if self._may_be_reminded(record):
+            due_s = min(due_s, self._remind_at_s)
+        return self._after_quiet_hours(record, due_s)
+
+    @property
+    def _remind_at_s(self) -> float:
+        interval_s = self._timing.repeat_interval_s
+        return self._last_message_s + interval_s if interval_s else math.inf
+
+    def _may_be_reminded(self, record: Record) -> bool:
+        if self._gets_present:
+            return record.is_open
+        return record.is_open and record.is_visible and record.level is not Health.HEALTHY
+
+    def _after_quiet_hours(self, record: Record, due_s: float) -> float:
+        quiet = self.settings.quiet_hours
+        if quiet is None or due_s == math.inf or record.severity is Severity.CRITICAL:
+            return due_s
+        wall_s = self._to_wall(due_s)
+        return due_s + (quiet.end_s(wall_s) - wall_s)
+
+    def _causes_messages(self, record: Record) -> bool:
+        service = record.subject.service
+        if service is None or self._is_selected(service):
+            return True
+        # What was told ends with a message, also if the service no longer counts.
+        return record.is_open and (record.subject.seen.is_removed or not service.affects_health)
+
+    # ---- what a message says
+
+    def report(self, now_s: float, *, is_final: bool = False) -> Report | None:
+        """What to send now; None: nothing is due. At the end of the process, nothing waits for the group wait."""
+        told = dict(self._due_records(now_s, is_final=is_final))
+        if not told and now_s < self._changed_at_s:
+            self.update_due(now_s)
+            return None
+        self._changed_at_s = math.inf
+        after = {record.subject.key: record.after(kind, now_s) for record, kind in told.items()}
+        self._sending = after
+        entries = {record.subject.key: (record, kind) for record, kind in told.items()}
+        services = [pair for key, pair in entries.items() if key.type == "service"]
+        listed = heapq.nsmallest(MAX_LISTED_SERVICES, services, key=_by_severity)
+        node = self._records.get(NODE)
+        return Report(
+            at_s=now_s,
+            node=self._entry(*entries[NODE], now_s) if NODE in entries else None,
+            services=tuple(self._entry(record, kind, now_s) for record, kind in listed),
+            truncated_services=len(services) - len(listed),
+            targets=tuple(self._entry(*pair, now_s) for key, pair in entries.items() if key.type == "target"),
+            open=tuple(self._open_entries(after, now_s)),
+            told_health=Health.HEALTHY if node is None else node.health,
+            told=after,
+        )
+
+    def _due_records(self, now_s: float, *, is_final: bool) -> Iterable[tuple[Record, Kind]]:
+        found: list[tuple[Record, Kind]] = []
+        is_due = False
+        is_reminder = now_s >= self._remind_at_s
+        for record in self._records.values():
+            if self._is_over(record, now_s):
+                continue
+            kind = self._kind(record, now_s, is_reminder=is_reminder)
+            if kind is None or self._after_quiet_hours(record, now_s) > now_s:
+                continue
+            found.append((record, kind))
+            is_own = self._causes_messages(record) and (is_final or record.due_at_s(self._timing) <= now_s)
+            is_due = is_due or is_own or (is_reminder and self._may_be_reminded(record))
+        return found if is_due else ()
+
+    def _kind(self, record: Record, now_s: float, *, is_reminder: bool) -> Kind | None:
+        kind = record.kind(self._timing, now_s)
+        if kind is None:
+            return Kind.REMINDER if is_reminder and self._may_be_reminded(record) else None
+        if record.subject.seen.is_removed:
+            return Kind.REMOVED
+        is_over = kind in (Kind.TRANSIENT, Kind.RECURRED)
+        if is_over and not self._causes_messages(record) and now_s > record.due_at_s(self._timing):
+            return None  # it was short, and no message could have listed it
+        if kind is Kind.WORSE and self._timing.escalate_after_s and now_s < record.due_at_s(self._timing):
+            return None
+        return kind
+
+    def _open_entries(self, after: dict[Key, Record], now_s: float) -> Iterator[Entry]:
+        if self._gets_present:
+            for key, record in self._records.items():
+                told = after.get(key, record)
+                if told.is_open and not self._is_this_target(told.subject):
+                    yield self._entry(told, Kind.REMINDER, now_s)
+
+    def _entry(self, record: Record, kind: Kind, now_s: float) -> Entry:
+        subject = record.subject
+        now = self._look(subject)
+        shown = record.worst if kind in (Kind.TRANSIENT, Kind.RECURRED) and record.worst else now
+        opened_s = now_s if record.opened_at_s is None else record.opened_at_s
+        is_over = record.level is Health.HEALTHY or kind in (Kind.TRANSIENT, Kind.RECURRED)
+        began_s = opened_s if record.is_open or record.worse_at_s is None else record.worse_at_s
+        return Entry(
+            subject=subject,
+            kind=kind,
+            health=now.health,
+            before=None if subject.service and not (subject.was_up or record.is_open) else record.health,
+            worst=max(record.worst_level, record.health),
+            severity=record.severity,
+            since_s=now.since_s,
+            reason=shown.reason,
+            code=shown.code,
+            first_failure_at_s=shown.first_failure_at_s,
+            opened_at_s=opened_s,
+            duration_s=max(0.0, (record.since_s if is_over and record.is_visible else now_s) - began_s),
+            changes=record.changes,
+            duration_is_upper_bound=record.is_restored and kind in (Kind.RECOVERED, Kind.REMOVED),
+        )
+
+    # ---- whether it was delivered
+
+    def delivered(self, report: Report, now_s: float) -> None:
+        self._records |= report.told
+        self._last_message_s = report.at_s
+        self._sending = {}
+        self.update_due(now_s)
+
+    def failed(self, now_s: float) -> None:
+        self._sending = {}
+        if self._gets_present:
+            self._changed_at_s = now_s
+        self.update_due(now_s)
+
+    # ---- across a restart
+
+    def to_rows(self, now_s: float) -> list[dict[str, Any]]:
+        """What must not be forgotten. The node comes first."""
+        records = sorted(self._records.values(), key=lambda record: record.subject.key != NODE)
+        kept = (record for record in records if not record.is_settled(self._timing, now_s))
+        return [_to_row(record, self._to_wall) for record in islice(kept, MAX_SAVED)]
+
+    def restore(self, record: Record, now_s: float) -> None:
+        """Continue with what was told before a restart, unless this process has told something since."""
+        current = self._records.get(record.subject.key)
+        if current is not None and current.at_s > -math.inf:
+            return
+        self._records[record.subject.key] = record
+        self.see(record.subject, now_s)
+        if current is not None and current.worse_at_s is not None and record.worse_at_s is not None:
+            record.worse_at_s = current.worse_at_s
+        self.update_due(now_s)
+
+
+def _by_severity(pair: tuple[Record, Kind]) -> tuple[bool, int, str]:
+    record = pair[0]
+    return record.severity is not Severity.CRITICAL, -record.level, record.subject.key.name
+
+
+# ---- as JSON
+
+
+def _to_row(record: Record, to_wall: Callable[[float], float]) -> dict[str, Any]:
+    def wall(at_s: float | None) -> float | None:
+        return None if at_s is None or at_s == -math.inf else round(to_wall(at_s), 3)
+
+    service, worst = record.subject.service, record.worst
+    row = {
+        "type": record.subject.key.type,
+        "name": record.subject.key.name,
+        "told": int(record.health),
+        "at": wall(record.at_s),
+        "over_at": wall(record.over_at_s),
+        "opened_at": wall(record.opened_at_s),
+        "changes": record.changes,
+    }
+    if service is not None:
+        row |= {"service_name": service.name, "impact": service.impact.value}
+    if worst is not None:
+        row |= {"worst": int(record.worst_level), "reason": worst.reason, "code": worst.code}
+    return row
+
+
+def from_row(
+    row: dict[str, Any], find: Callable[[Key], Subject | None], from_wall: Callable[[float], float], now_s: float
+) -> Record:
+    """Raises KeyError, TypeError or ValueError if it is invalid."""
+
+    def monotonic(name: str) -> float:
+        return -math.inf if row[name] is None else from_wall(float(row[name]))
+
+    if row["type"] not in ("node", "service", "target"):
+        raise ValueError(f"unknown type {row['type']!r}")
+    key = Key(row["type"], str(row["name"]))
+    subject = find(key)
+    if subject is None:
+        service = None
+        if key.type == "service":
+            service = Service(id=key.name, name=row["service_name"], description="", impact=Impact(row["impact"]))
+        subject = Subject(key, now_s, service)
+        subject.seen = Seen(Health.HEALTHY, now_s, is_removed=key.type == "service")
+    record = Record(subject)
+    record.health, record.changes, record.is_restored = Health(row["told"]), int(row["changes"]), True
+    record.level = record.health
+    record.at_s = monotonic("at")
+    record.over_at_s = monotonic("over_at")
+    record.opened_at_s = None if row["opened_at"] is None else monotonic("opened_at")
+    if "worst" in row:
+        record.worst_level = Health(row["worst"])
+        record.worst = Seen(record.worst_level, now_s, str(row["reason"]), row["code"])
+    return record

@@ -1,0 +1,67 @@
+"""What each target gets: by severity, service and group, at which hours, and after how long."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from svcnode.notify.routes import AlertPolicy, QuietHours
+from svcnode.notify.rule import Kind
+from svcnode.notify.subjects import Severity
+from tests.unit.notify.harness import GROUP_WAIT_S, RESOLVE_DELAY_S, Harness
+
+WORSE, RECOVERED = Kind.WORSE, Kind.RECOVERED
+SETTLED_S = RESOLVE_DELAY_S + GROUP_WAIT_S
+
+
+def test_a_target_for_critical_problems_gets_only_503_and_critical_services_that_are_down() -> None:
+    harness = Harness(AlertPolicy(services="all"), min_severity=Severity.CRITICAL).add("db").add("a", impact="partial")
+    harness.down("a").starting("db").wait(SETTLED_S)
+    assert not harness.reports
+    harness.down("db").wait(60)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE}]
+    harness.starting("db").wait(SETTLED_S)
+    assert harness.kinds[1:] == [{"node": RECOVERED, "db": RECOVERED}], "no longer critical"
+
+
+def test_a_target_with_services_or_groups_gets_these_and_not_the_node() -> None:
+    harness = Harness(None, services=frozenset({"a"}), groups=frozenset({"storage"}))
+    harness.add("a", impact="partial").add("disk", impact="none", group="storage").add("db")
+    harness.down("a").wait(60).down("disk", "db").wait(60)
+    assert harness.kinds == [{"a": WORSE}, {"disk": WORSE}]
+
+
+def test_in_quiet_hours_warnings_wait_for_one_summary_and_critical_problems_do_not() -> None:
+    quiet = QuietHours(time(0), time(7), UTC)  # the virtual time starts at midnight
+    harness = Harness(AlertPolicy(services="all"), quiet_hours=quiet).add("db").add("a", "b", impact="partial")
+    harness.down("a").wait(600).up("a").wait(600).down("b").wait(600)
+    assert not harness.reports
+    harness.down("db").wait(600)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE}]
+    harness.wait(7 * 3600)
+    assert harness.kinds[1:] == [{"a": Kind.TRANSIENT, "b": WORSE}]
+
+
+@pytest.mark.parametrize(
+    ("at", "end"),
+    [("2026-03-28T21:59", None), ("2026-03-28T22:00", "2026-03-29T07:00"), ("2026-03-29T06:59", "2026-03-29T07:00"),
+     ("2026-03-29T07:00", None), ("2026-10-25T01:00", "2026-10-25T07:00")],
+)  # fmt: skip
+def test_quiet_hours_end_at_a_local_time_also_when_clocks_change(at: str, end: str | None) -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    at_s = datetime.fromisoformat(at).replace(tzinfo=zone).timestamp()
+    end_s = at_s if end is None else datetime.fromisoformat(end).replace(tzinfo=zone).timestamp()
+    assert QuietHours(time(22), time(7), zone).end_s(at_s) == end_s
+
+
+def test_an_escalation_gets_only_what_is_open_for_long() -> None:
+    harness = Harness(None, escalate_after_s=900.0).add("db").down("db").wait(600).up("db").wait(3600)
+    assert not harness.reports, "it was over before"
+    for _ in range(10):
+        harness.down("db").wait(80).up("db").wait(20)
+    harness.down("db").wait(1)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE}], "it has never been well for long"
+    harness.up("db").wait(SETTLED_S)
+    assert harness.kinds[1:] == [{"node": RECOVERED, "db": RECOVERED}]
