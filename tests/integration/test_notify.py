@@ -133,13 +133,13 @@ def node(folder: Path, text: str, *, health: int = 200) -> Iterator[Agent]:
         assert KEY not in "\n".join(agent.lines)
 
 
-def told(folder: Path) -> list[tuple[str, int]]:
-    """What the first target has been told, as it is saved."""
+def told(folder: Path, target: int = 0) -> list[tuple[str, int]]:
+    """What a target has been told, as it is saved."""
     path = folder / ".local" / "state" / "svcnode" / "nodes" / "validator-7" / "history.db"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         found = database.execute("SELECT text FROM saved_state WHERE name = 'notify'").fetchone()
     targets = json.loads(found[0])["targets"] if found else []
-    return [(row["name"], row["told"]) for row in targets[0]["told"]] if targets else []
+    return [(row["name"], row["told"]) for row in targets[target]["told"]] if len(targets) > target else []
 
 
 DOWN_TOLD = [("", 503), ("db", 503)]
@@ -165,7 +165,7 @@ def test_what_goes_down_and_recovers_arrives_also_over_kills_and_nothing_arrives
         assert told(tmp_path) == []
         with node(tmp_path, text) as agent:
             service.stop()
-            agent.wait_until(lambda: told(tmp_path) == DOWN_TOLD)
+            agent.wait_until(lambda: told(tmp_path, 0) == told(tmp_path, 1) == DOWN_TOLD)
         with node(tmp_path, text, health=503) as agent:
             assert agent.stop() == 0, "stopping sends pending changes"
         assert len(receiver.requests) == 3

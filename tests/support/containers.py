@@ -28,7 +28,7 @@ BUILD_TIMEOUT_S = 500
 BASE = "localhost/svcnode-test-base"
 IMAGE = "localhost/svcnode-test"
 BASE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # that of common base images
-SDISTS = "nkeys"  # packages that have no wheel
+SDISTS = "nkeys,oncalendar"  # packages that have no wheel
 # The arguments: root, volume, pairs of a path and where it is mounted, --, command. /run is in memory.
 _ENTER = """
 set -e
