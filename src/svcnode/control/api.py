@@ -26,7 +26,8 @@ from svcnode.control.changes import (
     service_path,
     status_path,
 )
-from svcnode.control.documents import MAX_PERSON_CHARS, OUTCOMES, author_of
+from svcnode.control.document_kind import MAX_PERSON_CHARS, author_of
+from svcnode.control.service_documents import OUTCOMES
 from svcnode.core.codes import known_code
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.maintenance import MAX_MAINTENANCE_DAYS, parse_time_s

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Request, Response
     from svcnode.control.api import ControlApi
     from svcnode.control.changes import ChangeRequest
-    from svcnode.control.documents import Define
+    from svcnode.control.service_documents import Define
     from svcnode.node.definition import PushAccess, ServiceList
     from svcnode.node.node_state import NodeState
 

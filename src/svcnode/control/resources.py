@@ -2,9 +2,9 @@
 
     request ─► check ─► store ─► apply to the node ─► response
 
-What may be changed, and what a document means, is in documents.py. All requests that wait share one transaction of the
-store. After it is on the disk, each document is applied to the node, as at the start. So a change is never half
-applied, and a restart leads to the same node.
+What may be changed, and what a document means, is in documents.py and service_documents.py. All requests that wait
+share one transaction of the store. After it is on the disk, each document is applied to the node, as at the start. So a
+change is never half applied, and a restart leads to the same node.
 
 If the store cannot be written, a change that makes the node worse, such as a report of Down, is applied nevertheless,
 and stored with the next change that can be. Every other change is refused.
@@ -41,7 +41,7 @@ from svcnode.probes import is_loaded, load_kinds, scheme_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from svcnode.control.documents import Define, ServiceDocuments
+    from svcnode.control.service_documents import Define, ServiceDocuments
     from svcnode.control.store import ControlStore, Document, StoredDocuments
     from svcnode.core.model import Change
     from svcnode.node.definition import ServiceList

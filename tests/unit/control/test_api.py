@@ -9,7 +9,8 @@ from typing import Any
 from svcnode.agent.control import MAX_BODY_BYTES
 from svcnode.config.tables import RegisteredServiceTable
 from svcnode.control.api import MAX_ISSUE_NAME_CHARS, ROUTES
-from svcnode.control.documents import MAX_ISSUES, MAX_SERVICES, OUTCOMES
+from svcnode.control.documents import MAX_ISSUES
+from svcnode.control.service_documents import MAX_SERVICES, OUTCOMES
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import MAX_ID_CHARS
 from svcnode.core.text import MAX_REASON_CHARS

@@ -16,8 +16,8 @@ from svcnode.api.spec import NOT_FOUND, Request
 from svcnode.control import push as push_module
 from svcnode.control import store as store_module
 from svcnode.control.changes import run_path
-from svcnode.control.documents import MAX_RUNS
 from svcnode.control.push import BURST, NOT_STORED, RATE_PER_S, PushApp
+from svcnode.control.service_documents import MAX_RUNS
 from svcnode.control.store import ControlStore, Document
 from svcnode.core.errors import StoreError
 from svcnode.node.definition import PushAccess
