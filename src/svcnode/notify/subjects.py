@@ -39,6 +39,14 @@ class Severity(Enum):
     CRITICAL = "critical"  # the node is 503, or a critical service is Down
 
 
+class NotUp(Enum):
+    """Why a service that counts is not Up."""
+
+    FAILING = "failing"  # also without evidence at the start limit
+    STARTING = "starting"
+    IN_MAINTENANCE = "in maintenance"  # or it was not Up when its maintenance began
+
+
 class Subject:
     def __init__(self, key: Key, now_s: float, service: Service | None = None) -> None:
         self.key = key
@@ -46,6 +54,9 @@ class Subject:
         self.created_at_s = now_s
         self.was_up = False
         self.seen = Seen(Health.HEALTHY, now_s, is_starting=True)
+        self.not_up: NotUp | None = None  # None also if the service does not count
+        self.is_unknown = False  # a critical service without evidence: it may be Down
+        self.start_ends_at_s = math.inf  # while it is starting: when its start limit ends
 
     def severity(self, health: Health) -> Severity | None:
         """Of this health, which need not be the present one. None: there is no problem."""
@@ -53,14 +64,6 @@ class Subject:
             return None
         is_critical = self.key == NODE or (self.service is not None and self.service.impact is Impact.CRITICAL)
         return Severity.CRITICAL if is_critical and health is Health.UNHEALTHY else Severity.WARNING
-
-
-class _NotUp(Enum):
-    """Why a service that counts is not Up."""
-
-    FAILING = "failing"  # also without evidence at the start limit
-    STARTING = "starting"
-    IN_MAINTENANCE = "in maintenance"  # or it was not Up when its maintenance began
 
 
 class Subjects:
@@ -76,10 +79,8 @@ class Subjects:
         self._condition = node.condition
         self.node = Subject(NODE, now_s)
         self._subjects: dict[Key, Subject] = {NODE: self.node}
-        self._not_up: dict[str, _NotUp] = {}  # the services that count
-        self._causes: Counter[_NotUp] = Counter()  # how many there are of each
-        self._starting: dict[str, float] = {}  # when their start limit ends
-        self._unknown: set[str] = set()  # critical services without evidence: they may be Down
+        self._not_up: Counter[NotUp | None] = Counter()  # how many services there are of each
+        self._unknown = 0  # how many services may be Down
         self.due_at_s = math.inf  # when the next start limit ends, at the earliest
         self._see_all(now_s)
 
@@ -92,7 +93,9 @@ class Subjects:
     @property
     def not_up(self) -> list[str]:
         """The services that keep the node from being healthy, except those in maintenance."""
-        return [service_id for service_id, cause in self._not_up.items() if cause is not _NotUp.IN_MAINTENANCE]
+        return [
+            subject.key.name for subject in self._subjects.values() if subject.not_up in (NotUp.FAILING, NotUp.STARTING)
+        ]
 
     # ---- what happens
 
@@ -116,11 +119,11 @@ class Subjects:
         """Services that are not Up at their start limit are problems, although nothing has changed."""
         if now_s < self.due_at_s:
             return
-        overdue = [service_id for service_id, end_s in self._starting.items() if end_s <= now_s]
-        for service_id in overdue:
-            if (found := self._registry.find(service_id)) is not None:
+        overdue = [subject for subject in self._subjects.values() if subject.start_ends_at_s <= now_s]
+        for subject in overdue:
+            if (found := self._registry.find(subject.key.name)) is not None:
                 self._see_service(*found, now_s)
-        self.due_at_s = min(self._starting.values(), default=math.inf)
+        self.due_at_s = min(subject.start_ends_at_s for subject in self._subjects.values())
         if overdue:
             self._see_node(self._registry.health, now_s)
 
@@ -162,7 +165,7 @@ class Subjects:
         if is_held:
             is_well = state.status is Status.UP and subject.seen.health is Health.HEALTHY
             subject.seen = subject.seen._replace(is_held=True, is_removed=False)
-            cause = None if is_well else _NotUp.IN_MAINTENANCE
+            not_up = None if is_well else NotUp.IN_MAINTENANCE
         else:
             subject.seen = Seen(
                 service_health(state.status),
@@ -173,38 +176,33 @@ class Subjects:
                 is_starting=is_starting,
                 is_known=is_known,
             )
-            cause = None if state.status is Status.UP else _NotUp.STARTING if is_starting else _NotUp.FAILING
-        self._set_cause(service.id, cause if service.affects_health else None)
-        self._unknown.discard(service.id)
-        if service.impact is Impact.CRITICAL and not is_known:
-            self._unknown.add(service.id)
-        self._starting.pop(service.id, None)
-        if is_starting and not is_held:
-            self._starting[service.id] = limit_s
-            self.due_at_s = min(self.due_at_s, limit_s)
+            not_up = None if state.status is Status.UP else NotUp.STARTING if is_starting else NotUp.FAILING
+        self._count(
+            subject,
+            not_up if service.affects_health else None,
+            is_unknown=service.impact is Impact.CRITICAL and not is_known,
+        )
+        subject.start_ends_at_s = limit_s if is_starting and not is_held else math.inf
+        self.due_at_s = min(self.due_at_s, subject.start_ends_at_s)
         self._on_seen(subject, now_s)
 
     def _remove(self, subject: Subject, now_s: float) -> None:
-        self._set_cause(subject.key.name, None)
-        self._starting.pop(subject.key.name, None)
-        self._unknown.discard(subject.key.name)
+        self._count(subject, None, is_unknown=False)
         subject.seen = Seen(Health.HEALTHY, now_s, is_removed=True)
         del self._subjects[subject.key]
         self._on_seen(subject, now_s)
 
-    def _set_cause(self, service_id: str, cause: _NotUp | None) -> None:
-        if (before := self._not_up.pop(service_id, None)) is not None:
-            self._causes[before] -= 1
-        if cause is not None:
-            self._not_up[service_id] = cause
-            self._causes[cause] += 1
+    def _count(self, subject: Subject, not_up: NotUp | None, *, is_unknown: bool) -> None:
+        self._not_up[subject.not_up] -= 1
+        self._not_up[not_up] += 1
+        self._unknown += is_unknown - subject.is_unknown
+        subject.not_up, subject.is_unknown = not_up, is_unknown
 
     def _see_node(self, health: Health, now_s: float) -> None:
-        causes = self._causes
-        is_failing = bool(causes[_NotUp.FAILING] or self._condition.issues)
+        is_failing = bool(self._not_up[NotUp.FAILING] or self._condition.issues)
         is_in_maintenance = self._registry.maintenance.at(None, now_s) is not None
         is_held = self._condition.draining or is_in_maintenance
-        if is_held or (causes[_NotUp.IN_MAINTENANCE] and not is_failing):
+        if is_held or (self._not_up[NotUp.IN_MAINTENANCE] and not is_failing):
             self.node.seen = self.node.seen._replace(is_held=True)
         else:
             is_same = health is self.node.seen.health
