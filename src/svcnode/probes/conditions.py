@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from svcnode.core.codes import ReasonCode
@@ -33,7 +34,7 @@ from svcnode.probes.json_pointer import MISSING, is_equal, json_excerpt, resolve
 from svcnode.probes.regex import MATCH_TIMEOUT_S, pattern, pattern_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 MAX_CONDITION_CHARS = 1000
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -109,14 +110,15 @@ def as_number(value: object) -> Number | None:
     """None if it is not one. True is not 1."""
     if isinstance(value, str) and len(value) <= _MAX_NUMBER_CHARS and _NUMBER.fullmatch(value):
         return int(value, 16) if "x" in value.lower() else Decimal(value)
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    return value if is_number and not math.isnan(value) else None  # type: ignore[return-value]
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    return None if math.isnan(value) else value
 
 
 def as_unix_time_s(value: object) -> float | None:
     """None if it is not a time. Without a time zone, a text is UTC."""
     if (number := as_number(value)) is not None:
-        return float(number) * next(unit for limit, unit in _UNIX_UNITS if abs(number) < limit or limit == math.inf)
+        return float(number) * next(unit for limit, unit in _UNIX_UNITS if abs(float(number)) <= limit)
     if not isinstance(value, str):
         return None
     try:
@@ -163,6 +165,19 @@ class Compare(Test):
     def _expected(self) -> str:
         shown = str(self.wanted) if isinstance(self.wanted, Decimal) else json_excerpt(self.wanted)
         return shown if self.sign == "==" else f"{self.sign} {shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class Equals(Test):
+    """The same JSON value: the text "3" is not the number 3."""
+
+    wanted: Any
+
+    def problem(self, name: str, value: object) -> Problem | None:
+        if value is MISSING:
+            return Problem(f"{name} is missing")
+        shown = f"{name} is {json_excerpt(value)}, expected {json_excerpt(self.wanted)}"
+        return None if is_equal(value, self.wanted) else Problem(shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +307,7 @@ def json_value(reader: Reader) -> Value:
     pointer = found[0] if found else reader.take_text()
     if pointer is None or not pointer.startswith("/"):
         raise reader.error('a JSON pointer such as /status, or "value"')
-    return Value(pointer, lambda document: resolve_pointer(document, pointer))
+    return Value(pointer, partial(resolve_pointer, pointer=pointer))
 
 
 def parse_condition(text: str, read_value: Callable[[Reader], Value] = json_value) -> Condition:
@@ -357,6 +372,14 @@ def parse_conditions(given: object, read_value: Callable[[Reader], Value] = json
     return tuple(parse_condition(text, read_value) for text in given)
 
 
+def equalities(expected: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """The conditions of a table of JSON pointers and the values that they must have."""
+    return tuple(
+        Condition(pointer, Value(pointer or "the value", partial(resolve_pointer, pointer=pointer)), Equals(wanted))
+        for pointer, wanted in expected.items()
+    )
+
+
 def _show(conditions: Sequence[Condition]) -> list[str]:
     return [condition.text for condition in conditions]
 
@@ -379,6 +402,9 @@ async def find_problem(conditions: Iterable[Condition], document: object) -> Pro
     return min(found, key=lambda problem: problem.outcome is not Outcome.FAILED, default=None)
 
 
-async def first_that_holds(conditions: Iterable[Condition], document: object) -> Condition | None:
-    holding = [one for one in conditions if await one.find_problem(document) is None]
-    return holding[0] if holding else None
+async def find_starting(conditions: Iterable[Condition], document: object) -> Problem | None:
+    """The service is starting if one of the conditions holds."""
+    for condition in conditions:
+        if await condition.find_problem(document) is None:
+            return Problem(f"starting: {condition.text}", ReasonCode.STARTING, Outcome.NOT_READY)
+    return None

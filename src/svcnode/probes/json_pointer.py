@@ -40,17 +40,6 @@ def is_json_value(value: object) -> bool:
 Expectations = Annotated[dict[str, Any], expectations]
 
 
-def find_mismatch(document: object, expected: dict[str, Any]) -> str | None:
-    """Describes the first value that is not as expected; None if all are."""
-    for pointer, wanted in expected.items():
-        found = resolve_pointer(document, pointer)
-        if found is MISSING:
-            return f"{pointer} is missing"
-        if not is_equal(found, wanted):
-            return f"{pointer or 'the value'} is {json_excerpt(found)}, expected {json_excerpt(wanted)}"
-    return None
-
-
 def resolve_pointer(document: object, pointer: str) -> object:
     for token in pointer.split("/")[1:]:
         key = token.replace("~1", "/").replace("~0", "~")

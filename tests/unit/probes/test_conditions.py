@@ -11,7 +11,7 @@ import pytest
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome
 from svcnode.probes import conditions
-from svcnode.probes.conditions import Problem, find_problem, first_that_holds, parse_condition, parse_conditions
+from svcnode.probes.conditions import Problem, find_problem, find_starting, parse_condition, parse_conditions
 from tests.support.virtual_time import VirtualClock
 
 NOW = datetime(2026, 11, 17, 12, 0, 0, tzinfo=UTC)
@@ -107,10 +107,12 @@ def test_a_regular_expression_that_takes_too_long_is_a_failure() -> None:
     assert "0.5 s" in found.text
 
 
-def test_the_first_of_several_that_holds() -> None:
+def test_a_service_is_starting_while_one_of_several_conditions_holds() -> None:
     found = parse_conditions(["/a == 1", "/b == 1", "/c == 1"])
-    assert asyncio.run(first_that_holds(found, {"b": 1, "c": 1})) is found[1]
-    assert asyncio.run(first_that_holds(found, {})) is None
+    starting = asyncio.run(find_starting(found, {"b": 1, "c": 1}))
+    assert starting is not None
+    assert (starting.text, starting.outcome) == ("starting: /b == 1", Outcome.NOT_READY)
+    assert asyncio.run(find_starting(found, {})) is None
 
 
 # ---- values that must advance
