@@ -200,6 +200,7 @@ class Contains(Test):
 @dataclass(frozen=True, slots=True)
 class Matches(Test):
     pattern: str
+    shows_value: bool = True
 
     async def find_problem(self, name: str, value: object) -> Problem | None:
         if not isinstance(value, str):
@@ -209,7 +210,8 @@ class Matches(Test):
                 return None
         except TimeoutError:
             return Problem(f'matching {name} with "{self.pattern}" took more than {MATCH_TIMEOUT_S:g} s')
-        return Problem(f'{name} is {json_excerpt(value)}, which does not match "{self.pattern}"')
+        shown = f"{name} is {json_excerpt(value)}, which" if self.shows_value else name
+        return Problem(f'{shown} does not match "{self.pattern}"')
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,8 @@ class HttpProbe(HttpClientProbe):
         text = response.body.decode("utf-8", "replace")
         if self.contains not in text:
             return Problem(f'the body does not contain "{self.contains}"')
-        if self.matches and (problem := await Matches(self.matches).find_problem("the body", text)):
+        matches = Matches(self.matches, shows_value=False)
+        if self.matches and (problem := await matches.find_problem("the body", text)):
             return problem
         # If only `starting` and `starting_json` are set, a body that is not JSON is fine, unless it is broken JSON.
         if isinstance(document, InvalidJson) and (self._required or document.reason):
