@@ -80,7 +80,7 @@ class ServiceDocuments(DocumentKind):
 
     def delete(self, transaction: Transaction, path: str) -> None:
         transaction.delete(path)
-        for child in (*_EVIDENCE, "maintenance", "planned_maintenance"):
+        for child in (*_EVIDENCE, "maintenance", "planned_maintenance", "ack"):
             transaction.delete(f"{path}/{child}")
 
     def is_missing(self, name: str) -> bool:

@@ -38,7 +38,7 @@ class Acknowledgements:
         """
         self._changing = changing
         self._on_change = on_change
-        self._health_of = health_of
+        self.health_of = health_of
         self._wall_time_s = wall_time_s
         self._made: dict[str | None, Acknowledgement] = {}  # never changed, but replaced: it is read without a lock
         self.next_check_at_s = math.inf  # none ends before, unless a health changes
@@ -49,7 +49,7 @@ class Acknowledgements:
     def make(self, acknowledgement: Acknowledgement, service_id: str | None = None) -> None:
         """It replaces an earlier one. Nothing happens if the problem has cleared or got worse in the meantime."""
         with self._changing() as now_s:
-            health = self._health_of(service_id)
+            health = self.health_of(service_id)
             if health is None or acknowledgement.covers(health):
                 self._made = {**self._made, service_id: acknowledgement}
                 self._on_change(service_id, now_s, acknowledgement, "")
@@ -69,7 +69,7 @@ class Acknowledgements:
     def check(self, service_id: str | None, now_s: float) -> None:
         """After a change of a service, by which the node may have changed, too; or of the node alone."""
         for key in {service_id, None} & self._made.keys():
-            made, health = self.find(key), self._health_of(key)
+            made, health = self.find(key), self.health_of(key)
             if made is not None and health is not None and not made.covers(health):
                 is_over = health is Health.HEALTHY
                 self.remove(key, now_s, "the problem has cleared" if is_over else "the problem has got worse")
