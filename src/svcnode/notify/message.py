@@ -100,7 +100,7 @@ def _title(name: str, report: Report, context: MessageContext) -> str:
 def _lines(report: Report, context: MessageContext, entry_lines: Sequence[str]) -> Iterator[str]:
     situation = context.situation
     if report.node is not None and report.node.acknowledgement is not None:
-        yield f"acknowledged {shown(report.node.acknowledgement.text)}"
+        yield f"node acknowledged {shown(report.node.acknowledgement.text)}"
     yield from (f"issue: {shown(issue)}" for issue in situation.issues)
     yield from entry_lines
     if report.truncated_services:

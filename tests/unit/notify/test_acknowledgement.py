@@ -126,8 +126,8 @@ def test_a_restart_forgets_no_acknowledgement(h: Harness) -> None:
 # ---- escalation
 
 
-def test_an_acknowledged_problem_is_not_escalated_until_that_ends() -> None:
-    h = escalating().down("db").wait(60).acknowledge("db", for_s=HOUR_S).wait(HOUR_S - 1)
+def test_an_acknowledged_problem_is_escalated_if_it_is_open_for_long_after_that_ended() -> None:
+    h = escalating().down("db").wait(60).acknowledge("db", for_s=HOUR_S).wait(HOUR_S + ESCALATE_S - 1)
     assert h.reports == []
     h.wait(2)
     assert h.kinds == [{"node": WORSE, "db": WORSE}]
@@ -136,8 +136,17 @@ def test_an_acknowledged_problem_is_not_escalated_until_that_ends() -> None:
 def test_an_acknowledged_problem_that_gets_worse_is_escalated() -> None:
     h = escalating().starting("db").wait(60).acknowledge("db").wait(DAY_S)
     assert h.reports == []
-    h.down("db").wait(ESCALATE_S)
+    h.down("db").wait(ESCALATE_S - 1)
+    assert h.reports == []
+    h.wait(2)
     assert h.kinds == [{"node": WORSE, "db": WORSE}]
+
+
+def test_a_node_with_an_acknowledged_service_is_escalated_with_the_service_that_fails_later() -> None:
+    h = escalating().down("db").wait(60).acknowledge("db").wait(DAY_S).down("cache").wait(ESCALATE_S - 1)
+    assert h.reports == []
+    h.wait(2)
+    assert h.kinds == [{"node": WORSE, "cache": WORSE}]
 
 
 def test_a_target_of_an_escalation_is_told_the_recovery_of_what_was_acknowledged_later() -> None:
