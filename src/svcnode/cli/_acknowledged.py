@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from svcnode.cli.operator_url import OperatorUrl
     from svcnode.cli.terminal.snapshot import NodeSnapshot
 
 TIMEOUT_S = 2.0
@@ -41,12 +42,18 @@ async def with_acknowledgements(
     return await asyncio.gather(*map(add, snapshots))
 
 
+def _operator_url(arguments: argparse.Namespace) -> OperatorUrl:
+    """A token is sent only to the node of the configuration."""
+    url = operator_url_from(arguments)
+    return url if arguments.url is None else replace(url, authorization="")
+
+
 async def _acknowledged(arguments: argparse.Namespace) -> dict[str | None, dict[str, Any]]:
     try:
         if arguments.url is not None and not is_local_address(node_address(arguments.url)):
             return {}
         async with asyncio.timeout(TIMEOUT_S):
-            details = await fetch_details(operator_url_from(arguments), None)
+            details = await fetch_details(_operator_url(arguments), None)
         documents = {None: details["node"], **{service["id"]: service for service in details["services"]}}
         made = {key: document.get("acknowledged") for key, document in documents.items()}  # an older node has none
         return {key: {field: one[field] for field in _FIELDS} for key, one in made.items() if one}

@@ -224,7 +224,7 @@ class AckDocuments(DocumentKind):
     def apply(self, name: str, document: Document | None) -> None:
         self._applied.pop(name, None)
         if document is None:
-            self._node.acknowledgements.end(name or None)
+            self._node.acknowledgements.end(name or None, "" if current_author() else "the problem has cleared")
             return
         self._applied[name] = document.revision
         value = document.value

@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from svcnode.control.changes import ChangeRequest, Registration, Transaction, run_path, service_path
+from svcnode.control.changes import ChangeRequest, Registration, Transaction, ack_path, run_path, service_path
 from svcnode.control.document_kind import DocumentKind, author_of, with_safe_texts
 from svcnode.control.silence import SilentServices
 from svcnode.control.store import Document
@@ -230,6 +230,8 @@ class StatusDocuments(_EvidenceDocuments):
     """A report with a run id (`rid`) ends this run, one without ends all of them."""
 
     def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        if given["status"] == "up":  # in the same transaction: a kill in between must not leave it for the next problem
+            transaction.delete(ack_path(name))
         now_s = self._node.now_s()
         report = {key: value for key, value in given.items() if key != "rid"}
         value = {**with_safe_texts(report), "at_s": now_s}

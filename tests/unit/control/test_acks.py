@@ -109,6 +109,13 @@ def test_without_a_problem_there_is_nothing_to_acknowledge(agent: ControlAgent) 
     assert stored(agent) == set()
 
 
+def test_a_report_of_up_and_the_end_of_the_acknowledgement_are_stored_together(agent: ControlAgent) -> None:
+    """A node that is killed right after the report, and starts when that has expired, is Down with another problem."""
+    ack(agent)
+    agent.send("PUT", f"{SERVICE}/status", {"status": "up"})
+    assert agent.resources._documents.keys() == {"services/db", "services/db/status"}
+
+
 def test_a_problem_that_gets_worse_ends_it(agent: ControlAgent) -> None:
     beat(agent, "initializing")
     assert ack(agent).code == ack(agent, NODE).code == 201
