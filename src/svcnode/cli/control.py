@@ -14,6 +14,7 @@ from svcnode.cli._args import (
     add_control_options,
     control_client,
     positive_duration_s,
+    read_secret,
     reason_text,
     service_client,
     utf8_text,
@@ -85,7 +86,7 @@ def _configure_register(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another key of [[services]] as in the file, such as interval=5s or fall=2; may be repeated",
+        help="another key of [[services]] as in the file, such as interval=5s or push_token=@FILE; may be repeated",
     )
     parser.set_defaults(action=_register)
 
@@ -103,6 +104,8 @@ def _key_value(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
         raise InvalidValueError(f'--set: must be KEY=VALUE, such as interval=5s, not "{text}"')
+    if key == "push_token":
+        return key, read_secret("--set push_token", value)
     try:
         return key, json.loads(value)
     except ValueError:
@@ -129,29 +132,38 @@ def _configure_beat(parser: CommandParser) -> None:
     parser.description = "Send one heartbeat of a service with a ttl: its status, which is valid for the ttl."
     parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     parser.add_argument("status", nargs="?", default="up", choices=STATUSES, metavar="STATUS", help=_STATUS_HELP)
-    parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="why, for people")
+    _add_reason(parser)
     parser.add_argument("--code", help="a reason code; codes of your own begin with x_")
     parser.set_defaults(action=_beat)
 
 
 def _beat(client: ServiceClient, arguments: argparse.Namespace) -> str:
-    client.beat(arguments.id, arguments.status, arguments.reason, code=arguments.code)
+    client.beat(arguments.id, arguments.status, _reason(arguments), code=arguments.code)
     return f"{arguments.id}: {arguments.status}"
+
+
+def _add_reason(parser: CommandParser) -> None:
+    parser.add_argument("reason", type=reason_text, nargs="?", default="", metavar="REASON", help="why, for people")
+    parser.add_argument(
+        "--reason", type=reason_text, dest="reason_option", metavar="TEXT", help="the same as an option"
+    )
+
+
+def _reason(arguments: argparse.Namespace) -> str:
+    reason: str = arguments.reason_option or arguments.reason
+    return reason
 
 
 def _configure_issue(parser: CommandParser) -> None:
     parser.description = "Set an issue of the node, or clear it. While there is one, node health is 503."
     parser.add_argument("name", type=utf8_text, metavar="NAME", help="by which the issue is cleared")
-    parser.add_argument("reason", type=reason_text, nargs="?", default="", metavar="REASON", help="why, for people")
-    parser.add_argument(
-        "--reason", type=reason_text, dest="reason_option", metavar="TEXT", help="the same as an option"
-    )
+    _add_reason(parser)
     parser.add_argument("--clear", action="store_true", help="clear the issue")
     parser.set_defaults(action=_issue)
 
 
 def _issue(client: ControlClient, arguments: argparse.Namespace) -> str:
-    reason = arguments.reason_option or arguments.reason
+    reason = _reason(arguments)
     if arguments.clear:
         if not _exists(lambda: client.issue(arguments.name)):
             raise SvcnodeError(f"the node has no issue {arguments.name}, or it is not one that a command has set")

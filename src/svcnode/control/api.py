@@ -29,7 +29,7 @@ from svcnode.control.changes import (
     status_path,
 )
 from svcnode.control.document_kind import MAX_PERSON_CHARS, author_of
-from svcnode.control.service_documents import OUTCOMES
+from svcnode.control.service_documents import OUTCOMES, service_not_found
 from svcnode.core.codes import known_code
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.maintenance import MAX_MAINTENANCE_DAYS, parse_time_s
@@ -111,7 +111,7 @@ class ControlApi:
     async def get_service(self, request: Request, name: str) -> Response:
         service = self.resources.service(name)
         if service is None:
-            raise ControlError(404, "Service not found")
+            raise service_not_found(name)
         return _service(200, service)
 
     async def put_service(self, request: Request, name: str) -> Response:
@@ -121,7 +121,7 @@ class ControlApi:
         applied = await self.resources.change(change)
         service = self.resources.service(name, applied.document)
         if service is None:  # a later request has deleted it already
-            raise ControlError(404, "Service not found")
+            raise service_not_found(name)
         return _service(201 if applied.is_new else 200, service)
 
     async def delete_service(self, request: Request, name: str) -> Response:

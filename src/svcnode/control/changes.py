@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -72,6 +73,7 @@ class ChangeRequest(NamedTuple):
     precondition: Precondition = Precondition()
     unless_down: bool = False  # refused if the last report of the service is Down already
     if_silent: bool = False  # refused unless the service is silent for its `deregister_after`
+    sent_at_s: float = math.inf  # at the earliest; set by `Resources`
     author: str = ""  # who has requested it, and maybe why; empty: the document says it, or nobody has
 
 

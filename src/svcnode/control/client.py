@@ -213,6 +213,11 @@ def _make_ack(
 
 def _register(service_id: str, options: RegisteredOptions, revision: int | None) -> _ControlRequest[ServiceDocument]:
     value = {key: option if key in _COUNTS else _text(option) for key, option in options.items()}
+    for key, option in value.items():
+        try:
+            json.dumps(option)
+        except (TypeError, ValueError) as exc:
+            raise InvalidValueError(f"{key} cannot be sent, being of the type {type(option).__name__}: {exc}") from exc
     return _ControlRequest("PUT", _service(service_id), value, revision)
 
 

@@ -32,6 +32,7 @@ from svcnode.control.changes import (
 )
 from svcnode.control.document_kind import FREE_TEXTS, DocumentKind, author_of, with_safe_texts
 from svcnode.control.service_documents import RunDocuments, ServiceDocuments, StatusDocuments
+from svcnode.control.standstill import Standstill
 from svcnode.core.errors import ControlError
 from svcnode.core.maintenance import DAY_S, MAX_DAYS_AHEAD, MAX_MAINTENANCE_DAYS, PlannedMaintenance, parse_time_s
 from svcnode.core.model import Acknowledgement, Health, Maintenance
@@ -69,7 +70,7 @@ class MaintenanceDocuments(DocumentKind):
         if name and change.value is not None:
             self._services.check_exists(transaction, name)
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         ends_at_s = self._node.now_s() + parse_duration_s(given["duration"])
         # After a restart of the machine, only the time of the wall clock is left.
         return {**with_safe_texts(given), "ends_at_s": ends_at_s, "until_s": self._node.wall_time_s(ends_at_s)}
@@ -117,7 +118,7 @@ class PlannedMaintenanceDocuments(DocumentKind):
         if name and change.value is not None:
             self._services.check_exists(transaction, name)
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         now_s, from_s, until_s = self._wall_s(), parse_time_s(given["from"]), parse_time_s(given["until"])
         if until_s <= now_s:
             raise ControlError(422, f"until is in the past: it is {iso_time(now_s)} now", pointer="/until")
@@ -200,7 +201,7 @@ class AckDocuments(DocumentKind):
             subject = f"service {name} is Up" if name else f"the node is healthy{drained}"
             raise ControlError(409, f"{subject}: there is nothing to acknowledge")
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         now_s = self._node.wall_time_s(self._node.now_s())
         value = {**with_safe_texts(given), "health": int(self._health(name)), "made_s": now_s}
         if "until" in value:
@@ -263,7 +264,7 @@ class IssueDocuments(DocumentKind):
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         if transaction.get(issue_path(name)) is None:
             paths = {issue_path(name) for name in self._texts}
             new = sum(path.startswith("issues/") and path not in paths for path in transaction.changes)
@@ -292,7 +293,7 @@ class IssueDocuments(DocumentKind):
 class DrainDocuments(DocumentKind):
     is_stopping = False  # from then on, the node stays drained
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         return with_safe_texts(given)
 
     def is_missing(self, name: str) -> bool:
@@ -322,7 +323,8 @@ class Documents:
         end: Callable[[str, int], None],
     ) -> None:
         """`end` deletes a document that has ended, unless its revision has changed."""
-        self.services = ServiceDocuments(node, service_list, define_service)
+        self.standstill = Standstill(node.now_s)
+        self.services = ServiceDocuments(node, self.standstill, service_list, define_service)
         self.statuses = StatusDocuments(node, self.services)
         self.issues = IssueDocuments(node)
         self.drain = DrainDocuments(node)

@@ -27,12 +27,13 @@ from svcnode.control.changes import (
     status_path,
 )
 from svcnode.control.documents import Documents
-from svcnode.control.silence import TICK_S
+from svcnode.control.standstill import TICK_S
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError
 from svcnode.core.model import ChangeKind
 from svcnode.core.redaction import redacted
 from svcnode.core.units import iso_time
+from svcnode.net.clock import next_tick_s
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
@@ -82,7 +83,7 @@ class Resources:
         self._unsubscribe = node.subscribe(self._on_change)
         self._thread = DaemonCall("control store")
         self._writer: asyncio.Task[None] | None = None
-        self._silence_timer: asyncio.TimerHandle | None = None  # while a service may be removed for its silence
+        self._timer: asyncio.TimerHandle | None = None  # for the next tick
         self._removing: set[str] = set()  # services whose removal waits
         self.on_registration: Callable[[], None] = lambda: None  # after services were registered, replaced or removed
 
@@ -119,7 +120,8 @@ class Resources:
                 self._kinds.services.load(service_id, options)
             self.apply_all()
             self._node.overrides.clear_issue(STORE_ISSUE)
-            self._watch_silence()
+            if self._timer is None:
+                self._set_timer()
             return
         self._node.overrides.set_issue(STORE_ISSUE)
 
@@ -152,8 +154,8 @@ class Resources:
 
     async def close(self) -> None:
         self._unsubscribe()
-        if self._silence_timer is not None:
-            self._silence_timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(STORE_TIMEOUT_S):
                 if self._unstored:
@@ -245,7 +247,7 @@ class Resources:
     async def change(self, change: ChangeRequest) -> Applied:
         """Returns when the change is on the disk and applied. Raises `ControlError`, which says if it has an effect."""
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        self._enqueue(change, future)
+        self._enqueue(change._replace(sent_at_s=self._kinds.standstill.sent_at_s()), future)
         return await future
 
     def _enqueue(self, change: ChangeRequest, future: asyncio.Future[Applied]) -> None:
@@ -368,7 +370,6 @@ class Resources:
                 self._documents[path] = document
         for path in transaction.changes:
             self._apply(path, transaction.authors.get(path, ""))
-        self._watch_silence()
         if any(self._kinds.kind_of(path)[0] is self._kinds.services for path in transaction.changes):
             self.on_registration()
 
@@ -382,7 +383,7 @@ class Resources:
         if change.value is None:
             kind.delete(transaction, path)
             return Applied(None)
-        value = kind.value(transaction, name, change.value)
+        value = kind.value(transaction, name, change.value, change.sent_at_s)
         if old is not None and old.value == value:
             return Applied(old)
         return Applied(transaction.put(path, value), is_new=old is None)
@@ -405,13 +406,13 @@ class Resources:
         self._enqueue(change, future)
         return future
 
-    def _watch_silence(self) -> None:
-        """While there is a service with `deregister_after`."""
-        if self._silence_timer is None and self._kinds.services.may_be_removed:
-            self._silence_timer = asyncio.get_running_loop().call_later(TICK_S, self._remove_silent)
+    def _set_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(next_tick_s(loop.time(), TICK_S), self._tick)
 
-    def _remove_silent(self) -> None:
-        self._silence_timer = None
+    def _tick(self) -> None:
+        self._set_timer()
+        self._kinds.standstill.tick()
         for service_id in self._kinds.services.silent.tick():
             path = service_path(service_id)
             if path in self._removing:
@@ -422,7 +423,6 @@ class Resources:
             if future is not None:
                 self._removing.add(path)
                 future.add_done_callback(partial(self._removed, path))
-        self._watch_silence()
 
     def _removed(self, path: str, _: object) -> None:
         self._removing.discard(path)

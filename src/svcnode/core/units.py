@@ -31,10 +31,10 @@ Duration = str | float  # "500ms", or a number of seconds
 
 def parse_duration_s(value: str | float) -> float:
     """Seconds from "1.5s" or from a number of seconds."""
-    seconds = _parse_seconds(value) if isinstance(value, str) else value
-    if isinstance(seconds, bool) or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidValueError(f"a duration must be a finite number of seconds and not negative, not {value!r}")
-    return float(seconds)
+    seconds: object = _parse_seconds(value) if isinstance(value, str) else value  # whatever a program may pass
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < math.inf:
+        return float(seconds)
+    raise InvalidValueError(f"a duration must be a finite number of seconds and not negative, not {value!r}")
 
 
 def _parse_seconds(text: str) -> float:

@@ -198,6 +198,16 @@ class NodeState:
             raise UnknownServiceError(service_id)
         return states[service_id]
 
+    def restore(self, service_id: str, evidence: Evidence, *, since_s: float) -> None:
+        """Before the last evidence is recorded again after a restart: the service has had its status since then."""
+        with self._changing() as now_s:
+            entry = self._states.entry(service_id)
+            state = state_machine.next_state(entry.state, evidence, entry.service.policy)
+            first_failure_at_s = None if state.first_failure_at_s is None else since_s
+            state = state._replace(since_s=since_s, first_failure_at_s=first_failure_at_s)
+            # The evidence itself follows, and is counted then.
+            self._states.set_state(entry, state._replace(ready_in_a_row=0, failures_in_a_row=0), now_s)
+
     def record(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Record evidence, by service id; returns the new states of the services that are registered.
 
