@@ -68,6 +68,11 @@ def iso_time(wall_s: float) -> str:
     return datetime.fromtimestamp(round(wall_s, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def utc_text(wall_s: float) -> str:
+    """In a sentence: "2026-01-01 12:00:00 UTC"."""
+    return f"{iso_time(wall_s)[: len('2026-01-01T12:00:00')].replace('T', ' ')} UTC"
+
+
 # ---- durations as text; each style rounds and shortens as its place needs it
 
 
