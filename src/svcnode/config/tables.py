@@ -15,6 +15,7 @@ from svcnode.config.values import (
     description,
     file_path,
     line,
+    link,
     node_url,
     origins,
     password,
@@ -341,6 +342,12 @@ class _Named(Table):
         line("the group", may_be_empty=True),
         default_text="none",
         doc="Its heading on the [page](see.md#the-page); one line",
+    )
+    runbook = value(
+        link,
+        default_text="none",
+        doc="Link to what to do when it is not Up, `http://…` or `https://…`; in [alerts](alerts.md#messages), on the "
+        "page and in `explain`",
     )
     maintenance_impact = value(
         one_of("partial", "none"),

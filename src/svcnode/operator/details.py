@@ -46,6 +46,7 @@ class ServiceDetails(TypedDict, total=False):
     name: str
     description: str
     group: str  # its heading on the page; "": none
+    runbook: str | None  # a link to what to do when it is not Up
     impact: str  # now: during maintenance it may be a lower one
     maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
     planned_maintenance: Json | None  # the next that has not begun, of the service or of the node
@@ -192,6 +193,7 @@ class _DetailsBuilder:
             "name": service.name,
             "description": service.description,
             "group": service.group,
+            "runbook": self._redacted[service.runbook] or None,
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "planned_maintenance": self.planned_maintenance(service.id),

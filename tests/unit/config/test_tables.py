@@ -80,6 +80,7 @@ VALID: dict[str, dict[str, list[Any]]] = {
         "name": ["DB", ""],
         "description": ["one\n\ttwo"],
         "group": ["storage"],
+        "runbook": ["https://wiki.example.com/runbooks/db-1#start", ""],
         "maintenance_impact": ["none"],
         "probe": ["tcp://a:1", {"url": "http://a"}, {"file": "url"}, "${URL}", "spool:/var"],
         "status": ["Up"],
