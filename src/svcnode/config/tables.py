@@ -18,6 +18,7 @@ from svcnode.config.values import (
     link,
     node_url,
     origins,
+    page_url,
     password,
     prefixes,
     replica_name,
@@ -43,6 +44,17 @@ _PROBE = any_of(str, dict, schema={"$ref": "#/$defs/probe"})
 
 
 # ---- the node and its server
+
+
+class OperatorTable(Table):
+    """The page and everything else beyond the interface; `[server]` and `[security]` say where it is served to whom."""
+
+    url = value(
+        page_url,
+        default_text="none",
+        doc="Where people reach the [page](see.md#the-page), such as `https://node.example.com:8420`; "
+        "[alerts](alerts.md#messages) link to it",
+    )
 
 
 class NodeTable(Table):
@@ -441,6 +453,7 @@ class SecurityTable(Table):
 TABLES: dict[str, type[Table]] = {
     "node": NodeTable,
     "server": ServerTable,
+    "operator": OperatorTable,
     "store": StoreTable,
     "history": HistoryTable,
     "log": LogTable,

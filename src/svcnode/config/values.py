@@ -217,6 +217,16 @@ def link(value: object) -> str:
     return text
 
 
+@option_type({"type": "string", "pattern": f"^$|^https?://[^?#{NOT_IN_LINK}]+$", "maxLength": MAX_LINK_CHARS}, show=str)
+def page_url(value: object) -> str:
+    text = link(value)
+    if "?" in text or "#" in text:
+        raise InvalidValueError(
+            "the link must have no query and no fragment: it is followed by one that shows a service"
+        )
+    return text
+
+
 # ---- values that are read later, with the environment or with other keys
 
 

@@ -503,10 +503,9 @@ def advised_code(code: str, *, is_probed: bool, is_failure: bool) -> str:
 
 def advice_text(code: str, service_id: str, kind: str, probe: str | None, timeout_s: float | None) -> str:
     """What to do about a service. `probe` is the URL that is shown; None: it is not known."""
-    address = _address(probe)
-    return _advice(find_remedy(code), kind).format(
-        address=address, host=_host(probe) or address, timeout=f"{timeout_s or 0:g} s", id=service_id
-    )
+    address, timeout = _address(probe), "the timeout" if timeout_s is None else f"{timeout_s:g} s"
+    text = _advice(find_remedy(code), kind)
+    return text.format(address=address, host=_host(probe) or address, timeout=timeout, id=service_id)
 
 
 def _advice(remedy: Remedy, kind: str) -> str:
