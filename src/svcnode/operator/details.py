@@ -326,9 +326,11 @@ class _DetailsBuilder:
                 "last_attempt": self._time_fields(one.last_attempt_at_s),
                 "last_delivery": self._time_fields(one.last_delivery_at_s),
                 "failing": self._time_fields(one.failing_since_s),
+                "failures_in_a_row": one.failures_in_a_row,
                 "error": self._redacted[one.error],
                 "code": one.code,
                 "waiting": one.waiting_since_s is not None,
+                "waiting_since": self._time_fields(one.waiting_since_s),
                 "retry_in_s": self._until_s(one.retry_at_s) if one.error else None,
             }
             for one in self._context.notify_status.deliveries

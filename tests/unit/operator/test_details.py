@@ -322,9 +322,11 @@ def test_deliveries_to_each_target_are_published(harness: OperatorHarness) -> No
             "last_attempt": time,
             "last_delivery": None,
             "failing": time,
+            "failures_in_a_row": 1,
             "error": "HTTP status 500",
             "code": "server_error",
             "waiting": True,
+            "waiting_since": time,
             "retry_in_s": 6.0,
         }
     ]
