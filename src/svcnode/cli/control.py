@@ -1,4 +1,4 @@
-"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `maintain`, `reload`: change a running node.
+"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `maintain`, `ack`, `reload`: change a running node.
 
 The first three also work by the registry of a node on several machines.
 """
@@ -42,7 +42,7 @@ _TIMES = (
     '"2026-12-01T22:00:00Z" or with another zone, "2026-12-01 22:00" in the time of this machine, or "+2h" from now'
 )
 _WITH_REGISTRY = ("register", "deregister", "beat")
-_REMOVING = ("deregister", "issue", "drain", "maintain")
+_REMOVING = ("deregister", "issue", "drain", "maintain", "ack")
 
 
 def configure(parser: CommandParser) -> None:
@@ -300,6 +300,32 @@ def _source(maintenance: MaintenanceDocument) -> str:
     return f"{of}, until {maintenance['until']}"
 
 
+def _configure_ack(parser: CommandParser) -> None:
+    parser.description = (
+        "Say that somebody takes care of a problem of a service, or of the node: there are no reminders, and it is not "
+        "escalated, until it has cleared. If it gets worse, messages are sent as always. "
+        f"A TIME is {_TIMES}."
+    )
+    parser.add_argument("id", type=utf8_text, nargs="?", metavar="ID", help="id of the service (default: the node)")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--until", metavar="TIME", help="when reminders go on (default: with the next problem)")
+    action.add_argument("--clear", action="store_true", help="nobody takes care of it: reminders go on")
+    parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="what is done, for people")
+    parser.set_defaults(action=_ack)
+
+
+def _ack(client: ControlClient, arguments: argparse.Namespace) -> str:
+    subject = arguments.id or "the node"
+    if arguments.clear:
+        if not _exists(lambda: client.acknowledgement(arguments.id)):
+            raise SvcnodeError(f"{subject} is not acknowledged")
+        client.clear_ack(arguments.id, reason=arguments.reason)
+        return f"{subject} is no longer acknowledged"
+    until = None if arguments.until is None else _iso_time("--until", _time_s("--until", arguments.until))
+    made = client.ack(arguments.id, until=until, reason=arguments.reason)
+    return f"acknowledged {subject} until {made.get('until') or 'the problem has cleared'}"
+
+
 def _configure_reload(parser: CommandParser) -> None:
     parser.description = "Let the running node read its configuration again, and say what has changed."
     parser.set_defaults(action=_reload)
@@ -316,5 +342,6 @@ _COMMANDS: dict[str, Callable[[CommandParser], None]] = {
     "issue": _configure_issue,
     "drain": _configure_drain,
     "maintain": _configure_maintain,
+    "ack": _configure_ack,
     "reload": _configure_reload,
 }

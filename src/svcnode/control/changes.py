@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DRAIN = "drain"
 MAINTENANCE = "maintenance"  # of the node
 PLANNED_MAINTENANCE = "planned_maintenance"  # of the node
+ACK = "ack"  # of the node
 
 
 def service_path(service_id: str) -> str:
@@ -38,6 +39,10 @@ def maintenance_path(service_id: str | None) -> str:
 
 def planned_maintenance_path(service_id: str | None) -> str:
     return PLANNED_MAINTENANCE if service_id is None else f"{service_path(service_id)}/planned_maintenance"
+
+
+def ack_path(service_id: str | None) -> str:
+    return ACK if service_id is None else f"{service_path(service_id)}/ack"
 
 
 def issue_path(name: str) -> str:

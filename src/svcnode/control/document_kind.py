@@ -53,7 +53,7 @@ class DocumentKind(ABC):
         """The machine was restarted, and its clock with it: a service has been silent for an unknown time."""
         return value
 
-    def has_ended(self, value: Mapping[str, Any]) -> bool:
+    def has_ended(self, name: str, value: Mapping[str, Any]) -> bool:
         """Whether the document is without effect from now on. It is deleted soon after."""
         return False
 

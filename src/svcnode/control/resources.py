@@ -30,6 +30,7 @@ from svcnode.control.documents import Documents
 from svcnode.control.standstill import TICK_S
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError
+from svcnode.core.model import ChangeKind
 from svcnode.core.redaction import redacted
 from svcnode.core.units import iso_time
 from svcnode.net.clock import next_tick_s
@@ -79,7 +80,7 @@ class Resources:
         self._unstored: dict[str, Document] = {}  # documents that are in effect and not on the disk
         self._is_write_due = False  # without a request
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._unsubscribe = node.subscribe(self._store_expiry)
+        self._unsubscribe = node.subscribe(self._on_change)
         self._thread = DaemonCall("control store")
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None  # for the next tick
@@ -167,15 +168,18 @@ class Resources:
 
     def get(self, path: str) -> Document | None:
         document = self._documents.get(path)
-        return None if document is None or self._kinds.kind_of(path)[0].has_ended(document.value) else document
+        kind, name = self._kinds.kind_of(path)
+        return None if document is None or kind.has_ended(name, document.value) else document
 
     def public_fields(self, document: Document) -> dict[str, Any]:
-        """Without times of the monotonic clock. The end of maintenance is given as the wall clock is now."""
-        fields = {key: value for key, value in document.value.items() if not key.endswith("_s")}
-        if "ends_at_s" in document.value:
-            fields["until"] = self._iso(document.value["ends_at_s"])
-        elif "from_s" in document.value:
-            fields |= {"from": iso_time(document.value["from_s"]), "until": iso_time(document.value["until_s"])}
+        """Times are of the wall clock. The end of maintenance is given as this clock is now."""
+        value = document.value
+        fields = {key: field for key, field in value.items() if not key.endswith("_s")}
+        if "ends_at_s" in value:
+            fields["until"] = self._iso(value["ends_at_s"])
+        else:
+            times = {"from": "from_s", "at": "made_s", "until": "until_s"}
+            fields |= {name: iso_time(value[key]) for name, key in times.items() if key in value}
         return {**fields, "revision": document.revision}
 
     def services(self) -> list[dict[str, Any]]:
@@ -204,6 +208,14 @@ class Resources:
         times = {"from": iso_time(planned.from_s), "until": iso_time(planned.until_s)}
         return {**times, "by": planned.by, "reason": planned.reason}
 
+    def acknowledged(self, service_id: str | None = None) -> dict[str, Any] | None:
+        """By whom a problem of a service or of the node is acknowledged, now."""
+        made = self._node.acknowledgements.find(service_id)
+        if made is None:
+            return None
+        until = None if made.until_s is None else iso_time(made.until_s)
+        return {"at": iso_time(made.made_s), "until": until, "by": made.by, "reason": made.reason}
+
     def _iso(self, at_s: float) -> str:
         return iso_time(self._node.wall_time_s(at_s))
 
@@ -223,6 +235,7 @@ class Resources:
             "code": state.code,
             "maintenance": self.maintenance(service_id),
             "planned_maintenance": self.planned_maintenance(service_id),
+            "acknowledged": self.acknowledged(service_id),
         }
         document = document or self._documents.get(service_path(service_id))
         if document is not None and not is_configured:
@@ -308,6 +321,11 @@ class Resources:
                 self._documents[path] = self._unstored[path] = document
                 self._revision = max(self._revision, document.revision)
                 self._apply(path, transaction.authors.get(path, ""))
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind is ChangeKind.ACKNOWLEDGEMENT_ENDED and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._kinds.acks.delete_ended)
+        self._store_expiry(change)
 
     def _store_expiry(self, change: Change) -> None:
         state, service_id = change.after, change.service_id

@@ -8,7 +8,15 @@ import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from svcnode.control.changes import ChangeRequest, Registration, Transaction, run_path, service_path, status_path
+from svcnode.control.changes import (
+    ChangeRequest,
+    Registration,
+    Transaction,
+    ack_path,
+    run_path,
+    service_path,
+    status_path,
+)
 from svcnode.control.document_kind import DocumentKind, author_of, with_safe_texts
 from svcnode.control.silence import SilentServices
 from svcnode.control.store import Document
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from svcnode.control.standstill import Standstill
-    from svcnode.core.model import ServiceState
+    from svcnode.core.model import Policy, ServiceState
     from svcnode.node.definition import PushAccess, ServiceList
     from svcnode.node.node_state import NodeState
 
@@ -88,7 +96,7 @@ class ServiceDocuments(DocumentKind):
 
     def delete(self, transaction: Transaction, path: str) -> None:
         transaction.delete(path)
-        for child in (*_EVIDENCE, "maintenance", "planned_maintenance"):
+        for child in (*_EVIDENCE, "maintenance", "planned_maintenance", "ack"):
             transaction.delete(f"{path}/{child}")
 
     def is_missing(self, name: str) -> bool:
@@ -235,6 +243,8 @@ class StatusDocuments(_EvidenceDocuments):
     def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         before, now_s = transaction.get(status_path(name)), self._node.now_s()
         at_s = _reported_at_s(given["status"], before, sent_at_s, now_s)
+        if given["status"] == "up" and now_s < at_s + (self._policy(name).ttl_s or math.inf):
+            transaction.delete(ack_path(name))  # here, so that a kill cannot leave it for the next problem
         report = {key: value for key, value in given.items() if key != "rid"}
         value = {**with_safe_texts(report), "at_s": at_s, "since_s": _since_s(given["status"], before, at_s)}
         runs, rid = _runs(transaction, name), given.get("rid", "")
@@ -274,9 +284,12 @@ class StatusDocuments(_EvidenceDocuments):
         return Document(value, document.revision)
 
     def _max_run_s(self, service_id: str) -> float:
-        found = self._node.find(service_id)
-        policy = REPORTED_POLICY if found is None else found[0].policy
+        policy = self._policy(service_id)
         return policy.grace_s or policy.ttl_s or math.inf
+
+    def _policy(self, service_id: str) -> Policy:
+        found = self._node.find(service_id)
+        return REPORTED_POLICY if found is None else found[0].policy
 
     def _is_known(self, state: ServiceState) -> bool:
         return state.last_evidence_at_s is not None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
 from svcnode.core.model import Health, Status
 from svcnode.core.text import sanitize, truncate
-from svcnode.core.units import format_short_duration, iso_time
+from svcnode.core.units import format_short_duration, iso_time, utc_text
 from svcnode.notify.content import Help, page_link
 from svcnode.notify.routes import MAX_LISTED_SERVICES
 from svcnode.notify.rule import Kind
@@ -114,6 +113,8 @@ def _lines(
     report: Report, context: MessageContext, entry_lines: Sequence[str], help_lines: Sequence[str]
 ) -> Iterator[str]:
     situation = context.situation
+    if report.node is not None and report.node.acknowledgement is not None:
+        yield f"node acknowledged {shown(report.node.acknowledgement.text)}"
     yield from (f"issue: {shown(issue)}" for issue in situation.issues)
     yield from entry_lines
     if report.truncated_services:
@@ -159,7 +160,8 @@ def _entry_line(entry: Entry, context: MessageContext) -> str:
     was = " and was never Up" if entry.before is None else f", was {status_text(entry.before)}"
     text = _entry_text(entry, _service_label(entry.service), status_text, was=was)
     is_open = entry.kind in (*_NEW_HEALTH, Kind.REMINDER)
-    return text + (_since_text(entry, context.to_wall) if is_open else "")
+    text += _since_text(entry, context.to_wall) if is_open else ""
+    return text if entry.acknowledgement is None else f"{text}; acknowledged {shown(entry.acknowledgement.text)}"
 
 
 def _target_line(entry: Entry) -> str:
@@ -200,12 +202,8 @@ def _since_text(entry: Entry, to_wall: Callable[[float], float]) -> str:
     """With the first failure, if checks were counted between it and Down."""
     first_s, since_s = entry.first_failure_at_s, entry.since_s
     if entry.health is not Health.UNHEALTHY or first_s is None or first_s >= since_s:
-        return f" (since {_time_text(to_wall(since_s))})"
-    return f" (first failure at {_time_text(to_wall(first_s))}, Down {format_short_duration(since_s - first_s)} later)"
-
-
-def _time_text(wall_s: float) -> str:
-    return f"{datetime.fromtimestamp(wall_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f" (since {utc_text(to_wall(since_s))})"
+    return f" (first failure at {utc_text(to_wall(first_s))}, Down {format_short_duration(since_s - first_s)} later)"
 
 
 def _service_label(service: Service) -> str:
@@ -253,6 +251,7 @@ def _node_fields(identity: Identity, situation: Situation | None, report: Report
         "duration_s": entry and _duration_field(entry),
         "duration_is_upper_bound": entry is not None and entry.duration_is_upper_bound,
         "changes": entry and entry.changes,
+        "acknowledged": entry and _acknowledged_field(entry),
         "issues": [] if situation is None else [shown(issue) for issue in situation.issues],
     }
 
@@ -275,6 +274,7 @@ def _service_fields(entry: Entry, context: MessageContext) -> dict[str, Any]:
         "duration_s": _duration_field(entry),
         "duration_is_upper_bound": entry.duration_is_upper_bound,
         "changes": entry.changes,
+        "acknowledged": _acknowledged_field(entry),
         **context.find_help(entry).fields(),
         "url": page_link(context.page_url, entry.service) or None,
     }
@@ -292,6 +292,14 @@ def _target_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str,
 
 def _duration_field(entry: Entry) -> float | None:
     return None if entry.kind in _NEW_HEALTH else round(entry.duration_s, 3)
+
+
+def _acknowledged_field(entry: Entry) -> dict[str, str | None] | None:
+    made = entry.acknowledgement
+    if made is None:
+        return None
+    until = None if made.until_s is None else iso_time(made.until_s)
+    return {"by": shown(made.by), "at": iso_time(made.made_s), "reason": shown(made.reason), "until": until}
 
 
 def _is_critical(entry: Entry) -> bool:

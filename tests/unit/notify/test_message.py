@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Identity, Impact, Service
+from svcnode.core.model import Acknowledgement, Health, Identity, Impact, Service
 from svcnode.core.redaction import register_secret
 from svcnode.notify.content import Help
 from svcnode.notify.message import MAX_EXPLAINED, MAX_REASON_CHARS, MessageContext, build_message, build_test_message
@@ -30,6 +30,7 @@ CACHE = Service(id="cache", name="cache", description="")
 ADVICE = "Nothing listens at 127.0.0.1:5432. Start the server."
 HELPS = {"db": Help(ADVICE, Outages(4, PERIOD_S), "https://wiki.example.com/db")}
 PAGE = "https://node.example.com:8420"
+ACKNOWLEDGED = Acknowledgement(DOWN, WALL_S + 95.0, by="ops (user root)", reason="a new disk is on its way")
 
 
 def entry(service: Service | str | None, kind: Kind, health: Health, before: Health | None = UP, **more: Any) -> Entry:
@@ -149,6 +150,11 @@ MESSAGES: dict[str, tuple[Message, str]] = {
     ),
     "late": (message(DOWN, *entries(Kind.WORSE, DOWN, **REFUSED), delayed_s=7200), "failure"),
     "reminder": (message(DOWN, *entries(Kind.REMINDER, DOWN, DOWN, duration_s=14_400, **REFUSED)), "failure"),
+    "acknowledged": (message(STARTING, *entries(Kind.BETTER, STARTING, DOWN, acknowledgement=ACKNOWLEDGED)), "warning"),
+    "recovered after it was acknowledged": (
+        message(UP, *entries(Kind.RECOVERED, UP, DOWN, duration_s=250, acknowledgement=ACKNOWLEDGED)),
+        "success",
+    ),
     "service removed": (
         message(
             UP,
@@ -218,6 +224,7 @@ def test_the_fields_for_programs() -> None:
             "duration_s": None,
             "duration_is_upper_bound": False,
             "changes": 1,
+            "acknowledged": None,
             "issues": ["disk full"],
         },
         "services": [
@@ -241,6 +248,7 @@ def test_the_fields_for_programs() -> None:
                 "outages": {"count": 4, "period_s": 2_592_000},
                 "runbook": "https://wiki.example.com/db",
                 "url": "https://node.example.com:8420/#q=db",
+                "acknowledged": None,
             }
         ],
         "truncated_services": 0,
