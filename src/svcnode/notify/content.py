@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from svcnode.notify.outages import OutageLog, Outages
     from svcnode.notify.routes import Entry
 
+MIN_PERIOD_S = 86_400.0
 _OPEN = (Kind.WORSE, Kind.BETTER, Kind.RECURRED, Kind.REMINDER)
 _TARGET_ADVICE = "On the node's machine, run: svcnode notify-test. It shows the error of each target."
 
@@ -33,8 +34,8 @@ class Help(NamedTuple):
     def lines(self) -> Iterator[str]:
         if self.advice:
             yield f"what to do: {self.advice}"
-        if self.outages is not None:
-            yield f"how often: {how_often(self.outages)}"
+        if often := how_often(self.outages):
+            yield f"how often: {often}"
         if self.runbook:
             yield f"runbook: {self.runbook}"
 
@@ -48,8 +49,7 @@ class Help(NamedTuple):
         }
 
     def annotations(self) -> dict[str, str]:
-        often = "" if self.outages is None else how_often(self.outages)
-        texts = {"advice": self.advice, "how_often": often, "runbook_url": self.runbook}
+        texts = {"advice": self.advice, "how_often": how_often(self.outages), "runbook_url": self.runbook}
         return {name: text for name, text in texts.items() if text}
 
 
@@ -78,12 +78,13 @@ def _advice(service: Service, entry: Entry, node: NodeState) -> str:
     return sanitize(advice_text(code, service.id, probe_kind(config), probe, timeout_s))
 
 
-def how_often(outages: Outages) -> str:
+def how_often(outages: Outages | None) -> str:
+    """Empty if too little is known: that something is new within hours says nothing."""
+    if outages is None or (outages.number == 1 and outages.period_s < MIN_PERIOD_S):
+        return ""
     number, period_s = outages
-    if period_s >= PERIOD_S:
-        period = "30 days"
-    else:
-        period = f"{format_short_duration(period_s)}; the history does not go back further"
+    is_whole = period_s >= PERIOD_S
+    period = "30 days" if is_whole else f"{format_short_duration(period_s)}, since the history began"
     if number >= MAX_OUTAGES:
         return f"more than {MAX_OUTAGES - 1} times in {period}"
     return f"{'first' if number == 1 else _ordinal(number)} time in {period}"

@@ -79,12 +79,16 @@ def test_the_advice_about_a_target_is_to_test_it() -> None:
         (11, PERIOD_S, "11th time in 30 days"),
         (21, PERIOD_S, "21st time in 30 days"),
         (112, PERIOD_S, "112th time in 30 days"),
-        (4, 7200.0, "4th time in 2h; the history does not go back further"),
+        (4, 7200.0, "4th time in 2h, since the history began"),
+        (1, 86_400.0, "first time in 1d, since the history began"),
+        (1, 7200.0, ""),
         (MAX_OUTAGES, PERIOD_S, "more than 999 times in 30 days"),
     ],
 )
 def test_how_often_is_an_ordinal_number_in_the_period_that_is_known(number: int, period_s: float, text: str) -> None:
     assert how_often(Outages(number, period_s)) == text
+    lines = [*Help(outages=Outages(number, period_s)).lines()]
+    assert lines == ([f"how often: {text}"] if text else [])
 
 
 def test_links_lead_to_the_page_and_to_a_service_on_it() -> None:
