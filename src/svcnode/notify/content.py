@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
     from svcnode.notify.outages import OutageLog, Outages
     from svcnode.notify.routes import Entry
+    from svcnode.probes.base import Probe
 
 MIN_PERIOD_S = 86_400.0
 _OPEN = (Kind.WORSE, Kind.BETTER, Kind.RECURRED, Kind.REMINDER)
@@ -40,13 +41,10 @@ class Help(NamedTuple):
             yield f"runbook: {self.runbook}"
 
     def fields(self) -> dict[str, Any]:
-        return {
-            "advice": self.advice or None,
-            "outages": None
-            if self.outages is None
-            else {"count": self.outages.number, "period_s": round(self.outages.period_s)},
-            "runbook": self.runbook or None,
-        }
+        outages = None
+        if self.outages is not None:
+            outages = {"count": self.outages.number, "period_s": round(self.outages.period_s)}
+        return {"advice": self.advice or None, "outages": outages, "runbook": self.runbook or None}
 
     def annotations(self) -> dict[str, str]:
         texts = {"advice": self.advice, "how_often": how_often(self.outages), "runbook_url": self.runbook}
@@ -73,9 +71,16 @@ def _advice(service: Service, entry: Entry, node: NodeState) -> str:
     config = node.probe_config(service.id)
     is_probed = config is not None or service.policy.stale_after_s is not None  # by another replica
     code = advised_code(entry.code or "", is_probed=is_probed, is_failure=entry.worst is Health.UNHEALTHY)
-    probe = None if config is None else config.probe.display_url
+    probe = None if config is None else _display_url(config.probe)
     timeout_s = None if config is None else config.schedule.timeout_s
     return sanitize(advice_text(code, service.id, probe_kind(config), probe, timeout_s))
+
+
+def _display_url(probe: Probe) -> str | None:
+    try:
+        return probe.display_url
+    except Exception:  # noqa: BLE001  a probe of another package may raise anything, and the message must be sent
+        return None
 
 
 def how_often(outages: Outages | None) -> str:

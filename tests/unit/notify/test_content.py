@@ -11,6 +11,7 @@ from svcnode.node.definition import define
 from svcnode.notify.content import Help, find_help, how_often, page_link
 from svcnode.notify.outages import MAX_OUTAGES, PERIOD_S, Outages
 from svcnode.notify.rule import Kind
+from svcnode.probes.function import FunctionProbe
 from tests.support.nodes import record
 from tests.unit.notify.harness import FakeTarget, Harness, entry_of
 
@@ -37,6 +38,19 @@ def test_a_problem_of_a_checked_service_has_the_advice_of_its_code_and_its_runbo
     harness = checked(Harness())
     assert help_of(harness) == Help(advice, Outages(1, 5.0), RUNBOOK)
     assert help_of(harness, "node") == Help()
+
+
+def test_a_probe_that_cannot_say_its_url_prevents_no_message() -> None:
+    class OddProbe(FunctionProbe):
+        @property
+        def display_url(self) -> str | None:
+            raise RuntimeError
+
+    harness = Harness()
+    harness.node.add(define("db", probe=OddProbe(lambda: None), rise=1, fall=1, start_period="0s", impact="critical"))
+    record(harness.node, "db", REFUSED)
+    harness.wait(5)
+    assert "the address of the service" in help_of(harness).advice
 
 
 def test_what_is_over_needs_no_advice() -> None:
