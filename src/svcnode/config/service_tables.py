@@ -181,7 +181,7 @@ def _is_timing_right(
 
 
 def _text_options(service: ServiceTable) -> ServiceOptions:
-    return cast("ServiceOptions", service.given_keys(("name", "description", "group")))
+    return cast("ServiceOptions", service.given_keys(("name", "description", "group", "runbook")))
 
 
 def policy_options(table: Table) -> ServiceOptions:

@@ -96,6 +96,7 @@ class CheckOptions(TimingOptions, total=False):
     name: str
     description: str
     group: str
+    runbook: str
     impact: Impact | ImpactName
     maintenance_impact: Impact | LoweredImpactName | None
 
@@ -124,6 +125,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     name: str | None = None,
     description: str = "",
     group: str = "",
+    runbook: str = "",
     impact: Impact | str = Impact.PARTIAL,
     maintenance_impact: Impact | str | None = None,
     probe: Probe | str | Mapping[str, Any] | None = None,
@@ -150,6 +152,7 @@ def define(  # noqa: PLR0913  each is a key of the table
         maintenance_impact=None if maintenance_impact is None else _impact("maintenance_impact", maintenance_impact),
         policy=policy,
         group=group,
+        runbook=runbook,
     )
     return Definition(service, probe_config)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from svcnode.core.model import Health, Status
 from svcnode.core.text import sanitize, truncate
-from svcnode.core.units import format_short_duration, iso_time
+from svcnode.core.units import format_short_duration, iso_time, utc_text
+from svcnode.notify.content import Help, page_link
 from svcnode.notify.routes import MAX_LISTED_SERVICES
 from svcnode.notify.rule import Kind
 from svcnode.notify.subjects import Severity
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 10  # of services that are not Up
 MAX_REASON_CHARS = 300
+MAX_EXPLAINED = 3  # services of a message that have advice; a longer message is not read
 
 _STATUS_BY_HEALTH = {Health.HEALTHY: Status.UP, Health.PARTIAL: Status.INITIALIZING, Health.UNHEALTHY: Status.DOWN}
 _NEW_HEALTH = (Kind.WORSE, Kind.BETTER)
@@ -38,25 +40,34 @@ class MessageContext:
     situation: Situation
     to_wall: Callable[[float], float]  # converts a time of the node's monotonic clock to wall-clock time
     delayed_s: float = 0.0  # how long the target could not be reached
+    find_help: Callable[[Entry], Help] = lambda _: Help()
+    page_url: str = ""  # of the operator surface; empty: not known
 
 
 def build_message(report: Report, context: MessageContext, message_id: str) -> Message:
     name, situation = shown(context.identity.node_name), context.situation
     is_single = report.node is None and len(report.entries) == 1
-    entry_lines = [_entry_line(entry, context) for entry in (*report.services, *report.targets)]
-    title = f"{name}: {entry_lines[0]}" if is_single else _title(name, report, context)
+    entries = (*report.services, *report.targets)
+    texts = [_entry_line(entry, context) for entry in entries]
+    help_lines = [[*context.find_help(entry).lines()] for entry in entries[:MAX_EXPLAINED]]
+    if is_single:
+        title, lines = f"{name}: {texts[0]}", _lines(report, context, (), help_lines[0])
+    else:
+        texts[:MAX_EXPLAINED] = ["\n  ".join((text, *more)) for text, more in zip(texts, help_lines, strict=False)]
+        title, lines = _title(name, report, context), _lines(report, context, texts, ())
     severity = Severity.CRITICAL if any(_is_critical(entry) for entry in report.entries) else Severity.WARNING
     return Message(
         title=title,
-        lines=tuple(_lines(report, context, [] if is_single else entry_lines)),
+        lines=tuple(lines),
         notify_type=_notify_type(report, situation.health),
         fields={
             "id": message_id,
             "kind": "change",
             "at": iso_time(context.to_wall(report.at_s)),
             "severity": severity.value,
+            "url": page_link(context.page_url) or None,
             "node": _node_fields(context.identity, situation, report),
-            "services": [_service_fields(entry, context.to_wall) for entry in report.services],
+            "services": [_service_fields(entry, context) for entry in report.services],
             "truncated_services": report.truncated_services,
             "not_up": [service.id for service in _other_not_up(report, situation)[:MAX_LISTED_SERVICES]],
             "targets": [_target_fields(entry, context.to_wall) for entry in report.targets],
@@ -65,17 +76,18 @@ def build_message(report: Report, context: MessageContext, message_id: str) -> M
     )
 
 
-def build_test_message(identity: Identity, message_id: str, at_s: float) -> Message:
+def build_test_message(identity: Identity, message_id: str, at_s: float, page_url: str = "") -> Message:
     """The message of `svcnode notify-test`, with the same fields as a real one."""
     return Message(
         title=f"{shown(identity.node_name)}: test message",
-        lines=("Sent by svcnode notify-test. No status has changed.",),
+        lines=("Sent by svcnode notify-test. No status has changed.", *_page_lines(page_link(page_url))),
         notify_type="info",
         fields={
             "id": message_id,
             "kind": "test",
             "at": iso_time(at_s),
             "severity": None,
+            "url": page_link(page_url) or None,
             "node": _node_fields(identity, None, None),
             "services": [],
             "truncated_services": 0,
@@ -97,7 +109,9 @@ def _title(name: str, report: Report, context: MessageContext) -> str:
     return _entry_text(report.node, name, _health_text, was=was)
 
 
-def _lines(report: Report, context: MessageContext, entry_lines: Sequence[str]) -> Iterator[str]:
+def _lines(
+    report: Report, context: MessageContext, entry_lines: Sequence[str], help_lines: Sequence[str]
+) -> Iterator[str]:
     situation = context.situation
     if report.node is not None and report.node.acknowledgement is not None:
         yield f"node acknowledged {shown(report.node.acknowledgement.text)}"
@@ -109,18 +123,30 @@ def _lines(report: Report, context: MessageContext, entry_lines: Sequence[str]) 
         yield f"{'also' if report.services else 'services'} not Up: {_service_list(not_up)}"
     if report.node is None:
         yield _node_line(report, situation)
+    yield from help_lines
     if any(entry.duration_is_upper_bound and entry.kind is Kind.RECOVERED for entry in report.entries):
         yield "svcnode was restarted in between; the recovery may have been earlier"
     if context.delayed_s >= 1.0:
         yield f"this message is late: it could not be delivered for {format_short_duration(context.delayed_s)}"
+    only = report.services[0].service if report.node is None and len(report.services) == 1 else None
+    yield from _page_lines(page_link(context.page_url, only))
+
+
+def _page_lines(link: str) -> Iterator[str]:
+    if link:
+        yield f"page: {link}"
 
 
 def _node_line(report: Report, situation: Situation) -> str:
-    now = _health_text(situation.health)
+    now = node_health_text(situation)
     if situation.health is report.told_health:
         return f"node health unchanged: {now}"
     why = f"; held back by {situation.held_by}" if situation.held_by else ""
     return f"node health: {now}, last reported as {_health_text(report.told_health)}{why}"
+
+
+def node_health_text(situation: Situation) -> str:
+    return _health_text(situation.health) + (f", {shown(situation.reason)}" if situation.reason else "")
 
 
 def _other_not_up(report: Report, situation: Situation) -> list[Service]:
@@ -133,7 +159,8 @@ def _entry_line(entry: Entry, context: MessageContext) -> str:
         return _target_line(entry)
     was = " and was never Up" if entry.before is None else f", was {status_text(entry.before)}"
     text = _entry_text(entry, _service_label(entry.service), status_text, was=was)
-    text += _first_failure_text(entry, context.to_wall) if entry.kind in _NEW_HEALTH else ""
+    is_open = entry.kind in (*_NEW_HEALTH, Kind.REMINDER)
+    text += _since_text(entry, context.to_wall) if is_open else ""
     return text if entry.acknowledgement is None else f"{text}; acknowledged {shown(entry.acknowledgement.text)}"
 
 
@@ -171,12 +198,12 @@ def _entry_text(entry: Entry, label: str, health_text: Callable[[Health], str], 
             assert_never(entry.kind)
 
 
-def _first_failure_text(entry: Entry, to_wall: Callable[[float], float]) -> str:
-    """Only if checks were counted between the first failure and Down."""
-    if entry.first_failure_at_s is None or entry.first_failure_at_s >= entry.since_s:
-        return ""
-    times = iso_time(to_wall(entry.first_failure_at_s)), iso_time(to_wall(entry.since_s))
-    return f" (first failure at {times[0]}, Down at {times[1]})"
+def _since_text(entry: Entry, to_wall: Callable[[float], float]) -> str:
+    """With the first failure, if checks were counted between it and Down."""
+    first_s, since_s = entry.first_failure_at_s, entry.since_s
+    if entry.health is not Health.UNHEALTHY or first_s is None or first_s >= since_s:
+        return f" (since {utc_text(to_wall(since_s))})"
+    return f" (first failure at {utc_text(to_wall(first_s))}, Down {format_short_duration(since_s - first_s)} later)"
 
 
 def _service_label(service: Service) -> str:
@@ -220,7 +247,7 @@ def _node_fields(identity: Identity, situation: Situation | None, report: Report
         "health": health and int(health),
         "health_before": before and int(before),
         "change": entry and entry.kind.value,
-        "reason": shown(entry.reason) if entry else "",
+        "reason": shown(entry.reason if entry else situation.reason if situation else ""),
         "duration_s": entry and _duration_field(entry),
         "duration_is_upper_bound": entry is not None and entry.duration_is_upper_bound,
         "changes": entry and entry.changes,
@@ -229,7 +256,8 @@ def _node_fields(identity: Identity, situation: Situation | None, report: Report
     }
 
 
-def _service_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str, Any]:
+def _service_fields(entry: Entry, context: MessageContext) -> dict[str, Any]:
+    to_wall = context.to_wall
     return {
         "id": entry.service.id,
         "name": shown(entry.service.name),
@@ -247,6 +275,8 @@ def _service_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str
         "duration_is_upper_bound": entry.duration_is_upper_bound,
         "changes": entry.changes,
         "acknowledged": _acknowledged_field(entry),
+        **context.find_help(entry).fields(),
+        "url": page_link(context.page_url, entry.service) or None,
     }
 
 

@@ -147,6 +147,7 @@ class Situation(NamedTuple):
     health: Health
     issues: tuple[str, ...] = ()
     not_up: tuple[Service, ...] = ()  # that keep it from being healthy
+    reason: str = ""  # of a health that is not healthy
     held_by: str = ""  # why its health is not a change: maintenance, or the start
 
 

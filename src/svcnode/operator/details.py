@@ -46,6 +46,7 @@ class ServiceDetails(TypedDict, total=False):
     name: str
     description: str
     group: str  # its heading on the page; "": none
+    runbook: str | None  # a link to what to do when it is not Up
     impact: str  # now: during maintenance it may be a lower one
     maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
     planned_maintenance: Json | None  # the next that has not begun, of the service or of the node
@@ -194,6 +195,7 @@ class _DetailsBuilder:
             "name": service.name,
             "description": service.description,
             "group": service.group,
+            "runbook": self._redacted[service.runbook] or None,
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "planned_maintenance": self.planned_maintenance(service.id),
@@ -339,9 +341,11 @@ class _DetailsBuilder:
                 "last_attempt": self._time_fields(one.last_attempt_at_s),
                 "last_delivery": self._time_fields(one.last_delivery_at_s),
                 "failing": self._time_fields(one.failing_since_s),
+                "failures_in_a_row": one.failures_in_a_row,
                 "error": self._redacted[one.error],
                 "code": one.code,
                 "waiting": one.waiting_since_s is not None,
+                "waiting_since": self._time_fields(one.waiting_since_s),
                 "retry_in_s": self._until_s(one.retry_at_s) if one.error else None,
             }
             for one in self._context.notify_status.deliveries

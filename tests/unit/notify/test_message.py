@@ -10,7 +10,9 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Acknowledgement, Health, Identity, Impact, Service
 from svcnode.core.redaction import register_secret
-from svcnode.notify.message import MAX_REASON_CHARS, MessageContext, build_message, build_test_message
+from svcnode.notify.content import Help
+from svcnode.notify.message import MAX_EXPLAINED, MAX_REASON_CHARS, MessageContext, build_message, build_test_message
+from svcnode.notify.outages import PERIOD_S, Outages
 from svcnode.notify.routes import MAX_LISTED_SERVICES, Entry, Report, Situation
 from svcnode.notify.rule import Kind
 from svcnode.notify.subjects import NODE, Key, Severity, Subject
@@ -25,6 +27,9 @@ REFUSED: dict[str, Any] = {"reason": "connection refused: 127.0.0.1:5432", "code
 
 DB = Service(id="db", name="Ledger database", description="", impact=Impact.CRITICAL)
 CACHE = Service(id="cache", name="cache", description="")
+ADVICE = "Nothing listens at 127.0.0.1:5432. Start the server."
+HELPS = {"db": Help(ADVICE, Outages(4, PERIOD_S), "https://wiki.example.com/db")}
+PAGE = "https://node.example.com:8420"
 ACKNOWLEDGED = Acknowledgement(DOWN, WALL_S + 95.0, by="ops (user root)", reason="a new disk is on its way")
 
 
@@ -62,6 +67,8 @@ def message(
     told: Health | None = None,
     truncated: int = 0,
     delayed_s: float = 0.0,
+    helps: dict[str, Help] | None = None,
+    page_url: str = "",
     **situation: Any,
 ) -> Message:
     report = Report(
@@ -79,6 +86,8 @@ def message(
         situation=Situation(health, **situation),
         to_wall=lambda at_s: WALL_S + at_s,
         delayed_s=delayed_s,
+        find_help=lambda entry: (helps or {}).get(entry.subject.key.name, Help()),
+        page_url=page_url,
     )
     return build_message(report, context, "0f0f")
 
@@ -86,6 +95,28 @@ def message(
 # By name: the message, and its type for Apprise. tests/wording/test_notify.py compares the texts.
 MESSAGES: dict[str, tuple[Message, str]] = {
     "node unhealthy": (message(DOWN, *entries(Kind.WORSE, DOWN, **REFUSED)), "failure"),
+    "node unhealthy, with all that helps": (
+        message(
+            DOWN,
+            entry(None, Kind.WORSE, DOWN, reason="critical service Down: db"),
+            entry(DB, Kind.WORSE, DOWN, first_failure_at_s=86.0, **REFUSED),
+            helps=HELPS,
+            page_url=PAGE,
+            not_up=(CACHE,),
+        ),
+        "failure",
+    ),
+    "one service, with all that helps": (
+        message(
+            DOWN,
+            None,
+            entry(DB, Kind.REMINDER, DOWN, DOWN, first_failure_at_s=86.0, duration_s=14_400, **REFUSED),
+            helps=HELPS,
+            page_url=PAGE,
+            reason="critical service Down: db",
+        ),
+        "failure",
+    ),
     "node partially healthy": (
         message(STARTING, *entries(Kind.WORSE, STARTING, reason="loading", code="starting")),
         "warning",
@@ -168,13 +199,21 @@ def test_a_message_has_a_type_and_the_same_text_in_each_form(name: str) -> None:
 
 
 def test_the_fields_for_programs() -> None:
-    document = message(DOWN, *entries(Kind.WORSE, DOWN, **REFUSED), not_up=(CACHE,), issues=("disk full",)).document()
+    document = message(
+        DOWN,
+        *entries(Kind.WORSE, DOWN, **REFUSED),
+        not_up=(CACHE,),
+        issues=("disk full",),
+        helps=HELPS,
+        page_url=PAGE,
+    ).document()
     assert document.pop("text")
     assert document == {
         "id": "0f0f",
         "kind": "change",
         "at": "2026-01-01T00:01:40.000Z",
         "severity": "critical",
+        "url": "https://node.example.com:8420/",
         "node": {
             "name": "validator-7",
             "version": "v1.4.2",
@@ -205,6 +244,10 @@ def test_the_fields_for_programs() -> None:
                 "duration_s": None,
                 "duration_is_upper_bound": False,
                 "changes": 1,
+                "advice": ADVICE,
+                "outages": {"count": 4, "period_s": 2_592_000},
+                "runbook": "https://wiki.example.com/db",
+                "url": "https://node.example.com:8420/#q=db",
                 "acknowledged": None,
             }
         ],
@@ -246,16 +289,34 @@ def test_a_message_about_many_services_lists_some_and_counts_the_others() -> Non
     assert len(built.lines) == MAX_LISTED_SERVICES + 3
     assert "1980" in built.lines[MAX_LISTED_SERVICES]
     assert "90" in built.lines[MAX_LISTED_SERVICES + 1]
-    assert len(json.dumps(document)) < 21_000
+    assert len(json.dumps(document)) < 25_000
 
 
 def test_a_reason_is_one_line_of_limited_length() -> None:
     reason = "no\n- all services are Up\x1b[2J"
     built = message(DOWN, None, entry(DB, Kind.WORSE, DOWN, reason=reason), entry(CACHE, Kind.WORSE, DOWN))
     escaped = reason.replace("\n", "\\n").replace("\x1b", "\\x1b")
-    assert built.lines[0].endswith(escaped)
+    assert f": {escaped} (since " in built.lines[0]
     long = message(DOWN, None, entry(DB, Kind.WORSE, DOWN, reason="x" * 1000)).document()
     assert len(long["services"][0]["reason"]) == MAX_REASON_CHARS
+
+
+def test_each_message_states_the_health_of_the_node_now() -> None:
+    for name, (built, _) in MESSAGES.items():
+        if name != "test message":
+            health = built.fields["node"]["health"]
+            assert f"({health})" in (built.title + built.body()), name
+    alone = message(DOWN, None, entry(CACHE, Kind.WORSE, DOWN), reason="critical service Down: db").document()
+    assert "critical service Down: db" in alone["text"]
+    assert alone["node"]["reason"] == "critical service Down: db"
+
+
+def test_only_the_first_services_are_explained_in_the_text_and_all_in_the_fields() -> None:
+    services = [Service(id=f"s{number}", name="", description="") for number in range(5)]
+    helps = {service.id: Help(f"Restart {service.id}.") for service in services}
+    built = message(DOWN, None, *(entry(service, Kind.WORSE, DOWN) for service in services), helps=helps)
+    assert [f"Restart {service.id}." in built.body() for service in services] == [True] * MAX_EXPLAINED + [False] * 2
+    assert [one["advice"] for one in built.fields["services"]] == [one.advice for one in helps.values()]
 
 
 def test_no_secret_is_sent() -> None:

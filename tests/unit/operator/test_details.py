@@ -40,6 +40,7 @@ def harness() -> OperatorHarness:
         name="Ledger",
         description="Holds the ledger",
         group="storage",
+        runbook="https://wiki/db",
         probe="tcp://db:5432",
         impact="critical",
         max_latency="2s",
@@ -72,6 +73,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "name": "Ledger",
         "description": "Holds the ledger",
         "group": "storage",
+        "runbook": "https://wiki/db",
         "impact": "critical",
         "maintenance": None,
         "planned_maintenance": None,
@@ -331,9 +333,11 @@ def test_deliveries_to_each_target_are_published(harness: OperatorHarness) -> No
             "last_attempt": time,
             "last_delivery": None,
             "failing": time,
+            "failures_in_a_row": 1,
             "error": "HTTP status 500",
             "code": "server_error",
             "waiting": True,
+            "waiting_since": time,
             "retry_in_s": 6.0,
         }
     ]

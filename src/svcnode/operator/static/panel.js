@@ -59,6 +59,8 @@ function contents(service, transitions) {
 
 const heading = (text) => element("h2", {}, text);
 const emptyText = (text) => element("p", { class: "none" }, text);
+// The node accepts only web pages; a browser would run a link with another scheme.
+const link = (url) => (/^https?:\/\//.test(url) ? element("a", { href: url, rel: "noopener noreferrer", target: "_blank", dir: "auto" }, url) : autoText(url));
 const autoText = (text) => element("span", { dir: "auto" }, text);
 
 // ---- facts
@@ -94,6 +96,7 @@ function facts(service) {
     ["Acknowledged", service.acknowledged && autoText(`${service.acknowledged.text}; no reminders, no escalation`)],
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
     ["Group", service.group && autoText(service.group)],
+    ["Runbook", service.runbook && link(service.runbook)],
     ["Impact", IMPACTS[service.impact]],
     ["Checked by", isProbed(service) && service.checked_by && autoText(service.checked_by.join(", ") || "no live replica")],
     ["Reports to", service.kind === "reported" && service.checked_by && autoText(service.checked_by.join(", "))],

@@ -64,6 +64,8 @@ def test_a_node_without_the_rule_can_be_explained() -> None:
 def test_lines_are_the_headline_what_the_service_is_and_the_sections() -> None:
     assert up(name="Ledger", description="PostgreSQL").explain().about[0] == "Ledger: PostgreSQL"
     assert up(name="Ledger").explain().about[0] == "Ledger"
+    assert "runbook https://wiki.example.com/db" in up(runbook="https://wiki.example.com/db").explain().about
+    assert not any("runbook" in line for line in up().explain().about)
     explanation = up().explain()
     assert explanation.about[0].startswith("probe ")
     about = [f"  {line}" for line in explanation.about]

@@ -12,11 +12,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.cli.terminal.explain.details import ParsedDetails, parse_details
-from svcnode.cli.terminal.explain.hints import hint_texts, meaning_text
+from svcnode.cli.terminal.explain.hints import hint_texts
 from svcnode.cli.terminal.explain.observers import observation_texts
 from svcnode.cli.terminal.explain.rule_text import outlook_texts, rule_texts
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status
+from svcnode.core.remedies import meaning_text
 from svcnode.core.state_machine import service_health
 from svcnode.core.text import one_line
 from svcnode.core.units import format_duration, format_latency
@@ -233,6 +234,8 @@ def _about_lines(details: ParsedDetails, *, in_maintenance: bool) -> Iterator[st
         yield f"probe   {details.probe}"
     is_lowered = in_maintenance and details.impact is Impact.NONE  # or it is none always
     yield f"impact  {details.impact.value}: {_LOWERED_IMPACT_TEXT if is_lowered else _IMPACT_TEXT[details.impact]}"
+    if details.runbook:
+        yield f"runbook {details.runbook}"
     if details.code != ReasonCode.OK:
         yield f"code    {details.code}: {meaning_text(details.code)}"
     if details.last_outcome is Outcome.UNKNOWN and (code := details.recent_checks[0].code) != details.code:
