@@ -15,6 +15,7 @@ from svcnode.config.values import (
     description,
     file_path,
     line,
+    names,
     node_url,
     origins,
     password,
@@ -341,6 +342,12 @@ class _Named(Table):
         line("the group", may_be_empty=True),
         default_text="none",
         doc="Its heading on the [page](see.md#the-page); one line",
+    )
+    depends_on = value(
+        names,
+        default_text="none",
+        doc="List of ids and groups that it needs: if one of them is not Up, [alerts](alerts.md#one-message-per-cause) "
+        "are about that one",
     )
     maintenance_impact = value(
         one_of("partial", "none"),

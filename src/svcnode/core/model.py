@@ -255,12 +255,17 @@ class Service:
     is_impact_lowered: bool = False  # by maintenance
     policy: Policy = REPORTED_POLICY
     group: str = ""  # on the page, under this heading; "": in no group
+    depends_on: tuple[str, ...] = ()  # ids and groups; if one of them is not Up, it is the cause (notify/causes.py)
 
     def __post_init__(self) -> None:
         validate_service_id(self.id)
         validate_single_line(f"name of service {self.id!r}", self.name)
         validate_multiline(f"description of service {self.id!r}", self.description)
         validate_single_line(f"group of service {self.id!r}", self.group)
+        for name in self.depends_on:
+            validate_text(f"depends_on of service {self.id!r}", name)
+        if self.id in self.depends_on:
+            raise InvalidValueError(f"service {self.id!r} must not depend on itself")
 
     def during_maintenance(self) -> Service:
         """The service with the impact that it has during maintenance, which is never a higher one."""

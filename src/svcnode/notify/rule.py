@@ -62,6 +62,7 @@ class Seen(NamedTuple):
     is_held: bool = False  # by maintenance or a drain: its changes do not count
     is_known: bool = True  # False: there is no evidence that it is better
     is_removed: bool = False
+    host: str = ""  # that its probe connects to
 
 
 class Told:
@@ -177,6 +178,10 @@ class Told:
     @property
     def is_better(self) -> bool:
         return self.is_known and self.level < self.health
+
+    def is_recovering(self, timing: Timing) -> bool:
+        """Whether its next message is about that it is better."""
+        return self.is_better and (self.worse_at_s is None or timing.escalate_after_s > 0)
 
     @property
     def _well_since_s(self) -> float:

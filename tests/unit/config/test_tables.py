@@ -80,6 +80,7 @@ VALID: dict[str, dict[str, list[Any]]] = {
         "name": ["DB", ""],
         "description": ["one\n\ttwo"],
         "group": ["storage"],
+        "depends_on": [["ledger", "storage"]],
         "maintenance_impact": ["none"],
         "probe": ["tcp://a:1", {"url": "http://a"}, {"file": "url"}, "${URL}", "spool:/var"],
         "status": ["Up"],

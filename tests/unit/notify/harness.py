@@ -79,9 +79,9 @@ class Harness:
 
     # ---- the services
 
-    def add(self, *service_ids: str, impact: ImpactName = "critical", up: bool = True, group: str = "") -> Self:
+    def add(self, *service_ids: str, impact: ImpactName = "critical", up: bool = True, **more: Any) -> Self:
         for service_id in service_ids:
-            handle = self.node.register(service_id, name=service_id, description="", impact=impact, group=group)
+            handle = self.node.register(service_id, name=service_id, description="", impact=impact, **more)
             if up:
                 handle.up()
         return self

@@ -15,7 +15,8 @@ import pytest
 
 from svcnode.core.model import Health, Impact, Service
 from svcnode.core.state_machine import service_health
-from svcnode.notify.routes import AlertPolicy, Route, RouteSettings, from_row
+from svcnode.notify.causes import Relations
+from svcnode.notify.routes import AlertPolicy, NodeView, Route, RouteSettings, from_row
 from svcnode.notify.rule import Kind, Seen
 from svcnode.notify.subjects import NODE, Key, Subject
 from tests.unit.notify.harness import FakeAlertmanager, FakeTarget, Harness, definition_with_a_new_probe
@@ -85,7 +86,8 @@ class World:
 
     def start(self) -> None:
         to_wall, look = (lambda at_s: at_s + 1e9), (lambda subject: subject.seen)
-        self.route = Route(RouteSettings(target=Target()), self.policy, self.now_s, to_wall=to_wall, look=look)
+        view = NodeView(to_wall, look, Relations(self.services, self.find_service))
+        self.route = Route(RouteSettings(target=Target()), self.policy, self.now_s, view)
         for truth in self.truths.values():
             self.see(truth, Seen(PARTIAL, self.now_s, is_starting=True, is_known=False))
         for row in json.loads(self.saved):
@@ -95,6 +97,13 @@ class World:
     def find(self, key: Key) -> Subject | None:
         subject = self.truths[key].subject
         return None if subject.seen.is_removed else subject
+
+    def services(self) -> list[Service]:
+        return [truth.subject.service for truth in self.truths.values() if truth.subject.service is not None]
+
+    def find_service(self, service_id: str) -> tuple[Service, Health] | None:
+        subject = self.truths[Key("service", service_id)].subject
+        return None if subject.service is None else (subject.service, subject.seen.health)
 
     # ---- what happens
 
