@@ -171,7 +171,8 @@ def _group_line(line: Line) -> str:
 
 
 def _common_reason(line: Line) -> str:
-    for reasons in ({entry.reason for entry in line.entries}, {short_reason(entry) for entry in line.entries}):
+    full, short = ({get(entry) for entry in line.entries} for get in (lambda entry: entry.reason, short_reason))
+    for reasons in (short,) if line.host else (full, short):
         if len(reasons) == 1:
             return reasons.pop()
     return (line.entries[0].code or "").replace("_", " ")

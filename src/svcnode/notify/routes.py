@@ -173,7 +173,7 @@ class Record(Told):
         if effect.opened_at_s is None or effect.opened_at_s < opened_s - timing.group_wait_s:
             return False
         is_over = self.is_visible and self.level is Health.HEALTHY
-        return not is_over or effect.worse_at_s is None or effect.worse_at_s <= self.since_s + timing.group_wait_s
+        return not (is_over and effect.is_worse) or effect.since_s <= self.since_s + timing.group_wait_s
 
     @property
     def severity(self) -> Severity:
@@ -270,15 +270,12 @@ class Route:
     # ---- when a message is due
 
     def update_due(self, now_s: float) -> None:
-        self._records = {key: record for key, record in self._records.items() if not self._is_over(record, now_s)}
+        self._records = {
+            key: record for key, record in self._records.items() if not record.is_settled(self._timing, now_s)
+        }
         held_s = self._recoveries_at_s()
         dues_s = [self._due_at_s(record, held_s) for record in self._records.values()]
         self.due_at_s = min((*dues_s, self._changed_at_s))
-
-    def _is_over(self, record: Record, now_s: float) -> bool:
-        """Whether nothing is left to say about it. Nobody has heard of a removed service that is not open."""
-        is_removed = record.subject.seen.is_removed and not record.is_open
-        return is_removed or record.is_settled(self._timing, now_s)
 
     def _recoveries_at_s(self) -> float:
         """When the recoveries that are under way are told."""
@@ -372,8 +369,6 @@ class Route:
         held_s = self._recoveries_at_s()
         is_reminder = now_s >= self._remind_at_s
         for record in self._records.values():
-            if self._is_over(record, now_s):
-                continue
             kind = self._kind(record, now_s, is_reminder=is_reminder)
             if kind is None or self._after_quiet_hours(record, now_s) > now_s:
                 continue

@@ -88,8 +88,8 @@ class Told:
     # ---- what happens
 
     def see(self, seen: Seen, level: Health, at_s: float, timing: Timing) -> None:
-        if seen.is_held:
-            self._forget_untold()
+        if seen.is_held or (seen.is_removed and not self.is_open):
+            self._forget_untold()  # also of a removed service that nobody has heard of
         is_hidden = seen.is_starting and not (seen.is_known and level < self.health)
         if seen.is_held or is_hidden:
             self.is_visible = self.is_known = False

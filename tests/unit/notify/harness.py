@@ -175,14 +175,14 @@ def entry_of(report: Report, name: str) -> Entry:
     return found
 
 
-def definition_with_a_new_probe(service_id: str, impact: ImpactName = "critical") -> Definition:
+def definition_with_a_new_probe(service_id: str, impact: ImpactName = "critical", **more: Any) -> Definition:
     """One check is enough for any status, and its evidence is valid for 7 days."""
     return define(
         service_id,
         name=service_id,
         description="",
         impact=impact,
-        probe=FunctionProbe(lambda: None),
+        **{"probe": FunctionProbe(lambda: None), **more},
         rise=1,
         fall=1,
         start_period="0s",
