@@ -20,6 +20,7 @@ def node(node: Node, handle: Handle) -> None:
     node.register("db", impact="crit")  # type: ignore[arg-type]
     node.register("db", tll="5s")  # type: ignore[call-arg]
     node.register("db", maintenance_impact="critical")  # type: ignore[arg-type]
+    node.register("db", depends_on=5)  # type: ignore[arg-type]
     node.check("db", intervall="5s")  # type: ignore[call-arg]
     node.check("db", impact="Critical")  # type: ignore[arg-type]
     node.notify(wbhook="https://hooks.example/")  # type: ignore[call-arg]
@@ -45,6 +46,7 @@ def control(client: ControlClient) -> None:
     client.maintain("db", "2h", person="alice")  # type: ignore[call-arg]
     client.register("db", ttl="15s", deregister="1h")  # type: ignore[call-arg]
     client.register("db", ttl="15s", push_token=5)  # type: ignore[arg-type]
+    client.register("db", ttl="15s", depends_on=["ledger", 5])  # type: ignore[list-item]
     client.undrain(by="alice")  # type: ignore[call-arg]
 
 

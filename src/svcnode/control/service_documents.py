@@ -13,8 +13,8 @@ from svcnode.control.document_kind import DocumentKind, author_of, with_safe_tex
 from svcnode.control.silence import SilentServices
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
-from svcnode.core.dependencies import direct_causes, find_cycle
-from svcnode.core.errors import ControlError, SvcnodeError
+from svcnode.core.dependencies import reject_cycle
+from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.model import REPORTED_POLICY, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope
 from svcnode.core.text import with_author
@@ -118,9 +118,10 @@ class ServiceDocuments(DocumentKind):
         if not service.depends_on:
             return
         pending = [one.definition.service for one in transaction.registrations.values()]
-        services = {one.id: one for one in (*(one for one, _ in self._node), *pending, service)}
-        if cycle := find_cycle(service.id, direct_causes(services.values())):
-            raise ControlError(409, f"depends_on: the service would depend on itself: {' -> '.join(cycle)}")
+        try:
+            reject_cycle(service, (*(other for other, _ in self._node), *pending))
+        except InvalidValueError as exc:
+            raise ControlError(409, str(exc)) from exc
 
     # ---- what the other documents of a service ask
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from svcnode.core.errors import InvalidValueError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -69,6 +71,13 @@ def find_cycle(service_id: str, direct: Mapping[str, frozenset[str]]) -> list[st
                 seen.add(cause)
                 paths.append([*path, cause])
     return []
+
+
+def reject_cycle(service: Service, others: Iterable[Service]) -> None:
+    """Raises `InvalidValueError` if a new or redefined service would depend on itself."""
+    services = {one.id: one for one in (*others, service)}
+    if cycle := find_cycle(service.id, direct_causes(services.values())):
+        raise InvalidValueError(f"depends_on: the service would depend on itself: {' -> '.join(cycle)}")
 
 
 def _reach(service_id: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:

@@ -171,8 +171,9 @@ def _group_line(line: Line) -> str:
 
 
 def _common_reason(line: Line) -> str:
-    full, short = ({get(entry) for entry in line.entries} for get in (lambda entry: entry.reason, short_reason))
-    for reasons in (short,) if line.host else (full, short):
+    short = {short_reason(entry) for entry in line.entries}
+    full = short if line.host else {entry.reason for entry in line.entries}
+    for reasons in (full, short):
         if len(reasons) == 1:
             return reasons.pop()
     return (line.entries[0].code or "").replace("_", " ")

@@ -60,6 +60,7 @@ service_options = st.fixed_dictionaries(
         "name": texts,
         "description": texts,
         "group": texts,
+        "depends_on": st.lists(names, max_size=3, unique=True),
         "impact": st.sampled_from(["critical", "partial", "none"]),
         "observers": st.integers(1, 7),
         "checked_by": st.lists(texts, max_size=3),
