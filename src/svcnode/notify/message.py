@@ -112,7 +112,8 @@ def _lines(report: Report, context: MessageContext, entry_lines: Sequence[str]) 
     situation = context.situation
     yield from (f"issue: {shown(issue)}" for issue in situation.issues)
     yield from entry_lines
-    if not_up := _other_not_up(report, situation):
+    mentioned = {one.service.id for entry in report.services for one in (*entry.causes, *entry.effects)}
+    if not_up := [service for service in _other_not_up(report, situation) if service.id not in mentioned]:
         yield f"{'also' if report.services else 'services'} not Up: {_service_list(not_up)}"
     if report.node is None:
         yield _node_line(report, situation)
@@ -132,7 +133,6 @@ def _node_line(report: Report, situation: Situation) -> str:
 
 def _other_not_up(report: Report, situation: Situation) -> list[Service]:
     listed = {entry.service.id for entry in report.services}
-    listed |= {effect.service.id for entry in report.services for effect in _affected(entry)}
     return [service for service in situation.not_up if service.id not in listed]
 
 
