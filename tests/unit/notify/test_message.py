@@ -165,7 +165,10 @@ MESSAGES: dict[str, tuple[Message, str]] = {
         message(
             DOWN,
             None,
-            *(entry(named(f"c{number:02}"), Kind.WORSE, DOWN, reason=f"{number} blocks behind") for number in range(30)),
+            *(
+                entry(named(f"c{number:02}"), Kind.WORSE, DOWN, reason=f"{number} blocks behind")
+                for number in range(30)
+            ),
             not_up=tuple(named(f"s{number}") for number in range(100)),
         ),
         "failure",
