@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Maintenance
-from svcnode.core.units import iso_time
+from svcnode.core.units import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,7 +122,7 @@ class MaintenanceWindows:
             self._replace(self._records.without_ended(now_s), now_s)
 
     def text(self, maintenance: Maintenance) -> str:
-        return maintenance.text(_utc_text(self._wall_time_s(maintenance.ends_at_s)))
+        return maintenance.text(utc_text(self._wall_time_s(maintenance.ends_at_s)))
 
     def _replace(self, records: MaintenanceRecords, now_s: float) -> None:
         before, self._records = self._records, records
@@ -132,8 +132,4 @@ class MaintenanceWindows:
 
 def planned_text(planned: PlannedMaintenance) -> str:
     maintenance = Maintenance("planned", math.inf, planned.by, planned.reason)
-    return f"from {_utc_text(planned.from_s)} {maintenance.text(_utc_text(planned.until_s))}"
-
-
-def _utc_text(wall_s: float) -> str:
-    return f"{iso_time(wall_s)[: len('2026-01-01T12:00:00')].replace('T', ' ')} UTC"
+    return f"from {utc_text(planned.from_s)} {maintenance.text(utc_text(planned.until_s))}"

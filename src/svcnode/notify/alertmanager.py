@@ -102,6 +102,8 @@ def _alert(entry: Entry, node_name: str, context: MessageContext) -> dict[str, A
     annotations = {"summary": _summary(entry, node_name), "description": _description(entry, context)}
     related = {"causes": entry.causes, "affects": [one for one in entry.effects if one.health is not Health.HEALTHY]}
     annotations |= {name: ", ".join(shown(one.service.id) for one in found) for name, found in related.items() if found}
+    if entry.acknowledgement is not None:
+        annotations["acknowledged"] = shown(entry.acknowledgement.text)
     return {"labels": labels, "annotations": annotations, "startsAt": iso_time(context.to_wall(entry.opened_at_s))}
 
 

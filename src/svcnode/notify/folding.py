@@ -34,7 +34,7 @@ def fold(entries: Sequence[Entry]) -> list[Line]:
     """In the order of their first entries."""
     effects = _effects(entries)
     folded = {effect.service.id for found in effects.values() for effect in found}
-    alone = [entry for entry in entries if entry.service.id not in folded and not entry.effects]
+    alone = [entry for entry in entries if entry.service.id not in folded and _is_plain(entry)]
     lines = {}  # by the id of the first service
     for members in _alike(alone):
         line = Line(tuple(members), members[0].host if len({entry.host for entry in members}) == 1 else "")
@@ -58,6 +58,11 @@ def _effects(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
             effects[cause] = [told[name] for name in told if name in dependents[cause] & waiting]
             waiting -= dependents[cause]
     return effects
+
+
+def _is_plain(entry: Entry) -> bool:
+    """Whether a line about several services can say all about this one."""
+    return not entry.effects and entry.acknowledgement is None
 
 
 def _alike(entries: Sequence[Entry]) -> list[list[Entry]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import tzinfo
 
+    from svcnode.core.model import Acknowledgement
     from svcnode.notify.causes import Related, Relations
     from svcnode.notify.targets import NotificationTarget
 
@@ -107,6 +108,7 @@ class Entry:
     duration_s: float  # of the problem
     changes: int
     duration_is_upper_bound: bool = False  # the problem may have ended earlier, while svcnode did not run
+    acknowledgement: Acknowledgement | None = None  # if the problem is over, the last one of it
     host: str = ""  # that the probe of the service connects to
     causes: tuple[Related, ...] = ()  # that the service depends on, and that are not Up
     effects: tuple[Related, ...] = ()  # all services that depend on this one, whatever their status
@@ -318,7 +320,8 @@ class Route:
     def _may_be_reminded(self, record: Record) -> bool:
         if self._gets_present:
             return record.is_open
-        return record.is_open and record.is_visible and record.level is not Health.HEALTHY
+        is_wrong = record.is_visible and record.level is not Health.HEALTHY
+        return record.is_open and is_wrong and not record.is_acknowledged
 
     def _after_quiet_hours(self, record: Record, due_s: float) -> float:
         quiet = self.settings.quiet_hours
@@ -433,7 +436,14 @@ class Route:
                 one for one in relations.look(relations.causes_of(subject.key.name)) if one.health is not Health.HEALTHY
             ),
             effects=relations.look(relations.dependents_of(subject.key.name)),
+            acknowledgement=subject.acknowledgement or self._last_acknowledgement(subject, kind, opened_s),
         )
+
+    def _last_acknowledgement(self, subject: Subject, kind: Kind, opened_s: float) -> Acknowledgement | None:
+        """Of a problem that is over."""
+        last = subject.last_acknowledgement
+        is_over = kind in _ENDS
+        return last if is_over and last is not None and self._to_wall(opened_s) <= last.made_s else None
 
     # ---- whether it was delivered
 

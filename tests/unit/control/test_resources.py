@@ -19,10 +19,11 @@ from svcnode.api.spec import Request
 from svcnode.control import store as store_module
 from svcnode.control.changes import ChangeRequest, run_path, status_path
 from svcnode.control.resources import STORE_ISSUE, Resources
-from svcnode.control.silence import TICK_S
+from svcnode.control.standstill import TICK_S
 from svcnode.control.store import ControlStore
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
+from svcnode.core.model import ChangeKind
 from svcnode.core.redaction import SecretScope, register_secret
 from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.core.units import iso_time
@@ -115,6 +116,71 @@ def test_a_service_may_depend_on_one_that_is_registered_later_but_not_on_itself(
     found = agent.node.find("api")
     assert found is not None
     assert found[0].depends_on == ("ledger",)
+
+
+# ---- reports that waited while the node stood still
+
+
+@pytest.mark.parametrize("worse", ["down", "initializing"])
+def test_an_older_report_does_not_replace_a_worse_one_that_may_be_newer(agent: ControlAgent, worse: str) -> None:
+    register(agent)
+    beat(agent)
+    agent.stand_still(10.0)
+    requests = [
+        make_request("PUT", "/v1/services/indexer/status", {"status": status}) for status in (worse, "up", "down")
+    ]
+    assert [response.code for response in agent.send_all(requests)] == [204, 503, 204]
+    agent.restart()
+    assert agent.statuses() == {"indexer": DOWN}
+    agent.now_s += 5.0
+    assert beat(agent).code == 204
+    assert agent.statuses() == {"indexer": UP}
+
+
+def test_a_report_counts_from_the_time_at_which_it_may_have_been_sent(agent: ControlAgent) -> None:
+    register(agent)
+    beat(agent)
+    agent.now_s += TTL_S - 1
+    agent.stand_still(TTL_S)
+    assert beat(agent).code == 204
+    assert agent.statuses() == {"indexer": DOWN}
+    agent.now_s += 1.0
+    assert beat(agent).code == 204
+    assert agent.statuses() == {"indexer": DOWN}, "it may still be one that waited"
+    agent.now_s += 2.0
+    beat(agent)
+    assert agent.statuses() == {"indexer": UP}
+
+
+def test_bad_news_that_waited_counts_whenever_it_was_sent(agent: ControlAgent) -> None:
+    for status, expected in (("initializing", INITIALIZING), ("down", DOWN)):
+        register(agent, status)
+        beat(agent, status)
+        agent.now_s += 0.5  # less than a tick before the node stops
+        beat(agent, status)
+        agent.stand_still(5.0)
+        beat(agent, status, status)
+        assert agent.node.state(status).status.value == expected
+
+
+def test_a_status_is_as_old_as_it_was_before_a_restart(agent: ControlAgent) -> None:
+    for service_id, status in (("indexer", "down"), ("db", "up"), ("api", "initializing")):
+        register(agent, service_id)
+        beat(agent, service_id, "initializing" if status == "up" else "up")
+        agent.now_s += 2.0
+        beat(agent, service_id, status)
+        agent.now_s += 3.0
+        beat(agent, service_id, status)
+    before = {service.id: state for service, state in agent.node}
+    agent.now_s += 1.0
+    agent.restart()
+    for service, state in agent.node:
+        assert state.since_s == before[service.id].since_s
+        assert state.first_failure_at_s == before[service.id].first_failure_at_s
+    statuses = [change for change in agent.changes if change.kind is ChangeKind.STATUS]
+    assert {change.service_id: change.after.since_s for change in statuses if change.after} == {
+        service_id: before[service_id].since_s for service_id in ("indexer", "db")
+    }
 
 
 def test_a_report_counts_if_its_client_disconnects_before_it_is_stored(agent: ControlAgent) -> None:
@@ -681,7 +747,7 @@ def tick(agent: ControlAgent, *, after_s: float) -> None:
 
 
 async def look_for_silence(agent: ControlAgent) -> None:
-    agent.resources._remove_silent()
+    agent.resources._tick()
     if agent.resources._writer is not None:
         await asyncio.wait([agent.resources._writer])
 
@@ -721,7 +787,7 @@ def test_silence_counts_only_while_the_node_listens(worker: ControlAgent) -> Non
     worker.restart()
     tick(worker, after_s=50.0)
     assert "worker" in worker.statuses()
-    worker.now_s += 3600.0  # the machine was suspended
+    worker.stand_still(3600.0)
     tick(worker, after_s=50.0)
     assert "worker" in worker.statuses()
     tick(worker, after_s=11.0)

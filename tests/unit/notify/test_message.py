@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Identity, Impact, Service
+from svcnode.core.model import Acknowledgement, Health, Identity, Impact, Service
 from svcnode.core.redaction import register_secret
 from svcnode.notify.causes import Related
 from svcnode.notify.message import (
@@ -32,6 +32,7 @@ REFUSED: dict[str, Any] = {"reason": "connection refused: 127.0.0.1:5432", "code
 
 DB = Service(id="db", name="Ledger database", description="", impact=Impact.CRITICAL)
 CACHE = Service(id="cache", name="cache", description="")
+ACKNOWLEDGED = Acknowledgement(DOWN, WALL_S + 95.0, by="ops (user root)", reason="a new disk is on its way")
 
 
 def entry(service: Service | str | None, kind: Kind, health: Health, before: Health | None = UP, **more: Any) -> Entry:
@@ -140,6 +141,11 @@ MESSAGES: dict[str, tuple[Message, str]] = {
     ),
     "late": (message(DOWN, *entries(Kind.WORSE, DOWN, **REFUSED), delayed_s=7200), "failure"),
     "reminder": (message(DOWN, *entries(Kind.REMINDER, DOWN, DOWN, duration_s=14_400, **REFUSED)), "failure"),
+    "acknowledged": (message(STARTING, *entries(Kind.BETTER, STARTING, DOWN, acknowledgement=ACKNOWLEDGED)), "warning"),
+    "recovered after it was acknowledged": (
+        message(UP, *entries(Kind.RECOVERED, UP, DOWN, duration_s=250, acknowledgement=ACKNOWLEDGED)),
+        "success",
+    ),
     "service removed": (
         message(
             UP,
@@ -237,6 +243,7 @@ def test_the_fields_for_programs() -> None:
             "duration_s": None,
             "duration_is_upper_bound": False,
             "changes": 1,
+            "acknowledged": None,
             "issues": ["disk full"],
         },
         "services": [
@@ -256,6 +263,7 @@ def test_the_fields_for_programs() -> None:
                 "duration_s": None,
                 "duration_is_upper_bound": False,
                 "changes": 1,
+                "acknowledged": None,
                 "host": "",
                 "causes": [],
                 "affects": [],
@@ -298,7 +306,7 @@ def test_a_message_about_many_services_lists_some_and_counts_the_others() -> Non
     assert len(built.lines) == MAX_LISTED_SERVICES + 3
     assert "1980" in built.lines[MAX_LISTED_SERVICES]
     assert "90" in built.lines[MAX_LISTED_SERVICES + 1]
-    assert len(json.dumps(document)) < 22_000
+    assert len(json.dumps(document)) < 23_000
 
 
 def test_services_that_fail_alike_are_one_line_and_one_group() -> None:
