@@ -16,6 +16,7 @@ from svcnode.config.values import (
     file_path,
     line,
     link,
+    names,
     node_url,
     origins,
     page_url,
@@ -360,6 +361,12 @@ class _Named(Table):
         default_text="none",
         doc="Link to what to do when it is not Up, `http://…` or `https://…`; in [alerts](alerts.md#messages), on the "
         "page and in `explain`",
+    )
+    depends_on = value(
+        names,
+        default_text="none",
+        doc="List of ids and groups that it needs: if one of them is not Up, [alerts](alerts.md#one-message-per-cause) "
+        "are about that one",
     )
     maintenance_impact = value(
         one_of("partial", "none"),

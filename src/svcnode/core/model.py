@@ -258,6 +258,7 @@ class Service:
     policy: Policy = REPORTED_POLICY
     group: str = ""  # on the page, under this heading; "": in no group
     runbook: str = ""  # a link to what to do when it is not Up; "": none
+    depends_on: tuple[str, ...] = ()  # ids and groups; if one of them is not Up, it is the cause (notify/causes.py)
 
     def __post_init__(self) -> None:
         validate_service_id(self.id)
@@ -266,6 +267,10 @@ class Service:
         validate_single_line(f"group of service {self.id!r}", self.group)
         if self.runbook:
             validate_link(f"runbook of service {self.id!r}", self.runbook)
+        for name in self.depends_on:
+            validate_text(f"depends_on of service {self.id!r}", name)
+        if self.id in self.depends_on:
+            raise InvalidValueError(f"service {self.id!r} must not depend on itself")
 
     def during_maintenance(self) -> Service:
         """The service with the impact that it has during maintenance, which is never a higher one."""

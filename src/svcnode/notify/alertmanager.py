@@ -108,6 +108,8 @@ def _alert(entry: Entry, node_name: str, context: MessageContext) -> dict[str, A
         **({} if entry.first_failure_at_s is None else {"since": iso_time(context.to_wall(entry.first_failure_at_s))}),
         **context.find_help(entry).annotations(),
     }
+    related = {"causes": entry.causes, "affects": [one for one in entry.effects if one.health is not Health.HEALTHY]}
+    annotations |= {name: ", ".join(shown(one.service.id) for one in found) for name, found in related.items() if found}
     if entry.acknowledgement is not None:
         annotations["acknowledged"] = shown(entry.acknowledgement.text)
     link = page_link(context.page_url, service)

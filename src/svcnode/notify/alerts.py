@@ -6,12 +6,14 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from svcnode.core.model import Health
+from svcnode.core.model import ChangeKind, Health
 from svcnode.core.state_machine import node_health_with_reason, service_health
+from svcnode.notify.causes import Relations
 from svcnode.notify.outages import MAX_TRANSITIONS, OutageLog
-from svcnode.notify.routes import Route, Situation, from_row
+from svcnode.notify.routes import NodeView, Route, Situation, from_row
 from svcnode.notify.rule import Seen
 from svcnode.notify.subjects import NODE, Key, Subject, Subjects
+from svcnode.probes.base import UrlProbe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +30,7 @@ class Alerts:
     def __init__(self, node: NodeState, settings: Sequence[RouteSettings], policy: AlertPolicy, now_s: float) -> None:
         self._node = node
         self.outages = OutageLog()
+        self._relations = Relations(lambda: (service for service, _ in node), self._find)
         self.routes: list[Route] = []
         self.subjects = Subjects(node, policy.start_limit_s, now_s, self._see)
         self.apply(settings, policy, now_s)
@@ -52,7 +55,7 @@ class Alerts:
                 unused.remove(route)
             route.apply(settings, policy, now_s)
             return route
-        route = Route(settings, policy, now_s, to_wall=self._node.wall_time_s, look=self._look)
+        route = Route(settings, policy, now_s, NodeView(self._node.wall_time_s, self._look, self._relations))
         for subject in self.subjects.all():
             route.see(subject, now_s)
         return route
@@ -60,6 +63,8 @@ class Alerts:
     # ---- what happens
 
     def record_change(self, change: Change, service: Service | None) -> None:
+        if change.kind in (ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED):
+            self._relations.forget(service)
         self.subjects.record_change(change, service)
 
     def _see(self, subject: Subject, at_s: float) -> None:
@@ -77,7 +82,16 @@ class Alerts:
             return subject.seen
         state = found[1]
         health = service_health(state.status)
-        return Seen(health, state.since_s, state.reason, str(state.code), state.first_failure_at_s)
+        host = self._host(subject.key.name)
+        return Seen(health, state.since_s, state.reason, str(state.code), state.first_failure_at_s, host=host)
+
+    def _find(self, service_id: str) -> tuple[Service, Health] | None:
+        found = self._node.find(service_id)
+        return None if found is None else (found[0], service_health(found[1].status))
+
+    def _host(self, service_id: str) -> str:
+        config = self._node.probe_config(service_id)
+        return config.probe.url.host if config is not None and isinstance(config.probe, UrlProbe) else ""
 
     def _node_health(self) -> tuple[Health, str]:
         services = [(service, state.status) for service, state in self._node]

@@ -82,6 +82,7 @@ VALID: dict[str, dict[str, list[Any]]] = {
         "description": ["one\n\ttwo"],
         "group": ["storage"],
         "runbook": ["https://wiki.example.com/runbooks/db-1#start", ""],
+        "depends_on": [["ledger", "storage"]],
         "maintenance_impact": ["none"],
         "probe": ["tcp://a:1", {"url": "http://a"}, {"file": "url"}, "${URL}", "spool:/var"],
         "status": ["Up"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +25,7 @@ from svcnode.core.units import format_duration, format_latency
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime, tzinfo
+    from datetime import tzinfo
 
     from svcnode.cli.terminal.explain.details import RecentCheck
 
@@ -200,14 +201,17 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
     """From `/details/{id}`. Times are in this zone, or in the local one."""
     details = parse_details(document)
     since = format_time(details.since, details.now, zone)
+    depends_on = document.get("depends_on", ())  # an older node does not have it
+    needs = [f"needs   {', '.join(depends_on)}"] if depends_on else []
     return Explanation(
         status=details.status,
         headline=one_line(f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)})"),
-        about=tuple(map(one_line, _about_lines(details, in_maintenance=bool(document.get("maintenance"))))),
+        about=tuple(map(one_line, [*_about_lines(details, in_maintenance=bool(document.get("maintenance"))), *needs])),
         sections=_sections(
             {
                 WHY: iter(
                     [
+                        *_cause_texts(document, details, zone),
                         *_attempt_texts(details, zone),
                         *_decision_texts(details, zone),
                         *observation_texts(details),
@@ -222,6 +226,15 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
             }
         ),
     )
+
+
+def _cause_texts(document: Mapping[str, Any], details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+    for cause in document.get("causes", ()):  # an older node does not have it
+        since = format_time(datetime.fromisoformat(cause["since"]), details.now, zone)
+        yield (
+            f"It depends on {cause['id']}, which is {cause['status']} since {since} "
+            f"({format_duration(cause['since_s'])})."
+        )
 
 
 def _about_lines(details: ParsedDetails, *, in_maintenance: bool) -> Iterator[str]:
