@@ -11,6 +11,7 @@ import pytest
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Identity, Impact, Service
 from svcnode.notify.alertmanager import alertmanager_from, build_test_alert, to_alerts
+from svcnode.notify.causes import Related
 from svcnode.notify.message import MessageContext
 from svcnode.notify.routes import Situation
 from svcnode.notify.rule import Kind
@@ -68,6 +69,16 @@ def test_an_alert_of_what_is_better_for_a_short_time_keeps_its_name_and_says_how
     assert found["labels"]["alertname"] == "SvcnodeCriticalServiceDown"
     assert "Initializing" in found["annotations"]["summary"]
     assert "loading" in found["annotations"]["description"]
+
+
+def test_an_alert_names_its_causes_and_what_it_affects() -> None:
+    ledger, api = (Service(id=name, name="", description="") for name in ("ledger", "api"))
+    related = {"causes": (Related(ledger, Health.PARTIAL),), "effects": (Related(api, Health.UNHEALTHY),)}
+    found = entry(Service(id="db-1", name="", description=""), Kind.REMINDER, Health.UNHEALTHY, **related)
+    context = MessageContext(identity=IDENTITY, situation=Situation(Health.UNHEALTHY), to_wall=lambda at_s: at_s)
+    (only,) = to_alerts([found], context)
+    assert (only["annotations"]["causes"], only["annotations"]["affects"]) == ("ledger", "api")
+    assert "causes" not in alert(Health.UNHEALTHY, Impact.CRITICAL)["annotations"]
 
 
 def test_the_test_alert_ends_by_itself() -> None:
