@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from svcnode.core.state_machine import node_health_with_reason, service_health
 from svcnode.notify.routes import Route, Situation, from_row
@@ -12,11 +12,11 @@ from svcnode.notify.rule import Seen
 from svcnode.notify.subjects import NODE, Key, Subject, Subjects
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from svcnode.core.model import Change, Service
     from svcnode.node.node_state import NodeState
-    from svcnode.notify.routes import AlertPolicy, AlertView, RouteSettings
+    from svcnode.notify.routes import AlertPolicy, AlertView, Record, RouteSettings
 
 log = logging.getLogger("svcnode.notify")
 
@@ -99,21 +99,16 @@ class Alerts:
         rows = [{"target": route.settings.target.name, "told": route.to_rows(now_s)} for route in self.routes]
         return json.dumps({"targets": rows})
 
-    def restore(self, text: str | None, now_s: float) -> None:
-        """An invalid text, or one of an earlier version, is ignored: open problems are told once more."""
+    def restore(self, text: str | None, now_s: float, followed: Collection[Route] = ()) -> None:
+        """An invalid text, or one of an earlier version, is ignored: open problems are told once more.
+
+        For the routes that are `followed`, other replicas have said what was told.
+        """
         if text is None:
             return
-        wall_s = self._node.wall_time_s(now_s)
-
-        def from_wall(at_s: float) -> float:
-            return now_s - max(0.0, wall_s - at_s)
-
         try:
             document = json.loads(text)
-            saved = [
-                (one["target"], [from_row(row, self.subjects.find, from_wall, now_s) for row in one["told"]])
-                for one in document["targets"]
-            ]
+            saved = [(one["target"], self.records(one["told"], now_s)) for one in document["targets"]]
         except (KeyError, TypeError, ValueError) as exc:
             text = "invalid saved notification state: %s; open problems may be reported again"
             log.warning(text, exc, extra={"event": "notification_state_invalid"})
@@ -122,8 +117,17 @@ class Alerts:
         for name, records in saved:  # targets with the same name are matched in their order
             if route := next((one for one in remaining if one.settings.target.name == name), None):
                 remaining.remove(route)
-                for record in records:
+                for record in records if route not in followed else ():
                     route.restore(record, now_s)
+
+    def records(self, rows: Iterable[dict[str, Any]], now_s: float) -> list[Record]:
+        """Of what was saved, here or by another replica. Raises KeyError, TypeError or ValueError if it is invalid."""
+        wall_s = self._node.wall_time_s(now_s)
+
+        def from_wall(at_s: float) -> float:
+            return now_s - max(0.0, wall_s - at_s)
+
+        return [from_row(row, self.subjects.find, from_wall, now_s) for row in rows]
 
 
 def empty_state() -> str:

@@ -13,6 +13,7 @@ from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import ChangeKind, Health, Impact, Status
 from svcnode.core.state_machine import service_health
 from svcnode.notify.rule import Seen
@@ -43,6 +44,7 @@ class NotUp(Enum):
     """Why a service that counts is not Up."""
 
     FAILING = "failing"  # also without evidence at the start limit
+    LOST = "lost"  # there is no evidence from other replicas
     STARTING = "starting"
     IN_MAINTENANCE = "in maintenance"  # or it was not Up when its maintenance began
 
@@ -94,7 +96,9 @@ class Subjects:
     def not_up(self) -> list[str]:
         """The services that keep the node from being healthy, except those in maintenance."""
         return [
-            subject.key.name for subject in self._subjects.values() if subject.not_up in (NotUp.FAILING, NotUp.STARTING)
+            subject.key.name
+            for subject in self._subjects.values()
+            if subject.not_up in (NotUp.FAILING, NotUp.LOST, NotUp.STARTING)
         ]
 
     # ---- what happens
@@ -162,6 +166,7 @@ class Subjects:
         is_starting = is_new and now_s < limit_s
         is_known = not is_new or (state.last_evidence_at_s is not None and not is_starting)
         is_held = self._condition.draining or self._registry.maintenance.at(service.id, now_s) is not None
+        is_lost = state.status is Status.INITIALIZING and state.code == ReasonCode.REGISTRY_LOST
         if is_held:
             is_well = state.status is Status.UP and subject.seen.health is Health.HEALTHY
             subject.seen = subject.seen._replace(is_held=True, is_removed=False)
@@ -175,8 +180,10 @@ class Subjects:
                 state.first_failure_at_s,
                 is_starting=is_starting,
                 is_known=is_known,
+                is_lost=is_lost,
             )
-            not_up = None if state.status is Status.UP else NotUp.STARTING if is_starting else NotUp.FAILING
+            failing = NotUp.LOST if is_lost else NotUp.FAILING
+            not_up = None if state.status is Status.UP else NotUp.STARTING if is_starting else failing
         self._count(
             subject,
             not_up if service.affects_health else None,
@@ -199,7 +206,8 @@ class Subjects:
         subject.not_up, subject.is_unknown = not_up, is_unknown
 
     def _see_node(self, health: Health, now_s: float) -> None:
-        is_failing = bool(self._not_up[NotUp.FAILING] or self._condition.issues)
+        is_seen_failing = bool(self._not_up[NotUp.FAILING] or self._condition.issues)
+        is_failing = is_seen_failing or bool(self._not_up[NotUp.LOST])
         is_in_maintenance = self._registry.maintenance.at(None, now_s) is not None
         is_held = self._condition.draining or is_in_maintenance
         if is_held or (self._not_up[NotUp.IN_MAINTENANCE] and not is_failing):
@@ -211,5 +219,6 @@ class Subjects:
                 self.node.seen.since_s if is_same else now_s,
                 is_starting=health is not Health.HEALTHY and not is_failing,
                 is_known=not self._unknown,
+                is_lost=health is not Health.HEALTHY and not is_seen_failing,
             )
         self._on_seen(self.node, now_s)

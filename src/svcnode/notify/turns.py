@@ -1,0 +1,142 @@
+"""The targets of a node on several machines: one replica sends, and all know what the target was told.
+
+Each replica follows the node by itself, and what the others tell. So when the one that sends is lost, any other one
+continues: what was told is not told again, and what was not told is due there, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from svcnode.notify.routes import MAX_SAVED
+from svcnode.notify.subjects import Key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from svcnode.notify.routes import Record, Report, Route
+
+Rows = list[dict[str, Any]]
+
+log = logging.getLogger("svcnode.notify")
+
+
+class Turn(Protocol):
+    """The turn to send to one target; svcnode.sharing.turns.Turn implements it."""
+
+    name: str
+
+    @property
+    def may_send(self) -> bool:
+        """Asked right before each attempt."""
+
+    @property
+    def sender(self) -> str | None:
+        """The replica that sends; None if it is not known."""
+
+    def save(self, told: Rows) -> None: ...
+
+    def pass_on(self, until_s: float) -> None:
+        """Let another replica try until then."""
+
+    def set_wanted(self, is_wanted: bool) -> None: ...
+
+    async def leave(self) -> None:
+        """Let another replica continue, as soon as what was told is saved."""
+
+    def drop(self) -> None:
+        """The target is no longer configured here."""
+
+
+class Turns(Protocol):
+    """svcnode.sharing.turns.Turns implements it."""
+
+    def join(self, name: str, listener: SharedTarget, /) -> Turn: ...
+
+
+class _Fact(NamedTuple):
+    """What distinguishes what was told about a subject from what was told before."""
+
+    told: object
+    at: object
+    over_at: object
+
+
+def _facts(rows: Rows) -> dict[Key, _Fact]:
+    return {Key(row["type"], row["name"]): _Fact(row["told"], row["at"], row["over_at"]) for row in rows}
+
+
+class SharedTarget:
+    """A target that several replicas can send to, and what it was told."""
+
+    def __init__(  # noqa: PLR0913  the callbacks have names
+        self,
+        name: str,
+        route: Route,
+        turns: Turns,
+        *,
+        clock: Callable[[], float],
+        read: Callable[[Rows, float], list[Record]],
+        on_turn: Callable[[], None],
+        on_told: Callable[[], None],
+    ) -> None:
+        """`read` makes records of rows. `on_told` is called when another replica has told something."""
+        self.route = route
+        self._clock = clock
+        self._read = read
+        self._on_turn, self._on_told = on_turn, on_told
+        self._known: dict[Key, _Fact] | None = None  # what all replicas know; None: this one does not know it yet
+        self._own: set[Key] = set()  # what this replica has told, and the others do not know yet
+        self.turn = turns.join(name, self)
+
+    @property
+    def has_followed(self) -> bool:
+        return self._known is not None
+
+    # ---- what this replica tells
+
+    def delivered(self, report: Report) -> None:
+        self._own |= report.told.keys()
+        self._save()
+
+    def save_restored(self) -> None:
+        """What this replica knows from before its start, if no other one does."""
+        if self._known is None and self.turn.may_send and (own := self.route.keys()):
+            self._own |= own
+            self._save()
+
+    def _save(self) -> None:
+        rows = self.route.to_rows(self._clock())
+        self._known = _facts(rows)
+        self.turn.save(rows)
+
+    # ---- what the registry says
+
+    def on_turn(self) -> None:
+        self.save_restored()
+        self._on_turn()
+
+    def on_saved(self) -> None:
+        self._own.clear()
+
+    def on_told(self, told: Rows) -> None:
+        now_s = self._clock()
+        try:
+            facts, records = _facts(told), {record.subject.key: record for record in self._read(told, now_s)}
+        except (KeyError, TypeError, ValueError) as exc:
+            text = "invalid notification state in the registry: %s; open problems may be reported again"
+            log.warning(text, exc, extra={"event": "notification_state_invalid"})
+            return
+        known = dict.fromkeys(self.route.keys()) if self._known is None else self._known
+        keys = facts.keys() if len(told) >= MAX_SAVED else facts.keys() | known.keys()
+        for key in keys:
+            if key in self._own:
+                self.route.add_told(key, records.get(key), now_s)
+            elif facts.get(key) != known.get(key) or self._known is None:
+                self.route.follow(key, records.get(key), now_s)
+        self._known = facts
+        self.route.update_due(now_s)
+        if self._own:
+            self._save()
+        self._on_told()
