@@ -186,11 +186,16 @@ class Notifier:
             turns,
             clock=self._node.now_s,
             read=self._alerts.records,
-            on_turn=sender.wake,
+            on_turn=lambda: self._on_turn(sender),
             on_told=lambda: self._on_told(sender),
         )
         shared.turn.set_wanted(not self._node.condition.draining)
         return shared
+
+    def _on_turn(self, sender: Sender) -> None:
+        if sender.shared is not None and self._restore_task is None:
+            sender.shared.save_restored()
+        sender.wake()
 
     def _on_told(self, sender: Sender) -> None:
         """Another replica has delivered something."""

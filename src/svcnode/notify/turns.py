@@ -81,18 +81,15 @@ class SharedTarget:
         on_turn: Callable[[], None],
         on_told: Callable[[], None],
     ) -> None:
-        """`read` makes records of rows. `on_told` is called when another replica has told something."""
+        """`read` makes records of rows. `on_turn` is called when the turn changes, `on_told` when others have told."""
         self.route = route
         self._clock = clock
         self._read = read
-        self._on_turn, self._on_told = on_turn, on_told
-        self._known: dict[Key, _Fact] | None = None  # what all replicas know; None: this one does not know it yet
+        self.on_turn, self._on_told = on_turn, on_told
+        self.has_followed = False  # another replica has said what was told
+        self._known: dict[Key, _Fact] = {}  # what all replicas know, or will soon
         self._own: set[Key] = set()  # what this replica has told, and the others do not know yet
         self.turn = turns.join(name, self)
-
-    @property
-    def has_followed(self) -> bool:
-        return self._known is not None
 
     # ---- what this replica tells
 
@@ -101,8 +98,8 @@ class SharedTarget:
         self._save()
 
     def save_restored(self) -> None:
-        """What this replica knows from before its start, if no other one does."""
-        if self._known is None and self.turn.may_send and (own := self.route.keys()):
+        """What this replica knows from before its start, if no other one has said anything."""
+        if not self.has_followed and self.turn.may_send and (own := self.route.keys()):
             self._own |= own
             self._save()
 
@@ -112,10 +109,6 @@ class SharedTarget:
         self.turn.save(rows)
 
     # ---- what the registry says
-
-    def on_turn(self) -> None:
-        self.save_restored()
-        self._on_turn()
 
     def on_saved(self) -> None:
         self._own.clear()
@@ -128,12 +121,12 @@ class SharedTarget:
             text = "invalid notification state in the registry: %s; open problems may be reported again"
             log.warning(text, exc, extra={"event": "notification_state_invalid"})
             return
-        known = dict.fromkeys(self.route.keys()) if self._known is None else self._known
-        keys = facts.keys() if len(told) >= MAX_SAVED else facts.keys() | known.keys()
-        for key in keys:
+        is_first, self.has_followed = not self.has_followed, True
+        missing = () if len(told) >= MAX_SAVED else self._known.keys() | (self.route.keys() if is_first else set())
+        for key in {*facts, *missing}:
             if key in self._own:
                 self.route.add_told(key, records.get(key), now_s)
-            elif facts.get(key) != known.get(key) or self._known is None:
+            elif is_first or facts.get(key) != self._known.get(key):
                 self.route.follow(key, records.get(key), now_s)
         self._known = facts
         self.route.update_due(now_s)

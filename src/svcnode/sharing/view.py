@@ -97,7 +97,7 @@ class ViewChanges(NamedTuple):
     renewed: frozenset[str]  # replicas with a new record of evidence
     replicas: bool
     issues: bool
-    targets: frozenset[str]  # of notifications: who sends, or what they were told
+    targets: frozenset[str] = frozenset()  # of notifications: who sends, or what they were told
 
 
 class _Version(NamedTuple):
