@@ -19,6 +19,7 @@ from svcnode.core.redaction import register_secret
 from svcnode.core.text import MAX_REASON_CHARS, has_control_chars
 from svcnode.sharing.format import (
     AGES_S,
+    NAME_COUNTS,
     EvidenceDocument,
     Ignored,
     IgnoredKind,
@@ -28,7 +29,9 @@ from svcnode.sharing.format import (
     RegistryKey,
     ReplicaDocument,
     ReportDocument,
+    SenderDocument,
     StateDocument,
+    ToldDocument,
     Written,
     decode_age_s,
     encode_age,
@@ -84,11 +87,13 @@ documents = st.one_of(
         st.builds(evidence_document, st.dictionaries(names, st.tuples(st.sampled_from(Status), durations_s)), written),
     ),
     st.tuples(st.just(KeyKind.REPORTS), st.builds(ReportDocument, st.sampled_from(Status), texts, codes)),
+    st.tuples(st.just(KeyKind.SENDERS), st.builds(SenderDocument, texts, texts)),
+    st.tuples(st.just(KeyKind.TOLD), st.builds(ToldDocument, st.lists(st.dictionaries(texts, texts), max_size=3))),
 )
 
 
 def parse(kind: KeyKind, value: object, *key_names: str, has_lease: bool = True) -> ParsedEntry | Ignored:
-    key_names = key_names or (("a",) if kind in (KeyKind.REPLICAS, KeyKind.EVIDENCE) else ("a", "b"))
+    key_names = key_names or ("a", "b")[: NAME_COUNTS[kind]]
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
     return parse_entry(ROOT, encode_key(ROOT, kind, *key_names), raw, has_lease=has_lease)
 
