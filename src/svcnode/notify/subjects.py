@@ -116,6 +116,10 @@ class Subjects:
         elif service is not None and change.after is not None:
             self._see_service(service, change.after, change.at_s)
         elif change.kind is ChangeKind.STATUS and subject is not None and subject.service is not None and change.after:
+            if subject.seen.is_lost and change.before is not None and not _is_lost(change.before):
+                # There was evidence in between, which did not change the status.
+                self._see_service(subject.service, change.before, change.at_s)
+                self._see_node(change.health_before, change.at_s)
             self._see_service(subject.service, change.after, change.at_s)
         self._see_node(change.health, change.at_s)
 
@@ -166,7 +170,6 @@ class Subjects:
         is_starting = is_new and now_s < limit_s
         is_known = not is_new or (state.last_evidence_at_s is not None and not is_starting)
         is_held = self._condition.draining or self._registry.maintenance.at(service.id, now_s) is not None
-        is_lost = state.status is Status.INITIALIZING and state.code == ReasonCode.REGISTRY_LOST
         if is_held:
             is_well = state.status is Status.UP and subject.seen.health is Health.HEALTHY
             subject.seen = subject.seen._replace(is_held=True, is_removed=False)
@@ -180,9 +183,9 @@ class Subjects:
                 state.first_failure_at_s,
                 is_starting=is_starting,
                 is_known=is_known,
-                is_lost=is_lost,
+                is_lost=_is_lost(state),
             )
-            failing = NotUp.LOST if is_lost else NotUp.FAILING
+            failing = NotUp.LOST if _is_lost(state) else NotUp.FAILING
             not_up = None if state.status is Status.UP else NotUp.STARTING if is_starting else failing
         self._count(
             subject,
@@ -222,3 +225,7 @@ class Subjects:
                 is_lost=health is not Health.HEALTHY and not is_seen_failing,
             )
         self._on_seen(self.node, now_s)
+
+
+def _is_lost(state: ServiceState) -> bool:
+    return state.status is Status.INITIALIZING and state.code == ReasonCode.REGISTRY_LOST

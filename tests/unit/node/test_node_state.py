@@ -191,15 +191,15 @@ def test_evidence_that_has_expired_is_published_at_the_next_read_unless_there_is
     node: NodeState, clock: VirtualClock, is_renewed: bool
 ) -> None:
     """A replica looks at a state, takes over the checks, and gets newer evidence, all in the same moment."""
-    node.add(probed(stale_after="10s"))
+    node.add(probed(stale_after="20s"))
     record(node, "db-1", READY)
     before, statuses = node.state("db-1"), list[Status]()
     node.subscribe(lambda change: statuses.append(change.after.status) if change.after else None)
-    clock.advance(12.0)
+    clock.advance(22.0)
     found = node.peek("db-1")
     assert found is not None
     assert found[1].code == ReasonCode.STALE
-    node.replace(probed(stale_after="10s", name="new"), keeps_state=True)
+    node.replace(probed(stale_after="20s", name="new"), keeps_state=True)
     if is_renewed:
         node.set_decided_states({"db-1": before._replace(last_ready_at_s=clock.now_s, last_evidence_at_s=clock.now_s)})
     assert node.health is (Health.HEALTHY if is_renewed else Health.PARTIAL)

@@ -187,6 +187,8 @@ FIELDS: dict[KeyKind, dict[str, Any]] = {
     },
     KeyKind.EVIDENCE: {"count": 1, "digest": "00000000", "ages": "AA==", "revision": 1, "elapsed_s": 0.5},
     KeyKind.REPORTS: {"status": "up", "reason": "", "code": "reported"},
+    KeyKind.SENDERS: {"replica": "a", "lease": "1f"},
+    KeyKind.TOLD: {"told": [{"told": 503}]},
 }
 
 
