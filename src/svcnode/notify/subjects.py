@@ -107,6 +107,8 @@ class Subjects:
         """`service` is its current definition, if the change is a registration, a replacement or maintenance."""
         was_draining, self._condition = self._condition.draining, self._registry.condition
         subject = None if change.service_id is None else self._subjects.get(Key("service", change.service_id))
+        if subject is not None:
+            self._see_before(subject, change)
         if was_draining is not self._condition.draining or (
             change.service_id is None and change.kind in (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
         ):
@@ -116,12 +118,14 @@ class Subjects:
         elif service is not None and change.after is not None:
             self._see_service(service, change.after, change.at_s)
         elif change.kind is ChangeKind.STATUS and subject is not None and subject.service is not None and change.after:
-            if subject.seen.is_lost and change.before is not None and not _is_lost(change.before):
-                # There was evidence in between, which did not change the status.
-                self._see_service(subject.service, change.before, change.at_s)
-                self._see_node(change.health_before, change.at_s)
             self._see_service(subject.service, change.after, change.at_s)
         self._see_node(change.health, change.at_s)
+
+    def _see_before(self, subject: Subject, change: Change) -> None:
+        """What was lost has got evidence in between, which did not change its status."""
+        if subject.service is not None and subject.seen.is_lost and change.before and not _is_lost(change.before):
+            self._see_service(subject.service, change.before, change.at_s)
+            self._see_node(change.health_before, change.at_s)
 
     def end_starts(self, now_s: float) -> None:
         """Services that are not Up at their start limit are problems, although nothing has changed."""

@@ -262,6 +262,8 @@ def test_an_unknown_field_is_ignored_and_a_missing_one_is_not(kind: KeyKind) -> 
         (KeyKind.EVIDENCE, {"count": 2}),
         (KeyKind.EVIDENCE, {"ages": "not base64"}),
         (KeyKind.REPORTS, {"status": "Up"}),
+        (KeyKind.TOLD, {"told": {}}),
+        (KeyKind.TOLD, {"told": ["db"]}),
         (KeyKind.SERVICES, {"options": {}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "ttl": "5s"}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "unknown": 1}}),
