@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DELIVERY_TIMEOUT_S = 15.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 300.0
 PASS_ON_AFTER_S = 10.0  # a replica that waits longer for its next attempt lets another one try
+TURN_POLL_S = 1.0  # while something is due, and another replica has the turn
 STUCK_AFTER_S = 300.0  # a target may fail for this time, or a message be overdue, before it counts as a problem
 
 log = logging.getLogger("svcnode.notify")
@@ -116,7 +117,7 @@ class Sender:
             if wait_s > 0 and not self._retry_now:
                 await self._wait(wait_s)
             elif not self._may_send:
-                await self._wait(math.inf)  # until its turn comes
+                await self._wait(TURN_POLL_S)
             else:
                 self._retry_now = False
                 await self._send()

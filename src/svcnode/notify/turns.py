@@ -113,6 +113,10 @@ class SharedTarget:
     def on_saved(self) -> None:
         self._own.clear()
 
+    def on_restored(self) -> None:
+        self._own |= self.route.keys()
+        self._save()
+
     def on_told(self, told: Rows) -> None:
         now_s = self._clock()
         try:

@@ -53,6 +53,9 @@ class TurnListener(Protocol):
     def on_saved(self) -> None:
         """All replicas know what this one has told."""
 
+    def on_restored(self) -> None:
+        """etcd may have forgotten what was told."""
+
 
 class Turn:
     """The turn to send to one target (svcnode.notify.turns.Turn)."""
@@ -85,9 +88,10 @@ class Turn:
         self._turns.wake()
 
     def pass_on(self, until_s: float) -> None:
-        """Let another replica try, and take the turn again after this time if none has."""
-        self.waits_until_s = until_s
-        self._turns.wake()
+        """Let another replica try, if there is one, and take the turn again after this time if none has."""
+        if self._turns.has_others:
+            self.waits_until_s = until_s
+            self._turns.wake()
 
     def set_wanted(self, is_wanted: bool) -> None:
         if is_wanted is not self.is_wanted:
@@ -181,6 +185,17 @@ class Turns:
         is_other = found is not None and found.document.replica != self.replica
         return found.document.replica if found is not None and is_other and self.has_contact else None
 
+    @property
+    def has_others(self) -> bool:
+        return len(self._view().replicas) > 1
+
+    def _waits(self, turn: Turn) -> bool:
+        """Whether others may have the turn: this replica has passed it on, or does not want it."""
+        return self.has_contact and not self._is_due(turn)
+
+    def _is_due(self, turn: Turn) -> bool:
+        return turn.is_wanted and self._node.now_s() >= turn.waits_until_s
+
     def is_alone(self, turn: Turn) -> bool:
         """Whether it has not been known for long who sends."""
         wait_s = LAST_SENDER_WAIT_S if turn.last_sender == self.replica else OTHERS_WAIT_S
@@ -197,7 +212,7 @@ class Turns:
         now_s = self._node.now_s()
         passed_s, self._ticked_at_s = now_s - self._ticked_at_s, now_s
         for turn in self._turns.values():
-            is_known = self.has(turn) or self.known_sender(turn) is not None
+            is_known = self.has(turn) or self.known_sender(turn) is not None or self._waits(turn)
             turn.unknown_s = 0.0 if is_known or passed_s > MAX_TICK_S else turn.unknown_s + passed_s
             self._show(turn)
 
@@ -230,6 +245,7 @@ class Turns:
         """etcd has other data than before."""
         for turn in self._turns.values():
             turn.followed_revision = 0
+            turn.listener.on_restored()
 
     def _follow(self, turn: Turn) -> None:
         found, told = self._view().sender(turn.name), self._view().told(turn.name)
@@ -282,7 +298,7 @@ class Turns:
         found, lease = self._view().sender(turn.name), self._publishing.lease
         key, revision = encode_key(self._root, KeyKind.SENDERS, turn.name), 0 if found is None else found.mod_revision
         is_ours = found is not None and self._is_ours(found)
-        is_due = turn.is_wanted and self._node.now_s() >= turn.waits_until_s
+        is_due = self._is_due(turn)
         # What an earlier process of this replica has left is of nobody.
         is_free = found is None or (found.document.replica == self.replica and not is_ours)
         if lease is not None and is_due and is_free:

@@ -423,6 +423,8 @@ def test_a_document_that_is_not_valid_is_ignored(simulation: Simulation, network
 
 def test_a_restored_etcd_repeats_nothing(simulation: Simulation, network: Network) -> None:
     processes = start(simulation, network)
+    simulation.down.add("web")
+    simulation.run_for(TOLD_S)
     snapshot = simulation.etcd.snapshot()
     simulation.down.add("db")
     simulation.run_for(TOLD_S)
@@ -431,7 +433,9 @@ def test_a_restored_etcd_repeats_nothing(simulation: Simulation, network: Networ
     simulation.etcd.start(snapshot)
     simulation.run_for(60.0)
     split(processes)
-    assert network.of("db") == ["worse"]
+    simulation.down.clear()
+    simulation.run_for(NOTICED_S + RESOLVE_DELAY_S + 5.0)
+    assert network.of("db") == network.of("web") == ["worse", "recovered"]
 
 
 def test_a_sender_whose_key_is_deleted_gets_its_turn_again(simulation: Simulation, network: Network) -> None:
