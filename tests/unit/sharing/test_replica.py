@@ -19,6 +19,8 @@ from tests.support.replica_simulation import LEASE_S, ROOT, Options, Process, Si
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from svcnode.core.model import Change
+
 UP, INITIALIZING, DOWN = Status.UP, Status.INITIALIZING, Status.DOWN
 STALE_AFTER_S = 7.0
 SETTLE_S = 5.0  # until all replicas have joined, and all services are checked
@@ -70,14 +72,16 @@ def test_a_status_is_not_lost_in_the_moment_in_which_newer_evidence_arrives(
 ) -> None:
     processes = start(simulation, {name: services(f"{name}1", f"{name}2") for name in "abc"})
     changes: list[tuple[float, str, str | None]] = []
+
+    def follow(process: Process) -> None:
+        def on_change(change: Change) -> None:
+            if change.kind is ChangeKind.STATUS:
+                changes.append((simulation.now_s, process.name, change.service_id))
+
+        process.node.subscribe(on_change)
+
     for process in processes:
-        process.node.subscribe(
-            lambda change, name=process.name: (
-                changes.append((simulation.now_s, name, change.service_id))
-                if change.kind is ChangeKind.STATUS
-                else None
-            )
-        )
+        follow(process)
     simulation.etcd.stop()
     simulation.run_for(away_s)
     simulation.etcd.start()
