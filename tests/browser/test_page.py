@@ -881,6 +881,28 @@ def test_maintenance_is_shown_with_its_end_who_and_why(changing_node: ChangingNo
         expect(node_page.page.locator("#notices .notice")).to_have_count(0)
 
 
+def test_an_acknowledgement_is_shown_until_it_ends(changing_node: ChangingNode, open_page: OpenPage) -> None:
+    agent = changing_node.agent
+    changing_node.set_services(
+        service("disk", name="Ledger", probe="tcp://127.0.0.1:1", fall=1), service("cache", status="Up")
+    )
+    with ControlClient(changing_node.control_socket) as client:
+        agent.wait_until(lambda: agent.statuses() == {"disk": "Down", "cache": "Up"})
+        node_page = open_page(changing_node.url)
+        client.ack("disk", by="alice", reason="new disk")
+        client.ack(by="alice")
+        shown = node_page.row("disk").locator(".acknowledged")
+        expect(shown).to_have_text(re.compile(r"Acknowledged by alice .* at .* UTC: new disk"))
+        expect(node_page.row("disk").locator(".reason")).not_to_contain_text("new disk")
+        expect(node_page.page.locator("#notices .notice")).to_contain_text("acknowledged: by alice")
+        node_page.row("disk").locator("a").click()
+        expect(node_page.panel("disk")).to_contain_text(re.compile(r"by alice .*: new disk; no reminders"))
+        client.clear_ack("disk")
+        client.clear_ack()
+        expect(shown).to_have_count(0)
+        expect(node_page.page.locator("#notices .notice")).to_have_count(0)
+
+
 @pytest.mark.wide
 def test_replicas_and_the_loss_of_the_registry_are_shown(tmp_path: Path, open_page: OpenPage) -> None:
     with EtcdServer(tmp_path / "etcd") as etcd, ExitStack() as stack:

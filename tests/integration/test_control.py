@@ -15,7 +15,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
@@ -281,6 +282,36 @@ def test_bad_news_is_not_refused_for_its_text(agent: Agent, folder: Path) -> Non
             assert svcnode(folder, *arguments, reason).returncode == 0
     assert (agent.statuses()["worker"], agent.health()) == (DOWN, 503)
     assert agent.request("/details").json["node"]["health_reason"].isprintable()
+
+
+def test_reports_that_wait_for_a_stopped_node_do_not_hide_bad_news(agent: Agent, folder: Path) -> None:
+    """Each client has a connection already: the node reads them in any order."""
+    with (
+        ControlClient(folder / "c.sock") as first,
+        ControlClient(folder / "c.sock") as second,
+        ThreadPoolExecutor() as pool,
+    ):
+        for one in (first, second):
+            one.beat("worker")
+        agent.signal(signal.SIGSTOP)
+        try:
+            older = pool.submit(first.beat, "worker", "up")
+            time.sleep(0.5)
+            newer = pool.submit(second.beat, "worker", "down", "disk full")
+            time.sleep(2.5)  # the node must have stood still for two ticks
+        finally:
+            agent.signal(signal.SIGCONT)
+        assert newer.result(DEADLINE_S) is None
+        refused = older.exception(DEADLINE_S)
+        assert refused is None or (isinstance(refused, ControlError) and refused.status == 503)
+        assert agent.statuses()["worker"] == DOWN
+
+        def is_taken() -> bool:
+            with suppress(ControlError):
+                first.beat("worker")
+            return agent.statuses()["worker"] == UP
+
+        agent.wait_until(is_taken)
 
 
 def test_maintain_says_how_long_it_lasts_and_what_else_goes_on(

@@ -29,6 +29,7 @@ path = "{path}"
 interval = "500ms"
 transition_interval = "20ms"
 timeout = "490ms"
+stale_after = "1m"
 rise = 1
 fall = 4
 start_period = "0s"

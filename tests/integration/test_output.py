@@ -81,6 +81,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
         HttpBackend(lambda _: http_response(204)) as hook,
         Agent(folder, config=CONFIG.format(hook=f"http://{hook.address}/")) as agent,
     ):
+        agent.wait_for_event("control_socket")
         (folder / "with-port.toml").write_text(f'[server]\nlisten = "127.0.0.1:{agent.port}"\n')
         yield folder, f"http://127.0.0.1:{agent.port}"
 

@@ -193,7 +193,7 @@ def test_unfinished_handshakes_do_not_block_others(serve: Serve, client_tls: ssl
 
 
 def test_a_refused_client_can_read_the_error_and_is_disconnected(serve: Serve, client_tls: ssl.SSLContext) -> None:
-    with serve(linger_s=0.2) as server, connect(server, client_tls) as client:
+    with serve(linger_s=1.5) as server, connect(server, client_tls) as client:
         client.send(request("/svc/node", "Content-Length: 99999999", method="POST"))
         server.wait_for_reads()
         for _ in range(20):

@@ -1,8 +1,8 @@
 """Kill a node while clients register, beat, change and deregister services at random: nothing acknowledged is lost.
 
 `python -m tests.stress.control_kills` kills `svcnode serve` 200 times. After each restart, the list, the issues, the
-planned maintenance and the last heartbeat of each service equal what was acknowledged; the one request in flight of
-each client may have been made or not. No service is Up after the ttl of its last heartbeat.
+planned maintenance, the acknowledgement and the last heartbeat of each service equal what was acknowledged; the one
+request in flight of each client may have been made or not. No service is Up after the ttl of its last heartbeat.
 """
 
 # ruff: noqa: T201  a command-line program
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 WORKERS = 3  # clients at the same time, each with its own services
 SERVICES = 5  # of each worker
 TTLS_S = (1, 3, 3600)
+ACTIONS = ("register", "beat", "beat", "beat", "beat of file", "deregister", "issue", "plan", "ack")
 START_KILL_EVERY = 5  # every 5th node is killed during its start
 START_S = 0.5
 RUN_S = 0.5
@@ -72,6 +73,11 @@ class Service:
     beat: Beat | None = None
     may_have_expired: bool = False  # before its ttl was changed: then it stays expired
     planned: str | None = None  # the end of its planned maintenance
+    ack: str | None = None  # the reason of its acknowledgement
+
+    @property
+    def is_down(self) -> bool:
+        return self.beat is not None and self.beat.status == "down"
 
 
 @dataclass
@@ -125,7 +131,9 @@ class Worker:
         self._count += 1
         service_id = self._rng.choice(self._ids)
         service = state.services.get(service_id)
-        action = self._rng.choice(("register", "beat", "beat", "beat", "beat of file", "deregister", "issue", "plan"))
+        action = self._rng.choice(
+            ("register", "beat", "beat", "beat", "beat of file", "deregister", "issue", "plan", "ack")
+        )
         if action == "issue":
             self._change_issue(client, state)
         elif action == "deregister":
@@ -135,6 +143,8 @@ class Worker:
             self._beat(client, service_id, service)
         elif action == "plan":
             self._plan(client, *((self._file_id, state.of_file) if service is None else (service_id, service)))
+        elif action == "ack" and (service or state.of_file).is_down:
+            self._ack(client, *((self._file_id, state.of_file) if service is None else (service_id, service)))
         elif action == "beat of file":
             self._beat(client, self._file_id, state.of_file)
         else:
@@ -143,6 +153,7 @@ class Worker:
     def _beat(self, client: ControlClient, service_id: str, service: Service) -> None:
         status: ReportedStatus = self._rng.choice(("up", "up", "initializing", "down"))
         service.beat, service.may_have_expired = Beat(self._count, status, time.monotonic()), False
+        service.ack = None if status == "up" else service.ack
         client.beat(service_id, status, str(self._count))
         service.beat.acknowledged_s = time.monotonic()
 
@@ -155,6 +166,15 @@ class Worker:
         else:
             service.planned = None
             client.cancel_maintenance(service_id)
+
+    def _ack(self, client: ControlClient, service_id: str, service: Service) -> None:
+        """Acknowledge that it is Down, or end that."""
+        if service.ack is None:
+            service.ack = str(self._count)
+            client.ack(service_id, reason=service.ack)
+        else:
+            service.ack = None
+            client.clear_ack(service_id)
 
     def _register(self, client: ControlClient, state: State, service_id: str) -> None:
         ttl_s, description = self._rng.choice(TTLS_S), f"request {self._count}"
@@ -210,10 +230,13 @@ class Worker:
         if issues != state.issues:
             differences.append(f"issues {issues}, acknowledged {state.issues}")
         planned = {service["id"]: service["planned_maintenance"] for service in seen.services}
+        acks = {service["id"]: service["acknowledged"] for service in seen.services}
         for service_id, one in (*state.services.items(), (self._file_id, state.of_file)):
             until = (planned.get(service_id) or {}).get("until")
             if until != one.planned:
                 differences.append(f"{service_id}: maintenance until {until}, acknowledged {one.planned}")
+            if (ack := (acks.get(service_id) or {}).get("reason")) != one.ack:
+                differences.append(f"{service_id}: acknowledged with {ack}, and it was with {one.ack}")
         if not differences:
             for fields in found:
                 differences += _beat_differences(state.services[fields["id"]], fields, seen)

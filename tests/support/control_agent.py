@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.api.spec import Response
+    from svcnode.core.model import Change
     from svcnode.node.definition import RegisteredService
 
 FILE_TTL_S = 15.0
@@ -44,7 +45,7 @@ class ControlAgent:
 
     def __init__(self, folder: Path, configured: Mapping[str, bool] | None = None) -> None:
         self.path = folder / "control.db"
-        self.now_s = 1000.0
+        self._now_s = 1000.0
         self.wall_offset_s = 1e9  # between the wall clock and this one
         self.loop = asyncio.new_event_loop()
         self.file_ttl_s = FILE_TTL_S
@@ -52,7 +53,9 @@ class ControlAgent:
         self.start()
 
     def start(self) -> None:
-        self.node = make_node("validator-7", version="v1.0.0", clock=lambda: self.now_s, wall_clock=self._wall_s)
+        self.node = make_node("validator-7", version="v1.0.0", clock=lambda: self._now_s, wall_clock=self._wall_s)
+        self.changes: list[Change] = []
+        self.node.subscribe(self.changes.append)
         self.resources = Resources(self.node, ControlStore(self.path), define_service)
         self.api = ControlApi(self.node, self.resources, self._reload)
         self.resources.set_configured(self.configured)
@@ -62,6 +65,20 @@ class ControlAgent:
             else:
                 self.node.register(service_id)
         self.loop.run_until_complete(self.resources.start())
+
+    @property
+    def now_s(self) -> float:
+        return self._now_s
+
+    @now_s.setter
+    def now_s(self, now_s: float) -> None:
+        """The node runs until then."""
+        standstill = self.resources._kinds.standstill
+        standstill.tick()
+        self._now_s = standstill._last_tick_s = now_s
+
+    def stand_still(self, time_s: float) -> None:
+        self._now_s += time_s
 
     def register_configured(self, service_id: str) -> None:
         """A service of the file that sends heartbeats."""

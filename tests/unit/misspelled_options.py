@@ -46,9 +46,12 @@ def control(client: ControlClient) -> None:
     client.register("db", ttl="15s", deregister="1h")  # type: ignore[call-arg]
     client.register("db", ttl="15s", push_token=5)  # type: ignore[arg-type]
     client.undrain(by="alice")  # type: ignore[call-arg]
+    client.ack("db", untill="2026-12-01T22:00:00Z")  # type: ignore[call-arg]
+    client.ack("db", until=60)  # type: ignore[arg-type]
 
 
 async def control_in_a_loop(client: AsyncControlClient) -> None:
     await client.beat("db", "Up")  # type: ignore[arg-type]
     await client.register("db", tll="15s")  # type: ignore[call-arg]
     (await client.node())["helth"]  # type: ignore[typeddict-item]
+    await client.ack("db", why="new disk")  # type: ignore[call-arg]

@@ -133,6 +133,7 @@ ERRORS = {
     ],
     "issue": [""],
     "drain": ["now", "--socket no.sock"],
+    "ack": ["db --clear --until +1h", "db --until tomorrow --socket no.sock", "--clear --socket no.sock"],
     "maintain": ["", "--from +1h --end --socket no.sock", "--from tomorrow --for 1h --socket no.sock"],
     "reload": ["--socket no.sock"],
     "conform": ["http://127.0.0.1 --json --junit -", "http://127.0.0.1 --ca ''", "ftp://127.0.0.1"],

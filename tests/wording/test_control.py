@@ -58,6 +58,10 @@ REQUESTS: list[tuple[str, str, object, dict[bytes, bytes]]] = [
             ("2099-12-01T22:00:00Z", "2099-12-01T23:00:00Z"),
         )
     ),
+    ("PUT", "/v1/services/a/ack", {}, {}),
+    ("PUT", "/v1/services/in-the-file/ack", {}, {}),
+    ("PUT", "/v1/services/indexer/ack", {"until": "tomorrow"}, {}),
+    ("PUT", "/v1/services/indexer/ack", {"until": "2099-12-01T22:00:00Z"}, {}),
     ("PUT", "/v1/drain", {}, {b"if-match": b"1"}),
     ("PUT", "/v1/drain", {}, {b"if-match": b'"1"'}),
     ("PUT", "/v1/drain", {}, {b"if-none-match": b'"1"'}),

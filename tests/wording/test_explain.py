@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from svcnode.cli.terminal.explain.explanation import explain_node, explain_service
 from svcnode.cli.terminal.explain.remedies import REMEDIES
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Verdict
+from svcnode.core.model import Acknowledgement, Health, Verdict
 from svcnode.operator.details import all_details
 from svcnode.version import __version__
 from tests.support.operator_context import OperatorHarness
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 
 JOB = {"url": "heartbeat:", "period": "1h", "grace": "1m"}
+
+
+def acknowledged(scenario: ServiceScenario) -> ServiceScenario:
+    """The service, and the node until a time."""
+    node = scenario.harness.node
+    made_s = node.wall_time_s(node.now_s())
+    made = Acknowledgement(Health.UNHEALTHY, made_s, by="ops (user root)", reason="a new disk is on its way")
+    node.acknowledgements.make(made, "db")
+    node.acknowledgements.make(made._replace(until_s=made_s + 7200.0, reason=""))
+    return scenario
 
 
 def services() -> Iterator[tuple[str, ServiceScenario]]:
@@ -66,6 +76,7 @@ def services() -> Iterator[tuple[str, ServiceScenario]]:
     scheduled = {"url": "heartbeat:", "schedule": "0 3 * * *", "timezone": "Europe/Berlin", "grace": "10m"}
     yield "scheduled job without a success", ServiceScenario(probe=scheduled).record(READY).wait(90_000)
     yield "fixed", ServiceScenario(probe=None).record(fixed)
+    yield "acknowledged", acknowledged(up().record(*[REFUSED] * 7))
     yield "message waits", resolving(impact="critical")
     yield "message waits for another one", resolving()
 
@@ -96,6 +107,7 @@ def nodes() -> Iterator[tuple[str, OperatorHarness]]:
     problems.process_stats.record_reload("services.db: invalid (svcnode.toml:3)")
     problems.history.problem = "disk full"
     yield "problems", problems
+    yield "acknowledged", acknowledged(up(impact="critical").record(*[REFUSED] * 7)).harness
     yield "message waits", resolving(impact="critical").harness
 
 

@@ -103,6 +103,7 @@ def test_page(snapshot: Snapshot) -> None:
         "last_event_id": 0,
         "maintenance": {"text": "MAINTENANCE"},
         "planned_maintenance": {"text": "PLANNED"},
+        "acknowledged": {"text": "ACKNOWLEDGED"},
         "history_problem": "PROBLEM",
         "reload_problem": "PROBLEM",
         "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica]},

@@ -7,7 +7,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import MAINTENANCE_CHANGES, Change, ChangeKind, Health, Status, Verdict
+from svcnode.core.model import (
+    ACKNOWLEDGEMENT_CHANGES,
+    MAINTENANCE_CHANGES,
+    PLAN_CHANGES,
+    Change,
+    ChangeKind,
+    Health,
+    Status,
+    Verdict,
+)
 from svcnode.core.text import join_first, with_author
 from svcnode.core.units import iso_time
 
@@ -107,6 +116,10 @@ class ConfiguredServices:
             self._log_status(change)
         elif change.kind in MAINTENANCE_CHANGES:
             self._log_maintenance(change)
+        elif change.kind in PLAN_CHANGES:
+            self._log_plan(change)
+        elif change.kind in ACKNOWLEDGEMENT_CHANGES:
+            self._log_acknowledgement(change)
         elif change.service_id is not None:
             extra = {"event": f"service_{change.kind.value}", "service": change.service_id, **_author(change)}
             level = logging.INFO if change.by else logging.DEBUG
@@ -114,7 +127,7 @@ class ConfiguredServices:
             log.log(level, "service %s %s", change.service_id, text, extra=extra)
         if change.health is not change.health_before:
             self._log_node_health(change)
-        elif change.reason:
+        elif change.kind is ChangeKind.NODE and change.reason:
             extra = {"event": "node_changed", "reason": change.reason, **_author(change)}
             log.info("node: %s", with_author(change.reason, change.by), extra=extra)
 
@@ -159,6 +172,27 @@ class ConfiguredServices:
         source, ends_at_s, by, reason = change.maintenance
         extra |= {"until": self._iso(ends_at_s), "by": by, "reason": reason, "source": source}
         log.info("%s is in maintenance %s", subject, self._node.maintenance.text(change.maintenance), extra=extra)
+
+    def _log_plan(self, change: Change) -> None:
+        subject = "the node" if change.service_id is None else f"service {change.service_id}"
+        extra = {"event": change.kind.value, "service": change.service_id, "reason": change.reason, **_author(change)}
+        if change.kind is ChangeKind.MAINTENANCE_PLANNED:
+            log.info("maintenance of %s is planned %s", subject, change.reason, extra=extra)
+        else:
+            cancelled = with_author("is cancelled", change.by)
+            log.info("planned maintenance of %s %s; it was planned %s", subject, cancelled, change.reason, extra=extra)
+
+    def _log_acknowledgement(self, change: Change) -> None:
+        subject = "the node" if change.service_id is None else f"service {change.service_id}"
+        extra: dict[str, object] = {"event": change.kind.value, "service": change.service_id}
+        made = change.acknowledgement
+        if made is None:
+            ended = with_author(f"has ended{f': {change.reason}' if change.reason else ''}", change.by)
+            extra |= {"reason": change.reason, **_author(change)}
+            log.info("the acknowledgement of %s %s", subject, ended, extra=extra)
+            return
+        extra |= {"until": None if made.until_s is None else iso_time(made.until_s), "by": made.by}
+        log.info("%s is acknowledged %s", subject, made.text, extra=extra | {"reason": made.reason})
 
     def _iso(self, at_s: float) -> str:
         return iso_time(self._node.wall_time_s(at_s))

@@ -162,13 +162,15 @@ class ControlSocket:
 
     def _bind(self, control: ControlSettings) -> socket.socket | None:
         try:
-            return bind_private(control.listen, control.group_id)
+            sock = bind_private(control.listen, control.group_id)
+            sock.listen()  # whoever connects from now on waits until the node has started
         except OSError as exc:
             problem = f"cannot listen on the control socket {control.listen}: {os_error_text(exc)}"
             if not control.is_default:
                 raise ListenError(f"{problem}; set another path with listen in [control]") from exc
             log.warning("%s; the node cannot be controlled", problem, extra={"event": "control_socket_failed"})
             return None
+        return sock
 
     def _remove(self, sock: socket.socket | None) -> None:
         if sock is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("svcnode")
 
 MAX_PUSH_BYTES = 10 * 1024  # of the body; the rest is not kept
-MAX_PUSH_BODY_BYTES = 16 * 1024 * 1024
+MAX_PUSH_BODY_BYTES = 1024**3
 
 
 class BoundSockets(NamedTuple):

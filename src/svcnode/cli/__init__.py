@@ -57,6 +57,7 @@ COMMANDS = (
     Command("issue", "set or clear an issue of the running node", "control"),
     Command("drain", "make the health of the running node 503", "control"),
     Command("maintain", "hold the messages about a service or the node for a time", "control"),
+    Command("ack", "acknowledge a problem: no reminders and no escalation until it has cleared", "control"),
     Command("reload", "let the running node read its configuration again", "control"),
     Command("registry", "check or show the registry of a node on several machines"),
     Command("conform", "test any node against the interface"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.text import closest_match
+from svcnode.core.text import closest_match, os_error_text
 from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
@@ -130,6 +130,18 @@ def utf8_text(argument: str) -> str:
         return os.fsencode(argument).decode("utf-8")
     except UnicodeDecodeError:
         raise argparse.ArgumentTypeError("not UTF-8 text") from None
+
+
+def read_secret(option: str, argument: str) -> str:
+    """The text, or with @FILE that of a file, so that it is not in the list of processes."""
+    if not argument.startswith("@"):
+        return argument
+    try:
+        return Path(argument[1:]).read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        raise InvalidValueError(f"{option}: cannot read {argument[1:]}: {os_error_text(exc)}") from exc
+    except ValueError:
+        raise InvalidValueError(f"{option}: {argument[1:]} is not UTF-8 text") from None
 
 
 def reason_text(argument: str) -> str:

@@ -1,4 +1,4 @@
-"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `maintain`, `reload`: change a running node.
+"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `maintain`, `ack`, `reload`: change a running node.
 
 The first three also work by the registry of a node on several machines.
 """
@@ -14,6 +14,7 @@ from svcnode.cli._args import (
     add_control_options,
     control_client,
     positive_duration_s,
+    read_secret,
     reason_text,
     service_client,
     utf8_text,
@@ -41,7 +42,7 @@ _TIMES = (
     '"2026-12-01T22:00:00Z" or with another zone, "2026-12-01 22:00" in the time of this machine, or "+2h" from now'
 )
 _WITH_REGISTRY = ("register", "deregister", "beat")
-_REMOVING = ("deregister", "issue", "drain", "maintain")
+_REMOVING = ("deregister", "issue", "drain", "maintain", "ack")
 
 
 def configure(parser: CommandParser) -> None:
@@ -85,7 +86,7 @@ def _configure_register(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another key of [[services]] as in the file, such as interval=5s or fall=2; may be repeated",
+        help="another key of [[services]] as in the file, such as interval=5s or push_token=@FILE; may be repeated",
     )
     parser.set_defaults(action=_register)
 
@@ -103,6 +104,8 @@ def _key_value(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
         raise InvalidValueError(f'--set: must be KEY=VALUE, such as interval=5s, not "{text}"')
+    if key == "push_token":
+        return key, read_secret("--set push_token", value)
     try:
         return key, json.loads(value)
     except ValueError:
@@ -129,29 +132,38 @@ def _configure_beat(parser: CommandParser) -> None:
     parser.description = "Send one heartbeat of a service with a ttl: its status, which is valid for the ttl."
     parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     parser.add_argument("status", nargs="?", default="up", choices=STATUSES, metavar="STATUS", help=_STATUS_HELP)
-    parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="why, for people")
+    _add_reason(parser)
     parser.add_argument("--code", help="a reason code; codes of your own begin with x_")
     parser.set_defaults(action=_beat)
 
 
 def _beat(client: ServiceClient, arguments: argparse.Namespace) -> str:
-    client.beat(arguments.id, arguments.status, arguments.reason, code=arguments.code)
+    client.beat(arguments.id, arguments.status, _reason(arguments), code=arguments.code)
     return f"{arguments.id}: {arguments.status}"
+
+
+def _add_reason(parser: CommandParser) -> None:
+    parser.add_argument("reason", type=reason_text, nargs="?", default="", metavar="REASON", help="why, for people")
+    parser.add_argument(
+        "--reason", type=reason_text, dest="reason_option", metavar="TEXT", help="the same as an option"
+    )
+
+
+def _reason(arguments: argparse.Namespace) -> str:
+    reason: str = arguments.reason_option or arguments.reason
+    return reason
 
 
 def _configure_issue(parser: CommandParser) -> None:
     parser.description = "Set an issue of the node, or clear it. While there is one, node health is 503."
     parser.add_argument("name", type=utf8_text, metavar="NAME", help="by which the issue is cleared")
-    parser.add_argument("reason", type=reason_text, nargs="?", default="", metavar="REASON", help="why, for people")
-    parser.add_argument(
-        "--reason", type=reason_text, dest="reason_option", metavar="TEXT", help="the same as an option"
-    )
+    _add_reason(parser)
     parser.add_argument("--clear", action="store_true", help="clear the issue")
     parser.set_defaults(action=_issue)
 
 
 def _issue(client: ControlClient, arguments: argparse.Namespace) -> str:
-    reason = arguments.reason_option or arguments.reason
+    reason = _reason(arguments)
     if arguments.clear:
         if not _exists(lambda: client.issue(arguments.name)):
             raise SvcnodeError(f"the node has no issue {arguments.name}, or it is not one that a command has set")
@@ -230,7 +242,9 @@ def _plan(client: ControlClient, arguments: argparse.Namespace) -> str:
         end_s = _time_s("--until", arguments.until)
     begin, end = _iso_time("--from", begin_s), _iso_time("--until", end_s)
     planned = client.plan_maintenance(arguments.id, begin, end, reason=arguments.reason)
-    return f"{arguments.id or 'the node'} will be in maintenance from {planned['from']} until {planned['until']}"
+    is_later = begin_s > time.time()
+    when = f"will be in maintenance from {planned['from']}" if is_later else "is in maintenance"
+    return f"{arguments.id or 'the node'} {when} until {planned['until']}"
 
 
 def _time_s(flag: str, text: str) -> float:
@@ -288,6 +302,32 @@ def _source(maintenance: MaintenanceDocument) -> str:
     return f"{of}, until {maintenance['until']}"
 
 
+def _configure_ack(parser: CommandParser) -> None:
+    parser.description = (
+        "Say that somebody takes care of a problem of a service, or of the node: there are no reminders, and it is not "
+        "escalated, until it has cleared. If it gets worse, messages are sent as always. "
+        f"A TIME is {_TIMES}."
+    )
+    parser.add_argument("id", type=utf8_text, nargs="?", metavar="ID", help="id of the service (default: the node)")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--until", metavar="TIME", help="when reminders go on (default: with the next problem)")
+    action.add_argument("--clear", action="store_true", help="nobody takes care of it: reminders go on")
+    parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="what is done, for people")
+    parser.set_defaults(action=_ack)
+
+
+def _ack(client: ControlClient, arguments: argparse.Namespace) -> str:
+    subject = arguments.id or "the node"
+    if arguments.clear:
+        if not _exists(lambda: client.acknowledgement(arguments.id)):
+            raise SvcnodeError(f"{subject} is not acknowledged")
+        client.clear_ack(arguments.id, reason=arguments.reason)
+        return f"{subject} is no longer acknowledged"
+    until = None if arguments.until is None else _iso_time("--until", _time_s("--until", arguments.until))
+    made = client.ack(arguments.id, until=until, reason=arguments.reason)
+    return f"acknowledged {subject} until {made.get('until') or 'the problem has cleared'}"
+
+
 def _configure_reload(parser: CommandParser) -> None:
     parser.description = "Let the running node read its configuration again, and say what has changed."
     parser.set_defaults(action=_reload)
@@ -304,5 +344,6 @@ _COMMANDS: dict[str, Callable[[CommandParser], None]] = {
     "issue": _configure_issue,
     "drain": _configure_drain,
     "maintain": _configure_maintain,
+    "ack": _configure_ack,
     "reload": _configure_reload,
 }

@@ -99,7 +99,7 @@ _EXIT_CODES = {
 def run_command(arguments: argparse.Namespace) -> int:
     url = operator_url_from(arguments)
     with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
-        details = runner.run(_fetch_details(url, arguments.service))
+        details = runner.run(fetch_details(url, arguments.service))
     try:
         explanation = explain_node(details) if arguments.service is None else explain_service(details)
     except (AttributeError, KeyError, TypeError, ValueError) as exc:
@@ -126,7 +126,7 @@ def _render(explanation: Explanation) -> None:
 # ---- requests
 
 
-async def _fetch_details(url: OperatorUrl, service_id: str | None) -> Any:  # noqa: ANN401  any JSON
+async def fetch_details(url: OperatorUrl, service_id: str | None) -> Any:  # noqa: ANN401  any JSON
     try:
         async with asyncio.timeout(TIMEOUT_S), _client(url) as client:
             if service_id is None:

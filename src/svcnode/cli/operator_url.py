@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from svcnode.cli._args import read_secret
 from svcnode.config import find_node_file
 from svcnode.config.reading import read_table
 from svcnode.config.sources import Source
@@ -38,7 +39,7 @@ class OperatorUrl:
 
 
 def operator_url_from(arguments: argparse.Namespace) -> OperatorUrl:
-    token = None if arguments.token is None else _check_token("--token", _read_token(arguments.token))
+    token = None if arguments.token is None else _check_token("--token", read_secret("--token", arguments.token))
     if arguments.url is None:
         return _from_config(arguments, token)
     token = token or _token_from_environment()
@@ -155,17 +156,6 @@ def _from_address(address: Address, token: str | None) -> OperatorUrl:
 
 
 # ---- tokens
-
-
-def _read_token(argument: str) -> str:
-    if not argument.startswith("@"):
-        return argument
-    try:
-        return Path(argument[1:]).read_text(encoding="utf-8").strip()
-    except OSError as exc:
-        raise InvalidValueError(f"--token: cannot read {argument[1:]}: {os_error_text(exc)}") from exc
-    except ValueError:
-        raise InvalidValueError(f"--token: {argument[1:]} is not UTF-8 text") from None
 
 
 def _token_from_environment() -> str | None:

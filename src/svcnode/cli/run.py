@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.cli._args import add_control_options, positive_duration_s, service_client, utf8_text
 from svcnode.cli._notifications import Notified, Phase, notification_socket
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ConfigError, ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.text import one_line, os_error_text
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from svcnode.cli._registry_args import BlockingRegistryClient
     from svcnode.control.client import ControlClient
     from svcnode.control.types import ReportedStatus
-    from svcnode.core.codes import ReasonCode
 
 BEATS_PER_TTL = 3
 RETRY_S = 1.0  # after a heartbeat that failed
@@ -130,7 +130,7 @@ class Reporter:
             return
         text = f"ended with exit status {code}" if code >= 0 else f"ended by {_signal_name(-code)}"
         try:
-            self._report("down", notified.text(text))
+            self._report("down", notified.text(text), ReasonCode.EXIT_STATUS if code else None)
         except SvcnodeError as exc:
             _print(f"the end is not reported: {exc}")
 

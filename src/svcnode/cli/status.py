@@ -66,6 +66,8 @@ def run_command(arguments: argparse.Namespace) -> int:
 async def _fetch_snapshots(arguments: argparse.Namespace) -> tuple[Sequence[NodeSnapshot], bool]:
     """The snapshots, and whether Ctrl-C came before all were complete."""
     timeout_s = timeout_from(arguments)
+    is_configured = not (arguments.urls or arguments.file or arguments.registry)
+    ca, config = arguments.ca, arguments.config
     async with open_registry_nodes(arguments) as registry:
         sources = await sources_from(arguments, registry)
     loop = asyncio.get_running_loop()
@@ -74,6 +76,16 @@ async def _fetch_snapshots(arguments: argparse.Namespace) -> tuple[Sequence[Node
         handle_sigint(progress.interrupt) as interrupted,
     ):
         snapshots = await take_snapshots(sources, timeout_s, on_snapshot=progress.advance, stopped=interrupted)
+        if any(snapshot.has_problem for snapshot in snapshots):
+            from svcnode.cli._acknowledged import with_acknowledgements
+
+            adding = asyncio.ensure_future(
+                with_acknowledgements(snapshots, ca=ca, config=config, is_configured=is_configured)
+            )
+            ending: list[asyncio.Future[Any]] = [adding, interrupted]
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+            snapshots = adding.result() if adding.done() else snapshots
+            adding.cancel()
     return snapshots, interrupted.done()
 
 
@@ -84,11 +96,16 @@ def format_json(snapshot: NodeSnapshot) -> str:
                 "url": snapshot.url,
                 "overall_health": snapshot.overall_health.name.lower(),
                 "health": snapshot.health,
+                "acknowledged": snapshot.acknowledged.get(None),
                 "identity": dataclasses.asdict(snapshot.identity) if snapshot.identity else None,
                 "services": None
                 if snapshot.services is None
                 else [
-                    dataclasses.asdict(service) | {"status": service.status.value if service.status else None}
+                    dataclasses.asdict(service)
+                    | {
+                        "status": service.status.value if service.status else None,
+                        "acknowledged": snapshot.acknowledged.get(service.id),
+                    }
                     for service in snapshot.services
                 ],
                 "errors": [

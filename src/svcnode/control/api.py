@@ -15,11 +15,13 @@ from urllib.parse import unquote
 
 from svcnode.api.spec import Response, make_response, parse_query
 from svcnode.control.changes import (
+    ACK,
     DRAIN,
     MAINTENANCE,
     PLANNED_MAINTENANCE,
     ChangeRequest,
     Precondition,
+    ack_path,
     issue_path,
     maintenance_path,
     planned_maintenance_path,
@@ -27,7 +29,7 @@ from svcnode.control.changes import (
     status_path,
 )
 from svcnode.control.document_kind import MAX_PERSON_CHARS, author_of
-from svcnode.control.service_documents import OUTCOMES
+from svcnode.control.service_documents import OUTCOMES, service_not_found
 from svcnode.core.codes import known_code
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.maintenance import MAX_MAINTENANCE_DAYS, parse_time_s
@@ -84,6 +86,7 @@ class ControlApi:
                 "issues": list(condition.issues),
                 "maintenance": self.resources.maintenance(),
                 "planned_maintenance": self.resources.planned_maintenance(),
+                "acknowledged": self.resources.acknowledged(),
                 "services": len(self._node),
                 "revision": self.resources.revision,
             },
@@ -108,7 +111,7 @@ class ControlApi:
     async def get_service(self, request: Request, name: str) -> Response:
         service = self.resources.service(name)
         if service is None:
-            raise ControlError(404, "Service not found")
+            raise service_not_found(name)
         return _service(200, service)
 
     async def put_service(self, request: Request, name: str) -> Response:
@@ -118,7 +121,7 @@ class ControlApi:
         applied = await self.resources.change(change)
         service = self.resources.service(name, applied.document)
         if service is None:  # a later request has deleted it already
-            raise ControlError(404, "Service not found")
+            raise service_not_found(name)
         return _service(201 if applied.is_new else 200, service)
 
     async def delete_service(self, request: Request, name: str) -> Response:
@@ -188,6 +191,7 @@ def _document_routes(
 _STATUS = {"status": str, "reason": str, "code": str}
 _MAINTENANCE = {"duration": str, "by": str, "reason": str}
 _PLANNED = {"from": str, "until": str, "by": str, "reason": str}
+_ACK = {"until": str, "by": str, "reason": str}
 
 
 def _match(path: bytes) -> tuple[Mapping[str, _Handler], str]:
@@ -352,12 +356,24 @@ def _planned_maintenance(request: Request) -> dict[str, Any]:
     for key in ("from", "until"):
         if key not in fields:
             raise ControlError(400, f'{key} is required, such as "2026-12-01T22:00:00Z"', pointer=f"/{key}")
-        try:
-            parse_time_s(fields[key])
-        except InvalidValueError as exc:
-            raise ControlError(400, f"{key} {exc}", pointer=f"/{key}") from exc
+        _check_time(fields, key)
     _check_by(fields)
     return fields
+
+
+def _ack(request: Request) -> dict[str, Any]:
+    fields = _fields(request, _ACK)
+    if "until" in fields:
+        _check_time(fields, "until")
+    _check_by(fields)
+    return fields
+
+
+def _check_time(fields: Mapping[str, Any], key: str) -> None:
+    try:
+        parse_time_s(fields[key])
+    except InvalidValueError as exc:
+        raise ControlError(400, f"{key} {exc}", pointer=f"/{key}") from exc
 
 
 def _check_by(fields: Mapping[str, Any]) -> None:
@@ -379,6 +395,7 @@ def json_pointer(*path: str | int) -> str:
 
 ROUTES: dict[str, dict[str, _Handler]] = {
     "/v1": {"GET": ControlApi.get_node},
+    "/v1/ack": _document_routes(lambda _: ACK, _ack),
     "/v1/drain": _document_routes(lambda _: DRAIN, _reason),
     "/v1/issues": {"GET": ControlApi.get_issues},
     "/v1/issues/{name}": _document_routes(issue_path, _reason, _check_issue_name),
@@ -392,6 +409,7 @@ ROUTES: dict[str, dict[str, _Handler]] = {
         "PUT": ControlApi.put_service,
         "DELETE": ControlApi.delete_service,
     },
+    "/v1/services/{name}/ack": _document_routes(ack_path, _ack, _check_service_id),
     "/v1/services/{name}/maintenance": _document_routes(maintenance_path, _maintenance, _check_service_id),
     "/v1/services/{name}/planned_maintenance": _document_routes(
         planned_maintenance_path, _planned_maintenance, _check_service_id

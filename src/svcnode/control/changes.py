@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 DRAIN = "drain"
 MAINTENANCE = "maintenance"  # of the node
 PLANNED_MAINTENANCE = "planned_maintenance"  # of the node
+ACK = "ack"  # of the node
 
 
 def service_path(service_id: str) -> str:
@@ -37,6 +39,10 @@ def maintenance_path(service_id: str | None) -> str:
 
 def planned_maintenance_path(service_id: str | None) -> str:
     return PLANNED_MAINTENANCE if service_id is None else f"{service_path(service_id)}/planned_maintenance"
+
+
+def ack_path(service_id: str | None) -> str:
+    return ACK if service_id is None else f"{service_path(service_id)}/ack"
 
 
 def issue_path(name: str) -> str:
@@ -67,6 +73,7 @@ class ChangeRequest(NamedTuple):
     precondition: Precondition = Precondition()
     unless_down: bool = False  # refused if the last report of the service is Down already
     if_silent: bool = False  # refused unless the service is silent for its `deregister_after`
+    sent_at_s: float = math.inf  # at the earliest; set by `Resources`
     author: str = ""  # who has requested it, and maybe why; empty: the document says it, or nobody has
 
 

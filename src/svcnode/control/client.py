@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from svcnode.control.types import (
+        AckDocument,
         IssueDocument,
         MaintenanceDocument,
         NodeDocument,
@@ -187,15 +188,36 @@ def _cancel_maintenance(service_id: str | None, reason: object) -> _ControlReque
 def _plan_maintenance(
     service_id: str | None, begin: datetime | str, end: datetime | str, by: str, reason: object
 ) -> _ControlRequest[PlannedMaintenanceDocument]:
-    times = {
-        key: time if isinstance(time, str) else time.isoformat() for key, time in (("from", begin), ("until", end))
-    }
+    times = {"from": _time_text(begin), "until": _time_text(end)}
     texts = {"by": by, "reason": safe_reason(reason)}
     return _planned_maintenance("PUT", service_id, times | {key: text for key, text in texts.items() if text})
 
 
+def _time_text(time: datetime | str) -> str:
+    return time if isinstance(time, str) else time.isoformat()
+
+
+def _ack(
+    method: str, service_id: str | None, value: Mapping[str, str] | None = None, reason: object = ""
+) -> _ControlRequest[AckDocument]:
+    path = "/v1/ack" if service_id is None else _service(service_id, "/ack")
+    return _ControlRequest(method, path, value, reason=safe_reason(reason))
+
+
+def _make_ack(
+    service_id: str | None, until: datetime | str | None, by: str, reason: object
+) -> _ControlRequest[AckDocument]:
+    texts = {"until": "" if until is None else _time_text(until), "by": by, "reason": safe_reason(reason)}
+    return _ack("PUT", service_id, {key: text for key, text in texts.items() if text})
+
+
 def _register(service_id: str, options: RegisteredOptions, revision: int | None) -> _ControlRequest[ServiceDocument]:
     value = {key: option if key in _COUNTS else _text(option) for key, option in options.items()}
+    for key, option in value.items():
+        try:
+            json.dumps(option)
+        except (TypeError, ValueError) as exc:
+            raise InvalidValueError(f"{key} cannot be sent, being of the type {type(option).__name__}: {exc}") from exc
     return _ControlRequest("PUT", _service(service_id), value, revision)
 
 
@@ -309,6 +331,29 @@ class ControlClient:
     def cancel_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
         """What `plan_maintenance` has planned; if it has begun, it ends."""
         self._send(_cancel_maintenance(service_id, reason))
+
+    def ack(
+        self,
+        service_id: str | None = None,
+        *,
+        until: datetime | str | None = None,
+        by: str = "",
+        reason: object = "",
+    ) -> AckDocument:
+        """Say that somebody takes care of a problem of a service, or of the node (None).
+
+        There are no reminders and no escalation until the problem has cleared or got worse, or until this time, with
+        its time zone. `ControlError` with status 409 if there is no problem.
+        """
+        return self._send(_make_ack(service_id, until, by, reason))
+
+    def acknowledgement(self, service_id: str | None = None) -> AckDocument:
+        """`ControlError` with status 404 if there is none."""
+        return self._send(_ack("GET", service_id))
+
+    def clear_ack(self, service_id: str | None = None, *, reason: object = "") -> None:
+        """From now on, there are reminders again, and escalation."""
+        self._send(_ack("DELETE", service_id, reason=reason))
 
     def reload(self) -> str:
         """Read the configuration again; returns what has changed."""
@@ -469,6 +514,22 @@ class AsyncControlClient:
 
     async def cancel_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
         await self._send(_cancel_maintenance(service_id, reason))
+
+    async def ack(
+        self,
+        service_id: str | None = None,
+        *,
+        until: datetime | str | None = None,
+        by: str = "",
+        reason: object = "",
+    ) -> AckDocument:
+        return await self._send(_make_ack(service_id, until, by, reason))
+
+    async def acknowledgement(self, service_id: str | None = None) -> AckDocument:
+        return await self._send(_ack("GET", service_id))
+
+    async def clear_ack(self, service_id: str | None = None, *, reason: object = "") -> None:
+        await self._send(_ack("DELETE", service_id, reason=reason))
 
     async def reload(self) -> str:
         return (await self._send(_RELOAD))["message"]

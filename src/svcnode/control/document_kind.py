@@ -27,8 +27,11 @@ class DocumentKind(ABC):
     def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:  # noqa: B027  allows any
         """Raises `ControlError` if the change is not allowed, whatever the precondition is."""
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        """What is stored. May change other documents, and raises `ControlError`."""
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
+        """What is stored. May change other documents, and raises `ControlError`.
+
+        `sent_at_s` is when it was requested, at the earliest: the node may have stood still since.
+        """
         return given
 
     def delete(self, transaction: Transaction, path: str) -> None:
@@ -50,7 +53,7 @@ class DocumentKind(ABC):
         """The machine was restarted, and its clock with it: a service has been silent for an unknown time."""
         return value
 
-    def has_ended(self, value: Mapping[str, Any]) -> bool:
+    def has_ended(self, name: str, value: Mapping[str, Any]) -> bool:
         """Whether the document is without effect from now on. It is deleted soon after."""
         return False
 

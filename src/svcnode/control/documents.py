@@ -8,6 +8,7 @@
     maintenance                  MaintenanceDocuments, of the node
     services/{id}/planned_maintenance, planned_maintenance
                                  PlannedMaintenanceDocuments
+    services/{id}/ack, ack       AckDocuments        its problem, or that of the node, is acknowledged
     issues/{name}                IssueDocuments      the node is unhealthy
     drain                        DrainDocuments      the node drains
 
@@ -24,19 +25,20 @@ from urllib.parse import unquote
 from svcnode.control.changes import (
     ChangeRequest,
     Transaction,
+    ack_path,
     issue_path,
     maintenance_path,
     planned_maintenance_path,
 )
 from svcnode.control.document_kind import FREE_TEXTS, DocumentKind, author_of, with_safe_texts
 from svcnode.control.service_documents import RunDocuments, ServiceDocuments, StatusDocuments
+from svcnode.control.standstill import Standstill
 from svcnode.core.errors import ControlError
 from svcnode.core.maintenance import DAY_S, MAX_DAYS_AHEAD, MAX_MAINTENANCE_DAYS, PlannedMaintenance, parse_time_s
-from svcnode.core.model import Maintenance
+from svcnode.core.model import Acknowledgement, Health, Maintenance
 from svcnode.core.text import with_author
 from svcnode.core.units import iso_time, parse_duration_s
 from svcnode.node.feed import current_author
-from svcnode.node.maintenance import planned_text
 from svcnode.node.scheduled_maintenance import MAX_WAIT_S, PLANNED, ScheduledMaintenance
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("svcnode.control")
 
 MAX_ISSUES = 100
+RETRY_S = 60.0  # after a document could not be deleted
+UNKNOWN_AFTER_S = 600.0  # from the start: until then, a service may be found in a registry
 
 
 class MaintenanceDocuments(DocumentKind):
@@ -65,7 +69,7 @@ class MaintenanceDocuments(DocumentKind):
         if name and change.value is not None:
             self._services.check_exists(transaction, name)
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         ends_at_s = self._node.now_s() + parse_duration_s(given["duration"])
         # After a restart of the machine, only the time of the wall clock is left.
         return {**with_safe_texts(given), "ends_at_s": ends_at_s, "until_s": self._node.wall_time_s(ends_at_s)}
@@ -92,7 +96,7 @@ class MaintenanceDocuments(DocumentKind):
         left_s = min(value["until_s"] - self._node.wall_time_s(now_s), parse_duration_s(value["duration"]))
         return {**value, "ends_at_s": now_s + left_s}
 
-    def has_ended(self, value: Mapping[str, Any]) -> bool:
+    def has_ended(self, name: str, value: Mapping[str, Any]) -> bool:
         ends_at_s: float = value["ends_at_s"]
         return ends_at_s <= self._node.now_s()
 
@@ -113,7 +117,7 @@ class PlannedMaintenanceDocuments(DocumentKind):
         if name and change.value is not None:
             self._services.check_exists(transaction, name)
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         now_s, from_s, until_s = self._wall_s(), parse_time_s(given["from"]), parse_time_s(given["until"])
         if until_s <= now_s:
             raise ControlError(422, f"until is in the past: it is {iso_time(now_s)} now", pointer="/until")
@@ -133,33 +137,20 @@ class PlannedMaintenanceDocuments(DocumentKind):
     def apply(self, name: str, document: Document | None) -> None:
         _, schedule = self._applied.pop(name, (0, ScheduledMaintenance(self._node, PLANNED)))
         planned = None if document is None else _planned(name, document.value)
-        self._log(name, planned)
         schedule.apply([] if planned is None else [planned])
         self._node.maintenance.plan(planned, name or None)
         if document is not None:
             self._applied[name] = document.revision, schedule
             self._delete_at_end(name, document)
 
-    def _log(self, name: str, planned: PlannedMaintenance | None) -> None:
-        """What is only planned: of its begin and its end, the node tells."""
-        subject, extra = f"service {name}" if name else "the node", {"service": name or None}
-        if planned is not None and self._wall_s() < planned.from_s:
-            extra |= {"event": "maintenance_planned", "by": planned.by, "reason": planned.reason}
-            log.info("maintenance of %s is planned %s", subject, planned_text(planned), extra=extra)
-        elif planned is None and self._node.maintenance.is_planned(name or None):
-            cancelled = with_author("is cancelled", current_author())
-            log.info(
-                "planned maintenance of %s %s", subject, cancelled, extra={**extra, "event": "maintenance_cancelled"}
-            )
-
-    def has_ended(self, value: Mapping[str, Any]) -> bool:
+    def has_ended(self, name: str, value: Mapping[str, Any]) -> bool:
         until_s: float = value["until_s"]
         return until_s <= self._wall_s()
 
     def _delete_at_end(self, name: str, document: Document) -> None:
         if self._applied.get(name, (0,))[0] != document.revision:
             return
-        if self.has_ended(document.value):
+        if self.has_ended(name, document.value):
             self._end(planned_maintenance_path(name or None), document.revision)
         left_s = document.value["until_s"] - self._wall_s()
         wait_s = min(left_s, MAX_WAIT_S) if left_s > 0 else MAX_WAIT_S  # again, if it cannot be deleted
@@ -179,6 +170,78 @@ def _planned(name: str, value: Mapping[str, Any]) -> PlannedMaintenance:
     )
 
 
+class AckDocuments(DocumentKind):
+    """Of a service, or with the name "" of the node. `end` deletes a document, unless its revision has changed.
+
+    The node ends an acknowledgement by itself; then its document is deleted. All times are of the wall clock.
+    """
+
+    def __init__(self, node: NodeState, end: Callable[[str, int], None]) -> None:
+        super().__init__(node)
+        self._end = end
+        self._applied: dict[str, int] = {}  # by name: the revision
+
+    def check(self, transaction: Transaction, name: str, change: ChangeRequest) -> None:
+        if change.value is not None and self._health(name) is Health.HEALTHY:
+            drained = " and drained" if self._node.condition.draining else ""
+            subject = f"service {name} is Up" if name else f"the node is healthy{drained}"
+            raise ControlError(409, f"{subject}: there is nothing to acknowledge")
+
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
+        now_s = self._node.wall_time_s(self._node.now_s())
+        value = {**with_safe_texts(given), "health": int(self._health(name)), "made_s": now_s}
+        if "until" in value:
+            value["until_s"] = parse_time_s(value.pop("until"))
+            if value["until_s"] <= now_s:
+                raise ControlError(422, f"until is in the past: it is {iso_time(now_s)} now", pointer="/until")
+            if value["until_s"] - now_s > MAX_DAYS_AHEAD * DAY_S:
+                raise ControlError(422, f"until must be within the next {MAX_DAYS_AHEAD} days", pointer="/until")
+        return value
+
+    def _health(self, name: str) -> Health:
+        self._node.expire_stale()
+        health = self._node.acknowledgements.health_of(name or None)
+        if health is None:
+            raise ControlError(404, "Service not found")
+        return health
+
+    def is_missing(self, name: str) -> bool:
+        return name not in self._applied
+
+    def apply(self, name: str, document: Document | None) -> None:
+        self._applied.pop(name, None)
+        if document is None:
+            self._node.acknowledgements.end(name or None, "" if current_author() else "the problem has cleared")
+            return
+        self._applied[name] = document.revision
+        value = document.value
+        until_s = value.get("until_s")
+        if until_s is None or until_s > self._node.wall_time_s(self._node.now_s()):
+            texts = author_of(value), value.get("reason", "")
+            made = Acknowledgement(Health(value["health"]), value["made_s"], until_s, *texts)
+            self._node.acknowledgements.make(made, name or None)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self.delete_ended)  # the problem may have cleared while the document was stored
+        if name and name not in self._node:
+            loop.call_later(UNKNOWN_AFTER_S, self._forget_unknown, name)
+
+    def _forget_unknown(self, name: str) -> None:
+        """The service was removed while the node did not run."""
+        if name in self._applied and name not in self._node:
+            self._node.acknowledgements.end(name, "the service is no longer registered")
+
+    def delete_ended(self) -> None:
+        """The documents of acknowledgements that have ended."""
+        ended = [name for name in self._applied if self.has_ended(name, {})]
+        for name in ended:
+            self._end(ack_path(name or None), self._applied[name])
+        if ended:
+            asyncio.get_running_loop().call_later(RETRY_S, self.delete_ended)
+
+    def has_ended(self, name: str, value: Mapping[str, Any]) -> bool:
+        return self._node.acknowledgements.find(name or None) is None
+
+
 class IssueDocuments(DocumentKind):
     def __init__(self, node: NodeState) -> None:
         super().__init__(node)
@@ -187,7 +250,7 @@ class IssueDocuments(DocumentKind):
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         if transaction.get(issue_path(name)) is None:
             paths = {issue_path(name) for name in self._texts}
             new = sum(path.startswith("issues/") and path not in paths for path in transaction.changes)
@@ -216,7 +279,7 @@ class IssueDocuments(DocumentKind):
 class DrainDocuments(DocumentKind):
     is_stopping = False  # from then on, the node stays drained
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         return with_safe_texts(given)
 
     def is_missing(self, name: str) -> bool:
@@ -243,14 +306,17 @@ class Documents:
         node: NodeState,
         service_list: ServiceList,
         define_service: Define,
-        end_maintenance: Callable[[str, int], None],
+        end: Callable[[str, int], None],
     ) -> None:
-        self.services = ServiceDocuments(node, service_list, define_service)
+        """`end` deletes a document that has ended, unless its revision has changed."""
+        self.standstill = Standstill(node.now_s)
+        self.services = ServiceDocuments(node, self.standstill, service_list, define_service)
         self.statuses = StatusDocuments(node, self.services)
         self.issues = IssueDocuments(node)
         self.drain = DrainDocuments(node)
-        maintenance = MaintenanceDocuments(node, self.services, end_maintenance)
-        planned = PlannedMaintenanceDocuments(node, self.services, end_maintenance)
+        self.acks = AckDocuments(node, end)
+        maintenance = MaintenanceDocuments(node, self.services, end)
+        planned = PlannedMaintenanceDocuments(node, self.services, end)
         self._kinds: dict[tuple[str, ...], DocumentKind] = {
             ("services",): self.services,
             ("services", "status"): self.statuses,
@@ -259,6 +325,8 @@ class Documents:
             ("maintenance",): maintenance,
             ("services", "planned_maintenance"): planned,
             ("planned_maintenance",): planned,
+            ("services", "ack"): self.acks,
+            ("ack",): self.acks,
             ("issues",): self.issues,
             ("drain",): self.drain,
         }

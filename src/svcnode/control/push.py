@@ -3,7 +3,7 @@
     POST /push/{id}         Up
     POST /push/{id}/start   a run has started
     POST /push/{id}/fail    Down
-    POST /push/{id}/{n}     the exit status of the run: 0 is Up, 1 to 255 are Down
+    POST /push/{id}/{n}     the exit status of the run: 0 is Up, any other number is Down
     POST /push/{id}/log     nothing changes; the body is logged
 
 If the service allows it, by GET and HEAD too. With `?rid=`, a UUID, the start and the end of a run belong together.
@@ -46,8 +46,7 @@ MAX_LIMITS = 1000  # kept, of services at rest
 ACCEPTED = make_response(204)
 TOO_MANY = error_response(429, "Too many pushes for this service; retry in 1 second", ("Retry-After", "1"))
 NOT_STORED = error_response(503, "The push could not be stored; retry in 10 seconds", ("Retry-After", "10"))
-MAX_EXIT_STATUS = 255
-_EXIT_STATUS = re.compile("[1-9][0-9]{0,2}")
+_EXIT_STATUS = re.compile("-?[0-9]{1,10}")
 _UUID_DIGITS = re.compile(b"[0-9a-f]{32}")
 
 
@@ -82,7 +81,7 @@ class PushApp:
         return None
 
     async def handle(self, request: Request) -> Response:
-        service_id, *signals = split_path(request.path.removeprefix(PATH))
+        service_id, *signals = split_path(request.path.removeprefix(PATH).removesuffix(b"/"))
         try:
             self._check_allowed(service_id or "", request)
             await self._push(service_id or "", signals, request)
@@ -133,14 +132,14 @@ class PushApp:
         return self._limits[service_id]
 
     def _change_for(self, service_id: str, signals: list[str | None], text: str) -> ChangeRequest | None:
-        match signals:
+        match [signal and signal.lower() for signal in signals]:
             case ["start"]:
                 return ChangeRequest(run_path(service_id), {})
             case [] | ["0"]:
                 value = _report("up", text)
             case ["fail"]:
                 value = _report("down", text or "the job has failed")
-            case [str(status)] if _EXIT_STATUS.fullmatch(status) and int(status) <= MAX_EXIT_STATUS:
+            case [str(status)] if _EXIT_STATUS.fullmatch(status):
                 reason = f"exit status {status}: {text}" if text else f"exit status {status}"
                 value = _report("down", reason, ReasonCode.EXIT_STATUS)
             case _:

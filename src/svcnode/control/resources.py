@@ -27,11 +27,13 @@ from svcnode.control.changes import (
     status_path,
 )
 from svcnode.control.documents import Documents
-from svcnode.control.silence import TICK_S
+from svcnode.control.standstill import TICK_S
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError
+from svcnode.core.model import ChangeKind
 from svcnode.core.redaction import redacted
 from svcnode.core.units import iso_time
+from svcnode.net.clock import next_tick_s
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
@@ -78,10 +80,10 @@ class Resources:
         self._unstored: dict[str, Document] = {}  # documents that are in effect and not on the disk
         self._is_write_due = False  # without a request
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._unsubscribe = node.subscribe(self._store_expiry)
+        self._unsubscribe = node.subscribe(self._on_change)
         self._thread = DaemonCall("control store")
         self._writer: asyncio.Task[None] | None = None
-        self._silence_timer: asyncio.TimerHandle | None = None  # while a service may be removed for its silence
+        self._timer: asyncio.TimerHandle | None = None  # for the next tick
         self._removing: set[str] = set()  # services whose removal waits
         self.on_registration: Callable[[], None] = lambda: None  # after services were registered, replaced or removed
 
@@ -118,7 +120,8 @@ class Resources:
                 self._kinds.services.load(service_id, options)
             self.apply_all()
             self._node.overrides.clear_issue(STORE_ISSUE)
-            self._watch_silence()
+            if self._timer is None:
+                self._set_timer()
             return
         self._node.overrides.set_issue(STORE_ISSUE)
 
@@ -151,8 +154,8 @@ class Resources:
 
     async def close(self) -> None:
         self._unsubscribe()
-        if self._silence_timer is not None:
-            self._silence_timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(STORE_TIMEOUT_S):
                 if self._unstored:
@@ -165,15 +168,18 @@ class Resources:
 
     def get(self, path: str) -> Document | None:
         document = self._documents.get(path)
-        return None if document is None or self._kinds.kind_of(path)[0].has_ended(document.value) else document
+        kind, name = self._kinds.kind_of(path)
+        return None if document is None or kind.has_ended(name, document.value) else document
 
     def public_fields(self, document: Document) -> dict[str, Any]:
-        """Without times of the monotonic clock. The end of maintenance is given as the wall clock is now."""
-        fields = {key: value for key, value in document.value.items() if not key.endswith("_s")}
-        if "ends_at_s" in document.value:
-            fields["until"] = self._iso(document.value["ends_at_s"])
-        elif "from_s" in document.value:
-            fields |= {"from": iso_time(document.value["from_s"]), "until": iso_time(document.value["until_s"])}
+        """Times are of the wall clock. The end of maintenance is given as this clock is now."""
+        value = document.value
+        fields = {key: field for key, field in value.items() if not key.endswith("_s")}
+        if "ends_at_s" in value:
+            fields["until"] = self._iso(value["ends_at_s"])
+        else:
+            times = {"from": "from_s", "at": "made_s", "until": "until_s"}
+            fields |= {name: iso_time(value[key]) for name, key in times.items() if key in value}
         return {**fields, "revision": document.revision}
 
     def services(self) -> list[dict[str, Any]]:
@@ -202,6 +208,14 @@ class Resources:
         times = {"from": iso_time(planned.from_s), "until": iso_time(planned.until_s)}
         return {**times, "by": planned.by, "reason": planned.reason}
 
+    def acknowledged(self, service_id: str | None = None) -> dict[str, Any] | None:
+        """By whom a problem of a service or of the node is acknowledged, now."""
+        made = self._node.acknowledgements.find(service_id)
+        if made is None:
+            return None
+        until = None if made.until_s is None else iso_time(made.until_s)
+        return {"at": iso_time(made.made_s), "until": until, "by": made.by, "reason": made.reason}
+
     def _iso(self, at_s: float) -> str:
         return iso_time(self._node.wall_time_s(at_s))
 
@@ -221,6 +235,7 @@ class Resources:
             "code": state.code,
             "maintenance": self.maintenance(service_id),
             "planned_maintenance": self.planned_maintenance(service_id),
+            "acknowledged": self.acknowledged(service_id),
         }
         document = document or self._documents.get(service_path(service_id))
         if document is not None and not is_configured:
@@ -232,7 +247,7 @@ class Resources:
     async def change(self, change: ChangeRequest) -> Applied:
         """Returns when the change is on the disk and applied. Raises `ControlError`, which says if it has an effect."""
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        self._enqueue(change, future)
+        self._enqueue(change._replace(sent_at_s=self._kinds.standstill.sent_at_s()), future)
         return await future
 
     def _enqueue(self, change: ChangeRequest, future: asyncio.Future[Applied]) -> None:
@@ -307,6 +322,11 @@ class Resources:
                 self._revision = max(self._revision, document.revision)
                 self._apply(path, transaction.authors.get(path, ""))
 
+    def _on_change(self, change: Change) -> None:
+        if change.kind is ChangeKind.ACKNOWLEDGEMENT_ENDED and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._kinds.acks.delete_ended)
+        self._store_expiry(change)
+
     def _store_expiry(self, change: Change) -> None:
         state, service_id = change.after, change.service_id
         if state is None or service_id is None or state.code != ReasonCode.TTL_EXPIRED:
@@ -350,7 +370,6 @@ class Resources:
                 self._documents[path] = document
         for path in transaction.changes:
             self._apply(path, transaction.authors.get(path, ""))
-        self._watch_silence()
         if any(self._kinds.kind_of(path)[0] is self._kinds.services for path in transaction.changes):
             self.on_registration()
 
@@ -364,7 +383,7 @@ class Resources:
         if change.value is None:
             kind.delete(transaction, path)
             return Applied(None)
-        value = kind.value(transaction, name, change.value)
+        value = kind.value(transaction, name, change.value, change.sent_at_s)
         if old is not None and old.value == value:
             return Applied(old)
         return Applied(transaction.put(path, value), is_new=old is None)
@@ -387,13 +406,13 @@ class Resources:
         self._enqueue(change, future)
         return future
 
-    def _watch_silence(self) -> None:
-        """While there is a service with `deregister_after`."""
-        if self._silence_timer is None and self._kinds.services.may_be_removed:
-            self._silence_timer = asyncio.get_running_loop().call_later(TICK_S, self._remove_silent)
+    def _set_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(next_tick_s(loop.time(), TICK_S), self._tick)
 
-    def _remove_silent(self) -> None:
-        self._silence_timer = None
+    def _tick(self) -> None:
+        self._set_timer()
+        self._kinds.standstill.tick()
         for service_id in self._kinds.services.silent.tick():
             path = service_path(service_id)
             if path in self._removing:
@@ -404,7 +423,6 @@ class Resources:
             if future is not None:
                 self._removing.add(path)
                 future.add_done_callback(partial(self._removed, path))
-        self._watch_silence()
 
     def _removed(self, path: str, _: object) -> None:
         self._removing.discard(path)

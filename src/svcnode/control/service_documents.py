@@ -8,13 +8,21 @@ import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from svcnode.control.changes import ChangeRequest, Registration, Transaction, run_path, service_path
+from svcnode.control.changes import (
+    ChangeRequest,
+    Registration,
+    Transaction,
+    ack_path,
+    run_path,
+    service_path,
+    status_path,
+)
 from svcnode.control.document_kind import DocumentKind, author_of, with_safe_texts
 from svcnode.control.silence import SilentServices
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, SvcnodeError
-from svcnode.core.model import REPORTED_POLICY, Outcome, Status, Verdict
+from svcnode.core.model import REPORTED_POLICY, Evidence, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope
 from svcnode.core.text import with_author
 from svcnode.node.definition import RegisteredService, define
@@ -22,7 +30,8 @@ from svcnode.node.definition import RegisteredService, define
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from svcnode.core.model import ServiceState
+    from svcnode.control.standstill import Standstill
+    from svcnode.core.model import Policy, ServiceState
     from svcnode.node.definition import PushAccess, ServiceList
     from svcnode.node.node_state import NodeState
 
@@ -34,8 +43,13 @@ MAX_SERVICES = 20_000
 MAX_RUNS = 8  # of a job at the same time
 SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
+_BADNESS = {status: badness for badness, status in enumerate(OUTCOMES)}
 _EVIDENCE = ("status", "run")  # of a service
 _CONFIGURED = "this service is in the configuration file; change it there and reload"
+
+
+def service_not_found(service_id: str) -> ControlError:
+    return ControlError(404, f"there is no service {service_id!r}: register it first, or look for its id in the list")
 
 
 class ServiceDocuments(DocumentKind):
@@ -45,13 +59,15 @@ class ServiceDocuments(DocumentKind):
     has it.
     """
 
-    def __init__(self, node: NodeState, service_list: ServiceList, define_service: Define) -> None:
+    def __init__(
+        self, node: NodeState, standstill: Standstill, service_list: ServiceList, define_service: Define
+    ) -> None:
         super().__init__(node)
         self._service_list = service_list  # registers the services
         self._define = define_service
         self._registrations: dict[str, Registration] = {}  # by id
         self.configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
-        self.silent = SilentServices(node, self._silence_limits)
+        self.silent = SilentServices(node, standstill, self._silence_limits)
         self.report_of: Callable[[str], Document | None] = lambda _: None  # the last one of a service
 
     # ---- the rules of a document
@@ -64,7 +80,7 @@ class ServiceDocuments(DocumentKind):
         if change.if_silent and (has_news or not self.silent.is_due(name)):
             raise ControlError(409, "this service is not silent")
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         path = service_path(name)
         old, before = transaction.get(path), self._registration(transaction, name)
         if old is None and len(self._registrations) + len(transaction.registrations) >= MAX_SERVICES:
@@ -80,7 +96,7 @@ class ServiceDocuments(DocumentKind):
 
     def delete(self, transaction: Transaction, path: str) -> None:
         transaction.delete(path)
-        for child in (*_EVIDENCE, "maintenance", "planned_maintenance"):
+        for child in (*_EVIDENCE, "maintenance", "planned_maintenance", "ack"):
             transaction.delete(f"{path}/{child}")
 
     def is_missing(self, name: str) -> bool:
@@ -114,7 +130,7 @@ class ServiceDocuments(DocumentKind):
 
     def check_exists(self, transaction: Transaction, service_id: str) -> None:
         if service_id not in self.configured and transaction.get(service_path(service_id)) is None:
-            raise ControlError(404, "Service not found")
+            raise service_not_found(service_id)
 
     def check_reports(self, transaction: Transaction, service_id: str) -> None:
         """A service reports its status if it has neither a probe nor a fixed status."""
@@ -164,11 +180,6 @@ class ServiceDocuments(DocumentKind):
     def _register(self, service_id: str, options: Mapping[str, Any]) -> Registration:
         with SecretScope() as secrets:
             return Registration(self._define(service_id, options), secrets)
-
-    @property
-    def may_be_removed(self) -> bool:
-        """Whether there is a service that is removed when it is silent."""
-        return bool(self._silence_limits())
 
     def _silence_limits(self) -> dict[str, float]:
         return {
@@ -229,13 +240,16 @@ class _EvidenceDocuments(DocumentKind):
 class StatusDocuments(_EvidenceDocuments):
     """A report with a run id (`rid`) ends this run, one without ends all of them."""
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        now_s = self._node.now_s()
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
+        before, now_s = transaction.get(status_path(name)), self._node.now_s()
+        at_s = _reported_at_s(given["status"], before, sent_at_s, now_s)
+        if given["status"] == "up" and now_s < at_s + (self._policy(name).ttl_s or math.inf):
+            transaction.delete(ack_path(name))  # here, so that a kill cannot leave it for the next problem
         report = {key: value for key, value in given.items() if key != "rid"}
-        value = {**with_safe_texts(report), "at_s": now_s}
+        value = {**with_safe_texts(report), "at_s": at_s, "since_s": _since_s(given["status"], before, at_s)}
         runs, rid = _runs(transaction, name), given.get("rid", "")
         if rid in runs:
-            value["duration_s"] = now_s - runs[rid]
+            value["duration_s"] = max(0.0, at_s - runs[rid])
         overdue_s = now_s - self._max_run_s(name)  # a run that was killed never ends; that it did not is reported once
         others = {other: at_s for other, at_s in runs.items() if rid and other != rid and at_s > overdue_s}
         if others:
@@ -252,6 +266,7 @@ class StatusDocuments(_EvidenceDocuments):
         return value["status"] == "down" or (value["status"] == "initializing" and is_up)
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
+        value = {key: field for key, field in value.items() if key != "since_s"}
         running = {"running_since_s": self._node.now_s()} if "running_since_s" in value else {}
         return {**value, "at_s": None, **running}
 
@@ -264,13 +279,17 @@ class StatusDocuments(_EvidenceDocuments):
             return None
         if state.last_evidence_at_s < (document.value["at_s"] or 0.0):
             return None  # an earlier report has expired; this one is about to be applied
-        value = {"status": "down", "reason": state.reason, "code": str(state.code), "at_s": state.since_s}
+        times = {"at_s": state.since_s, "since_s": state.since_s}
+        value = {"status": "down", "reason": state.reason, "code": str(state.code), **times}
         return Document(value, document.revision)
 
     def _max_run_s(self, service_id: str) -> float:
-        found = self._node.find(service_id)
-        policy = REPORTED_POLICY if found is None else found[0].policy
+        policy = self._policy(service_id)
         return policy.grace_s or policy.ttl_s or math.inf
+
+    def _policy(self, service_id: str) -> Policy:
+        found = self._node.find(service_id)
+        return REPORTED_POLICY if found is None else found[0].policy
 
     def _is_known(self, state: ServiceState) -> bool:
         return state.last_evidence_at_s is not None
@@ -283,18 +302,43 @@ class StatusDocuments(_EvidenceDocuments):
             self._node.set_registered_at(service_id, at_s)
         reason = with_author(value.get("reason", ""), author_of(value))
         verdict = Verdict(outcome, reason, value.get("code", ReasonCode.REPORTED))
+        if "since_s" in value and self.is_missing(service_id):
+            self._node.restore(service_id, Evidence(verdict, at_s), since_s=value["since_s"])
         self._node.report(service_id, verdict, at_s=at_s, duration_s=value.get("duration_s", 0.0))
         if "running_since_s" in value:
             self._node.record_start(service_id, at_s=value["running_since_s"])
 
 
+def _reported_at_s(status: str, before: Document | None, sent_at_s: float, now_s: float) -> float:
+    """Bad news counts from now on. Better news counts from when it was sent, and not against newer bad news."""
+    if before is None:
+        return now_s if status == "down" else min(sent_at_s, now_s)
+    status_before, at_s = before.value["status"], before.value["at_s"] or 0.0
+    if _BADNESS[status] > _BADNESS[status_before] or status == "down":
+        return now_s
+    has_expired = before.value.get("code") == ReasonCode.TTL_EXPIRED  # that was no report
+    if sent_at_s < at_s and status != status_before and not has_expired:
+        raise ControlError(
+            503,
+            f"nothing has changed: the node stood still when this was sent; {status_before} may be newer. Try again",
+        )
+    return max(min(sent_at_s, now_s), at_s)
+
+
+def _since_s(status: str, before: Document | None, at_s: float) -> float:
+    if before is None or before.value["status"] != status:
+        return at_s
+    since_s: float = before.value.get("since_s", at_s)
+    return since_s
+
+
 class RunDocuments(_EvidenceDocuments):
     """When each run has started, by its run id; "" if it has none. A run that starts again does not get more time."""
 
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         runs = _runs(transaction, name)
         if len(runs) < MAX_RUNS:  # the oldest have to end first
-            runs = {given.get("rid", ""): self._node.now_s(), **runs}
+            runs = {given.get("rid", ""): min(sent_at_s, self._node.now_s()), **runs}
         return {"runs": runs}
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:

@@ -11,28 +11,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from svcnode.control.standstill import Standstill
     from svcnode.node.node_state import NodeState
-
-TICK_S = 1.0
-MAX_LATE_S = 5.0  # a tick that is later says that the process, or the machine, stood still
 
 
 class SilentServices:
     """`limits`: the services that are removed when they are silent, and after how many seconds. Call `tick` often."""
 
-    def __init__(self, node: NodeState, limits: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(self, node: NodeState, standstill: Standstill, limits: Callable[[], Mapping[str, float]]) -> None:
         self._node = node
+        self._standstill = standstill
         self._limits = limits
-        self._listening_since_s = self._last_tick_s = node.now_s()
         self._maintained_until_s: dict[str, float] = {}
 
     def tick(self) -> list[str]:
         """The services to remove now."""
-        now_s = self._node.now_s()
-        if now_s - self._last_tick_s > TICK_S + MAX_LATE_S:
-            self._listening_since_s = now_s
-        self._last_tick_s = now_s
-        limits = self._limits()
+        now_s, limits = self._standstill.tick(), self._limits()
         maintained = {name: now_s for name in limits if self._node.maintenance.current(name) is not None}
         ended = {name: until_s for name, until_s in self._maintained_until_s.items() if name in limits}
         self._maintained_until_s = ended | maintained
@@ -44,7 +38,7 @@ class SilentServices:
             return False
         state = found[1]
         heard_at_s = max(
-            self._listening_since_s,
+            self._standstill.ended_at_s,
             self._maintained_until_s.get(service_id, 0.0),
             state.registered_at_s,
             state.last_evidence_at_s or 0.0,

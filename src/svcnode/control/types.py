@@ -61,6 +61,16 @@ PlannedMaintenanceDocument = TypedDict(  # "from" cannot be the name of an attri
 )
 
 
+class AckDocument(TypedDict):
+    at: str
+    until: NotRequired[str | None]  # without it, until the problem has cleared
+    by: NotRequired[str]
+    user: NotRequired[str]  # of the process that has made it
+    reason: NotRequired[str]
+    health: NotRequired[Literal[206, 503]]  # that it covers: when this gets worse, it ends
+    revision: NotRequired[int]
+
+
 class IssueDocument(TypedDict):
     reason: NotRequired[str]
     by: NotRequired[str]
@@ -76,6 +86,7 @@ class NodeDocument(TypedDict):
     issues: list[str]
     maintenance: MaintenanceDocument | None
     planned_maintenance: PlannedMaintenanceDocument | None
+    acknowledged: AckDocument | None
     services: int
     revision: int
 
@@ -91,5 +102,6 @@ class ServiceDocument(TypedDict):
     code: str
     maintenance: MaintenanceDocument | None
     planned_maintenance: PlannedMaintenanceDocument | None  # the next that has not begun, also of the node
+    acknowledged: AckDocument | None
     options: NotRequired[dict[str, Any]]  # as registered, without secrets; of the file's services: absent
     revision: NotRequired[int]

@@ -69,6 +69,7 @@ class ReasonCode(StrEnum):
     SHUTTING_DOWN = "shutting_down"
     SYNCING = "syncing"
     LAGGING = "lagging"
+    STALLED = "stalled"  # a value that must advance has not advanced in time
     READ_ONLY = "read_only"
     WRONG_ROLE = "wrong_role"
     REPLICATION_STOPPED = "replication_stopped"

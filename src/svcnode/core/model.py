@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.text import has_control_chars
+from svcnode.core.units import utc_text
 
 SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
 DEFAULT_PREFIX = "/svc"  # of the paths of the interface
@@ -288,6 +289,28 @@ class Maintenance(NamedTuple):
         return f"until {until}{by}{reason}"
 
 
+class Acknowledgement(NamedTuple):
+    """Somebody takes care of a problem of a service or of the node: there are no reminders, and it is not escalated.
+
+    It changes neither a status nor the health. Its times are those of the wall clock.
+    """
+
+    health: Health  # that it was made in; it covers that and better, and ends when it gets worse or healthy
+    made_s: float
+    until_s: float | None = None  # None: until the problem has cleared
+    by: str = ""
+    reason: str = ""
+
+    def covers(self, health: Health) -> bool:
+        return Health.HEALTHY < health <= self.health
+
+    @property
+    def text(self) -> str:
+        by, reason = f"by {self.by} " if self.by else "", f": {self.reason}" if self.reason else ""
+        until = "" if self.until_s is None else f" until {utc_text(self.until_s)}"
+        return f"{by}at {utc_text(self.made_s)}{until}{reason}"
+
+
 class RecentFailures(NamedTuple):
     """The failures that make a service unreliable. An outage that ended in Down is one of `failures`, and
     `outage_failures` of the repeated ones, however long it was."""
@@ -350,9 +373,15 @@ class ChangeKind(Enum):
     NODE = "node"  # an issue, a drain, a new identity or another order of the list; no single service
     MAINTENANCE = "maintenance"  # of a service or of the node: it begins, or has a new end
     MAINTENANCE_ENDED = "maintenance_ended"
+    MAINTENANCE_PLANNED = "maintenance_planned"
+    MAINTENANCE_CANCELLED = "maintenance_cancelled"  # before it has begun
+    ACKNOWLEDGED = "acknowledged"  # a problem of a service or of the node
+    ACKNOWLEDGEMENT_ENDED = "acknowledgement_ended"
 
 
 MAINTENANCE_CHANGES = (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
+PLAN_CHANGES = (ChangeKind.MAINTENANCE_PLANNED, ChangeKind.MAINTENANCE_CANCELLED)
+ACKNOWLEDGEMENT_CHANGES = (ChangeKind.ACKNOWLEDGED, ChangeKind.ACKNOWLEDGEMENT_ENDED)
 
 
 class Change(NamedTuple):
@@ -366,8 +395,10 @@ class Change(NamedTuple):
     before: ServiceState | None = None
     after: ServiceState | None = None
     maintenance: Maintenance | None = None  # that begins
-    reason: str = ""  # what has changed at the node itself, such as a drain and its reason
+    # What has changed at the node itself, such as a drain and its reason; what is planned; why an acknowledgement ended
+    reason: str = ""
     by: str = ""  # who has requested it; empty: no person or program has
+    acknowledgement: Acknowledgement | None = None  # that is made
 
 
 class Tally(NamedTuple):

@@ -31,10 +31,10 @@ Duration = str | float  # "500ms", or a number of seconds
 
 def parse_duration_s(value: str | float) -> float:
     """Seconds from "1.5s" or from a number of seconds."""
-    seconds = _parse_seconds(value) if isinstance(value, str) else value
-    if isinstance(seconds, bool) or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidValueError(f"a duration must be a finite number of seconds and not negative, not {value!r}")
-    return float(seconds)
+    seconds: object = _parse_seconds(value) if isinstance(value, str) else value  # whatever a program may pass
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < math.inf:
+        return float(seconds)
+    raise InvalidValueError(f"a duration must be a finite number of seconds and not negative, not {value!r}")
 
 
 def _parse_seconds(text: str) -> float:
@@ -66,6 +66,11 @@ def parse_size_bytes(text: str) -> int:
 def iso_time(wall_s: float) -> str:
     """UTC with milliseconds: "2026-01-01T12:00:00.000Z"."""
     return datetime.fromtimestamp(round(wall_s, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def utc_text(wall_s: float) -> str:
+    """In a sentence: "2026-01-01 12:00:00 UTC"."""
+    return f"{iso_time(wall_s)[: len('2026-01-01T12:00:00')].replace('T', ' ')} UTC"
 
 
 # ---- durations as text; each style rounds and shortens as its place needs it

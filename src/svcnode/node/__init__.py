@@ -5,6 +5,7 @@ service_states.py  the services and their states, without a lock
 expiry.py          a service with its state, and when the states expire
 overrides.py       issues, draining, starting: what lowers the health whatever the services do
 maintenance.py     who is in maintenance, and until when
+acknowledgements.py  which problems somebody takes care of
 scheduled_maintenance.py  begins and ends it by the wall clock
 definition.py      the options of a service -> its definition
 feed.py            delivers every change to every listener, in order

@@ -21,6 +21,7 @@ from svcnode.core.errors import DuplicateServiceError, InvalidValueError, Unknow
 from svcnode.core.model import Change, ChangeKind, Condition, Evidence, Health, Identity, Outcome, Status, Verdict
 from svcnode.core.text import safe_reason
 from svcnode.net.clock import WallTimes, monotonic_s
+from svcnode.node.acknowledgements import Acknowledgements
 from svcnode.node.definition import define
 from svcnode.node.feed import ChangeFeed
 from svcnode.node.maintenance import MaintenanceWindows
@@ -30,7 +31,7 @@ from svcnode.node.service_states import ServiceStates
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from svcnode.core.model import Maintenance, Service, ServiceState
+    from svcnode.core.model import Acknowledgement, Maintenance, Service, ServiceState
     from svcnode.node.definition import Definition, ProbeConfig, ServiceOptions
     from svcnode.node.expiry import Entry
     from svcnode.node.feed import OnChange, OnEvidence
@@ -100,7 +101,10 @@ class NodeState:
         self._states = ServiceStates(self._on_status, self._wall_times.offset_s)
         self.overrides = HealthOverrides(self._changing, self._publish_node, starting=starting)
         self.maintenance = MaintenanceWindows(
-            self._changing, self._on_maintenance, clock=clock, wall_time_s=self.wall_time_s
+            self._changing, self._on_maintenance, self._on_plan, clock=clock, wall_time_s=self.wall_time_s
+        )
+        self.acknowledgements = Acknowledgements(
+            self._changing, self._on_acknowledgement, health_of=self._problem_health, wall_time_s=self.wall_time_s
         )
         self._health = state_machine.node_health(self._states.tally, self.condition)
         # A response may be kept until the revision grows or this time comes, at which a state may expire.
@@ -164,6 +168,7 @@ class NodeState:
         with self._changing() as now_s:
             entry = self._states.remove(service_id)
             self._publish(ChangeKind.DEREGISTERED, now_s, service_id, before=entry.state)
+            self.acknowledgements.remove(service_id, now_s, "the service is no longer registered")
 
     def reorder(self, ids: Iterable[str]) -> None:
         """Set the order of the list. Services that are not named follow in their old order."""
@@ -195,6 +200,16 @@ class NodeState:
         if service_id not in states:
             raise UnknownServiceError(service_id)
         return states[service_id]
+
+    def restore(self, service_id: str, evidence: Evidence, *, since_s: float) -> None:
+        """Before the last evidence is recorded again after a restart: the service has had its status since then."""
+        with self._changing() as now_s:
+            entry = self._states.entry(service_id)
+            state = state_machine.next_state(entry.state, evidence, entry.service.policy)
+            first_failure_at_s = None if state.first_failure_at_s is None else since_s
+            state = state._replace(since_s=since_s, first_failure_at_s=first_failure_at_s)
+            # The evidence itself follows, and is counted then.
+            self._states.set_state(entry, state._replace(ready_in_a_row=0, failures_in_a_row=0), now_s)
 
     def record(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Record evidence, by service id; returns the new states of the services that are registered.
@@ -302,6 +317,7 @@ class NodeState:
         with self._changing() as now_s:
             self._states.expire(now_s)
             self.maintenance.expire(now_s)
+            self.acknowledgements.expire(now_s)
 
     @property
     def health(self) -> Health:
@@ -387,7 +403,9 @@ class NodeState:
         self._states.put(definition, state, in_maintenance=in_maintenance)
 
     def _update_next_expiry(self) -> None:
-        next_at_s = min(self._states.next_expiry_at_s, self.maintenance.first_end_s)
+        next_at_s = min(
+            self._states.next_expiry_at_s, self.maintenance.first_end_s, self.acknowledgements.next_check_at_s
+        )
         is_earlier = next_at_s < self.next_expiry_at_s
         self.next_expiry_at_s = next_at_s
         if is_earlier:  # than readers have seen; they read the revision first
@@ -405,6 +423,26 @@ class NodeState:
         kind = ChangeKind.MAINTENANCE_ENDED if maintenance is None else ChangeKind.MAINTENANCE
         self._publish(kind, now_s, service_id, before=state, after=state, maintenance=maintenance)
 
+    def _on_plan(self, kind: ChangeKind, service_id: str | None, now_s: float, text: str) -> None:
+        entry = None if service_id is None else self._states.entries.get(service_id)
+        state = None if entry is None else entry.state
+        self._publish(kind, now_s, service_id, before=state, after=state, reason=text)
+
+    def _problem_health(self, service_id: str | None) -> Health | None:
+        """Of a service, or of the node, where a drain is no problem. None if there is no such service."""
+        if service_id is None:
+            return state_machine.node_health(self._states.tally, self.condition._replace(draining=False))
+        entry = self._states.entries.get(service_id)
+        return None if entry is None else state_machine.service_health(entry.state.status)
+
+    def _on_acknowledgement(
+        self, service_id: str | None, now_s: float, made: Acknowledgement | None, reason: str
+    ) -> None:
+        entry = None if service_id is None else self._states.entries.get(service_id)
+        state = None if entry is None else entry.state
+        kind = ChangeKind.ACKNOWLEDGEMENT_ENDED if made is None else ChangeKind.ACKNOWLEDGED
+        self._publish(kind, now_s, service_id, before=state, after=state, acknowledgement=made, reason=reason)
+
     def _publish_node(self, now_s: float, reason: str = "") -> None:
         self._publish(ChangeKind.NODE, now_s, reason=reason)
 
@@ -417,6 +455,7 @@ class NodeState:
         before: ServiceState | None = None,
         after: ServiceState | None = None,
         maintenance: Maintenance | None = None,
+        acknowledgement: Acknowledgement | None = None,
         reason: str = "",
     ) -> None:
         health_before, self._health = self._health, state_machine.node_health(self._states.tally, self.condition)
@@ -432,8 +471,10 @@ class NodeState:
                 health=self._health,
                 maintenance=maintenance,
                 reason=reason,
+                acknowledgement=acknowledgement,
             )
             self.feed.append(change)
+        self.acknowledgements.check(service_id, now_s)
 
     def after_fork(self) -> None:
         """Replace the locks: in the child, the threads that held them do not exist."""

@@ -100,6 +100,8 @@ def _alert(entry: Entry, node_name: str, context: MessageContext) -> dict[str, A
     elif entry.subject.key.type == "target":
         labels |= {"target": entry.subject.key.name}
     annotations = {"summary": _summary(entry, node_name), "description": _description(entry, context)}
+    if entry.acknowledgement is not None:
+        annotations["acknowledged"] = shown(entry.acknowledgement.text)
     return {"labels": labels, "annotations": annotations, "startsAt": iso_time(context.to_wall(entry.opened_at_s))}
 
 

@@ -99,6 +99,8 @@ def _title(name: str, report: Report, context: MessageContext) -> str:
 
 def _lines(report: Report, context: MessageContext, entry_lines: Sequence[str]) -> Iterator[str]:
     situation = context.situation
+    if report.node is not None and report.node.acknowledgement is not None:
+        yield f"node acknowledged {shown(report.node.acknowledgement.text)}"
     yield from (f"issue: {shown(issue)}" for issue in situation.issues)
     yield from entry_lines
     if report.truncated_services:
@@ -131,7 +133,8 @@ def _entry_line(entry: Entry, context: MessageContext) -> str:
         return _target_line(entry)
     was = " and was never Up" if entry.before is None else f", was {status_text(entry.before)}"
     text = _entry_text(entry, _service_label(entry.service), status_text, was=was)
-    return text + (_first_failure_text(entry, context.to_wall) if entry.kind in _NEW_HEALTH else "")
+    text += _first_failure_text(entry, context.to_wall) if entry.kind in _NEW_HEALTH else ""
+    return text if entry.acknowledgement is None else f"{text}; acknowledged {shown(entry.acknowledgement.text)}"
 
 
 def _target_line(entry: Entry) -> str:
@@ -221,6 +224,7 @@ def _node_fields(identity: Identity, situation: Situation | None, report: Report
         "duration_s": entry and _duration_field(entry),
         "duration_is_upper_bound": entry is not None and entry.duration_is_upper_bound,
         "changes": entry and entry.changes,
+        "acknowledged": entry and _acknowledged_field(entry),
         "issues": [] if situation is None else [shown(issue) for issue in situation.issues],
     }
 
@@ -242,6 +246,7 @@ def _service_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str
         "duration_s": _duration_field(entry),
         "duration_is_upper_bound": entry.duration_is_upper_bound,
         "changes": entry.changes,
+        "acknowledged": _acknowledged_field(entry),
     }
 
 
@@ -257,6 +262,14 @@ def _target_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str,
 
 def _duration_field(entry: Entry) -> float | None:
     return None if entry.kind in _NEW_HEALTH else round(entry.duration_s, 3)
+
+
+def _acknowledged_field(entry: Entry) -> dict[str, str | None] | None:
+    made = entry.acknowledgement
+    if made is None:
+        return None
+    until = None if made.until_s is None else iso_time(made.until_s)
+    return {"by": shown(made.by), "at": iso_time(made.made_s), "reason": shown(made.reason), "until": until}
 
 
 def _is_critical(entry: Entry) -> bool:

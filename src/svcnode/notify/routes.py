@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import tzinfo
 
+    from svcnode.core.model import Acknowledgement
     from svcnode.notify.targets import NotificationTarget
 
 MAX_LISTED_SERVICES = 20  # per message
@@ -108,6 +109,7 @@ class Entry:
     duration_s: float  # of the problem
     changes: int
     duration_is_upper_bound: bool = False  # the problem may have ended earlier, while svcnode did not run
+    acknowledgement: Acknowledgement | None = None  # if the problem is over, the last one of it
 
     @property
     def service(self) -> Service:
@@ -275,7 +277,8 @@ class Route:
     def _may_be_reminded(self, record: Record) -> bool:
         if self._gets_present:
             return record.is_open
-        return record.is_open and record.is_visible and record.level is not Health.HEALTHY
+        is_wrong = record.is_visible and record.level is not Health.HEALTHY
+        return record.is_open and is_wrong and not record.is_acknowledged
 
     def _after_quiet_hours(self, record: Record, due_s: float) -> float:
         quiet = self.settings.quiet_hours
@@ -374,7 +377,14 @@ class Route:
             duration_s=max(0.0, (record.since_s if is_over and record.is_visible else now_s) - began_s),
             changes=record.changes,
             duration_is_upper_bound=record.is_restored and kind in (Kind.RECOVERED, Kind.REMOVED),
+            acknowledgement=subject.acknowledgement or self._last_acknowledgement(subject, kind, opened_s),
         )
+
+    def _last_acknowledgement(self, subject: Subject, kind: Kind, opened_s: float) -> Acknowledgement | None:
+        """Of a problem that is over."""
+        last = subject.last_acknowledgement
+        is_over = kind in (Kind.RECOVERED, Kind.REMOVED)
+        return last if is_over and last is not None and self._to_wall(opened_s) <= last.made_s else None
 
     # ---- whether it was delivered
 

@@ -5,6 +5,9 @@
 2. Better than last told for `resolve_delay` without a break: told, with the number of changes in between.
 3. Not Up `start_limit` after the start period: told. (subjects.py: until then, the subject is starting.)
 4. A message says what is true when it is sent. A restart forgets nothing that was told.
+5. Acknowledged: there are no reminders, and a target that gets only what is still open later (`escalate_after`) is not
+   told; that time begins again when nobody takes care of it any more. All else is told as always. (subjects.py: what is
+   acknowledged. It ends when the problem gets worse.)
 
 So flapping is only a number of changes: it holds back recoveries, never bad news.
 
@@ -63,6 +66,7 @@ class Seen(NamedTuple):
     is_known: bool = True  # False: there is no evidence that it is better
     is_removed: bool = False
     is_lost: bool = False  # only that there is no evidence from other replicas: no news if it is over
+    is_acknowledged: bool = False  # somebody takes care of it
 
 
 class Told:
@@ -78,6 +82,8 @@ class Told:
         self.level = Health.HEALTHY  # as last seen, counted as the target counts it
         self.is_visible = False  # whether it is as last seen, and not starting or held
         self.is_known = False  # and there is evidence for that
+        self.is_acknowledged = False
+        self.unacknowledged_since_s = -math.inf  # when that ended
         self.since_s = -math.inf  # since when it has this level
         self.not_down_since_s = -math.inf
         self.worse_at_s: float | None = None  # when it first got worse than told
@@ -88,6 +94,9 @@ class Told:
     # ---- what happens
 
     def see(self, seen: Seen, level: Health, at_s: float, timing: Timing) -> None:
+        if self.is_acknowledged and not seen.is_acknowledged:
+            self.unacknowledged_since_s = at_s
+        self.is_acknowledged = seen.is_acknowledged
         if seen.is_held:
             self._forget_untold()
         is_hidden = seen.is_starting and not (seen.is_known and level < self.health)
@@ -127,7 +136,8 @@ class Told:
             if not timing.escalate_after_s:
                 return self.worse_at_s + timing.group_wait_s
             if self.is_worse:
-                return self.worse_at_s + timing.escalate_after_s
+                since_s = max(self.worse_at_s, self.unacknowledged_since_s)
+                return math.inf if self.is_acknowledged else since_s + timing.escalate_after_s
         if self.is_better:
             return self._well_since_s + timing.resolve_delay_s
         return math.inf

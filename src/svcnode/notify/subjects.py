@@ -4,6 +4,8 @@ Until its start limit, a service that has not been Up is starting: neither worse
 only starting services keep it from being healthy: it is not worse, and it is better only if no critical service is
 unknown. During maintenance and a drain, a subject is held: at the end, it is seen as it is then. The node is also held
 while maintenance alone explains its health.
+
+The node is acknowledged by itself, or as long as every service is that keeps it from being healthy.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import ChangeKind, Health, Impact, Status
+from svcnode.core.model import ACKNOWLEDGEMENT_CHANGES, ChangeKind, Health, Impact, Status
 from svcnode.core.state_machine import service_health
 from svcnode.notify.rule import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from svcnode.core.model import Change, Service, ServiceState
+    from svcnode.core.model import Acknowledgement, Change, Service, ServiceState
     from svcnode.node.node_state import NodeState
 
 
@@ -33,6 +35,7 @@ class Key(NamedTuple):
 
 
 NODE = Key("node")
+_SERVICE_CHANGES = (ChangeKind.STATUS, *ACKNOWLEDGEMENT_CHANGES)  # after which the definition is the same
 
 
 class Severity(Enum):
@@ -45,6 +48,7 @@ class NotUp(Enum):
 
     FAILING = "failing"  # also without evidence at the start limit
     LOST = "lost"  # there is no evidence from other replicas
+    ACKNOWLEDGED = "acknowledged"  # the same, and somebody takes care of it
     STARTING = "starting"
     IN_MAINTENANCE = "in maintenance"  # or it was not Up when its maintenance began
 
@@ -59,6 +63,13 @@ class Subject:
         self.not_up: NotUp | None = None  # None also if the service does not count
         self.is_unknown = False  # a critical service without evidence: it may be Down
         self.start_ends_at_s = math.inf  # while it is starting: when its start limit ends
+        self.acknowledgement: Acknowledgement | None = None
+        self.last_acknowledgement: Acknowledgement | None = None  # the same, or the one that has ended
+
+    def acknowledge(self, made: Acknowledgement | None) -> None:
+        """None: nobody has, or that has ended."""
+        self.acknowledgement = made
+        self.last_acknowledgement = made or self.last_acknowledgement
 
     def severity(self, health: Health) -> Severity | None:
         """Of this health, which need not be the present one. None: there is no problem."""
@@ -98,7 +109,7 @@ class Subjects:
         return [
             subject.key.name
             for subject in self._subjects.values()
-            if subject.not_up in (NotUp.FAILING, NotUp.LOST, NotUp.STARTING)
+            if subject.not_up in (NotUp.FAILING, NotUp.LOST, NotUp.ACKNOWLEDGED, NotUp.STARTING)
         ]
 
     # ---- what happens
@@ -117,7 +128,7 @@ class Subjects:
             self._remove(subject, change.at_s)
         elif service is not None and change.after is not None:
             self._see_service(service, change.after, change.at_s)
-        elif change.kind is ChangeKind.STATUS and subject is not None and subject.service is not None and change.after:
+        elif change.kind in _SERVICE_CHANGES and subject is not None and subject.service is not None and change.after:
             self._see_service(subject.service, change.after, change.at_s)
         self._see_node(change.health, change.at_s)
 
@@ -174,6 +185,8 @@ class Subjects:
         is_starting = is_new and now_s < limit_s
         is_known = not is_new or (state.last_evidence_at_s is not None and not is_starting)
         is_held = self._condition.draining or self._registry.maintenance.at(service.id, now_s) is not None
+        subject.acknowledge(self._registry.acknowledgements.find(service.id))
+        is_acknowledged = subject.acknowledgement is not None
         if is_held:
             is_well = state.status is Status.UP and subject.seen.health is Health.HEALTHY
             subject.seen = subject.seen._replace(is_held=True, is_removed=False)
@@ -188,8 +201,10 @@ class Subjects:
                 is_starting=is_starting,
                 is_known=is_known,
                 is_lost=_is_lost(state),
+                is_acknowledged=is_acknowledged,
             )
             failing = NotUp.LOST if _is_lost(state) else NotUp.FAILING
+            failing = NotUp.ACKNOWLEDGED if is_acknowledged else failing
             not_up = None if state.status is Status.UP else NotUp.STARTING if is_starting else failing
         self._count(
             subject,
@@ -202,6 +217,7 @@ class Subjects:
 
     def _remove(self, subject: Subject, now_s: float) -> None:
         self._count(subject, None, is_unknown=False)
+        subject.acknowledge(None)
         subject.seen = Seen(Health.HEALTHY, now_s, is_removed=True)
         del self._subjects[subject.key]
         self._on_seen(subject, now_s)
@@ -214,7 +230,9 @@ class Subjects:
 
     def _see_node(self, health: Health, now_s: float) -> None:
         is_seen_failing = bool(self._not_up[NotUp.FAILING] or self._condition.issues)
-        is_failing = is_seen_failing or bool(self._not_up[NotUp.LOST])
+        has_new_cause = is_seen_failing or bool(self._not_up[NotUp.LOST])
+        is_failing = has_new_cause or bool(self._not_up[NotUp.ACKNOWLEDGED])
+        self.node.acknowledge(self._registry.acknowledgements.find())
         is_in_maintenance = self._registry.maintenance.at(None, now_s) is not None
         is_held = self._condition.draining or is_in_maintenance
         if is_held or (self._not_up[NotUp.IN_MAINTENANCE] and not is_failing):
@@ -226,7 +244,8 @@ class Subjects:
                 self.node.seen.since_s if is_same else now_s,
                 is_starting=health is not Health.HEALTHY and not is_failing,
                 is_known=not self._unknown,
-                is_lost=health is not Health.HEALTHY and not is_seen_failing,
+                is_lost=is_failing and not (is_seen_failing or self._not_up[NotUp.ACKNOWLEDGED]),
+                is_acknowledged=self.node.acknowledgement is not None or (is_failing and not has_new_cause),
             )
         self._on_seen(self.node, now_s)
 

@@ -49,6 +49,7 @@ class ServiceDetails(TypedDict, total=False):
     impact: str  # now: during maintenance it may be a lower one
     maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
     planned_maintenance: Json | None  # the next that has not begun, of the service or of the node
+    acknowledged: Json | None  # by whom, and when; None: there is no problem, or nobody has acknowledged it
     kind: str  # the scheme of the probe's URL, "function", "reported", "fixed", or "restricted"
     probe: str | None  # the URL of the probe without secrets
     # Of the probe, other than the defaults; those that may hold a secret are masked. None: other replicas have them
@@ -138,6 +139,7 @@ def node_details(context: OperatorContext) -> Json:
         "issues": [encodable(issue) for issue in condition.issues],
         "maintenance": builder.maintenance(),
         "planned_maintenance": builder.planned_maintenance(),
+        "acknowledged": builder.acknowledged(),
         "started": iso_time(process.started_at_s),
         "uptime_s": builder.ago_s(process.started_monotonic_s),
         "last_event_id": last_event_id,
@@ -195,6 +197,7 @@ class _DetailsBuilder:
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "planned_maintenance": self.planned_maintenance(service.id),
+            "acknowledged": self.acknowledged(service.id),
             "kind": kind,
             "probe": self._probe_url(probe_config, shared),
             "status": state.status.value,
@@ -300,6 +303,18 @@ class _DetailsBuilder:
             "by": self._redacted[planned.by],
             "reason": self._redacted[planned.reason],
             "text": self._redacted[planned_text(planned)],
+        }
+
+    def acknowledged(self, service_id: str | None = None) -> Json | None:
+        made = self._context.node.acknowledgements.find(service_id)
+        if made is None:
+            return None
+        return {
+            "at": iso_time(made.made_s),
+            "until": None if made.until_s is None else iso_time(made.until_s),
+            "by": self._redacted[made.by],
+            "reason": self._redacted[made.reason],
+            "text": self._redacted[made.text],
         }
 
     def alert(self, service_id: str | None) -> Json | None:

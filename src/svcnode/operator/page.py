@@ -78,6 +78,7 @@ STATUS_SORT_ORDER = {Status.DOWN.value: 0, Status.INITIALIZING.value: 1, Status.
 NOTICES = {
     "maintenance": "The node is in maintenance",
     "planned_maintenance": "Maintenance of the node is planned",
+    "acknowledged": "The problem of the node is acknowledged",
     "history_problem": "History",
     "reload_problem": "The last reload failed, the previous configuration is active",
     "sharing": "Registry problem, the evidence of other replicas may be missing",
@@ -167,7 +168,7 @@ def _notices(node: Mapping[str, Any]) -> Iterable[str]:
     for key, label in NOTICES.items():
         notice = node[key]["problem"] if key == "sharing" and node[key] else node[key]
         if notice:
-            text = notice["text"] if key in ("maintenance", "planned_maintenance") else notice
+            text = notice["text"] if isinstance(notice, dict) else notice
             yield f'<p class="notice" dir="auto">{label}: {escape_text(text)}</p>'
 
 
@@ -243,7 +244,7 @@ def _row(order: int, service: ServiceDetails, buckets: Sequence[Bucket]) -> str:
         f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code></th>'
         f'<td role="cell"><span class="status">{status}</span>{_maintenance(service)}</td>'
         f'<td role="cell">{_time_element(service["since"], format_coarse_duration(service["since_s"]))}</td>'
-        f'<td role="cell"><span class="reason" dir="auto">{escape_text(reason)}</span></td>'
+        f'<td role="cell"><span class="reason" dir="auto">{escape_text(reason)}</span>{_acknowledged(service)}</td>'
         f'<td role="cell">{_time_element(evidence.get("at"), format_age(evidence.get("age_s")))}</td>'
         f'<td role="cell">{_latency(service)}</td>'
         f'<td role="cell">{_availability(() if fixed else buckets)}</td></tr>\n'
@@ -255,6 +256,13 @@ def _maintenance(service: ServiceDetails) -> str:
     if maintenance is None:
         return ""
     return f'<span class="maintenance" title="In maintenance {escape_text(maintenance["text"])}">Maintenance</span>'
+
+
+def _acknowledged(service: ServiceDetails) -> str:
+    acknowledged = service["acknowledged"]
+    if acknowledged is None:
+        return ""
+    return f'<span class="acknowledged" dir="auto">Acknowledged {escape_text(acknowledged["text"])}</span>'
 
 
 def escape_text(text: str) -> str:

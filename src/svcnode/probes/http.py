@@ -1,7 +1,8 @@
 """`http://…`, `https://…`: an endpoint responds with the expected status and body.
 
-ready      the status is in `status`, and the body is as expected
-not ready  the status is in `starting_status`, or the body matches `starting_json`; the certificate expires within
+ready      the status is in `status`, the body is as expected, and all conditions of `require` hold
+not ready  the status is in `starting_status`, the body matches `starting_json`, or a condition of `starting` holds; a
+           value that must advance has not yet; the certificate expires within
            `min_cert_days`
 failed     any other response; with `fresh`, a response from a cache; connection refused, host unreachable, certificate
            not valid, not HTTP, too large
@@ -20,7 +21,7 @@ from urllib.parse import urljoin
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
-from svcnode.core.model import Verdict
+from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import PublicText, option_type
 from svcnode.core.redaction import redacted
 from svcnode.core.text import truncate
@@ -29,10 +30,19 @@ from svcnode.net.batch import BatchCheck
 from svcnode.net.http1 import DEFAULT_PORTS, PreparedRequest
 from svcnode.net.http_response import Http2ResponseError, HttpResponse, InvalidJson, StatusProtocol
 from svcnode.net.os_errors import CodedOSError, verdict_for_os_error
+from svcnode.probes.conditions import (
+    Condition,
+    Conditions,
+    Matches,
+    Problem,
+    equalities,
+    find_problem,
+    find_starting,
+)
 from svcnode.probes.http_client import HttpClientProbe
-from svcnode.probes.json_pointer import Expectations, find_mismatch
+from svcnode.probes.json_pointer import Expectations
 from svcnode.probes.options import Count, RawBytes
-from svcnode.probes.regex import MATCH_TIMEOUT_S, Pattern, pattern_matches
+from svcnode.probes.regex import Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,9 +117,12 @@ class HttpProbe(HttpClientProbe):
     matches: Pattern = ""
     json: Expectations = field(default_factory=dict)
     starting_json: Expectations = field(default_factory=dict)
+    require: Conditions = ()  # on the JSON of the body
+    starting: Conditions = ()  # one of them holds: not ready
     redirects: Count = 0
     fresh: bool = False  # ask past caches, and reject their responses
     http2: bool = False  # with prior knowledge for http, in the TLS handshake for https
+    _required: tuple[Condition, ...] = field(init=False, compare=False)
     _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -121,11 +134,16 @@ class HttpProbe(HttpClientProbe):
             raise OptionError("starting_status", f"contains {min(both)}, which is in status too")
         if self.method == "HEAD" and self._needs_body:
             raise OptionError("method", "responses to HEAD have no body to check; use GET")
+        object.__setattr__(self, "_required", (*equalities(self.json), *self.require))
         object.__setattr__(self, "_request", self._build_request_to(self.url, self.method, self.body))
 
     @property
     def _needs_body(self) -> bool:
-        return bool(self.contains or self.matches or self.json or self.starting_json)
+        return bool(self.contains or self.matches or self._reads_json)
+
+    @property
+    def _reads_json(self) -> bool:
+        return bool(self.json or self.starting_json or self.require or self.starting)
 
     def _build_request_to(self, url: Url, method: str, body: bytes) -> PreparedRequest:
         is_same_origin = _origin(url) == _origin(self.url)
@@ -193,14 +211,11 @@ class HttpProbe(HttpClientProbe):
         return None
 
     async def _body_verdict(self, response: HttpResponse, url: Url) -> Verdict:
-        status = response.status
-        document = response.document() if self.json or self.starting_json else None
-        if self.starting_json and find_mismatch(document, self.starting_json) is None:
-            return Verdict.not_ready(f"HTTP status {status}, starting: {self._shown(url)}", code=ReasonCode.STARTING)
-        if self._needs_body and (problem := await self._find_problem(response, document)):
-            return Verdict.failed(
-                f"HTTP status {status}, but {problem}: {self._shown(url)}", code=ReasonCode.UNEXPECTED_RESPONSE
-            )
+        problem = await self._find_problem(response) if self._needs_body else None
+        if problem is not None:
+            but = "" if problem.code == ReasonCode.STARTING else " but"
+            text = f"HTTP status {response.status},{but} {problem.text}: {self._shown(url)}"
+            return Verdict(problem.outcome, text, problem.code)
         return response.certificate_verdict or READY
 
     def _shown(self, url: Url) -> str:
@@ -222,19 +237,25 @@ class HttpProbe(HttpClientProbe):
             f", redirect to {truncate(redacted(f'{new.scheme}://{new.host_port}{new.path}'), _MAX_SHOWN_CHARS)}{limit}"
         )
 
-    async def _find_problem(self, response: HttpResponse, document: object) -> str | None:
+    async def _find_problem(self, response: HttpResponse) -> Problem | None:
+        document = response.document() if self._reads_json else None
+        if starting := await self._find_starting(document):
+            return starting
         text = response.body.decode("utf-8", "replace")
         if self.contains not in text:
-            return f'the body does not contain "{self.contains}"'
-        try:
-            if self.matches and not await pattern_matches(self.matches, text):
-                return f'the body does not match "{self.matches}"'
-        except TimeoutError:
-            return f'matching the body with "{self.matches}" took more than {MATCH_TIMEOUT_S:g} s'
-        # If only `starting_json` is set, a body that is not JSON is fine, unless it is broken JSON.
-        if isinstance(document, InvalidJson) and (self.json or document.reason):
-            return f"the body is not JSON{document.suffix}"
-        return find_mismatch(document, self.json)
+            return Problem(f'the body does not contain "{self.contains}"')
+        matches = Matches(self.matches, shows_value=False)
+        if self.matches and (problem := await matches.find_problem("the body", text)):
+            return problem
+        # If only `starting` and `starting_json` are set, a body that is not JSON is fine, unless it is broken JSON.
+        if isinstance(document, InvalidJson) and (self._required or document.reason):
+            return Problem(f"the body is not JSON{document.suffix}")
+        return await find_problem(self._required, document)
+
+    async def _find_starting(self, document: object) -> Problem | None:
+        if self.starting_json and await find_problem(equalities(self.starting_json), document) is None:
+            return Problem("starting", ReasonCode.STARTING, Outcome.NOT_READY)
+        return await find_starting(self.starting, document)
 
 
 class _ExchangeCheck(BatchCheck):

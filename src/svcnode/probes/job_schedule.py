@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
 CRON_FIELDS, MAX_ON_CALENDAR_FIELDS = 5, 3
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 _FORMS = 'must be a cron expression such as "0 3 * * *", or one of OnCalendar such as "Mon..Fri 03:00"'
 # The same result at any time: a schedule must still run then. It is a Friday: the weekend follows.
 _SAMPLED_FROM = datetime(2100, 1, 1, 16)  # noqa: DTZ001  in the zone of the schedule
@@ -77,7 +86,7 @@ def _longest_gap_s(schedule: JobSchedule) -> float:
 
 def parse_job_schedule(expression: str, timezone: tzinfo) -> JobSchedule:
     """Raises `InvalidValueError`."""
-    fields = expression.split()
+    fields = _NICKNAMES.get(expression.strip(), expression).split()
     if 1 < len(fields) < CRON_FIELDS and fields[-1][0].isalpha():
         raise InvalidValueError(f'"{fields[-1]}" is not part of it; set timezone = "{fields[-1]}" beside it')
     if len(fields) > MAX_ON_CALENDAR_FIELDS and len(fields) != CRON_FIELDS:

@@ -9,7 +9,7 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.option_types import option_type, show_as_is
 from svcnode.core.text import sanitize, truncate, type_name
 
-_MISSING = object()
+MISSING = object()
 _MAX_SHOWN_CHARS = 80
 
 
@@ -40,17 +40,6 @@ def is_json_value(value: object) -> bool:
 Expectations = Annotated[dict[str, Any], expectations]
 
 
-def find_mismatch(document: object, expected: dict[str, Any]) -> str | None:
-    """Describes the first value that is not as expected; None if all are."""
-    for pointer, wanted in expected.items():
-        found = resolve_pointer(document, pointer)
-        if found is _MISSING:
-            return f"{pointer} is missing"
-        if not _is_equal(found, wanted):
-            return f"{pointer or 'the value'} is {json_excerpt(found)}, expected {json_excerpt(wanted)}"
-    return None
-
-
 def resolve_pointer(document: object, pointer: str) -> object:
     for token in pointer.split("/")[1:]:
         key = token.replace("~1", "/").replace("~0", "~")
@@ -59,7 +48,7 @@ def resolve_pointer(document: object, pointer: str) -> object:
         elif isinstance(document, list) and _is_index(key, document):
             document = document[int(key)]
         else:
-            return _MISSING
+            return MISSING
     return document
 
 
@@ -68,14 +57,14 @@ def _is_index(key: str, items: list[object]) -> bool:
     return is_number and len(key) < 10 and int(key) < len(items)
 
 
-def _is_equal(left: object, right: object) -> bool:
+def is_equal(left: object, right: object) -> bool:
     """As in JSON: true is not equal to 1."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_is_equal(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(is_equal(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_is_equal, left, right))
+        return len(left) == len(right) and all(map(is_equal, left, right))
     return left == right
 
 

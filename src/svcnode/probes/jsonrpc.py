@@ -1,7 +1,8 @@
 """`jsonrpc+http://…`, `jsonrpc+https://…`: a JSON-RPC 2.0 method returns the expected result.
 
-ready      the method returned a result, and the result matches `result`
-not ready  the certificate expires within `min_cert_days`
+ready      the method returned a result that is as in `result`, and all conditions of `require` hold
+not ready  a condition of `starting` holds; a value that must advance has not yet; the certificate expires within
+           `min_cert_days`
 failed     an error, another result, a response that is not JSON-RPC; connection refused, network unreachable,
            certificate not valid
 unknown    no file descriptors or ports left on this machine, or the resolver or the proxy failed
@@ -12,17 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import Verdict
 from svcnode.core.option_types import PublicText, option_type
 from svcnode.core.text import type_name
 from svcnode.net.http1 import PreparedRequest
+from svcnode.probes.conditions import Condition, Conditions, equalities, find_problem, find_starting
 from svcnode.probes.http_client import HttpSessionProbe
-from svcnode.probes.json_pointer import Expectations, find_mismatch, is_json_value
+from svcnode.probes.json_pointer import Expectations, is_json_value
 from svcnode.probes.jsonrpc_protocol import RpcError, build_rpc_request, decode_result
 
 if TYPE_CHECKING:
-    from svcnode.core.model import Verdict
     from svcnode.net.http1 import HttpSession
 
 
@@ -40,17 +41,22 @@ class JsonRpcProbe(HttpSessionProbe):
     method: PublicText
     params: Annotated[list[Any] | dict[str, Any], parameters] = field(default_factory=list)
     result: Expectations = field(default_factory=dict)  # by JSON pointer into the result; "" is the whole result
+    require: Conditions = ()  # on the result
+    starting: Conditions = ()  # one of them holds: not ready
+    _required: tuple[Condition, ...] = field(init=False, compare=False)
     _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_required", (*equalities(self.result), *self.require))
         object.__setattr__(self, "_request", build_rpc_request(self, self.method, self.params))
 
     async def check_session(self, session: HttpSession) -> Verdict | None:
         response = await session.send(self._request)
         try:
-            mismatch = find_mismatch(decode_result(response), self.result)
+            result = decode_result(response)
         except RpcError as exc:
             return self.failed(f"{self.method}: {exc}", exc.code)
-        if mismatch:
-            return self.failed(f"{self.method}: {mismatch}", ReasonCode.UNEXPECTED_RESPONSE)
+        problem = await find_starting(self.starting, result) or await find_problem(self._required, result)
+        if problem is not None:
+            return Verdict(problem.outcome, f"{self.method}: {problem.text}: {self.url}", problem.code)
         return response.certificate_verdict

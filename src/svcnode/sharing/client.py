@@ -103,7 +103,7 @@ class RegistryClient:
 
         def operations(found: RegisteredService) -> list[Put | Delete]:
             if found.shared is None:
-                raise ControlError(NOT_FOUND, "Service not found")
+                raise ControlError(NOT_FOUND, f"the registry has no service {service_id!r}: register it first")
             definition = found.shared.definition
             if definition.is_checked or definition.fixed_status is not None:
                 text = "this service has a probe or a fixed status, which alone sets its status"

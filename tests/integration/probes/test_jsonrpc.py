@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from tests.support.backends import HttpBackend, http_response, server_tls
-from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, UNEXPECTED_RESPONSE, failed
+from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, UNEXPECTED_RESPONSE, failed, not_ready
 
 if TYPE_CHECKING:
     from tests.support.certificates import Certificate
@@ -45,8 +45,19 @@ def test_the_result_must_be_the_expected_one(check: CheckRunner) -> None:
         url = f"jsonrpc+http://{backend.address}"
         assert check(url, method="getHealth", result={"": "ok"}) == READY
         verdict = check(url, method="getHealth", result={"": "fine"})
-    assert verdict == UNEXPECTED_RESPONSE, failed
+    assert verdict == UNEXPECTED_RESPONSE
     assert all(part in verdict.reason for part in ("getHealth", '"ok"', '"fine"'))
+
+
+def test_conditions_judge_the_result(check: CheckRunner) -> None:
+    with HttpBackend(result({"peers": 2, "isSyncing": False})) as backend:
+        url = f"jsonrpc+http://{backend.address}"
+        assert check(url, method="system_health", require=["/peers >= 2"], starting=["/isSyncing == true"]) == READY
+        assert check(url, method="system_health", require=["/peers >= 3"]) == UNEXPECTED_RESPONSE
+        starting = check(url, method="system_health", require=["/peers >= 3"], starting=["/isSyncing == false"])
+        assert starting == not_ready(ReasonCode.STARTING)
+        advances = check(url, method="system_health", require=["/peers advances within 1m"])
+        assert advances == not_ready(ReasonCode.STARTING)
 
 
 def test_a_method_is_called_with_tls(check: CheckRunner, certificate: Certificate) -> None:
@@ -55,4 +66,4 @@ def test_a_method_is_called_with_tls(check: CheckRunner, certificate: Certificat
         assert check(url, method="getHealth", ca=ca, result={"": "ok"}) == READY
         assert check(url, method="getHealth") == TLS_UNTRUSTED
         assert check(url, method="getHealth", ca=ca, min_cert_days=1) == EXPIRES_SOON
-        assert check(url, method="getHealth", ca=ca, min_cert_days=1, result={"": 1}) == UNEXPECTED_RESPONSE, failed
+        assert check(url, method="getHealth", ca=ca, min_cert_days=1, result={"": 1}) == UNEXPECTED_RESPONSE

@@ -28,6 +28,7 @@ INVALID = {
     "run": "-c bad.toml --service a -- true",
     "issue": "-c bad.toml a",
     "maintain": "-c bad.toml --end",
+    "ack": "-c bad.toml db",
     "registry forget": "-c bad.toml a",
     "conform": "ftp://a",
     "completion": "csh",

@@ -136,6 +136,23 @@ def test_a_failed_job_stays_down_until_it_succeeds_and_the_body_of_a_failure_may
     assert agent.job[2].isprintable()
 
 
+@pytest.mark.parametrize("end", ["/fail/", "/FAIL", "/256", "/-1", "/3221225786"])
+def test_a_failure_is_one_however_its_path_is_written(agent: PushAgent, end: str) -> None:
+    agent.push()
+    assert agent.push(end) == 204
+    assert agent.job[0] == DOWN
+
+
+def test_a_push_that_waited_while_the_node_stood_still_is_to_be_repeated_if_a_failure_may_be_newer(
+    agent: PushAgent,
+) -> None:
+    agent.push()
+    agent.stand_still(60.0)
+    agent.push("/fail")
+    response = agent.respond("/push/job")
+    assert (response.code, "Retry-After" in dict(response.headers), agent.job[0]) == (503, True, DOWN)
+
+
 def test_a_start_changes_nothing_for_a_service_with_a_ttl(agent: PushAgent) -> None:
     agent.push(service_id="worker")
     agent.now_s += 10
@@ -286,8 +303,8 @@ def test_every_wrong_request_is_compared_once_and_gets_the_same_response(
         ("/push/", TOKEN),
         ("/push/%ff", TOKEN),
         ("/push/job/stop", TOKEN),
-        ("/push/job/256", TOKEN),
-        ("/push/job/0/", TOKEN),
+        ("/push/job/0x1", TOKEN),
+        ("/push/job/0/0", TOKEN),
     ):
         compared.clear()
         assert agent.respond(path, token=token) is NOT_FOUND

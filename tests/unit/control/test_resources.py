@@ -19,10 +19,11 @@ from svcnode.api.spec import Request
 from svcnode.control import store as store_module
 from svcnode.control.changes import ChangeRequest, run_path, status_path
 from svcnode.control.resources import STORE_ISSUE, Resources
-from svcnode.control.silence import TICK_S
+from svcnode.control.standstill import TICK_S
 from svcnode.control.store import ControlStore
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
+from svcnode.core.model import ChangeKind
 from svcnode.core.redaction import SecretScope, register_secret
 from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.core.units import iso_time
@@ -105,6 +106,71 @@ def test_a_service_of_the_file_cannot_be_changed_or_removed_but_may_report(agent
     agent.now_s += 1
     agent.restart()
     assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
+
+
+# ---- reports that waited while the node stood still
+
+
+@pytest.mark.parametrize("worse", ["down", "initializing"])
+def test_an_older_report_does_not_replace_a_worse_one_that_may_be_newer(agent: ControlAgent, worse: str) -> None:
+    register(agent)
+    beat(agent)
+    agent.stand_still(10.0)
+    requests = [
+        make_request("PUT", "/v1/services/indexer/status", {"status": status}) for status in (worse, "up", "down")
+    ]
+    assert [response.code for response in agent.send_all(requests)] == [204, 503, 204]
+    agent.restart()
+    assert agent.statuses() == {"indexer": DOWN}
+    agent.now_s += 5.0
+    assert beat(agent).code == 204
+    assert agent.statuses() == {"indexer": UP}
+
+
+def test_a_report_counts_from_the_time_at_which_it_may_have_been_sent(agent: ControlAgent) -> None:
+    register(agent)
+    beat(agent)
+    agent.now_s += TTL_S - 1
+    agent.stand_still(TTL_S)
+    assert beat(agent).code == 204
+    assert agent.statuses() == {"indexer": DOWN}
+    agent.now_s += 1.0
+    assert beat(agent).code == 204
+    assert agent.statuses() == {"indexer": DOWN}, "it may still be one that waited"
+    agent.now_s += 2.0
+    beat(agent)
+    assert agent.statuses() == {"indexer": UP}
+
+
+def test_bad_news_that_waited_counts_whenever_it_was_sent(agent: ControlAgent) -> None:
+    for status, expected in (("initializing", INITIALIZING), ("down", DOWN)):
+        register(agent, status)
+        beat(agent, status)
+        agent.now_s += 0.5  # less than a tick before the node stops
+        beat(agent, status)
+        agent.stand_still(5.0)
+        beat(agent, status, status)
+        assert agent.node.state(status).status.value == expected
+
+
+def test_a_status_is_as_old_as_it_was_before_a_restart(agent: ControlAgent) -> None:
+    for service_id, status in (("indexer", "down"), ("db", "up"), ("api", "initializing")):
+        register(agent, service_id)
+        beat(agent, service_id, "initializing" if status == "up" else "up")
+        agent.now_s += 2.0
+        beat(agent, service_id, status)
+        agent.now_s += 3.0
+        beat(agent, service_id, status)
+    before = {service.id: state for service, state in agent.node}
+    agent.now_s += 1.0
+    agent.restart()
+    for service, state in agent.node:
+        assert state.since_s == before[service.id].since_s
+        assert state.first_failure_at_s == before[service.id].first_failure_at_s
+    statuses = [change for change in agent.changes if change.kind is ChangeKind.STATUS]
+    assert {change.service_id: change.after.since_s for change in statuses if change.after} == {
+        service_id: before[service_id].since_s for service_id in ("indexer", "db")
+    }
 
 
 def test_a_report_counts_if_its_client_disconnects_before_it_is_stored(agent: ControlAgent) -> None:
@@ -549,6 +615,24 @@ def test_planned_maintenance_survives_restarts_and_is_on_between_its_times(
     assert seen == [(times, None, 200), (None, "planned", 200), (None, "planned", 200), (None, None, 404)]
 
 
+@pytest.mark.parametrize("service_id", ["indexer", None])
+def test_who_plans_and_cancels_maintenance_is_a_change_of_its_own(agent: ControlAgent, service_id: str | None) -> None:
+    register(agent)
+    plan(agent, service_id, 1, 3, by="alice", reason="new disk")
+    plan(agent, service_id, 1, 3, by="alice", reason="new disk")
+    path = "/v1/planned_maintenance" if service_id is None else "/v1/services/indexer/planned_maintenance"
+    signed(agent, "DELETE", f"{path}?by=bob")
+    plan(agent, service_id, -1, 3)
+    signed(agent, "DELETE", path)  # it has begun: this is an end
+    planned, cancelled, begun, ended = [change for change in agent.changes if "maintenance" in change.kind.value]
+    assert {change.service_id for change in (planned, cancelled, begun, ended)} == {service_id}
+    assert planned.kind is ChangeKind.MAINTENANCE_PLANNED
+    assert "alice" in planned.reason
+    assert "new disk" in planned.reason
+    assert (cancelled.kind, "bob" in cancelled.by) == (ChangeKind.MAINTENANCE_CANCELLED, True)
+    assert (begun.kind, ended.kind) == (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
+
+
 def test_planned_maintenance_begins_and_is_deleted_without_a_request(agent: ControlAgent) -> None:
     register(agent)
     plan(agent, "indexer", 1, 2)
@@ -671,7 +755,7 @@ def tick(agent: ControlAgent, *, after_s: float) -> None:
 
 
 async def look_for_silence(agent: ControlAgent) -> None:
-    agent.resources._remove_silent()
+    agent.resources._tick()
     if agent.resources._writer is not None:
         await asyncio.wait([agent.resources._writer])
 
@@ -711,7 +795,7 @@ def test_silence_counts_only_while_the_node_listens(worker: ControlAgent) -> Non
     worker.restart()
     tick(worker, after_s=50.0)
     assert "worker" in worker.statuses()
-    worker.now_s += 3600.0  # the machine was suspended
+    worker.stand_still(3600.0)
     tick(worker, after_s=50.0)
     assert "worker" in worker.statuses()
     tick(worker, after_s=11.0)

@@ -179,3 +179,13 @@ def test_a_new_schedule_applies_to_the_last_success_and_an_equal_one_changes_not
     assert job.status() is UP
     job.set_time(datetime(2026, 1, 1, 7, 10, tzinfo=UTC))
     assert job.status() is DOWN
+
+
+def test_the_nicknames_of_cron_mean_the_same_times() -> None:
+    hourly, daily = Job("@hourly"), Job("@daily")
+    for job in (hourly, daily):
+        job.register("job")
+        job.set_time(datetime(2026, 3, 2, 12, 30, tzinfo=UTC))
+        job.succeed()
+        job.set_time(datetime(2026, 3, 2, 13, 10, tzinfo=UTC))
+    assert (hourly.status(), daily.status()) == (DOWN, UP)

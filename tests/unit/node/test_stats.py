@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import ChangeKind, Evidence, Maintenance, Outcome, Status, Verdict
+from svcnode.core.model import Acknowledgement, ChangeKind, Evidence, Health, Maintenance, Outcome, Status, Verdict
 from svcnode.node.definition import define
 from svcnode.node.stats import (
     DURATION_BUCKETS_S,
@@ -254,6 +254,8 @@ def test_every_kind_of_change_is_handled(recorded: RecordedNode, caplog: pytest.
     recorded.node.replace(define("own", name="Own"))
     recorded.node.maintenance.set(Maintenance("control", math.inf), "own")
     recorded.node.maintenance.end("own", source="control")
+    recorded.node.report("own", Verdict.failed("refused"))
+    recorded.node.acknowledgements.make(Acknowledgement(Health.UNHEALTHY, 0.0), "own")
     recorded.node.deregister("own")
     assert set(kinds) == set(ChangeKind)
     assert caplog.records == []

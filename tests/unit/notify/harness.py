@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from svcnode.core.model import Maintenance, Verdict
+from svcnode.core.model import Acknowledgement, Maintenance, Verdict
+from svcnode.core.state_machine import service_health
 from svcnode.node.definition import define
 from svcnode.node.node_state import Handle
 from svcnode.notify.alerts import Alerts
@@ -106,6 +107,15 @@ class Harness:
 
     def maintain(self, service_id: str | None, for_s: float) -> Self:
         self.node.maintenance.set(Maintenance("control", self.clock.now_s + for_s), service_id)
+        return self
+
+    def acknowledge(self, service_id: str | None, *, for_s: float | None = None) -> Self:
+        """Until the problem has cleared, or for some seconds."""
+        wall_s = self.node.wall_time_s(self.clock.now_s)
+        found = None if service_id is None else self.node.find(service_id)
+        health = self.node.health if found is None else service_health(found[1].status)
+        until_s = None if for_s is None else wall_s + for_s
+        self.node.acknowledgements.make(Acknowledgement(health, wall_s, until_s, "ops", "disk ordered"), service_id)
         return self
 
     def flap(self, *, times: int, every_s: float = 30.0) -> Self:

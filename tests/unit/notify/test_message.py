@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Identity, Impact, Service
+from svcnode.core.model import Acknowledgement, Health, Identity, Impact, Service
 from svcnode.core.redaction import register_secret
 from svcnode.notify.message import MAX_REASON_CHARS, MessageContext, build_message, build_test_message
 from svcnode.notify.routes import MAX_LISTED_SERVICES, Entry, Report, Situation
@@ -25,6 +25,7 @@ REFUSED: dict[str, Any] = {"reason": "connection refused: 127.0.0.1:5432", "code
 
 DB = Service(id="db", name="Ledger database", description="", impact=Impact.CRITICAL)
 CACHE = Service(id="cache", name="cache", description="")
+ACKNOWLEDGED = Acknowledgement(DOWN, WALL_S + 95.0, by="ops (user root)", reason="a new disk is on its way")
 
 
 def entry(service: Service | str | None, kind: Kind, health: Health, before: Health | None = UP, **more: Any) -> Entry:
@@ -118,6 +119,11 @@ MESSAGES: dict[str, tuple[Message, str]] = {
     ),
     "late": (message(DOWN, *entries(Kind.WORSE, DOWN, **REFUSED), delayed_s=7200), "failure"),
     "reminder": (message(DOWN, *entries(Kind.REMINDER, DOWN, DOWN, duration_s=14_400, **REFUSED)), "failure"),
+    "acknowledged": (message(STARTING, *entries(Kind.BETTER, STARTING, DOWN, acknowledgement=ACKNOWLEDGED)), "warning"),
+    "recovered after it was acknowledged": (
+        message(UP, *entries(Kind.RECOVERED, UP, DOWN, duration_s=250, acknowledgement=ACKNOWLEDGED)),
+        "success",
+    ),
     "service removed": (
         message(
             UP,
@@ -179,6 +185,7 @@ def test_the_fields_for_programs() -> None:
             "duration_s": None,
             "duration_is_upper_bound": False,
             "changes": 1,
+            "acknowledged": None,
             "issues": ["disk full"],
         },
         "services": [
@@ -198,6 +205,7 @@ def test_the_fields_for_programs() -> None:
                 "duration_s": None,
                 "duration_is_upper_bound": False,
                 "changes": 1,
+                "acknowledged": None,
             }
         ],
         "truncated_services": 0,
@@ -238,7 +246,7 @@ def test_a_message_about_many_services_lists_some_and_counts_the_others() -> Non
     assert len(built.lines) == MAX_LISTED_SERVICES + 3
     assert "1980" in built.lines[MAX_LISTED_SERVICES]
     assert "90" in built.lines[MAX_LISTED_SERVICES + 1]
-    assert len(json.dumps(document)) < 20_000
+    assert len(json.dumps(document)) < 21_000
 
 
 def test_a_reason_is_one_line_of_limited_length() -> None:

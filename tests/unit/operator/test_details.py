@@ -10,7 +10,7 @@ import pytest
 
 from svcnode.api.spec import SERVICE_NOT_FOUND, Request
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Verdict
+from svcnode.core.model import Acknowledgement, Health, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.state_machine import initial_state
 from svcnode.notify import Deliveries
@@ -26,7 +26,7 @@ REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTI
 
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
-    *("maintenance", "planned_maintenance"),
+    *("maintenance", "planned_maintenance", "acknowledged"),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
     *("notifications", "heartbeat", "sharing"),
 ]
@@ -55,6 +55,16 @@ def document(harness: OperatorHarness, query: str = "") -> Any:
     return json.loads(response.body)
 
 
+def test_an_acknowledgement_says_who_has_made_it_and_when(harness: OperatorHarness) -> None:
+    made = Acknowledgement(Health.PARTIAL, 1_800_000_000.0, by="ops", reason="disk ordered")
+    harness.node.acknowledgements.make(made, "db")
+    harness.node.acknowledgements.make(made._replace(until_s=1_900_000_000.0))
+    fields = {"at": "2027-01-15T08:00:00.000Z", "until": None, "by": "ops", "reason": "disk ordered"}
+    assert harness.details("db")["acknowledged"] == {**fields, "text": made.text}
+    assert harness.details("indexer")["acknowledged"] is None
+    assert document(harness)["node"]["acknowledged"]["until"] == "2030-03-17T17:46:40.000Z"
+
+
 def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
     harness.clock.advance(0.5)
     expected: dict[str, Any] = {
@@ -65,6 +75,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "impact": "critical",
         "maintenance": None,
         "planned_maintenance": None,
+        "acknowledged": None,
         "kind": "tcp",
         "probe": "tcp://db:5432",
         "status": "Initializing",

@@ -13,7 +13,7 @@ import pytest
 from svcnode.api.spec import NOT_FOUND, Request
 from svcnode.core.codes import ReasonCode
 from svcnode.core.maintenance import PlannedMaintenance
-from svcnode.core.model import Verdict
+from svcnode.core.model import Acknowledgement, Health, Verdict
 from svcnode.core.state_machine import initial_state
 from svcnode.history.records import HOURS, Bucket
 from svcnode.operator import page
@@ -203,6 +203,17 @@ def test_planned_maintenance_of_the_node_is_a_notice_until_it_begins(harness: Pa
         harness.node.maintenance.plan(planned)
         assert harness.page.count('class="notice" dir') == count
         assert SCRIPT not in harness.page
+
+
+def test_acknowledgements_are_shown_in_the_row_and_as_a_notice(harness: PageHarness) -> None:
+    harness.node.register("db").down("refused")
+    assert "Acknowledged" not in harness.parse().rows[0][3]
+    made = Acknowledgement(Health.UNHEALTHY, 0.0, by="ops", reason=SCRIPT)
+    harness.node.acknowledgements.make(made, "db")
+    harness.node.acknowledgements.make(made)
+    assert harness.parse().rows[0][3] == f"refusedAcknowledged by ops at 1970-01-01 00:00:00 UTC: {SCRIPT}"
+    assert harness.page.count('class="notice" dir') == 1
+    assert SCRIPT not in harness.page
 
 
 INVISIBLE_TEXT, ESCAPED_TEXT = "a\u202eb\u200bc\xa0\U000e0041", r"a\u202eb\u200bc\xa0\U000e0041"

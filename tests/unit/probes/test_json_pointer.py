@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import tomllib
 from typing import Any
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import register_secret
-from svcnode.probes.json_pointer import expectations, find_mismatch, resolve_pointer
+from svcnode.probes.conditions import equalities, find_problem
+from svcnode.probes.json_pointer import expectations, resolve_pointer
 
 # Section 5 of the RFC.
 DOCUMENT: dict[str, object] = {"foo": ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, 'k"l': 6, " ": 7, "m~n": 8}
@@ -21,6 +23,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=10,
 )
+
+
+def find_mismatch(document: object, expected: dict[str, Any]) -> str | None:
+    problem = asyncio.run(find_problem(equalities(expected), document))
+    return problem and problem.text
 
 
 def escaped(key: str) -> str:

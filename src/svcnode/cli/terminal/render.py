@@ -181,7 +181,7 @@ def _wrap_line(console: Console, line: Text) -> Iterator[Text]:
 def node_row(snapshot: NodeSnapshot, symbols: Symbols) -> list[Text]:
     identity = snapshot.identity
     return [
-        health_cell(snapshot, symbols),
+        _acknowledged_cell(health_cell(snapshot, symbols), snapshot, None),
         _truncated_cell(snapshot.node_name or "-", _MAX_NAME, symbols, "bold"),
         _truncated_cell(identity.node_version if identity else "-", _MAX_VERSION, symbols),
         Text(up_count(snapshot.services)),
@@ -210,16 +210,20 @@ def up_count(services: tuple[BackingService, ...] | None) -> str:
     return f"{sum(service.status is Status.UP for service in services)}/{len(services)} up"
 
 
-def service_rows(services: Iterable[BackingService], symbols: Symbols) -> list[list[Text]]:
+def service_rows(snapshot: NodeSnapshot, services: Iterable[BackingService], symbols: Symbols) -> list[list[Text]]:
     return [
         [
-            status_cell(service.status, symbols),
+            _acknowledged_cell(status_cell(service.status, symbols), snapshot, service.id),
             sanitized_text(service.id),
             sanitized_text(service.name),
             sanitized_text(service.description, "dim"),
         ]
         for service in services
     ]
+
+
+def _acknowledged_cell(cell: Text, snapshot: NodeSnapshot, service_id: str | None) -> Text:
+    return cell.append(", acknowledged") if service_id in snapshot.acknowledged else cell
 
 
 def remark_lines(snapshot: NodeSnapshot, symbols: Symbols) -> Iterator[Text]:
@@ -255,7 +259,7 @@ def render_node(snapshot: NodeSnapshot, symbols: Symbols, *, width: int | None =
     lines = [*_header_lines(line, row[-1], width), *remark_lines(snapshot, symbols)]
     if snapshot.services:
         header = [Text(title, "dim") for title in ("STATUS", "ID", "NAME", "DESCRIPTION")]
-        lines += [Text(), *align_columns([header, *service_rows(snapshot.services, symbols)], INDENT)]
+        lines += [Text(), *align_columns([header, *service_rows(snapshot, snapshot.services, symbols)], INDENT)]
     return lines
 
 
@@ -269,7 +273,7 @@ def render_nodes(
         lines += [*_header_lines(line, row[-1], width), *remark_lines(snapshot, symbols)]
         listed = [service for service in snapshot.services or () if with_all or service.status is not Status.UP]
         if listed:
-            lines += align_columns(service_rows(listed, symbols), INDENT * 2)
+            lines += align_columns(service_rows(snapshot, listed, symbols), INDENT * 2)
     return [*lines, Text(), Text(summary(snapshots))]
 
 

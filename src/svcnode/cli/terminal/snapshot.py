@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -23,7 +23,7 @@ from svcnode.core.model import Health, Status
 from svcnode.net.fd_limit import raise_fd_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from svcnode.client import BackingService, Identity
 
@@ -84,6 +84,8 @@ class NodeSnapshot:
     prefix_remark: str = ""  # set if the node answers under another prefix than the first one
     in_registry: RegistryEntry | None = None  # if the URL comes from a registry
     duration_s: float = 0.0
+    # By service id, and by None for the node: who has acknowledged the problem. Only nodes on this machine say it.
+    acknowledged: Mapping[str | None, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def node_name(self) -> str:
@@ -123,6 +125,12 @@ class NodeSnapshot:
         if self.errors or self.interrupted or self.health is None:
             return OverallHealth.UNKNOWN
         return _OVERALL_HEALTH[self.health]
+
+    @property
+    def has_problem(self) -> bool:
+        """Whether the node says that something is wrong with it, or with a service."""
+        are_up = all(service.status is Status.UP for service in self.services or ())
+        return self.health is not None and not (self.health is Health.HEALTHY and are_up)
 
     @property
     def remarks(self) -> tuple[str, ...]:

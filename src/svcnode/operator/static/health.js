@@ -60,8 +60,8 @@ function paintConnection() {
 }
 
 export function paintNotices(problems) {
-  const { maintenance, planned_maintenance: planned, sharing } = problems;
-  const texts = { ...problems, maintenance: maintenance?.text, planned_maintenance: planned?.text, sharing: sharing?.problem };
+  const texts = Object.fromEntries(Object.entries(problems).map(([key, problem]) => [key, problem?.text ?? problem]));
+  texts.sharing = problems.sharing?.problem;
   const shown = Object.entries(SHARED.notices).filter(([key]) => texts[key]);
   const notices = shown.map(([key, label]) => `${label}: ${texts[key]}`);
   if (byId("notices").textContent === notices.join("")) return;

@@ -91,6 +91,7 @@ function facts(service) {
     ["First failure", service.first_failure && timeElement(service.first_failure.at)],
     ["Maintenance", service.maintenance && autoText(`${service.maintenance.text}; messages are held, availability leaves it out`)],
     ["Planned maintenance", service.planned_maintenance && autoText(service.planned_maintenance.text)],
+    ["Acknowledged", service.acknowledged && autoText(`${service.acknowledged.text}; no reminders, no escalation`)],
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
     ["Group", service.group && autoText(service.group)],
     ["Impact", IMPACTS[service.impact]],

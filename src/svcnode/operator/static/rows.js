@@ -68,7 +68,7 @@ function readRow(row) {
   const link = nameCell.firstChild;
   return {
     id, order: Number(order), row, link, group, name: link.textContent, isFixed: "fixed" in row.dataset,
-    status, since: time(sinceCell), reason: reasonCell.textContent, code,
+    status, since: time(sinceCell), reason: reasonCell.firstChild.textContent, code,
     checkedAt: time(checkCell), latency: number(latencyCell), checks: null, drawnChecks: null,
     availability: number(availabilityCell), hasMaintenance: "maintenance" in availabilityCell.firstChild.dataset,
     buckets: NO_BUCKETS, drawnBuckets: NO_BUCKETS, historyVersion: "",
@@ -133,7 +133,7 @@ function paintAll() {
 function paint(service) {
   const { row, status } = service;
   const [, statusCell, , reasonCell, , latencyCell, availabilityCell] = row.cells;
-  const mayMove = row.dataset.status !== status || reasonCell.textContent !== service.reason;
+  const mayMove = row.dataset.status !== status || reasonCell.firstChild.textContent !== service.reason;
   if (row.dataset.status !== status) {
     row.dataset.status = status;
     row.classList.add("changed");

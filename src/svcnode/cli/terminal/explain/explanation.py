@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 INDENT = "  "
 NOT_UP, PROBLEMS, REPLICAS = "Not Up", "Problems", "Replicas"  # titles of sections, for a node
 WHY, WHAT_CHANGES_IT, HOW_TO_FIX_IT = "Why", "What changes it", "How to fix it"  # for a service
-MAINTENANCE, ALERT = "Maintenance", "Alert"  # for both
+MAINTENANCE, ACKNOWLEDGED, ALERT = "Maintenance", "Acknowledged", "Alert"  # for both
 MAX_GROUPS = 4
 MAX_REPLICAS = 20
 _NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -72,6 +72,7 @@ def explain_node(document: Mapping[str, Any]) -> Explanation:
         PROBLEMS: _problem_lines(node),
         REPLICAS: _replica_lines(node),
         MAINTENANCE: _maintenance_lines(node),
+        ACKNOWLEDGED: _acknowledged_lines(node),
         ALERT: _alert_lines(node, {health: f"{health.text} ({health})" for health in Health}),
     }
     return Explanation(
@@ -101,8 +102,9 @@ def _not_up_lines(services: list[Mapping[str, Any]]) -> Iterator[str]:
         reason = f": {text}" if text else ""
         impact = {Impact.NONE: " (impact none)", Impact.CRITICAL: " (critical)"}.get(Impact(service["impact"]), "")
         maintenance = " in maintenance" if service.get("maintenance") else ""
+        acknowledged = ", acknowledged" if service.get("acknowledged") else ""
         for_text = f"for {format_duration(service['since_s'])}"
-        yield f"{service['id']} is {service['status']}{maintenance}{impact}, {for_text}{reason}"
+        yield f"{service['id']} is {service['status']}{maintenance}{impact}{acknowledged}, {for_text}{reason}"
     if listed:
         yield f"For more about one service: svcnode explain --service {shlex.quote(listed[0]['id'])}"
 
@@ -160,6 +162,14 @@ def _maintenance_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"Planned {planned['text']}. Until then, messages are sent as always."
 
 
+def _acknowledged_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    acknowledged = document.get("acknowledged")  # an older node does not have it
+    if acknowledged:
+        yield f"{acknowledged['text'][:1].upper()}{acknowledged['text'][1:]}."
+        end = "until then" if acknowledged["until"] else "until the problem has cleared"
+        yield f"There are no reminders, and it is not escalated, {end}. If it gets worse, messages are sent as always."
+
+
 def _alert_lines(document: Mapping[str, Any], names: Mapping[Health, str]) -> Iterator[str]:
     """Only while an improvement waits for resolve_delay: the last message is no longer true then."""
     alert = document.get("alert")  # an older node does not have it
@@ -206,6 +216,7 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
                 WHAT_CHANGES_IT: outlook_texts(details),
                 HOW_TO_FIX_IT: hint_texts(details),
                 MAINTENANCE: _maintenance_lines(document),
+                ACKNOWLEDGED: _acknowledged_lines(document),
                 ALERT: _alert_lines(document, {service_health(status): status.value for status in Status}),
             }
         ),

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 _DEFAULT_TIMEOUT_S = 3.0  # of `svcnode probe`
 _MORE_ARGS = " …"
 _PROGRESS_CODES = {ReasonCode.STARTING, ReasonCode.SYNCING, ReasonCode.LAGGING}
+_CODES_OF_THE_NODE = {  # of a service that reports its status
+    ReasonCode.NO_EVIDENCE,
+    ReasonCode.NOT_STARTED,
+    ReasonCode.STALE,
+    ReasonCode.TTL_EXPIRED,
+    ReasonCode.REGISTRY_LOST,
+}
 _SAME_KINDS = {"https": "http", "mariadb": "mysql", "postgres": "postgresql"}
 
 
@@ -34,7 +41,8 @@ def hint_texts(details: ParsedDetails) -> Iterator[str]:
         yield from _replica_hints(details)
         return
     if not details.is_probed:
-        yield advice_text(details.code, details)
+        # Any other code is one that the program gave, whose log says more than advice about a probe.
+        yield advice_text(details.code if details.code in _CODES_OF_THE_NODE else ReasonCode.REPORTED, details)
         return
     if details.last_outcome is Outcome.READY:
         is_state_bad = details.code in (ReasonCode.STALE, ReasonCode.UNRELIABLE)

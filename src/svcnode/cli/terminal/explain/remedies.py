@@ -255,6 +255,11 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "the data is older than the limit in the options of the probe",
         "Wait until the service has caught up. If it makes no progress, see its log.",
     ),
+    ReasonCode.STALLED: Remedy(
+        "a value that must advance has not advanced in time",
+        "The service answers, and makes no progress: see its log. It may have lost its peers or its disk. "
+        "If it is only slow, give it more time in the condition.",
+    ),
     ReasonCode.READ_ONLY: Remedy(
         "the server accepts no writes",
         "Check whether the server is a replica, its disk is full, or it was set to read-only.",

@@ -1,0 +1,412 @@
+"""Conditions on the values that a check reads, such as `require = ["/peers >= 3", "age of /time <= 30s"]`.
+
+    VALUE == 3                 also !=, <, <=, > and >=; with a number, "a text", true, false or null
+    VALUE contains "x"         a text in a text, or an item in a list
+    VALUE matches "x.*y"       a regular expression that occurs in a text
+    age of VALUE <= 30s        of a time: RFC 3339, or Unix time in s, ms, µs or ns
+    VALUE advances within 5m   it must grow at least once in this time, from one check to another
+
+In a JSON document, VALUE is a JSON pointer such as `/result/height`, in quotation marks if it has spaces, or `value`,
+which is all of it. Numbers may also be texts, decimal or hexadecimal: "812" and "0x32c" are numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import Outcome
+from svcnode.core.option_types import option_type
+from svcnode.core.text import truncate, type_name
+from svcnode.core.units import format_limit, parse_duration_s
+from svcnode.net.clock import monotonic_s
+from svcnode.probes.base import MAX_CLOCK_SKEW_S
+from svcnode.probes.json_pointer import MISSING, is_equal, json_excerpt, resolve_pointer
+from svcnode.probes.regex import MATCH_TIMEOUT_S, pattern, pattern_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+MAX_CONDITION_CHARS = 1000
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_WORDS = {"true": True, "false": False, "null": None}
+_NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
+_MAX_NUMBER_CHARS = 100
+# Unix times in units of seconds: until the year 5138, a number tells its unit by its size.
+_UNIX_UNITS = ((1e11, 1.0), (1e14, 1e-3), (1e17, 1e-6), (math.inf, 1e-9))
+
+Number = int | float | Decimal
+
+
+class Problem(NamedTuple):
+    """Why a condition does not hold."""
+
+    text: str
+    code: ReasonCode = ReasonCode.UNEXPECTED_RESPONSE
+    outcome: Outcome = Outcome.FAILED
+
+
+class Value(NamedTuple):
+    """What a condition is about."""
+
+    name: str
+    find: Callable[[Any], object]  # in what the check has read; `MISSING` if it is not there
+
+
+class Reader:
+    """Reads the parts of a condition one after another. Its errors name the character."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def take(self, expression: str) -> re.Match[str] | None:
+        """The next part, if it matches, without the spaces before it."""
+        start = re.compile(r"\s*").match(self._text, self._at)
+        self._at = start.end() if start else self._at
+        found = re.compile(expression).match(self._text, self._at)
+        if found is not None:
+            self._at = found.end()
+        return found
+
+    def take_text(self) -> str | None:
+        """Between quotation marks of either kind. A backslash stands for itself, as in a regular expression."""
+        found = self.take(r'"([^"]*)"|\'([^\']*)\'')
+        if found is None and self.take(r"""["']"""):
+            raise self.error("a text that ends with the same quotation mark", at=self._at - 1)
+        return found and (found[1] if found[1] is not None else found[2])
+
+    def expect_end(self) -> None:
+        if not self.take(r"\Z"):
+            raise self.error("the end of the condition")
+
+    def error(self, expected: str, *, at: int | None = None) -> InvalidValueError:
+        at = self._at if at is None else at
+        rest = truncate(self._text[at:], 40)
+        place = f'at character {at + 1}, "{rest}"' if rest else "at its end"
+        return InvalidValueError(f"in the condition {self._text!r}, {place}: expected {expected}")
+
+
+# ---- values as numbers and times
+
+
+def as_number(value: object) -> Number | None:
+    """None if it is not one. True is not 1."""
+    if isinstance(value, str) and len(value) <= _MAX_NUMBER_CHARS and _NUMBER.fullmatch(value):
+        return int(value, 16) if "x" in value.lower() else Decimal(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    return None if math.isnan(value) else value
+
+
+def as_unix_time_s(value: object) -> float | None:
+    """None if it is not a time. Without a time zone, a text is UTC."""
+    if (number := as_number(value)) is not None:
+        return float(number) * next(unit for limit, unit in _UNIX_UNITS if abs(float(number)) <= limit)
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+# ---- what a condition tests
+
+
+class Test:
+    """Judges the value of a condition: `name` is how it is called."""
+
+    def problem(self, name: str, value: object) -> Problem | None:
+        raise NotImplementedError
+
+    async def find_problem(self, name: str, value: object) -> Problem | None:
+        return self.problem(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Test):
+    sign: str
+    wanted: Any
+
+    def problem(self, name: str, value: object) -> Problem | None:
+        if value is MISSING:
+            return Problem(f"{name} is missing")
+        found, wanted = value, self.wanted
+        if isinstance(wanted, int | Decimal) and not isinstance(wanted, bool):
+            found = as_number(value)
+            if found is None:
+                return Problem(f"{name} is {json_excerpt(value)}, which is not a number")
+            is_true = _COMPARISONS[self.sign](found, wanted)
+        elif self.sign in ("==", "!="):
+            is_true = is_equal(found, wanted) is (self.sign == "==")
+        else:
+            is_true = isinstance(found, str) and _COMPARISONS[self.sign](found, wanted)
+        return None if is_true else Problem(f"{name} is {json_excerpt(value)}, expected {self._expected}")
+
+    @property
+    def _expected(self) -> str:
+        shown = str(self.wanted) if isinstance(self.wanted, Decimal) else json_excerpt(self.wanted)
+        return shown if self.sign == "==" else f"{self.sign} {shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class Equals(Test):
+    """The same JSON value: the text "3" is not the number 3."""
+
+    wanted: Any
+
+    def problem(self, name: str, value: object) -> Problem | None:
+        if value is MISSING:
+            return Problem(f"{name} is missing")
+        shown = f"{name} is {json_excerpt(value)}, expected {json_excerpt(self.wanted)}"
+        return None if is_equal(value, self.wanted) else Problem(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Contains(Test):
+    wanted: Any
+
+    def problem(self, name: str, value: object) -> Problem | None:
+        shown = f"{name} is {json_excerpt(value)}"
+        match value:
+            case str() if isinstance(self.wanted, str):
+                is_true = self.wanted in value
+            case list():
+                is_true = any(is_equal(item, self.wanted) for item in value)
+            case _:
+                what = "a text" if isinstance(self.wanted, str) else "a list"
+                return Problem(f"{name} is missing" if value is MISSING else f"{shown}, which is not {what}")
+        return None if is_true else Problem(f"{shown}, which does not contain {json_excerpt(self.wanted)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Matches(Test):
+    pattern: str
+    shows_value: bool = True
+
+    async def find_problem(self, name: str, value: object) -> Problem | None:
+        if not isinstance(value, str):
+            return Problem(f"{name} is missing" if value is MISSING else f"{name} is not a text")
+        try:
+            if await pattern_matches(self.pattern, value):
+                return None
+        except TimeoutError:
+            return Problem(f'matching {name} with "{self.pattern}" took more than {MATCH_TIMEOUT_S:g} s')
+        shown = f"{name} is {json_excerpt(value)}, which" if self.shows_value else name
+        return Problem(f'{shown} does not match "{self.pattern}"')
+
+
+@dataclass(frozen=True, slots=True)
+class Age(Test):
+    sign: str
+    limit_s: float
+
+    def problem(self, name: str, value: object) -> Problem | None:
+        if value is MISSING:
+            return Problem(f"{name} is missing")
+        at_s = as_unix_time_s(value)
+        if at_s is None:
+            return Problem(f"{name} is {json_excerpt(value)}, which is not a time")
+        age_s = time.time() - at_s
+        if age_s < -MAX_CLOCK_SKEW_S:
+            text = f"{name} is {-age_s:.0f} s in the future: the clock of this machine or of the service is wrong"
+            return Problem(text, ReasonCode.CLOCK_SKEW)
+        if _COMPARISONS[self.sign](age_s, self.limit_s):
+            return None
+        text = f"{name} is {age_s:.0f} s old, expected {self.sign} {format_limit(self.limit_s)}"
+        return Problem(text, ReasonCode.LAGGING)
+
+
+@dataclass(frozen=True, slots=True)
+class Advances(Test):
+    """The window starts with the first check, and again with each growth that was seen in time.
+
+    A service that was restarted may count from 0 again: then the value must grow from there. After a longer time
+    without checks, growth may be old, so that the window starts again.
+    """
+
+    within_s: float
+    clock: Callable[[], float] = field(default=monotonic_s, compare=False)
+    _progress: list[_Progress] = field(default_factory=list, init=False, compare=False)  # none before the first check
+
+    def problem(self, name: str, value: object) -> Problem | None:
+        now_s, number = self.clock(), _as_progress(value)
+        if value is not MISSING and number is None:
+            return Problem(f"{name} is {json_excerpt(value)}, which is neither a number nor a time")
+        before = self._progress[0] if self._progress else _Progress(None, now_s, now_s, has_moved=False)
+        progress = self._progress[:] = [before.after(number, now_s, self.within_s)]
+        return progress[0].problem(name, value, now_s, self.within_s)
+
+
+class _Progress(NamedTuple):
+    number: Number | None  # as last read
+    read_at_s: float
+    since_s: float  # of the window
+    has_moved: bool
+
+    def after(self, number: Number | None, now_s: float, within_s: float) -> _Progress:
+        if number is None:
+            return self
+        has_grown = self.number is not None and number > self.number
+        if now_s - self.read_at_s > within_s and has_grown:
+            return _Progress(number, now_s, now_s, has_moved=False)
+        if has_grown:
+            return _Progress(number, now_s, now_s, has_moved=True)
+        return self._replace(number=number, read_at_s=now_s)
+
+    def problem(self, name: str, value: object, now_s: float, within_s: float) -> Problem | None:
+        shown = "is missing" if value is MISSING else f"is {json_excerpt(value)}"
+        stood_s = now_s - self.since_s
+        if stood_s > within_s:
+            text = f"{name} {shown} and has not advanced for {stood_s:.0f} s, expected within {format_limit(within_s)}"
+            return Problem(text, ReasonCode.STALLED)
+        if not self.has_moved:
+            text = f"{name} {shown}, and has not advanced since the first check, {stood_s:.0f} s ago"
+            return Problem(text, ReasonCode.STARTING, Outcome.NOT_READY)
+        return None
+
+
+def _as_progress(value: object) -> Number | None:
+    number = as_number(value)
+    return as_unix_time_s(value) if number is None else number
+
+
+# ---- conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    text: str
+    value: Value = field(compare=False)
+    test: Test
+
+    async def find_problem(self, document: object) -> Problem | None:
+        return await self.test.find_problem(self.value.name, self.value.find(document))
+
+
+def json_value(reader: Reader) -> Value:
+    if reader.take(r"value\b"):
+        return Value("the value", lambda document: document)
+    found = reader.take(r"/[^\s=<>!\"']*")
+    pointer = found[0] if found else reader.take_text()
+    if pointer is None or not pointer.startswith("/"):
+        raise reader.error('a JSON pointer such as /status, or "value"')
+    return Value(pointer, partial(resolve_pointer, pointer=pointer))
+
+
+def parse_condition(text: str, read_value: Callable[[Reader], Value] = json_value) -> Condition:
+    """`read_value` reads what the condition is about. Raises `InvalidValueError`."""
+    if len(text) > MAX_CONDITION_CHARS:
+        raise InvalidValueError(f"a condition has at most {MAX_CONDITION_CHARS} characters, not {len(text)}")
+    reader = Reader(text)
+    is_age = reader.take(r"age\s+of\b") is not None
+    value = read_value(reader)
+    test = _read_age(reader) if is_age else _read_test(reader)
+    reader.expect_end()
+    return Condition(text, value._replace(name=f"the time {value.name}" if is_age else value.name), test)
+
+
+def _read_age(reader: Reader) -> Test:
+    sign = reader.take("<=|>=|<|>")
+    if sign is None:
+        raise reader.error("one of <=, <, >= and >")
+    return Age(sign[0], _read_duration_s(reader))
+
+
+def _read_test(reader: Reader) -> Test:
+    if sign := reader.take("==|!=|<=|>=|<|>"):
+        wanted = _read_literal(reader)
+        if sign[0] not in ("==", "!=") and (wanted is None or isinstance(wanted, bool)):
+            raise reader.error(f"a number or a text after {sign[0]}")
+        return Compare(sign[0], wanted)
+    if reader.take(r"advances\s+within\b"):
+        return Advances(_read_duration_s(reader))
+    if reader.take(r"contains\b"):
+        return Contains(_read_literal(reader))
+    if reader.take(r"matches\b"):
+        expression = reader.take_text()
+        if expression is None:
+            raise reader.error('a regular expression in quotation marks, such as "v1.*"')
+        return Matches(pattern(expression))
+    raise reader.error("one of ==, !=, <, <=, >, >=, contains, matches and advances within")
+
+
+def _read_literal(reader: Reader) -> Any:  # noqa: ANN401  a JSON value
+    if (text := reader.take_text()) is not None:
+        return text
+    if word := reader.take(r"(true|false|null)\b"):
+        return _WORDS[word[0]]
+    if number := reader.take(_NUMBER.pattern + r"(?![\w.])"):
+        found = as_number(number[0])
+        assert found is not None, "the pattern is that of a number"
+        return int(found) if found == int(found) else found
+    raise reader.error('a number, a "text", true, false or null')
+
+
+def _read_duration_s(reader: Reader) -> float:
+    found = reader.take(r"[0-9.]+(?:ms|s|m|h|d)(?!\w)")
+    if found is None:
+        raise reader.error("a duration such as 30s, 5m or 1h")
+    return parse_duration_s(found[0])
+
+
+def parse_conditions(given: object, read_value: Callable[[Reader], Value] = json_value) -> tuple[Condition, ...]:
+    if not isinstance(given, list | tuple) or not all(isinstance(text, str) for text in given):
+        raise InvalidValueError(f'must be a list of conditions such as ["/peers >= 3"], not {type_name(given)}')
+    return tuple(parse_condition(text, read_value) for text in given)
+
+
+def equalities(expected: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """The conditions of a table of JSON pointers and the values that they must have."""
+    return tuple(
+        Condition(pointer, Value(pointer or "the value", partial(resolve_pointer, pointer=pointer)), Equals(wanted))
+        for pointer, wanted in expected.items()
+    )
+
+
+def _show(conditions: Sequence[Condition]) -> list[str]:
+    return [condition.text for condition in conditions]
+
+
+CONDITIONS_SCHEMA = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": MAX_CONDITION_CHARS}}
+
+
+@option_type(CONDITIONS_SCHEMA, show=_show)
+def json_conditions(value: object) -> tuple[Condition, ...]:
+    return parse_conditions(value)
+
+
+Conditions = Annotated[tuple[Condition, ...], json_conditions]
+
+
+async def find_problem(conditions: Iterable[Condition], document: object) -> Problem | None:
+    """The first condition that fails, or the first that cannot hold yet. All are read: values are remembered."""
+    problems = [await condition.find_problem(document) for condition in conditions]
+    found = [problem for problem in problems if problem is not None]
+    return min(found, key=lambda problem: problem.outcome is not Outcome.FAILED, default=None)
+
+
+async def find_starting(conditions: Iterable[Condition], document: object) -> Problem | None:
+    """The service is starting if one of the conditions holds."""
+    for condition in conditions:
+        if await condition.find_problem(document) is None:
+            return Problem(f"starting: {condition.text}", ReasonCode.STARTING, Outcome.NOT_READY)
+    return None
