@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from svcnode.node.definition import Definition
-    from svcnode.notify.notifier import NotifySettings
+    from svcnode.notify.notifier import AlertStateStorage, NotifySettings
 
 Options = dict[str, Any]
 
@@ -125,6 +125,7 @@ class Process:
         lease_s: float = LEASE_S,
         notify: NotifySettings | None = None,
         wall_clock: Callable[[], float] | None = None,
+        storage: AlertStateStorage | None = None,
     ) -> None:
         """With `notify`, it sends notifications; then the wall clock matters."""
         self.simulation, self.name = simulation, name
@@ -145,7 +146,7 @@ class Process:
             lease_s=lease_s,
             url="",
         )
-        self._notify = notify
+        self._notify, self._storage = notify, storage
         self._wall_clock = wall_clock or (lambda: -self.loop.time())
         self._jitter = partial(rng.uniform, -JITTER, JITTER)
         self._services = services
@@ -160,7 +161,8 @@ class Process:
         self.replica = Replica(self.node, self._settings, client=self.client, on_synced=self.node.overrides.started)
         for service_id, options in self._services.items():
             self.services.add(definition(service_id, options))
-        self.notifier = Notifier(self.node, self._notify, self.notify_status, turns=self.replica.turns)
+        turns = self.replica.turns
+        self.notifier = Notifier(self.node, self._notify, self.notify_status, storage=self._storage, turns=turns)
 
     async def _run(self) -> None:
         async with (

@@ -188,6 +188,7 @@ class Notifier:
             read=self._alerts.records,
             on_turn=lambda: self._on_turn(sender),
             on_told=lambda: self._on_told(sender),
+            on_known=self._save_state,
         )
         shared.turn.set_wanted(not self._node.condition.draining)
         return shared
@@ -289,10 +290,7 @@ class Notifier:
         if self._alerts is None:
             return  # stopped
         self._restore_task = None
-        shared = [sender.shared for sender in self._senders if sender.shared is not None]
-        self._alerts.restore(text, self._node.now_s(), [one.route for one in shared if one.has_followed])
-        for one in shared:
-            one.save_restored()
+        self._alerts.restore(text, self._node.now_s(), self._shared())
         self._wake()
         self._save_state()
 
@@ -306,4 +304,8 @@ class Notifier:
         if self._storage is None or self._restore_task is not None:
             return  # do not overwrite the state before it is loaded
         alerts = self._alerts
-        self._storage.save_state(empty_state() if alerts is None else alerts.to_json(self._node.now_s()))
+        text = empty_state() if alerts is None else alerts.to_json(self._node.now_s(), self._shared())
+        self._storage.save_state(text)
+
+    def _shared(self) -> dict[Route, SharedTarget]:
+        return {sender.route: sender.shared for sender in self._senders if sender.shared is not None}

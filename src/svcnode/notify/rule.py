@@ -112,6 +112,11 @@ class Told:
             self.since_s, self.level = at_s, level
         self.is_visible, self.is_known = True, seen.is_known
         self.is_restored = self.is_restored and level is Health.HEALTHY
+        self._note_worst(seen, level, at_s)
+        if is_change and self.opened_at_s is not None:
+            self.changes += 1
+
+    def _note_worst(self, seen: Seen, level: Health, at_s: float) -> None:
         if level > self.health or self.worst is not None:
             self.worse_at_s = at_s if self.worse_at_s is None else self.worse_at_s
             self.opened_at_s = at_s if self.opened_at_s is None else self.opened_at_s
@@ -120,8 +125,6 @@ class Told:
             self.worst, self.worst_level = seen, level
         if self.worst is not None and self.worst.is_lost and level <= self.health:
             self._forget_untold()
-        if is_change and self.opened_at_s is not None:
-            self.changes += 1
 
     def _forget_untold(self) -> None:
         self.worse_at_s = self.worst = None

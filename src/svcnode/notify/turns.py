@@ -80,27 +80,42 @@ class SharedTarget:
         read: Callable[[Rows, float], list[Record]],
         on_turn: Callable[[], None],
         on_told: Callable[[], None],
+        on_known: Callable[[], None],
     ) -> None:
-        """`read` makes records of rows. `on_turn` is called when the turn changes, `on_told` when others have told."""
+        """`read` makes records of rows. The callbacks: the turn has changed; others have told something; what this
+        replica has told is known to all.
+        """
         self.route = route
         self._clock = clock
         self._read = read
-        self.on_turn, self._on_told = on_turn, on_told
+        self.on_turn, self._on_told, self._on_known = on_turn, on_told, on_known
         self.has_followed = False  # another replica has said what was told
         self._known: dict[Key, _Fact] = {}  # what all replicas know, or will soon
-        self._own: set[Key] = set()  # what this replica has told, and the others do not know yet
+        self.own: set[Key] = set()  # what this replica has told, and the others do not know yet
         self.turn = turns.join(name, self)
 
     # ---- what this replica tells
 
     def delivered(self, report: Report) -> None:
-        self._own |= report.told.keys()
+        self.own |= report.told.keys()
         self._save()
+
+    def restore(self, records: list[Record], own: set[Key], now_s: float) -> None:
+        """Continue with what was told before a restart. What others know counts more, except what they do not know."""
+        for record in records:
+            if not self.has_followed:
+                self.route.restore(record, now_s)
+            elif record.subject.key in own:
+                self.route.add_told(record.subject.key, record, now_s)
+        self.own |= own
+        if own:
+            self._save()
+        self.save_restored()
 
     def save_restored(self) -> None:
         """What this replica knows from before its start, if no other one has said anything."""
         if not self.has_followed and self.turn.may_send and (own := self.route.keys()):
-            self._own |= own
+            self.own |= own
             self._save()
 
     def _save(self) -> None:
@@ -111,10 +126,11 @@ class SharedTarget:
     # ---- what the registry says
 
     def on_saved(self) -> None:
-        self._own.clear()
+        self.own.clear()
+        self._on_known()
 
     def on_restored(self) -> None:
-        self._own |= self.route.keys()
+        self.own |= self.route.keys()
         self._save()
 
     def on_told(self, told: Rows) -> None:
@@ -128,12 +144,12 @@ class SharedTarget:
         is_first, self.has_followed = not self.has_followed, True
         missing = () if len(told) >= MAX_SAVED else self._known.keys() | (self.route.keys() if is_first else set())
         for key in {*facts, *missing}:
-            if key in self._own:
+            if key in self.own:
                 self.route.add_told(key, records.get(key), now_s)
             elif is_first or facts.get(key) != self._known.get(key):
                 self.route.follow(key, records.get(key), now_s)
         self._known = facts
         self.route.update_due(now_s)
-        if self._own:
+        if self.own:
             self._save()
         self._on_told()

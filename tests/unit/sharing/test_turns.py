@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pytest
@@ -39,10 +40,23 @@ class Received(NamedTuple):
     changes: dict[str, str]  # of the services
 
 
+class Storage:
+    """The history file of a replica."""
+
+    text: str | None = None
+
+    def save_state(self, text: str) -> None:
+        self.text = text
+
+    async def load_state(self) -> str | None:
+        return self.text
+
+
 class Network:
-    """All targets of all replicas, and what they have received."""
+    """All targets of all replicas, and what they have received; and what the replicas have stored."""
 
     def __init__(self) -> None:
+        self.storages = defaultdict[str, Storage](Storage)
         self.received: list[Received] = []
         self.unreachable: set[tuple[str, str]] = set()  # replica and target
         self.delay_s = 0.0
@@ -94,11 +108,11 @@ def start_one(
     simulation: Simulation, network: Network, name: str, *targets: str, offset_s: float = 0.0, **options: Any
 ) -> Process:
     hooks = [Hook(name, target, simulation, network) for target in targets or (HOOK,)]
-    return start_with(simulation, name, hooks, offset_s=offset_s, **options)
+    return start_with(simulation, network, name, hooks, offset_s=offset_s, **options)
 
 
 def start_with(
-    simulation: Simulation, name: str, hooks: list[Hook], *, offset_s: float = 0.0, **options: Any
+    simulation: Simulation, network: Network, name: str, hooks: list[Hook], *, offset_s: float = 0.0, **options: Any
 ) -> Process:
     """The clocks of the replicas differ: the monotonic ones by days, the wall clocks by a second."""
     policy = AlertPolicy(group_wait_s=GROUP_WAIT_S, resolve_delay_s=RESOLVE_DELAY_S)
@@ -110,6 +124,7 @@ def start_with(
         clock_s=1e5 * offset_s,
         notify=notify,
         wall_clock=lambda: STARTED_AT_S + simulation.now_s + offset_s,
+        storage=network.storages[name],
     )
 
 
@@ -159,7 +174,7 @@ def test_one_replica_sends_and_all_know_what_was_told(simulation: Simulation, ne
 
 def test_every_replica_sends_to_alertmanager(simulation: Simulation, network: Network) -> None:
     for name in "ab":
-        start_with(simulation, name, [Alertmanager(name, "http://alertmanager", simulation, network)])
+        start_with(simulation, network, name, [Alertmanager(name, "http://alertmanager", simulation, network)])
     simulation.run_for(10.0)
     simulation.down.add("db")
     simulation.run_for(TOLD_S)
@@ -355,7 +370,10 @@ def test_after_a_minute_without_etcd_every_replica_sends(simulation: Simulation,
     assert sender.is_alive
 
 
-def test_what_was_told_without_etcd_is_ended_by_the_sender(simulation: Simulation, network: Network) -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_was_told_without_etcd_is_ended_by_the_sender(
+    simulation: Simulation, network: Network, is_restarted: bool
+) -> None:
     _, others = split(processes := start(simulation, network, stale_after="20s"))
     alone = others[0]
     alone.client.requests.is_cut = alone.client.responses.is_cut = True
@@ -363,9 +381,12 @@ def test_what_was_told_without_etcd_is_ended_by_the_sender(simulation: Simulatio
     told = {id_: change for one in network.received for id_, change in one.changes.items()}
     assert {*told.values()} == {"worse"}, "what others check is lost there"
     assert {one.replica for one in network.received} == {alone.name}
-    alone.client.reconnect()
+    if is_restarted:
+        alone.kill()
+        processes.append(start_one(simulation, network, alone.name, offset_s=7))
+    else:
+        alone.client.reconnect()
     simulation.run_for(NOTICED_S + RESOLVE_DELAY_S + 5.0)
-    assert not may_send(alone)
     for service_id in told:
         assert network.of(service_id) == ["worse", "recovered"]
     assert network.received[-1].replica == split(processes)[0].name
