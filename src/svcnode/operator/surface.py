@@ -89,6 +89,7 @@ class OperatorSurface:
                 self._notify_status,
                 storage=self._storage,
                 turns=None if self.context.replica is None else self.context.replica.turns,
+                history=self.context.history,
                 ping_scheduler=self._checks.ping,
             )
             self._notifier = await self._notifier_stack.enter_async_context(notifier)
