@@ -21,6 +21,8 @@ from svcnode.core.url import Url  # noqa: TC001  the options of a probe are pars
 from svcnode.net.etcd_json import Delete, Put
 from svcnode.node.definition import define
 from svcnode.node.scheduler import JITTER, ProbeScheduler
+from svcnode.notify import NotifyStatus
+from svcnode.notify.notifier import Notifier
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import Probe
 from svcnode.sharing import SharingSettings
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from svcnode.node.definition import Definition
+    from svcnode.notify.notifier import AlertStateStorage, NotifySettings
 
 Options = dict[str, Any]
 
@@ -120,7 +123,11 @@ class Process:
         clock_s: float = 0.0,
         observers: int = 1,
         lease_s: float = LEASE_S,
+        notify: NotifySettings | None = None,
+        wall_clock: Callable[[], float] | None = None,
+        storage: AlertStateStorage | None = None,
     ) -> None:
+        """With `notify`, it sends notifications; then the wall clock matters."""
         self.simulation, self.name = simulation, name
         self.clock_s = clock_s
         self.is_alive, self.is_suspended = True, False
@@ -139,6 +146,8 @@ class Process:
             lease_s=lease_s,
             url="",
         )
+        self._notify, self._storage = notify, storage
+        self._wall_clock = wall_clock or (lambda: -self.loop.time())
         self._jitter = partial(rng.uniform, -JITTER, JITTER)
         self._services = services
         self.call(self._start)
@@ -146,16 +155,22 @@ class Process:
         self.has_work = True
 
     def _start(self) -> None:
-        self.node = make_node(
-            NODE, version="v1", starting=True, clock=self.loop.time, wall_clock=lambda: -self.loop.time()
-        )
+        self._stop_requested = asyncio.Event()
+        self.node = make_node(NODE, version="v1", starting=True, clock=self.loop.time, wall_clock=self._wall_clock)
+        self.notify_status = NotifyStatus()
         self.replica = Replica(self.node, self._settings, client=self.client, on_synced=self.node.overrides.started)
         for service_id, options in self._services.items():
             self.services.add(definition(service_id, options))
+        turns = self.replica.turns
+        self.notifier = Notifier(self.node, self._notify, self.notify_status, storage=self._storage, turns=turns)
 
     async def _run(self) -> None:
-        async with ProbeScheduler(self.node, self._jitter, recorder=self.services), self.replica.running():
-            await asyncio.Event().wait()
+        async with (
+            ProbeScheduler(self.node, self._jitter, recorder=self.services),
+            self.replica.running(),
+            self.notifier,
+        ):
+            await self._stop_requested.wait()
 
     @property
     def services(self) -> Any:
@@ -221,6 +236,12 @@ class Process:
         self.loop.call_soon(self._task.cancel)
         self.has_work = True
 
+    def shut_down(self) -> None:
+        """As by SIGTERM, with notifications."""
+        self.call(self.notifier.flush)
+        self.call(lambda: self.node.overrides.drain("shutdown"))
+        self.call(self._stop_requested.set)
+
     def kill(self) -> None:
         """As by SIGKILL: no message is sent any more."""
         if self.is_alive:
@@ -256,12 +277,12 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         self.process = process
         self.next_timer_s = float("-inf")
         self.error: BaseException | None = None
-        self._is_discarded, self._skipped_s = False, 0.0
+        self._is_discarded, self._skipped_s, self._at_least_s = False, 0.0, float("-inf")
         super().__init__(_IdleSelector(self))
         self.set_exception_handler(self._keep_error)
 
     def time(self) -> float:
-        return self.process.simulation.now_s + self.process.clock_s + self._skipped_s
+        return max(self.process.simulation.now_s + self.process.clock_s + self._skipped_s, self._at_least_s)
 
     def on_idle(self, timeout_s: float) -> None:
         if self._is_discarded:
@@ -269,6 +290,11 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         else:
             self.next_timer_s = self.time() + timeout_s
             self.stop()
+
+    def on_busy(self) -> None:
+        """A timer may fire a nanosecond early, and be set again at once: some time has to pass."""
+        if not self._is_discarded:
+            self._at_least_s = self.time() + 1e-9
 
     def discard(self) -> None:
         """End without running anything any more."""
@@ -293,6 +319,8 @@ class _IdleSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout > 0:
             self._loop.on_idle(float("inf") if timeout is None else timeout)
+        else:
+            self._loop.on_busy()
         return super().select(0)
 
 

@@ -193,11 +193,12 @@ class Agent:
             self._checks.running(max_concurrent_checks=self._max_concurrent_checks, recorder=recorder),
             AsyncExitStack() as self._probing_stack,
         ):
-            await self._probing_stack.enter_async_context(self._surface.notifying(self._settings.notify))
             if self._replica is None:
                 self._node.overrides.started()
             else:  # the node has started when it knows the services of the others
                 await self._probing_stack.enter_async_context(self._replica.running())
+            # It stops before the replica, so that another one knows what was sent.
+            await self._probing_stack.enter_async_context(self._surface.notifying(self._settings.notify))
             self._log_started()
             await self._control.listen()
             reload_task = asyncio.create_task(self._reload_on_request(), name="reload")

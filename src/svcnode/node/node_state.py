@@ -160,6 +160,9 @@ class NodeState:
                 state = old.as_of(now_s)
                 policy = state_machine.with_deadline(definition.service.policy, state, self._wall_times.offset_s())
                 state = state_machine.as_of(state, now_s, policy)
+                by_policy = state_machine.as_of(old.state, now_s, policy)
+                if keeps_state and state.status is by_policy.status is Status.INITIALIZING:
+                    state = old.state  # the next read says if it has expired, unless newer evidence comes before
             else:
                 state = state_machine.initial_state(now_s)
             self._put(definition, state, now_s)
@@ -341,11 +344,22 @@ class NodeState:
         entry = self._states.entries.get(service_id)
         return None if entry is None else (entry.service, self._read_state(entry))
 
+    def peek(self, service_id: str) -> tuple[Service, ServiceState] | None:
+        """As `find`, for a caller that may set a newer state at once: that a state has expired is not published yet."""
+        entry = self._states.entries.get(service_id)
+        return None if entry is None else (entry.service, entry.as_of(self._clock()))
+
     def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
         """Services and their states in the order of registration, all as of the same time."""
         self.expire_stale()
         with self._lock:
             return iter([(entry.service, self._read_state(entry)) for entry in self._states.entries.values()])
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """In the order of registration."""
+        with self._lock:
+            return tuple(self._states.entries)
 
     def __len__(self) -> int:
         return len(self._states.entries)

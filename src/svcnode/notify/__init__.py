@@ -12,6 +12,7 @@ message.py       a message as text for people and as fields for programs
 targets.py       webhooks and Apprise URLs
 alertmanager.py  Alertmanager, which receives all that is open
 delivery.py      delivers what is due to one target, with retries
+turns.py         a target that several replicas can send to: one does, and all know what it was told
 heartbeat.py     heartbeats to a dead man's switch, while all of this works
 notifier.py      follows a node and connects the other modules
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from svcnode.notify.alerts import Alerts
     from svcnode.notify.heartbeat import HeartbeatSender
+    from svcnode.notify.turns import Turn
 
 
 class Deliveries:
@@ -43,6 +45,7 @@ class Deliveries:
         self.code: str | None = None
         self.waiting_since_s: float | None = None  # since when there is a message that has not been delivered
         self.retry_at_s = float("-inf")
+        self.turn: Turn | None = None  # None: only this process sends to it
 
     def begin(self, now_s: float) -> None:
         self.last_attempt_at_s = now_s
@@ -51,8 +54,13 @@ class Deliveries:
     def succeed(self, now_s: float, *, is_message: bool = True) -> None:
         """Alertmanager gets what is open again and again; that is no message."""
         self.delivered += is_message
+        self.last_delivery_at_s = now_s
+        self.forget_failures()
+
+    def forget_failures(self) -> None:
+        """Another replica has delivered what this one could not."""
         self.failures_in_a_row, self.failing_since_s, self.error, self.code = 0, None, "", None
-        self.last_delivery_at_s, self.waiting_since_s, self.retry_at_s = now_s, None, float("-inf")
+        self.waiting_since_s, self.retry_at_s = None, float("-inf")
 
     def fail(self, error: str, code: str, now_s: float, *, retry_at_s: float) -> None:
         self.failed += 1

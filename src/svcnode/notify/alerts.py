@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import ChangeKind, Health
 from svcnode.core.state_machine import node_health_with_reason, service_health
@@ -16,12 +17,15 @@ from svcnode.notify.subjects import NODE, Key, Subject, Subjects
 from svcnode.probes.base import UrlProbe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from svcnode.core.model import Change, Service
     from svcnode.node.node_state import NodeState
     from svcnode.notify.outages import PastTransitions
-    from svcnode.notify.routes import AlertPolicy, AlertView, RouteSettings
+    from svcnode.notify.routes import AlertPolicy, AlertView, Record, RouteSettings
+    from svcnode.notify.turns import SharedTarget
+
+_NONE_SHARED: Mapping[Route, SharedTarget] = MappingProxyType({})
 
 log = logging.getLogger("svcnode.notify")
 
@@ -129,20 +133,22 @@ class Alerts:
         past = [one for one in found if one.at_s < since_wall_s]
         self.outages.start(since_s, past, self._from_wall(now_s))
 
-    def to_json(self, now_s: float) -> str:
+    def to_json(self, now_s: float, shared: Mapping[Route, SharedTarget] = _NONE_SHARED) -> str:
         """The target is saved by its name, since its URL may be a secret."""
-        rows = [{"target": route.settings.target.name, "told": route.to_rows(now_s)} for route in self.routes]
-        return json.dumps({"targets": rows})
+        return json.dumps({"targets": [self._to_json(route, shared.get(route), now_s) for route in self.routes]})
 
-    def restore(self, text: str | None, now_s: float) -> None:
+    def _to_json(self, route: Route, shared: SharedTarget | None, now_s: float) -> dict[str, Any]:
+        own = [] if shared is None else [*shared.own]
+        return {"target": route.settings.target.name, "told": route.to_rows(now_s), "own": own}
+
+    def restore(self, text: str | None, now_s: float, shared: Mapping[Route, SharedTarget] = _NONE_SHARED) -> None:
         """An invalid text, or one of an earlier version, is ignored: open problems are told once more."""
         if text is None:
             return
-        from_wall = self._from_wall(now_s)
         try:
             document = json.loads(text)
             saved = [
-                (one["target"], [from_row(row, self.subjects.find, from_wall, now_s) for row in one["told"]])
+                (one["target"], self.records(one["told"], now_s), {Key(*key) for key in one.get("own", ())})
                 for one in document["targets"]
             ]
         except (KeyError, TypeError, ValueError) as exc:
@@ -150,11 +156,19 @@ class Alerts:
             log.warning(text, exc, extra={"event": "notification_state_invalid"})
             return
         remaining = list(self.routes)
-        for name, records in saved:  # targets with the same name are matched in their order
+        for name, records, own in saved:  # targets with the same name are matched in their order
             if route := next((one for one in remaining if one.settings.target.name == name), None):
                 remaining.remove(route)
-                for record in records:
-                    route.restore(record, now_s)
+                if (target := shared.get(route)) is not None:
+                    target.restore(records, own, now_s)
+                else:
+                    for record in records:
+                        route.restore(record, now_s)
+
+    def records(self, rows: Iterable[dict[str, Any]], now_s: float) -> list[Record]:
+        """Of what was saved, here or by another replica. Raises KeyError, TypeError or ValueError if it is invalid."""
+        from_wall = self._from_wall(now_s)
+        return [from_row(row, self.subjects.find, from_wall, now_s) for row in rows]
 
 
 def empty_state() -> str:

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
     from svcnode.notify.routes import Report, Route
     from svcnode.notify.targets import Message, NotificationTarget
+    from svcnode.notify.turns import SharedTarget
 
 DELIVERY_TIMEOUT_S = 15.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 300.0
+PASS_ON_AFTER_S = 10.0  # a replica that waits longer for its next attempt lets another one try
+TURN_POLL_S = 1.0  # while something is due, and another replica has the turn
 STUCK_AFTER_S = 300.0  # a target may fail for this time, or a message be overdue, before it counts as a problem
 
 log = logging.getLogger("svcnode.notify")
@@ -63,6 +66,7 @@ class Sender:
         self._clock = clock
         self._build = build
         self._on_attempt = on_attempt
+        self.shared: SharedTarget | None = None  # None: only this process sends to it
         self._is_closing = False
         self._retry_now = False
         self._wake = asyncio.Event()
@@ -81,9 +85,13 @@ class Sender:
             return f"nothing delivers notifications to {self.target.name}"
         if max(self.route.due_at_s, self.deliveries.retry_at_s) + STUCK_AFTER_S <= now_s:
             return f"a notification to {self.target.name} has been due for more than {STUCK_AFTER_S / 60:g} minutes"
-        if since_s is None or now_s - since_s < STUCK_AFTER_S:
+        if since_s is None or not self._may_send or now_s - since_s < STUCK_AFTER_S:
             return ""
         return f"notifications to {self.target.name} have failed for more than {STUCK_AFTER_S / 60:g} minutes"
+
+    @property
+    def _may_send(self) -> bool:
+        return self.shared is None or self.shared.turn.may_send
 
     def wake(self, *, retry_now: bool = False) -> None:
         """After each change. `retry_now`: the configuration may have fixed the target."""
@@ -91,6 +99,11 @@ class Sender:
             self._retry_now, self.deliveries.failing_since_s = True, None
         self.deliveries.target = self.target.name
         self._wake.set()
+
+    def set_shared(self, shared: SharedTarget | None) -> None:
+        if self.shared is not None:
+            self.shared.turn.drop()
+        self.shared, self.deliveries.turn = shared, None if shared is None else shared.turn
 
     def close(self) -> None:
         """Try once more what has not been delivered, without the group wait, and end the task."""
@@ -103,10 +116,15 @@ class Sender:
             wait_s = max(self.route.due_at_s, self.deliveries.retry_at_s) - self._clock()
             if wait_s > 0 and not self._retry_now:
                 await self._wait(wait_s)
-                continue
-            self._retry_now = False
-            await self._send()
-        await self._send(is_final=True)
+            elif not self._may_send:
+                await self._wait(TURN_POLL_S)
+            else:
+                self._retry_now = False
+                await self._send()
+        if self._may_send:
+            await self._send(is_final=True)
+        if self.shared is not None:
+            await self.shared.turn.leave()
 
     async def _wait(self, wait_s: float) -> None:
         try:
@@ -125,6 +143,8 @@ class Sender:
         now_s = self._clock()
         if error is None:
             self.route.delivered(report, now_s)
+            if self.shared is not None:
+                self.shared.delivered(report)
             is_news = any(entry.kind is not Kind.REMINDER for entry in report.entries)
             self._record_success(now_s, is_message=is_news or self.target.resend_interval_s is None)
         else:
@@ -146,6 +166,8 @@ class Sender:
         log.log(level, "notification to %s failed: %s", self.target.name, error.reason, extra=extra)
         backoff_s = min(MIN_BACKOFF_S * 2 ** min(failures, 30), MAX_BACKOFF_S)
         self.deliveries.fail(error.reason, error.code, now_s, retry_at_s=now_s + backoff_s)
+        if self.shared is not None and backoff_s > PASS_ON_AFTER_S:
+            self.shared.turn.pass_on(until_s=now_s + backoff_s)
 
     def abandon(self, text: str) -> None:
         """End the task at once, and log what has not been delivered."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import os
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
@@ -18,6 +19,7 @@ from svcnode.notify.content import find_help
 from svcnode.notify.delivery import STUCK_AFTER_S, Sender
 from svcnode.notify.heartbeat import HeartbeatSender
 from svcnode.notify.message import MessageContext, build_message
+from svcnode.notify.turns import SharedTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
     from svcnode.notify.outages import PastTransitions
     from svcnode.notify.routes import AlertPolicy, Report, Route, RouteSettings
     from svcnode.notify.targets import Message, NotificationTarget
+    from svcnode.notify.turns import Turns
 
 CLOSE_TIMEOUT_S = 2.0
+MAX_NAME_CHARS = 240  # of a target that is shared
 FAILING_AFTER_S = 600.0  # a target that fails for this long is a problem that the others are told
 
 log = logging.getLogger("svcnode.notify")
@@ -73,14 +77,19 @@ class Notifier:
         status: NotifyStatus,
         *,
         storage: AlertStateStorage | None = None,
+        turns: Turns | None = None,
         history: PastTransitions | None = None,
         ping_scheduler: Callable[[Callable[[], object]], bool] = lambda _: False,
     ) -> None:
-        """`ping_scheduler` calls its argument from the scheduler of the checks, or returns False: no heartbeat then."""
+        """`turns` are those of the replicas of a node on several machines.
+
+        `ping_scheduler` calls its argument from the scheduler of the checks, or returns False: no heartbeat then.
+        """
         self._node = node
         self._initial_settings = settings
         self._status = status
         self._storage = storage
+        self._turns = turns
         self._history = history
         self._page_url = ""
         self._senders: list[Sender] = []
@@ -123,6 +132,7 @@ class Notifier:
                 await asyncio.wait([sender.task for sender in self._senders], timeout=CLOSE_TIMEOUT_S)
         finally:  # also if it is cancelled
             for sender in self._senders:
+                sender.set_shared(None)
                 sender.abandon("shutdown: a notification to %s was not delivered")
             self._senders = []
             self._stop_following()
@@ -164,7 +174,50 @@ class Notifier:
         self._senders = senders
         self._status.deliveries = [sender.deliveries for sender in senders]
         for sender in unused:
+            sender.set_shared(None)
             sender.abandon("target removed: a notification to %s was not delivered")
+        if self._turns is not None:
+            self._share_targets(self._turns)
+
+    def _share_targets(self, turns: Turns) -> None:
+        """Not Alertmanager: it gets what is open from every replica, and sends one message."""
+        names: Counter[str] = Counter()
+        for sender in self._senders:
+            if sender.target.resend_interval_s is None:
+                name = sender.target.name[:MAX_NAME_CHARS]
+                names[name] += 1
+                name = name if names[name] == 1 else f"{name} ({names[name]})"
+                if sender.shared is None or sender.shared.turn.name != name:
+                    sender.set_shared(None)
+                    sender.set_shared(self._new_shared(name, sender, turns))
+
+    def _new_shared(self, name: str, sender: Sender, turns: Turns) -> SharedTarget:
+        assert self._alerts is not None, "there are targets"
+        shared = SharedTarget(
+            name,
+            sender.route,
+            turns,
+            clock=self._node.now_s,
+            read=self._alerts.records,
+            on_turn=lambda: self._on_turn(sender),
+            on_told=lambda: self._on_told(sender),
+            on_known=self._save_state,
+        )
+        shared.turn.set_wanted(not self._node.condition.draining)
+        return shared
+
+    def _on_turn(self, sender: Sender) -> None:
+        if sender.shared is not None and self._restore_task is None:
+            sender.shared.save_restored()
+        sender.wake()
+
+    def _on_told(self, sender: Sender) -> None:
+        """Another replica has delivered something."""
+        sender.deliveries.forget_failures()
+        if self._alerts is not None:
+            self._alerts.subjects.see_target(sender.target.name, "", None, self._node.now_s())
+        self._save_state()
+        self._wake()
 
     def flush(self) -> None:
         """Send what waits and stop following the node: a planned stop is not notified."""
@@ -191,7 +244,13 @@ class Notifier:
     def _record_change(self, change: Change, service: Service | None) -> None:
         if self._alerts is not None:
             self._alerts.record_change(change, service)
+            self._let_others_send_in_a_drain()
             self._wake()
+
+    def _let_others_send_in_a_drain(self) -> None:
+        for sender in self._senders:
+            if sender.shared is not None:
+                sender.shared.turn.set_wanted(not self._node.condition.draining)
 
     def _wake(self, *, retry_now: bool = False) -> None:
         for sender in self._senders:
@@ -248,7 +307,7 @@ class Notifier:
         if self._alerts is None:
             return  # stopped
         self._restore_task = None
-        self._alerts.restore(text, self._node.now_s())
+        self._alerts.restore(text, self._node.now_s(), self._shared())
         self._wake()
         self._save_state()
 
@@ -262,4 +321,8 @@ class Notifier:
         if self._storage is None or self._restore_task is not None:
             return  # do not overwrite the state before it is loaded
         alerts = self._alerts
-        self._storage.save_state(empty_state() if alerts is None else alerts.to_json(self._node.now_s()))
+        text = empty_state() if alerts is None else alerts.to_json(self._node.now_s(), self._shared())
+        self._storage.save_state(text)
+
+    def _shared(self) -> dict[Route, SharedTarget]:
+        return {sender.route: sender.shared for sender in self._senders if sender.shared is not None}

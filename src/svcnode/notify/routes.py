@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from svcnode.core.model import Health, Impact, Service
+from svcnode.core.text import sanitize, truncate
 from svcnode.notify.rule import Kind, Seen, Timing, Told
 from svcnode.notify.subjects import NODE, Key, Severity, Subject
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from svcnode.notify.targets import NotificationTarget
 
 MAX_SAVED = 1000  # subjects per target
+MAX_SAVED_REASON_CHARS = 300
 _ENDS = (Kind.RECOVERED, Kind.REMOVED)
 
 
@@ -479,6 +481,36 @@ class Route:
             record.worse_at_s = current.worse_at_s
         self.update_due(now_s)
 
+    # ---- with other replicas
+
+    def keys(self) -> frozenset[Key]:
+        return frozenset(self._records)
+
+    def follow(self, key: Key, told: Record | None, now_s: float) -> None:
+        """Another replica has told the target this about a subject. None: nothing, or that is long over."""
+        record = self._records.get(key) or told
+        if record is None:
+            return
+        if record is told:
+            self._records[key] = record
+        else:
+            record.follow(told or Told())
+            record.named = frozenset() if told is None else told.named
+        self._last_message_s = max(self._last_message_s, record.at_s)
+        self.see(record.subject, now_s)
+
+    def add_told(self, key: Key, told: Record | None, now_s: float) -> None:
+        """Another replica has told the target this, and this one has told it something at about the same time.
+
+        Nobody knows which message came last. A problem stays open if one of them said so, until its end is told.
+        """
+        record = self._records.get(key)
+        if record is None:
+            self.follow(key, told, now_s)
+        elif told is not None and told.health > record.health:
+            record.health, record.named = told.health, record.named | told.named
+            record.opened_at_s = told.opened_at_s if record.opened_at_s is None else record.opened_at_s
+
 
 def _by_severity(pair: tuple[Record, Kind]) -> tuple[bool, int, str]:
     record = pair[0]
@@ -507,7 +539,8 @@ def _to_row(record: Record, to_wall: Callable[[float], float]) -> dict[str, Any]
     if record.named:
         row |= {"named": sorted(record.named)[:MAX_SAVED]}
     if worst is not None:
-        row |= {"worst": int(record.worst_level), "reason": worst.reason, "code": worst.code}
+        reason = truncate(sanitize(worst.reason), MAX_SAVED_REASON_CHARS)
+        row |= {"worst": int(record.worst_level), "reason": reason, "code": worst.code}
     return row
 
 

@@ -65,6 +65,7 @@ class Seen(NamedTuple):
     is_held: bool = False  # by maintenance or a drain: its changes do not count
     is_known: bool = True  # False: there is no evidence that it is better
     is_removed: bool = False
+    is_lost: bool = False  # only that there is no evidence from other replicas: no news if it is over
     is_acknowledged: bool = False  # somebody takes care of it
     host: str = ""  # that its probe connects to
 
@@ -112,13 +113,19 @@ class Told:
             self.since_s, self.level = at_s, level
         self.is_visible, self.is_known = True, seen.is_known
         self.is_restored = self.is_restored and level is Health.HEALTHY
+        self._note_worst(seen, level, at_s)
+        if is_change and self.opened_at_s is not None:
+            self.changes += 1
+
+    def _note_worst(self, seen: Seen, level: Health, at_s: float) -> None:
         if level > self.health or self.worst is not None:
             self.worse_at_s = at_s if self.worse_at_s is None else self.worse_at_s
             self.opened_at_s = at_s if self.opened_at_s is None else self.opened_at_s
-        if level > max(self.health, self.worst_level):
+        is_first_evidence = self.worst is not None and self.worst.is_lost and level is self.worst_level
+        if level > max(self.health, self.worst_level) or is_first_evidence:
             self.worst, self.worst_level = seen, level
-        if is_change and self.opened_at_s is not None:
-            self.changes += 1
+        if self.worst is not None and self.worst.is_lost and level <= self.health:
+            self._forget_untold()
 
     def _forget_untold(self) -> None:
         self.worse_at_s = self.worst = None
@@ -173,6 +180,15 @@ class Told:
         told.at_s = now_s
         told._forget_untold()
         return told
+
+    def follow(self, told: Told) -> None:
+        """Another process has told the target this. So what happened before is told."""
+        self.health, self.at_s, self.over_at_s = told.health, told.at_s, told.over_at_s
+        self.opened_at_s, self.changes = told.opened_at_s, told.changes
+        self.worst, self.worst_level = told.worst, told.worst_level
+        if told.worst is None:
+            self.worse_at_s = self.since_s if self.is_worse else None
+            self.opened_at_s = self.worse_at_s if self.opened_at_s is None else self.opened_at_s
 
     # ---- what is true
 

@@ -15,6 +15,7 @@ from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import ACKNOWLEDGEMENT_CHANGES, ChangeKind, Health, Impact, Status
 from svcnode.core.state_machine import service_health
 from svcnode.notify.rule import Seen
@@ -46,6 +47,7 @@ class NotUp(Enum):
     """Why a service that counts is not Up."""
 
     FAILING = "failing"  # also without evidence at the start limit
+    LOST = "lost"  # there is no evidence from other replicas
     ACKNOWLEDGED = "acknowledged"  # the same, and somebody takes care of it
     STARTING = "starting"
     IN_MAINTENANCE = "in maintenance"  # or it was not Up when its maintenance began
@@ -107,7 +109,7 @@ class Subjects:
         return [
             subject.key.name
             for subject in self._subjects.values()
-            if subject.not_up in (NotUp.FAILING, NotUp.ACKNOWLEDGED, NotUp.STARTING)
+            if subject.not_up in (NotUp.FAILING, NotUp.LOST, NotUp.ACKNOWLEDGED, NotUp.STARTING)
         ]
 
     # ---- what happens
@@ -116,6 +118,8 @@ class Subjects:
         """`service` is its current definition, if the change is a registration, a replacement or maintenance."""
         was_draining, self._condition = self._condition.draining, self._registry.condition
         subject = None if change.service_id is None else self._subjects.get(Key("service", change.service_id))
+        if subject is not None:
+            self._see_before(subject, change)
         if was_draining is not self._condition.draining or (
             change.service_id is None and change.kind in (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
         ):
@@ -127,6 +131,12 @@ class Subjects:
         elif change.kind in _SERVICE_CHANGES and subject is not None and subject.service is not None and change.after:
             self._see_service(subject.service, change.after, change.at_s)
         self._see_node(change.health, change.at_s)
+
+    def _see_before(self, subject: Subject, change: Change) -> None:
+        """What was lost has got evidence in between, which did not change its status."""
+        if subject.service is not None and subject.seen.is_lost and change.before and not _is_lost(change.before):
+            self._see_service(subject.service, change.before, change.at_s)
+            self._see_node(change.health_before, change.at_s)
 
     def end_starts(self, now_s: float) -> None:
         """Services that are not Up at their start limit are problems, although nothing has changed."""
@@ -190,9 +200,11 @@ class Subjects:
                 state.first_failure_at_s,
                 is_starting=is_starting,
                 is_known=is_known,
+                is_lost=_is_lost(state),
                 is_acknowledged=is_acknowledged,
             )
-            failing = NotUp.ACKNOWLEDGED if is_acknowledged else NotUp.FAILING
+            failing = NotUp.LOST if _is_lost(state) else NotUp.FAILING
+            failing = NotUp.ACKNOWLEDGED if is_acknowledged else failing
             not_up = None if state.status is Status.UP else NotUp.STARTING if is_starting else failing
         self._count(
             subject,
@@ -217,7 +229,8 @@ class Subjects:
         subject.not_up, subject.is_unknown = not_up, is_unknown
 
     def _see_node(self, health: Health, now_s: float) -> None:
-        has_new_cause = bool(self._not_up[NotUp.FAILING] or self._condition.issues)
+        is_seen_failing = bool(self._not_up[NotUp.FAILING] or self._condition.issues)
+        has_new_cause = is_seen_failing or bool(self._not_up[NotUp.LOST])
         is_failing = has_new_cause or bool(self._not_up[NotUp.ACKNOWLEDGED])
         self.node.acknowledge(self._registry.acknowledgements.find())
         is_in_maintenance = self._registry.maintenance.at(None, now_s) is not None
@@ -231,6 +244,11 @@ class Subjects:
                 self.node.seen.since_s if is_same else now_s,
                 is_starting=health is not Health.HEALTHY and not is_failing,
                 is_known=not self._unknown,
+                is_lost=is_failing and not (is_seen_failing or self._not_up[NotUp.ACKNOWLEDGED]),
                 is_acknowledged=self.node.acknowledgement is not None or (is_failing and not has_new_cause),
             )
         self._on_seen(self.node, now_s)
+
+
+def _is_lost(state: ServiceState) -> bool:
+    return state.status is Status.INITIALIZING and state.code == ReasonCode.REGISTRY_LOST

@@ -357,6 +357,7 @@ class _DetailsBuilder:
         return [
             {
                 "target": one.target,
+                "sender": None if one.turn is None else one.turn.sender,
                 "delivered": one.delivered,
                 "failed": one.failed,
                 "last_attempt": self._time_fields(one.last_attempt_at_s),

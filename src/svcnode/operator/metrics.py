@@ -238,11 +238,17 @@ def _notification_metrics(context: OperatorContext) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "svcnode_notifications_queue_length", "1 while a notification is not delivered yet.", labels=["target"]
     )
+    sending = GaugeMetricFamily(
+        "svcnode_notifications_sender",
+        "1 while this process sends the notifications to the target; with [sharing], one replica does.",
+        labels=["target"],
+    )
     for name, one in _named(context.notify_status.deliveries):
         delivered.add_metric([name], one.delivered)
         failed.add_metric([name], one.failed)
         waiting.add_metric([name], one.waiting_since_s is not None)
-    yield from (delivered, failed, waiting)
+        sending.add_metric([name], one.turn is None or one.turn.may_send)
+    yield from (delivered, failed, waiting, sending)
     heartbeats = CounterMetricFamily(
         "svcnode_heartbeats", "Heartbeats to the dead man's switch, by result.", labels=["result"]
     )

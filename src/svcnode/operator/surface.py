@@ -88,6 +88,7 @@ class OperatorSurface:
                 settings,
                 self._notify_status,
                 storage=self._storage,
+                turns=None if self.context.replica is None else self.context.replica.turns,
                 history=self.context.history,
                 ping_scheduler=self._checks.ping,
             )

@@ -58,6 +58,8 @@ class KeyKind(StrEnum):
     STATES = "states"  # /{replica}/{id}
     EVIDENCE = "evidence"  # /{replica}
     REPORTS = "reports"  # /{id}/{owner}
+    SENDERS = "senders"  # /{target}
+    TOLD = "told"  # /{target}
 
 
 _WITH_REASON = (
@@ -65,7 +67,9 @@ _WITH_REASON = (
     KeyKind.REPORTS,
     KeyKind.ISSUES,
 )  # which may be anything: bad news is never ignored for it
-NAME_COUNTS = {kind: 1 if kind in (KeyKind.REPLICAS, KeyKind.EVIDENCE) else 2 for kind in KeyKind}
+_WITH_LEASE = (KeyKind.REPLICAS, KeyKind.SENDERS)  # without one, they would never go
+_WITH_ONE_NAME = (KeyKind.REPLICAS, KeyKind.EVIDENCE, KeyKind.SENDERS, KeyKind.TOLD)
+NAME_COUNTS = {kind: 1 if kind in _WITH_ONE_NAME else 2 for kind in KeyKind}
 
 
 class IgnoredKind(StrEnum):
@@ -161,7 +165,29 @@ class ReportDocument(NamedTuple):
     code: str
 
 
-RegistryDocument = ReplicaDocument | ServiceDocument | IssueDocument | StateDocument | EvidenceDocument | ReportDocument
+class SenderDocument(NamedTuple):
+    """Which replica sends the notifications to a target."""
+
+    replica: str
+    lease: str  # as etcdctl shows it
+
+
+class ToldDocument(NamedTuple):
+    """What a notification target was told."""
+
+    told: list[dict[str, Any]]  # the rows of svcnode.notify
+
+
+RegistryDocument = (
+    ReplicaDocument
+    | ServiceDocument
+    | IssueDocument
+    | StateDocument
+    | EvidenceDocument
+    | ReportDocument
+    | SenderDocument
+    | ToldDocument
+)
 
 
 class ParsedEntry(NamedTuple):
@@ -234,7 +260,6 @@ def _name(segment: str) -> str | None:
 
 
 def parse_entry(root: str, key: str, value: bytes, *, has_lease: bool) -> ParsedEntry | Ignored:
-    """A replica is live by its lease: without one, it would never go."""
     parsed = parse_key(root, key)
     if parsed is None:
         return Ignored(IgnoredKind.UNKNOWN_KEY, "not a key of this format")
@@ -245,7 +270,7 @@ def parse_entry(root: str, key: str, value: bytes, *, has_lease: bool) -> Parsed
             return Ignored(IgnoredKind.NEWER_VERSION, f"version {version}; this replica reads {FORMAT_VERSION}")
         if version != FORMAT_VERSION:
             raise InvalidValueError(f"version: must be {FORMAT_VERSION}")
-        if parsed.kind is KeyKind.REPLICAS and not has_lease:
+        if parsed.kind in _WITH_LEASE and not has_lease:
             raise InvalidValueError("a live replica has a lease, and this key has none")
         return ParsedEntry(parsed, _PARSERS[parsed.kind](parsed, fields))
     except (SvcnodeError, ValueError) as exc:
@@ -281,7 +306,9 @@ def _fields(document: RegistryDocument) -> dict[str, Any]:
             return {"count": count, "digest": digest, "ages": text, **written._asdict()}
         case ReportDocument(status, reason, code):
             return {"status": status.value.lower(), "reason": safe_reason(reason), "code": code}
-        case ReplicaDocument() | IssueDocument():
+        case ToldDocument(told):
+            return {"told": told}
+        case ReplicaDocument() | IssueDocument() | SenderDocument():
             return {name: safe_reason(text) for name, text in document._asdict().items()}
 
 
@@ -341,6 +368,17 @@ def _parse_report(_: RegistryKey, fields: Mapping[str, Any]) -> ReportDocument:
     return ReportDocument(status, safe_reason(fields.get("reason")), known_code(code))
 
 
+def _parse_sender(_: RegistryKey, fields: Mapping[str, Any]) -> SenderDocument:
+    return SenderDocument(_text(fields, "replica"), _text(fields, "lease"))
+
+
+def _parse_told(_: RegistryKey, fields: Mapping[str, Any]) -> ToldDocument:
+    told = _required(fields, "told", list)
+    if not all(isinstance(row, dict) for row in told):
+        raise InvalidValueError("told: must be a list of objects")
+    return ToldDocument(told)
+
+
 _PARSERS: dict[KeyKind, Callable[[RegistryKey, Mapping[str, Any]], RegistryDocument]] = {
     KeyKind.REPLICAS: _parse_replica,
     KeyKind.SERVICES: _parse_service,
@@ -348,6 +386,8 @@ _PARSERS: dict[KeyKind, Callable[[RegistryKey, Mapping[str, Any]], RegistryDocum
     KeyKind.STATES: _parse_state,
     KeyKind.EVIDENCE: _parse_evidence,
     KeyKind.REPORTS: _parse_report,
+    KeyKind.SENDERS: _parse_sender,
+    KeyKind.TOLD: _parse_told,
 }
 
 

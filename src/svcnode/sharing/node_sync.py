@@ -88,7 +88,7 @@ class NodeSync:
 
     def _sync_reporting(self, record: ServiceRecord, shared: SharedService) -> None:
         """Who receives the reports applies the ttl. Others notice only that no report comes from the registry."""
-        document, found, now_s = shared.definition, self._node.find(record.id), self._node.now_s()
+        document, found, now_s = shared.definition, self._node.peek(record.id), self._node.now_s()
         state = state_machine.initial_state(now_s) if found is None else found[1]
         is_received = document.fixed_status is not None or self.observer.is_silence_received(
             record, shared, state, self.reception, now_s
@@ -129,7 +129,7 @@ class NodeSync:
 
     def _apply(self, record: ServiceRecord, definition: Definition, unchecked_reason: str = "") -> None:
         """With a reason, this replica ought to check the service, and cannot: by its vote, the service is not Up."""
-        probe_config, found = definition.probe_config, self._node.find(record.id)
+        probe_config, found = definition.probe_config, self._node.peek(record.id)
         if found is None:
             self._node.add(definition)
         else:
@@ -145,7 +145,7 @@ class NodeSync:
         elif probe_config is None:
             self._end_check(record)
         elif record.check is None:
-            record.check = OwnCheck(self._node.state(record.id), has_vote=False)
+            record.check = OwnCheck(self._known_state(record), has_vote=False)
 
     def _end_check(self, record: ServiceRecord) -> None:
         if record.check is not None:
@@ -160,10 +160,15 @@ class NodeSync:
 
     def _set_unchecked(self, record: ServiceRecord, reason: str) -> None:
         if record.check is None or not record.check.state.reason.startswith(reason):
-            known = self._node.state(record.id)
+            known = self._known_state(record)
             before = known if known.status is Status.DOWN else self._initial_state()
             code, now_s = ReasonCode.DRIVER_MISSING, self._node.now_s()
             self._set_check(record, state_machine.without_evidence(before, reason, code, now_s))
+
+    def _known_state(self, record: ServiceRecord) -> ServiceState:
+        found = self._node.peek(record.id)
+        assert found is not None, "it was added before"
+        return found[1]
 
     def _initial_state(self) -> ServiceState:
         return state_machine.initial_state(self._node.now_s())
@@ -182,7 +187,7 @@ class NodeSync:
         now_s = self._node.now_s()
         states: dict[str, ServiceState] = {}
         for service_id in ids:
-            record, found = self.records.get(service_id), self._node.find(service_id)
+            record, found = self.records.get(service_id), self._node.peek(service_id)
             if record is None or found is None:
                 continue
             service, before = found

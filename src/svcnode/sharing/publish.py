@@ -55,6 +55,7 @@ class PublishLoop:
         self._sent_records: deque[bytes] = deque(maxlen=MAX_SENT_RECORDS)  # since then, not acknowledged
         self.acknowledged = asyncio.Event()
         self.lease: Lease | None = None
+        self.lease_ends_at_s = -math.inf  # at the earliest, by the clock of this machine
 
     async def wait_for_changes(self) -> None:
         """Or until evidence is due."""
@@ -74,7 +75,7 @@ class PublishLoop:
 
     def end_lease(self) -> None:
         """The next step joins again."""
-        self.lease = None
+        self.lease, self.lease_ends_at_s = None, -math.inf
         self._publisher.leave()
         self._wake.set()
 
@@ -88,10 +89,11 @@ class PublishLoop:
     async def _join(self) -> Lease:
         """States that an earlier process of this replica has left are not of this one."""
         await self._client.delete(self._publisher.states_root, is_prefix=True)
+        requested_at_s = self._node.now_s()
         lease = await self._client.grant_lease(math.ceil(self._lease_s))
         header = await self._client.put(self._publisher.record_key, EMPTY_RECORD, lease_id=lease.id)
         self._set_record(header.revision)
-        self.lease = lease
+        self.lease, self.lease_ends_at_s = lease, requested_at_s + lease.ttl_s
         self._publisher.leave()
         return lease
 
@@ -163,12 +165,22 @@ class LeaseLoop:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._due_at_s - loop.time())
         await self._wait_for_acknowledgement()
-        lease = self._publishing.lease
-        if lease is not None and await self._client.keep_alive(lease.id) <= 0 and self._publishing.lease is lease:
-            self._publishing.end_lease()
+        await self._renew()
         # An evidence interval earlier than at a third of the ttl: until then, there is another write.
         jitter = random.uniform(0.8, 1.0)  # noqa: S311  the replicas must not write at the same time
         self._due_at_s = loop.time() + max(0.0, self._lease_s / 3 * jitter - EVIDENCE_INTERVAL_S)
+
+    async def _renew(self) -> None:
+        lease, requested_at_s = self._publishing.lease, self._node.now_s()
+        if lease is None:
+            return
+        ttl_s = await self._client.keep_alive(lease.id)
+        if self._publishing.lease is not lease:
+            return
+        if ttl_s > 0:
+            self._publishing.lease_ends_at_s = requested_at_s + ttl_s
+        else:
+            self._publishing.end_lease()
 
     async def _wait_for_acknowledgement(self) -> None:
         """Raises if there is none for the time of a lease, although etcd responds: otherwise nobody might notice."""

@@ -192,7 +192,7 @@ class Publisher:
                 names: tuple[str, ...] = (self._replica,)
             case KeyKind.STATES:
                 names = (self._replica, name)
-            case KeyKind.SERVICES | KeyKind.ISSUES | KeyKind.REPORTS:
+            case _:
                 names = (name, self._owner)
         key = encode_key(self._root, kind, *names)
         operation = Delete(key) if document is None else Put(key, encode_document(document), lease_id)

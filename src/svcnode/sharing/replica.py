@@ -1,12 +1,13 @@
 """A replica: joins the registry, follows it, and publishes what it defines and observes.
 
-Four loops share one client. Each repeats what fails, after a random delay, so a request that etcd refuses does not stop
+Five loops share one client. Each repeats what fails, after a random delay, so a request that etcd refuses does not stop
 the others:
 
     follow      follow.py: reads the registry, and keeps the services of the node equal to it
     publish     publish.py: writes what this replica defines and observes
     keep alive  publish.py: renews the lease
     tick        twice a second: a fence, which dates what others write, and evidence that the node needs
+    turns       turns.py: which replica sends the notifications
 
 If etcd is away, the node goes on with the last view: this replica checks what it checked, and the evidence of others
 expires.
@@ -30,6 +31,7 @@ from svcnode.sharing.problems import Problems
 from svcnode.sharing.publish import LeaseLoop, PublishLoop
 from svcnode.sharing.publisher import Publisher
 from svcnode.sharing.shared_services import SharedServices
+from svcnode.sharing.turns import Turns
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -86,19 +88,33 @@ class Replica:
         self._publisher = Publisher(self._root, settings.replica, identity, self.services)
         self._publishing = PublishLoop(node, self._client, self._publisher, self._wake, lease_s=settings.lease_s)
         self._keeping_alive = LeaseLoop(node, self._client, self._publishing, lease_s=settings.lease_s)
+        self.turns = Turns(
+            node,
+            self._client,
+            self._publishing,
+            self._root,
+            settings.replica,
+            view=lambda: self.view,
+            lease_s=settings.lease_s,
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         unsubscribe = self._node.subscribe(lambda _: self._publish_issues())
         self._publish_issues()
-        task = asyncio.create_task(self._run(), name="sharing")
-        task.add_done_callback(log_failure)
+        tasks = [
+            asyncio.create_task(self._run(), name="sharing"),
+            asyncio.create_task(self.turns.follow_time(), name="sharing: who sends notifications"),
+        ]
+        for task in tasks:
+            task.add_done_callback(log_failure)
         try:
             yield
         finally:
             unsubscribe()
-            task.cancel()
-            await asyncio.wait([task])
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     # ---- for operators; may be called in any thread
 
@@ -160,6 +176,7 @@ class Replica:
             "publish": self._publish,
             "keep alive": self._keeping_alive.step,
             "tick": self._tick,
+            "turns": self.turns.step,
         }
         try:
             async with asyncio.TaskGroup() as group:
@@ -213,6 +230,7 @@ class Replica:
         self.services.set_view(self.view, frozen_until_s=self._node.now_s() + frozen_s)
         self._has_seen_itself = False
         self._publishing.end_lease()
+        self.turns.reset()
 
     # ---- what was read
 
@@ -226,6 +244,7 @@ class Replica:
         await self.services.update(changes)
         if self.services.changed_definitions or self.services.changed_states:
             self._wake.set()
+        self.turns.update(changes.targets)
         if changes.issues:
             self._apply_issues()
         if changes.replicas:

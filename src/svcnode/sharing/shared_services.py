@@ -233,7 +233,7 @@ class SharedServices:
         """A service that reports to this replica, and is Down by what the registry said before: its status does not
         change when its ttl ends, and other replicas may not know it.
         """
-        service, state = self._node.find(record.id) or (None, None)
+        service, state = self._node.peek(record.id) or (None, None)
         if service is None or state is None or state.status is not Status.DOWN or service.policy.ttl_s is None:
             return
         reported_at_s = -math.inf if record.reported is None else evidence_at_s(record.reported)
@@ -274,7 +274,7 @@ class SharedServices:
         now_s = self._node.now_s()
         states: dict[str, ServiceState] = {}
         for service_id, evidence in checks.items():
-            record, found = self._sync.records.get(service_id), self._node.find(service_id)
+            record, found = self._sync.records.get(service_id), self._node.peek(service_id)
             if record is None or record.check is None or found is None:
                 continue
             before, record.check = record.check, record.check.after(evidence, found[0].policy, now_s)
@@ -328,15 +328,14 @@ class SharedServices:
         self._on_change()
 
     def _is_from_registry(self, service_id: str) -> bool:
-        found = self._node.find(service_id)
+        found = self._node.peek(service_id)
         return found is not None and is_from_registry(found[0])
 
     # ---- definitions
 
     async def _sync_all(self) -> None:
-        in_node = (service.id for service, _ in self._node)
         in_view = (service.id for service in self._sync.observer.view.services())
-        ids = dict.fromkeys((*in_view, *self._sync.records, *in_node))
+        ids = dict.fromkeys((*in_view, *self._sync.records, *self._node.ids))
         removed: list[str] = []
 
         def sync(chunk: Sequence[str]) -> None:

@@ -23,8 +23,10 @@ from svcnode.sharing.format import (
     RegistryKey,
     ReplicaDocument,
     ReportDocument,
+    SenderDocument,
     ServiceDocument,
     StateDocument,
+    ToldDocument,
     Written,
     decode_age_s,
     parse_entry,
@@ -73,6 +75,20 @@ class SharedIssue(NamedTuple):
     reason: str
 
 
+class TargetSender(NamedTuple):
+    """Who sends the notifications to a target."""
+
+    document: SenderDocument
+    mod_revision: int
+
+
+class TargetTold(NamedTuple):
+    """What a notification target was told."""
+
+    document: ToldDocument
+    mod_revision: int
+
+
 class ViewChanges(NamedTuple):
     """What has changed since the last call of `take_changes`."""
 
@@ -81,6 +97,7 @@ class ViewChanges(NamedTuple):
     renewed: frozenset[str]  # replicas with a new record of evidence
     replicas: bool
     issues: bool
+    targets: frozenset[str] = frozenset()  # of notifications: who sends, or what they were told
 
 
 class _Version(NamedTuple):
@@ -163,6 +180,8 @@ class RegistryView:
         self._issues: dict[tuple[str, ...], str] = {}
         self._states: dict[str, _ReplicaStates] = {}
         self._reports: dict[str, dict[str, ObservedState]] = {}  # by id and owner
+        self._senders: dict[str, TargetSender] = {}  # by target
+        self._told: dict[str, TargetTold] = {}  # by target
         self._forget_changes()
         self.unmatched_records = 0  # records of evidence about other states than the replica has
 
@@ -211,6 +230,13 @@ class RegistryView:
         """Of clients without a replica."""
         return tuple(report for _, report in sorted(self._reports.get(service_id, {}).items()))
 
+    def sender(self, target: str) -> TargetSender | None:
+        """None if no live replica sends to it."""
+        return self._senders.get(target)
+
+    def told(self, target: str) -> TargetTold | None:
+        return self._told.get(target)
+
     @property
     def ignored(self) -> Mapping[str, Ignored]:
         """The keys that this version does not understand."""
@@ -233,6 +259,7 @@ class RegistryView:
             frozenset(self._renewed),
             self._has_changed_replicas,
             self._has_changed_issues,
+            frozenset(self._changed_targets),
         )
         self._forget_changes()
         return changes
@@ -241,6 +268,7 @@ class RegistryView:
         self._changed_services: set[str] = set()
         self._changed_states: set[str] = set()
         self._renewed: set[str] = set()
+        self._changed_targets: set[str] = set()
         self._has_changed_replicas = self._has_changed_issues = False
 
     # ---- changing
@@ -308,6 +336,12 @@ class RegistryView:
                 report = ObservedState(names[1], status, reason, code, at_s, at_s, mod_revision)
                 self._reports.setdefault(names[0], {})[names[1]] = report
                 self._changed_states.add(names[0])
+            case SenderDocument() as sender:
+                self._senders[names[0]] = TargetSender(sender, mod_revision)
+                self._changed_targets.add(names[0])
+            case ToldDocument() as told:
+                self._told[names[0]] = TargetTold(told, mod_revision)
+                self._changed_targets.add(names[0])
 
     def _remove(self, key: str) -> None:
         known = self._versions.pop(key, None) is not None
@@ -339,6 +373,12 @@ class RegistryView:
             case KeyKind.REPORTS:
                 _delete_inner(self._reports, names)
                 self._changed_states.add(names[0])
+            case KeyKind.SENDERS:
+                del self._senders[names[0]]
+                self._changed_targets.add(names[0])
+            case KeyKind.TOLD:
+                del self._told[names[0]]
+                self._changed_targets.add(names[0])
 
     def _update_service(self, service_id: str) -> None:
         self._ordered = None

@@ -186,6 +186,27 @@ def test_a_service_that_is_checked_elsewhere_keeps_its_state(node: NodeState, ch
     assert node.state("db-1") == before
 
 
+@pytest.mark.parametrize("is_renewed", [True, False])
+def test_evidence_that_has_expired_is_published_at_the_next_read_unless_there_is_newer_evidence(
+    node: NodeState, clock: VirtualClock, is_renewed: bool
+) -> None:
+    """A replica looks at a state, takes over the checks, and gets newer evidence, all in the same moment."""
+    node.add(probed(stale_after="20s"))
+    record(node, "db-1", READY)
+    before, statuses = node.state("db-1"), list[Status]()
+    node.subscribe(lambda change: statuses.append(change.after.status) if change.after else None)
+    clock.advance(22.0)
+    found = node.peek("db-1")
+    assert found is not None
+    assert found[1].code == ReasonCode.STALE
+    node.replace(probed(stale_after="20s", name="new"), keeps_state=True)
+    if is_renewed:
+        node.set_decided_states({"db-1": before._replace(last_ready_at_s=clock.now_s, last_evidence_at_s=clock.now_s)})
+    assert node.health is (Health.HEALTHY if is_renewed else Health.PARTIAL)
+    assert statuses == [Status.UP] if is_renewed else [Status.UP, Status.INITIALIZING]
+    assert node.peek("unknown") is None
+
+
 def test_a_service_without_any_heartbeat_stays_down_and_is_stale_at_once(node: NodeState, clock: VirtualClock) -> None:
     node.add(define("db-1", ttl=10))
     clock.advance(60.0)
@@ -198,6 +219,7 @@ def test_the_list_has_the_order_that_is_set_and_unnamed_services_follow(node: No
         node.register(service_id)
     revision = node.revision
     node.reorder(["d", "unknown", "b", "d"])
+    assert node.ids == ("d", "b", "a", "c")
     assert ids_of(node) == ["d", "b", "a", "c"]
     node.reorder(["d", "b"])  # no change
     assert (ids_of(node), node.revision) == (["d", "b", "a", "c"], revision + 1)

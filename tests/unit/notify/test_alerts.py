@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.model import Health, Verdict
+from svcnode.node.definition import Definition
 from svcnode.notify.routes import AlertPolicy
 from svcnode.notify.rule import Kind
+from svcnode.sharing.record import from_registry
 from tests.support.nodes import record
 from tests.unit.notify.harness import (
     GROUP_WAIT_S,
@@ -322,3 +324,38 @@ def test_alertmanager_gets_all_that_is_open_with_each_change_and_every_minute() 
 
 def entry_of_open(report: Report, name: str) -> str:
     return next(entry.reason for entry in report.open if entry.subject.key.name == name)
+
+
+# ---- evidence from other replicas
+
+
+def shared_harness() -> Harness:
+    """The evidence of db is valid for 10 s."""
+    harness = Harness()
+    definition = definition_with_a_new_probe("db")
+    harness.node.add(Definition(from_registry(definition.service, 10.0), definition.probe_config))
+    return harness.up("db")
+
+
+def test_evidence_of_others_that_was_missing_for_a_moment_is_no_message() -> None:
+    harness = shared_harness()
+    for _ in range(3):
+        harness.wait(10.0 + GROUP_WAIT_S / 2)
+        assert harness.node.health is Health.PARTIAL
+        harness.up("db")
+    harness.wait(9.0)
+    assert harness.kinds == []
+
+
+def test_evidence_of_others_that_stays_away_is_told() -> None:
+    harness = shared_harness().wait(10.0 + GROUP_WAIT_S)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE}]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.failed("refused"), Verdict.not_ready("loading")])
+def test_a_short_problem_is_told_although_its_evidence_was_missing_before(verdict: Verdict) -> None:
+    harness = shared_harness().wait(11.0)
+    record(harness.node, "db", verdict)
+    harness.wait(1.0).up("db").wait(GROUP_WAIT_S)
+    assert harness.kinds == [{"node": TRANSIENT, "db": TRANSIENT}]
+    assert entry_of(harness.last, "db").reason == verdict.reason

@@ -345,6 +345,7 @@ def test_deliveries_to_each_target_are_published(harness: OperatorHarness) -> No
     assert document(harness)["node"]["notifications"] == [
         {
             "target": "https://hooks.example.com",
+            "sender": None,
             "delivered": 0,
             "failed": 1,
             "last_attempt": time,
@@ -358,6 +359,13 @@ def test_deliveries_to_each_target_are_published(harness: OperatorHarness) -> No
             "retry_in_s": 6.0,
         }
     ]
+
+
+def test_the_replica_that_sends_to_a_target_is_published(harness: OperatorHarness) -> None:
+    deliveries = Deliveries("https://hooks.example.com")
+    deliveries.turn = cast("Any", SimpleNamespace(sender="host-2"))
+    harness.context.notify_status.deliveries.append(deliveries)
+    assert document(harness)["node"]["notifications"][0]["sender"] == "host-2"
 
 
 def test_the_last_heartbeat_is_published_with_its_result(harness: OperatorHarness) -> None:

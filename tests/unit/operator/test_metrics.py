@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -250,6 +251,8 @@ def test_notifications_are_counted_by_target_and_targets_of_the_same_name_have_n
     assert harness.values("svcnode_notifications_total", "target") == {**zero, "https://a": 5}
     assert harness.values("svcnode_notification_requests_failed_total", "target") == {**zero, "https://a (2)": 40}
     assert harness.values("svcnode_notifications_queue_length", "target") == {**zero, "https://a (2)": 1}
+    targets[2].turn = cast("Any", SimpleNamespace(may_send=False))
+    assert harness.values("svcnode_notifications_sender", "target") == {**dict.fromkeys(zero, 1.0), "json://***": 0}
 
 
 ODD = 'quote " backslash \\ brace } <script> ü 😀'

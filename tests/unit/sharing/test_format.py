@@ -19,6 +19,7 @@ from svcnode.core.redaction import register_secret
 from svcnode.core.text import MAX_REASON_CHARS, has_control_chars
 from svcnode.sharing.format import (
     AGES_S,
+    NAME_COUNTS,
     EvidenceDocument,
     Ignored,
     IgnoredKind,
@@ -28,7 +29,9 @@ from svcnode.sharing.format import (
     RegistryKey,
     ReplicaDocument,
     ReportDocument,
+    SenderDocument,
     StateDocument,
+    ToldDocument,
     Written,
     decode_age_s,
     encode_age,
@@ -86,11 +89,13 @@ documents = st.one_of(
         st.builds(evidence_document, st.dictionaries(names, st.tuples(st.sampled_from(Status), durations_s)), written),
     ),
     st.tuples(st.just(KeyKind.REPORTS), st.builds(ReportDocument, st.sampled_from(Status), texts, codes)),
+    st.tuples(st.just(KeyKind.SENDERS), st.builds(SenderDocument, texts, texts)),
+    st.tuples(st.just(KeyKind.TOLD), st.builds(ToldDocument, st.lists(st.dictionaries(texts, texts), max_size=3))),
 )
 
 
 def parse(kind: KeyKind, value: object, *key_names: str, has_lease: bool = True) -> ParsedEntry | Ignored:
-    key_names = key_names or (("a",) if kind in (KeyKind.REPLICAS, KeyKind.EVIDENCE) else ("a", "b"))
+    key_names = key_names or ("a", "b")[: NAME_COUNTS[kind]]
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
     return parse_entry(ROOT, encode_key(ROOT, kind, *key_names), raw, has_lease=has_lease)
 
@@ -184,6 +189,8 @@ FIELDS: dict[KeyKind, dict[str, Any]] = {
     },
     KeyKind.EVIDENCE: {"count": 1, "digest": "00000000", "ages": "AA==", "revision": 1, "elapsed_s": 0.5},
     KeyKind.REPORTS: {"status": "up", "reason": "", "code": "reported"},
+    KeyKind.SENDERS: {"replica": "a", "lease": "1f"},
+    KeyKind.TOLD: {"told": [{"told": 503}]},
 }
 
 
@@ -257,6 +264,8 @@ def test_an_unknown_field_is_ignored_and_a_missing_one_is_not(kind: KeyKind) -> 
         (KeyKind.EVIDENCE, {"count": 2}),
         (KeyKind.EVIDENCE, {"ages": "not base64"}),
         (KeyKind.REPORTS, {"status": "Up"}),
+        (KeyKind.TOLD, {"told": {}}),
+        (KeyKind.TOLD, {"told": ["db"]}),
         (KeyKind.SERVICES, {"options": {}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "ttl": "5s"}}),
         (KeyKind.SERVICES, {"options": {"probe": "tcp://a:1", "unknown": 1}}),

@@ -11,13 +11,15 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import RegistryError, RegistryPermissionError
-from svcnode.core.model import Health, Status
+from svcnode.core.model import ChangeKind, Health, Status
 from svcnode.net.etcd_json import Delete, Put
 from svcnode.sharing.format import KeyKind, encode_key
 from tests.support.replica_simulation import LEASE_S, ROOT, Options, Process, Simulation, simulated_probes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from svcnode.core.model import Change
 
 UP, INITIALIZING, DOWN = Status.UP, Status.INITIALIZING, Status.DOWN
 STALE_AFTER_S = 7.0
@@ -59,6 +61,32 @@ def start(simulation: Simulation, files: dict[str, dict[str, Options]], **settin
 def keys(simulation: Simulation, kind: KeyKind) -> set[str]:
     root = f"{ROOT}{kind}/"
     return {key.removeprefix(root) for key in simulation.etcd.kvs if key.startswith(root)}
+
+
+# ---- evidence
+
+
+@pytest.mark.parametrize("away_s", [4.0, 5.0, 6.0])
+def test_a_status_is_not_lost_in_the_moment_in_which_newer_evidence_arrives(
+    simulation: Simulation, away_s: float
+) -> None:
+    processes = start(simulation, {name: services(f"{name}1", f"{name}2") for name in "abc"})
+    changes: list[tuple[float, str, str | None]] = []
+
+    def follow(process: Process) -> None:
+        def on_change(change: Change) -> None:
+            if change.kind is ChangeKind.STATUS:
+                changes.append((simulation.now_s, process.name, change.service_id))
+
+        process.node.subscribe(on_change)
+
+    for process in processes:
+        follow(process)
+    simulation.etcd.stop()
+    simulation.run_for(away_s)
+    simulation.etcd.start()
+    simulation.run_for(10.0)
+    assert len(changes) == len({*changes}), "two changes of a service in one moment"
 
 
 # ---- the list

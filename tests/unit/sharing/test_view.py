@@ -15,7 +15,9 @@ from svcnode.sharing.format import (
     IssueDocument,
     KeyKind,
     ReportDocument,
+    SenderDocument,
     StateDocument,
+    ToldDocument,
     Written,
     encode_key,
     evidence_document,
@@ -48,6 +50,31 @@ def evidence_at_s(view: RegistryView, replica: str = "a", service_id: str = "db"
     state = view.observed(replica, service_id)
     assert state is not None
     return state.evidence_at_s
+
+
+# ---- notifications
+
+
+def test_the_sender_of_a_target_and_what_it_was_told_are_known_until_the_keys_are_deleted(keys: RegistryKeys) -> None:
+    keys.put(KeyKind.SENDERS, ("hook",), SenderDocument("a", "1f"), lease_id=1)
+    keys.put(KeyKind.TOLD, ("hook",), ToldDocument([{"told": 503}]))
+    view = view_of(keys)
+    assert view.take_changes().targets == {"hook"}
+    assert view.sender("hook") == (SenderDocument("a", "1f"), 1)
+    assert view.told("hook") == (ToldDocument([{"told": 503}]), 2)
+    for kind in (KeyKind.SENDERS, KeyKind.TOLD):
+        event = keys.delete_key(kind, "hook")
+        assert event is not None
+        view.apply(event)
+        assert view.take_changes().targets == {"hook"}
+    assert (view.sender("hook"), view.told("hook")) == (None, None)
+
+
+def test_a_sender_without_a_lease_would_never_go_and_is_ignored(keys: RegistryKeys) -> None:
+    keys.put(KeyKind.SENDERS, ("hook",), SenderDocument("a", "1f"))
+    view = view_of(keys)
+    assert view.sender("hook") is None
+    assert view.ignored_counts()[IgnoredKind.INVALID_VALUE] == 1
 
 
 # ---- services
