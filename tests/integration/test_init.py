@@ -39,7 +39,6 @@ from tests.support.http_server import becomes_true
 from tests.support.processes import Agent, has_ipv6, run_command
 from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.etcd import EtcdServer
-from tests.support.servers.ganache import GanacheServer
 from tests.support.servers.ipfs import IpfsServer
 from tests.support.servers.mariadb import MariaDbServer
 from tests.support.servers.memcached import MemcachedServer
@@ -67,7 +66,6 @@ OPEN: dict[str, Callable[[Path], RealServer]] = {
     "redis": RedisServer,
     "memcached": MemcachedServer,
     "etcd": lambda folder: EtcdServer(folder, requires_auth=True),
-    "ethereum": GanacheServer,
     "beacon": BeaconServer,
     "ipfs": IpfsServer,
 }

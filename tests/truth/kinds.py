@@ -222,8 +222,8 @@ def crashing(server: RealServer) -> Iterator[None]:
         loop.result()
 
 
-def starting(inject: Injector, state_after: str = READY) -> Fault:
-    return Fault("starting", inject, INITIALIZING, NOT_READY_S, state_after)
+def starting(inject: Injector, name: str = "starting", state_after: str = READY) -> Fault:
+    return Fault(name, inject, INITIALIZING, NOT_READY_S, state_after)
 
 
 KILLED = Fault("killed", killed, DOWN, REFUSED_S, RESTARTED)
@@ -264,10 +264,15 @@ WITHOUT_INODES = Fault(STORAGE_FULL, by_server("without_inodes"), DOWN, REFUSED_
 FILE_READ_ONLY = Fault(READ_ONLY, on_disk_of_database("read_only"), INITIALIZING, NOT_READY_S)
 WRITE_LOCK_HELD = Fault(WRITE_LOCK, by_server("write_lock"), INITIALIZING, NOT_READY_S)
 CLUSTER_LOST = Fault(QUORUM_LOST, other_members_killed(cluster_is_down), INITIALIZING, NOT_READY_S)
-RECOVERING = starting(between("start_stalled_recovery", "finish_recovery"), RESTARTED)
-LOADING = starting(between("start_stalled_loading", "finish_loading"), RESTARTED)
+RECOVERING = starting(between("start_stalled_recovery", "finish_recovery"), state_after=RESTARTED)
+LOADING = starting(between("start_stalled_loading", "finish_loading"), state_after=RESTARTED)
 SYNCING = starting(with_state({"is_syncing": True}, {"is_syncing": False}))
 EXECUTION_OFFLINE = starting(with_state({"el_offline": True}, {"el_offline": False}))
+SYNCING_UNNOTICED = starting(
+    with_state({"is_syncing": True, "health": 200}, {"is_syncing": False, "health": None}), "claims to be healthy"
+)
+STANDS_STILL = starting(with_state({"missed_slots": 50}, {"missed_slots": 0}), "claims synced, stands still")
+WITHOUT_BEACON_PEERS = starting(with_state({"peers": 0}, {"peers": 50}), "claims synced, without peers")
 WITHOUT_PEERS = starting(with_state({"peers": 0}, {"peers": 3}))
 NOT_SERVING = starting(with_state({"status": "NOT_SERVING"}, {"status": "SERVING"}))
 STALE_BLOCK = starting(stale_block)
@@ -540,10 +545,15 @@ _ALL = (
         "Ethereum",
         standalone(GanacheServer),
         (*COMMON_FAULTS, STALE_BLOCK),
-        options={"max_block_age": "1h"},
+        options={"max_block_age": "1h", "min_peers": 0},
         note="ganache",
     ),
-    Kind("beacon", standalone(BeaconServer), (*COMMON_FAULTS, SYNCING, EXECUTION_OFFLINE), note=FAKE_SERVER_NOTE),
+    Kind(
+        "beacon",
+        standalone(BeaconServer),
+        (*COMMON_FAULTS, SYNCING, SYNCING_UNNOTICED, EXECUTION_OFFLINE, STANDS_STILL, WITHOUT_BEACON_PEERS),
+        note=FAKE_SERVER_NOTE,
+    ),
     Kind(
         "IPFS", standalone(IpfsServer), (*COMMON_FAULTS, WITHOUT_PEERS), options={"min_peers": 1}, note=FAKE_SERVER_NOTE
     ),

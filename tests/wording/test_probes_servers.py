@@ -65,7 +65,9 @@ def http_reasons(scheme: str, cases: Iterable[tuple[Callable[[ReceivedRequest], 
 
 
 def beacon_node(health: int, distance: object = 0, **flags: bool) -> Callable[[ReceivedRequest], bytes]:
-    body = json.dumps({"data": {"sync_distance": distance, **flags}})
+    sync = {"sync_distance": distance, "head_slot": "0", **flags}
+    chain = {"genesis_time": "1606824023", "SECONDS_PER_SLOT": "12", "connected": "0"}
+    body = json.dumps({"data": sync | (chain if distance == 1 else {})})
     return lambda request: http_response(health) if request.target.endswith("/health") else http_response(200, body)
 
 
@@ -74,7 +76,10 @@ def test_beacon(snapshot: Snapshot) -> None:
     cases += [(beacon_node(200, 3), {"max_slot_lag": 2}), (beacon_node(200, "x"), {"max_slot_lag": 2})]
     cases += [(beacon_node(200, el_offline=True), {}), (beacon_node(200, is_optimistic=True), {})]
     cases += [(lambda request: http_response(200, "[]"), {})]
-    snapshot("beacon", http_reasons("beacon+http", cases))
+    text = http_reasons("beacon+http", cases)
+    far_behind = re.sub("[0-9]{6,}", "N", http_reasons("beacon+http", [(beacon_node(200, 1), {})]))
+    without_peers = http_reasons("beacon+http", [(beacon_node(200, 1), {"max_slot_lag": 10**9})])
+    snapshot("beacon", f"{text}\n{far_behind}\n{without_peers}")
 
 
 def ipfs_daemon(status: int, about: object, peers: object) -> Callable[[ReceivedRequest], bytes]:
@@ -122,7 +127,10 @@ def test_etcd(snapshot: Snapshot) -> None:
 
 def ethereum_client(**results: Any) -> Callable[[ReceivedRequest], bytes]:
     def respond(request: ReceivedRequest) -> bytes:
-        result = results.get(json.loads(request.body)["method"], False)
+        block = {"timestamp": hex(int(time.time()))}
+        result = ({"eth_chainId": "0x1", "eth_syncing": False, "eth_getBlockByNumber": block} | results).get(
+            json.loads(request.body)["method"], "0x19"
+        )
         return result if isinstance(result, bytes) else http_response(200, json.dumps({"id": 1, "result": result}))
 
     return respond
@@ -139,9 +147,11 @@ def test_ethereum(snapshot: Snapshot) -> None:
         (ethereum_client(eth_syncing=http_response(401)), {}),
         (ethereum_client(eth_getBlockByNumber=None), {"max_block_age": "60s"}),
         (ethereum_client(net_peerCount="0x1"), {"min_peers": 3}),
+        (ethereum_client(net_peerCount="0x0"), {}),
     ]
     text = http_reasons("ethereum+http", cases)
     cases = [(ethereum_client(eth_getBlockByNumber=block), {"max_block_age": "60s"}) for block in (future, OLD_BLOCK)]
+    cases.append((ethereum_client(eth_getBlockByNumber=OLD_BLOCK), {}))
     ages = re.sub("[0-9]{9,}", "N", http_reasons("ethereum+http", cases))
     snapshot("ethereum", f"{text}\n{ages}")
 

@@ -7,7 +7,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import ACKNOWLEDGEMENT_CHANGES, MAINTENANCE_CHANGES, Change, ChangeKind, Health, Status, Verdict
+from svcnode.core.model import (
+    ACKNOWLEDGEMENT_CHANGES,
+    MAINTENANCE_CHANGES,
+    PLAN_CHANGES,
+    Change,
+    ChangeKind,
+    Health,
+    Status,
+    Verdict,
+)
 from svcnode.core.text import join_first, with_author
 from svcnode.core.units import iso_time
 
@@ -107,6 +116,8 @@ class ConfiguredServices:
             self._log_status(change)
         elif change.kind in MAINTENANCE_CHANGES:
             self._log_maintenance(change)
+        elif change.kind in PLAN_CHANGES:
+            self._log_plan(change)
         elif change.kind in ACKNOWLEDGEMENT_CHANGES:
             self._log_acknowledgement(change)
         elif change.service_id is not None:
@@ -161,6 +172,15 @@ class ConfiguredServices:
         source, ends_at_s, by, reason = change.maintenance
         extra |= {"until": self._iso(ends_at_s), "by": by, "reason": reason, "source": source}
         log.info("%s is in maintenance %s", subject, self._node.maintenance.text(change.maintenance), extra=extra)
+
+    def _log_plan(self, change: Change) -> None:
+        subject = "the node" if change.service_id is None else f"service {change.service_id}"
+        extra = {"event": change.kind.value, "service": change.service_id, "reason": change.reason, **_author(change)}
+        if change.kind is ChangeKind.MAINTENANCE_PLANNED:
+            log.info("maintenance of %s is planned %s", subject, change.reason, extra=extra)
+        else:
+            cancelled = with_author("is cancelled", change.by)
+            log.info("planned maintenance of %s %s; it was planned %s", subject, cancelled, change.reason, extra=extra)
 
     def _log_acknowledgement(self, change: Change) -> None:
         subject = "the node" if change.service_id is None else f"service {change.service_id}"

@@ -242,7 +242,9 @@ def _plan(client: ControlClient, arguments: argparse.Namespace) -> str:
         end_s = _time_s("--until", arguments.until)
     begin, end = _iso_time("--from", begin_s), _iso_time("--until", end_s)
     planned = client.plan_maintenance(arguments.id, begin, end, reason=arguments.reason)
-    return f"{arguments.id or 'the node'} will be in maintenance from {planned['from']} until {planned['until']}"
+    is_later = begin_s > time.time()
+    when = f"will be in maintenance from {planned['from']}" if is_later else "is in maintenance"
+    return f"{arguments.id or 'the node'} {when} until {planned['until']}"
 
 
 def _time_s(flag: str, text: str) -> float:

@@ -39,7 +39,6 @@ from svcnode.core.model import Acknowledgement, Health, Maintenance
 from svcnode.core.text import with_author
 from svcnode.core.units import iso_time, parse_duration_s
 from svcnode.node.feed import current_author
-from svcnode.node.maintenance import planned_text
 from svcnode.node.scheduled_maintenance import MAX_WAIT_S, PLANNED, ScheduledMaintenance
 
 if TYPE_CHECKING:
@@ -138,24 +137,11 @@ class PlannedMaintenanceDocuments(DocumentKind):
     def apply(self, name: str, document: Document | None) -> None:
         _, schedule = self._applied.pop(name, (0, ScheduledMaintenance(self._node, PLANNED)))
         planned = None if document is None else _planned(name, document.value)
-        self._log(name, planned)
         schedule.apply([] if planned is None else [planned])
         self._node.maintenance.plan(planned, name or None)
         if document is not None:
             self._applied[name] = document.revision, schedule
             self._delete_at_end(name, document)
-
-    def _log(self, name: str, planned: PlannedMaintenance | None) -> None:
-        """What is only planned: of its begin and its end, the node tells."""
-        subject, extra = f"service {name}" if name else "the node", {"service": name or None}
-        if planned is not None and self._wall_s() < planned.from_s:
-            extra |= {"event": "maintenance_planned", "by": planned.by, "reason": planned.reason}
-            log.info("maintenance of %s is planned %s", subject, planned_text(planned), extra=extra)
-        elif planned is None and self._node.maintenance.is_planned(name or None):
-            cancelled = with_author("is cancelled", current_author())
-            log.info(
-                "planned maintenance of %s %s", subject, cancelled, extra={**extra, "event": "maintenance_cancelled"}
-            )
 
     def has_ended(self, name: str, value: Mapping[str, Any]) -> bool:
         until_s: float = value["until_s"]

@@ -373,11 +373,14 @@ class ChangeKind(Enum):
     NODE = "node"  # an issue, a drain, a new identity or another order of the list; no single service
     MAINTENANCE = "maintenance"  # of a service or of the node: it begins, or has a new end
     MAINTENANCE_ENDED = "maintenance_ended"
+    MAINTENANCE_PLANNED = "maintenance_planned"
+    MAINTENANCE_CANCELLED = "maintenance_cancelled"  # before it has begun
     ACKNOWLEDGED = "acknowledged"  # a problem of a service or of the node
     ACKNOWLEDGEMENT_ENDED = "acknowledgement_ended"
 
 
 MAINTENANCE_CHANGES = (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
+PLAN_CHANGES = (ChangeKind.MAINTENANCE_PLANNED, ChangeKind.MAINTENANCE_CANCELLED)
 ACKNOWLEDGEMENT_CHANGES = (ChangeKind.ACKNOWLEDGED, ChangeKind.ACKNOWLEDGEMENT_ENDED)
 
 
@@ -392,7 +395,7 @@ class Change(NamedTuple):
     before: ServiceState | None = None
     after: ServiceState | None = None
     maintenance: Maintenance | None = None  # that begins
-    # What has changed at the node itself, such as a drain and its reason; or why an acknowledgement has ended
+    # What has changed at the node itself, such as a drain and its reason; what is planned; why an acknowledgement ended
     reason: str = ""
     by: str = ""  # who has requested it; empty: no person or program has
     acknowledgement: Acknowledgement | None = None  # that is made

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import is_user_interrupt
-from svcnode.core.model import ACKNOWLEDGEMENT_CHANGES, MAINTENANCE_CHANGES, ChangeKind, Outcome
+from svcnode.core.model import ACKNOWLEDGEMENT_CHANGES, MAINTENANCE_CHANGES, PLAN_CHANGES, ChangeKind, Outcome
 from svcnode.core.text import encodable, with_author
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
@@ -280,6 +280,8 @@ class History:
     def _reason_and_code(self, change: Change) -> tuple[str, str | None]:
         if change.kind in MAINTENANCE_CHANGES:
             return "" if change.maintenance is None else self._node.maintenance.text(change.maintenance), None
+        if change.kind in PLAN_CHANGES:
+            return change.reason, None
         if change.kind in ACKNOWLEDGEMENT_CHANGES:
             return change.reason if change.acknowledgement is None else change.acknowledgement.text, None
         return (change.reason, None) if change.after is None else (change.after.reason, str(change.after.code))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from svcnode.core.model import Maintenance
+from svcnode.core.model import ChangeKind, Maintenance
 from svcnode.core.units import utc_text
 
 if TYPE_CHECKING:
@@ -65,13 +65,18 @@ class MaintenanceWindows:
         self,
         changing: Callable[[], AbstractContextManager[float]],
         on_change: Callable[[str | None, float], None],
+        on_plan: Callable[[ChangeKind, str | None, float, str], None],
         *,
         clock: Callable[[], float],
         wall_time_s: Callable[[float], float],
     ) -> None:
-        """`changing` holds the lock of the node, and gives the time. `on_change`: of a service, or of the node."""
+        """`changing` holds the lock of the node, and gives the time. `on_change`: of a service, or of the node.
+
+        `on_plan`: the kind of the change, the service or the node, the time, and what is or was planned.
+        """
         self._changing = changing
         self._on_change = on_change
+        self._on_plan = on_plan
         self._clock = clock
         self._wall_time_s = wall_time_s
         self._records = MaintenanceRecords()
@@ -95,10 +100,15 @@ class MaintenanceWindows:
 
     def plan(self, planned: PlannedMaintenance | None, service_id: str | None = None) -> None:
         """What is shown as planned. It changes nothing else: whoever plans it begins and ends it."""
-        if planned is None:
-            self._planned.pop(service_id, None)
-        else:
-            self._planned[service_id] = planned
+        with self._changing() as now_s:
+            before = self._planned.pop(service_id, None)
+            if planned is not None:
+                self._planned[service_id] = planned
+            told, kind = planned, ChangeKind.MAINTENANCE_PLANNED
+            if planned is None:
+                told, kind = before, ChangeKind.MAINTENANCE_CANCELLED
+            if told is not None and planned != before and self._wall_time_s(now_s) < told.from_s:
+                self._on_plan(kind, service_id, now_s, planned_text(told))
 
     def next_planned(self, service_id: str | None = None) -> PlannedMaintenance | None:
         """Of a service or of the node: the one that begins first. That of the node is one of each service, too."""
@@ -106,11 +116,6 @@ class MaintenanceWindows:
         found = [self._planned.get(key) for key in {None, service_id}]
         coming = (planned for planned in found if planned is not None and wall_s < planned.from_s)
         return min(coming, key=lambda planned: planned.from_s, default=None)
-
-    def is_planned(self, service_id: str | None = None) -> bool:
-        """Of the service itself, or of the node: whether one is planned that has not begun."""
-        planned = self._planned.get(service_id)
-        return planned is not None and self._wall_time_s(self._clock()) < planned.from_s
 
     @property
     def first_end_s(self) -> float:

@@ -101,7 +101,7 @@ class NodeState:
         self._states = ServiceStates(self._on_status, self._wall_times.offset_s)
         self.overrides = HealthOverrides(self._changing, self._publish_node, starting=starting)
         self.maintenance = MaintenanceWindows(
-            self._changing, self._on_maintenance, clock=clock, wall_time_s=self.wall_time_s
+            self._changing, self._on_maintenance, self._on_plan, clock=clock, wall_time_s=self.wall_time_s
         )
         self.acknowledgements = Acknowledgements(
             self._changing, self._on_acknowledgement, health_of=self._problem_health, wall_time_s=self.wall_time_s
@@ -408,6 +408,11 @@ class NodeState:
         state = entries[service_id].state if service_id is not None and service_id in entries else None
         kind = ChangeKind.MAINTENANCE_ENDED if maintenance is None else ChangeKind.MAINTENANCE
         self._publish(kind, now_s, service_id, before=state, after=state, maintenance=maintenance)
+
+    def _on_plan(self, kind: ChangeKind, service_id: str | None, now_s: float, text: str) -> None:
+        entry = None if service_id is None else self._states.entries.get(service_id)
+        state = None if entry is None else entry.state
+        self._publish(kind, now_s, service_id, before=state, after=state, reason=text)
 
     def _problem_health(self, service_id: str | None) -> Health | None:
         """Of a service, or of the node, where a drain is no problem. None if there is no such service."""

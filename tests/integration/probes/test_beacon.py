@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.support.check_runner import CheckRunner
 
 LAGGING = not_ready(ReasonCode.LAGGING)
+TOO_FEW_PEERS = not_ready(ReasonCode.TOO_FEW_PEERS)
 SYNCING = not_ready(ReasonCode.SYNCING)
 EXECUTION_OFFLINE = not_ready(ReasonCode.UPSTREAM_OFFLINE)
 
@@ -49,6 +50,16 @@ def test_a_node_in_sync_is_ready_and_its_connection_can_be_reused(check: CheckRu
         ({"el_offline": True, "health": 503}, {}, failed(ReasonCode.UNHEALTHY)),
         ({"health": 204}, {}, failed(ReasonCode.UNEXPECTED_RESPONSE)),
         ({"health": 301}, {}, failed(ReasonCode.REDIRECTED)),
+        # Some say that they are healthy while they sync, or stand still with everything that they have heard of.
+        ({"is_syncing": True, "sync_distance": 50_000, "health": 200}, {}, SYNCING),
+        ({"sync_distance": 9}, {}, LAGGING),
+        ({"missed_slots": 20}, {}, LAGGING),
+        ({"missed_slots": 20}, {"max_slot_lag": 30}, READY),
+        ({"missed_slots": -20}, {}, not_ready(ReasonCode.CLOCK_SKEW)),
+        ({"missed_slots": -1}, {}, READY),
+        ({"peers": 0}, {}, TOO_FEW_PEERS),
+        ({"peers": 0}, {"min_peers": 0}, READY),
+        ({"peers": 4}, {"min_peers": 5}, TOO_FEW_PEERS),
         ({"sync_distance": 3}, {}, READY),
         ({"sync_distance": 3}, {"max_slot_lag": 3}, READY),
         ({"sync_distance": 3}, {"max_slot_lag": 2}, LAGGING),
@@ -63,7 +74,13 @@ def test_the_health_of_a_node_counts_before_its_sync_status(
 
 
 def node(syncing: bytes) -> Callable[[ReceivedRequest], bytes]:
-    return lambda request: http_response(200) if request.target.endswith("/health") else syncing
+    """One that offers nothing but its health and this sync status."""
+
+    def respond(request: ReceivedRequest) -> bytes:
+        pages = {"health": http_response(200), "syncing": syncing}
+        return pages.get(request.target.rpartition("/")[2], http_response(404, '{"code": 404}'))
+
+    return respond
 
 
 @pytest.mark.parametrize(
@@ -80,6 +97,7 @@ def test_a_node_without_a_sync_status_is_failed_only_if_its_lag_is_needed(check:
     with KeepAliveBackend(node(answer)) as backend:
         url = f"beacon+http://{backend.address}"
         assert check(url, max_slot_lag=3).outcome is Outcome.FAILED
+        assert check(url, min_peers=1).outcome is Outcome.FAILED
         assert check(url) == READY
 
 
@@ -111,6 +129,9 @@ def test_the_path_of_the_url_and_the_bearer_token_are_sent(check: CheckRunner) -
         assert [(one.method, one.target) for one in backend.requests] == [
             ("GET", "/key/eth/v1/node/health"),
             ("GET", "/key/eth/v1/node/syncing"),
+            ("GET", "/key/eth/v1/beacon/genesis"),
+            ("GET", "/key/eth/v1/config/spec"),
+            ("GET", "/key/eth/v1/node/peer_count"),
         ]
         assert {one.headers["authorization"] for one in backend.requests} == {"Bearer swordfish"}
-    assert backend.requests_per_connection == [2]
+    assert backend.requests_per_connection == [5]

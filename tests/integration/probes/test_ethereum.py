@@ -15,7 +15,7 @@ from tests.support.backends import ReceivedRequest, http_response
 from tests.support.probe_assertions import KeepAliveBackend, assert_reused
 from tests.support.servers.base import module_server
 from tests.support.servers.ganache import CHAIN_ID, GanacheServer
-from tests.support.verdicts import READY, failed, not_ready
+from tests.support.verdicts import READY, failed, not_ready, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,18 +30,20 @@ server = module_server(GanacheServer)
 
 
 def test_a_client_in_sync_is_ready_and_its_connection_can_be_reused(check: CheckRunner, server: GanacheServer) -> None:
+    server.mine()
     assert check(f"ethereum+http://localhost:{server.port}/", chain_id=CHAIN_ID, min_peers=0) == READY
-    assert check(server.url, min_peers=1) == not_ready(ReasonCode.TOO_FEW_PEERS)
-    assert_reused(check, server.url, server.port, chain_id=CHAIN_ID)
+    assert check(server.url) == check(server.url, min_peers=1) == not_ready(ReasonCode.TOO_FEW_PEERS)
+    assert_reused(check, server.url, server.port, chain_id=CHAIN_ID, min_peers=0)
 
 
 def test_an_old_newest_block_is_not_ready_until_there_is_a_newer_one(check: CheckRunner, server: GanacheServer) -> None:
     server.mine(age_s=300)
-    assert check(server.url, max_block_age="120s") == not_ready(ReasonCode.LAGGING)
-    assert check(server.url, max_block_age="1h") == READY
-    assert check(server.url) == READY
+    for options in ({}, {"max_block_age": "120s"}):
+        assert check(server.url, min_peers=0, **options) == not_ready(ReasonCode.LAGGING)
+    for limit in ("1h", "off"):
+        assert check(server.url, min_peers=0, max_block_age=limit) == READY
     server.mine()
-    assert check(server.url, max_block_age="120s") == READY
+    assert check(server.url, min_peers=0) == READY
 
 
 # ---- scripted clients
@@ -99,9 +101,8 @@ def test_methods_are_called_one_after_the_other(check: CheckRunner) -> None:
 def test_a_block_from_the_future_is_not_ready_beyond_a_small_clock_skew(check: CheckRunner) -> None:
     with node(eth_getBlockByNumber={"timestamp": hex(int(time.time() + 3600))}) as backend:
         url = f"ethereum+http://{backend.address}"
-        assert check(url, max_block_age="60s") == not_ready(ReasonCode.CLOCK_SKEW)
-        assert check(url) == READY
-        assert json.loads(backend.requests[-1].body)["method"] == "eth_syncing"
+        assert check(url) == check(url, max_block_age="60s") == not_ready(ReasonCode.CLOCK_SKEW)
+        assert check(url, max_block_age="off") == READY
     near = hex(int(time.time() + MAX_CLOCK_SKEW_S / 2))
     with node(eth_getBlockByNumber={"timestamp": near}, net_peerCount="0x5") as backend:
         assert check(f"ethereum+http://{backend.address}", max_block_age="1s", min_peers=5) == READY
@@ -119,9 +120,36 @@ def test_a_key_in_the_path_is_sent_and_not_shown(check: CheckRunner) -> None:
         assert {request.target for request in backend.requests} == {f"/v3/{key}"}
 
 
+@pytest.mark.parametrize(("chain_id", "limit_s"), [(1, 120), (8453, 60), (999_999, 120)])
+def test_the_chain_says_how_old_its_newest_block_may_be(check: CheckRunner, chain_id: int, limit_s: int) -> None:
+    for age_s, expected in ((limit_s - 20, READY), (limit_s + 20, not_ready(ReasonCode.LAGGING))):
+        block = {"timestamp": hex(int(time.time() - age_s))}
+        with node(eth_chainId=hex(chain_id), eth_getBlockByNumber=block) as backend:
+            assert check(f"ethereum+http://{backend.address}") == expected
+
+
+def test_a_method_that_the_client_does_not_have_says_nothing_about_it(check: CheckRunner) -> None:
+    missing = error(-32601, "the method does not exist")
+    for method in ("eth_chainId", "eth_syncing", "eth_getBlockByNumber"):
+        with node(**{method: missing}) as backend:
+            verdict = check(f"ethereum+http://{backend.address}")
+            assert verdict == unknown(ReasonCode.NOT_SUPPORTED)
+            assert method in verdict.reason
+    with node(net_peerCount=missing) as backend:
+        assert check(f"ethereum+http://{backend.address}") == READY
+        assert check(f"ethereum+http://{backend.address}", min_peers=1) == unknown(ReasonCode.NOT_SUPPORTED)
+
+
+def test_a_client_that_has_all_blocks_and_builds_an_index_is_judged_by_its_newest_block(check: CheckRunner) -> None:
+    with node(eth_syncing={"currentBlock": "0x10", "highestBlock": "0x10", "txIndexRemainingBlocks": "0x5"}) as backend:
+        assert check(f"ethereum+http://{backend.address}") == READY
+        assert check(f"ethereum+http://{backend.address}", max_block_age="off") == SYNCING
+
+
 @pytest.mark.parametrize(
     ("progress", "numbers"),
     [
+        ({"currentBlock": "0x10", "highestBlock": "0x0"}, ["16"]),
         ({"startingBlock": "0x0", "currentBlock": "0x64", "highestBlock": "0xfa"}, ["100", "250"]),
         ({"stages": []}, []),
         (True, []),

@@ -615,6 +615,24 @@ def test_planned_maintenance_survives_restarts_and_is_on_between_its_times(
     assert seen == [(times, None, 200), (None, "planned", 200), (None, "planned", 200), (None, None, 404)]
 
 
+@pytest.mark.parametrize("service_id", ["indexer", None])
+def test_who_plans_and_cancels_maintenance_is_a_change_of_its_own(agent: ControlAgent, service_id: str | None) -> None:
+    register(agent)
+    plan(agent, service_id, 1, 3, by="alice", reason="new disk")
+    plan(agent, service_id, 1, 3, by="alice", reason="new disk")
+    path = "/v1/planned_maintenance" if service_id is None else "/v1/services/indexer/planned_maintenance"
+    signed(agent, "DELETE", f"{path}?by=bob")
+    plan(agent, service_id, -1, 3)
+    signed(agent, "DELETE", path)  # it has begun: this is an end
+    planned, cancelled, begun, ended = [change for change in agent.changes if "maintenance" in change.kind.value]
+    assert {change.service_id for change in (planned, cancelled, begun, ended)} == {service_id}
+    assert planned.kind is ChangeKind.MAINTENANCE_PLANNED
+    assert "alice" in planned.reason
+    assert "new disk" in planned.reason
+    assert (cancelled.kind, "bob" in cancelled.by) == (ChangeKind.MAINTENANCE_CANCELLED, True)
+    assert (begun.kind, ended.kind) == (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
+
+
 def test_planned_maintenance_begins_and_is_deleted_without_a_request(agent: ControlAgent) -> None:
     register(agent)
     plan(agent, "indexer", 1, 2)

@@ -48,7 +48,6 @@ SERVICES = (
         name="Execution client",
         description="Ethereum JSON-RPC; not ready while it syncs",
         url="ethereum+http://{address}",
-        options={"max_block_age": "60s"},
         impact="critical",
     ),
     DemoService(

@@ -166,8 +166,10 @@ class Chain(DemoHttpServer):
         newest = slot - BLOCK_NUMBER_OFFSET
         progress = {"currentBlock": hex(newest - BLOCKS_BEHIND), "highestBlock": hex(newest)}
         return {
+            "eth_chainId": "0x1",
             "eth_syncing": progress if self.mode is FaultMode.NOT_READY else False,
             "eth_getBlockByNumber": {"number": hex(newest), "timestamp": hex(slot * BLOCK_S)},
+            "net_peerCount": hex(PEER_COUNT),
         }
 
 
