@@ -48,7 +48,6 @@ FAST = """
 interval = "500ms"
 transition_interval = "20ms"
 timeout = "490ms"
-stale_after = "1m"
 fall = 4
 rise = 1
 start_period = "0s"
