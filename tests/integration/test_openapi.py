@@ -133,7 +133,7 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409",
 
 # Whether a time exists and is in the future is more than a schema says, too.
 [[operations]]
-include-operation-id = ["planNodeMaintenance", "planServiceMaintenance"]
+include-operation-id = ["planNodeMaintenance", "planServiceMaintenance", "acknowledgeNode", "acknowledgeService"]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409", "412", "422"]
 checks.negative_data_rejection.expected-statuses = ["400", "404", "405", "409", "412", "422"]
 """
