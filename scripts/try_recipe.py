@@ -145,7 +145,7 @@ TESTS_OF_ALL_KINDS = (
         "tests/integration/test_man_pages.py",
     ),
     *("tests/unit/probes/test_kinds.py", "tests/unit/probes/test_drivers.py", "tests/unit/probes/test_table.py"),
-    *("tests/unit/cli/test_completion.py", "tests/unit/cli/terminal/test_explain_remedies.py", "tests/unit/cli/init"),
+    *("tests/unit/cli/test_completion.py", "tests/unit/core/test_remedies.py", "tests/unit/cli/init"),
     *("tests/integration/test_startup.py", "tests/wording", "tests/unit/config/test_json_schema.py"),
 )
 

@@ -903,6 +903,40 @@ def test_an_acknowledgement_is_shown_until_it_ends(changing_node: ChangingNode, 
         expect(node_page.page.locator("#notices .notice")).to_have_count(0)
 
 
+def test_deliveries_to_each_notification_target_are_shown(changing_node: ChangingNode, open_page: OpenPage) -> None:
+    with SwitchableServer() as hook:
+        hook.is_healthy = False
+        notify = f'[notify]\nwebhook = "{hook.url}"\ngroup_wait = "0s"\n'
+        changing_node.set_services(critical("db"))
+        node_page = open_page(changing_node.url)
+        section = node_page.page.locator("#notifications")
+        expect(section).to_be_hidden()
+        changing_node.set_services(critical("db"), notify)
+        expect(section.locator("li")).to_have_text(re.compile(f"http://{hook.address}.*no message so far"))
+        changing_node.set_services(critical("db", "Down"), notify)
+        failing = re.compile(
+            r"failed .* ago: HTTP status 500.*[0-9]+ failures in a row.*next attempt.*waited for.*none delivered"
+        )
+        expect(section.locator("li")).to_have_text(failing)
+        static_page = open_page(changing_node.url, has_script=False)
+        expect(static_page.page.locator("#notifications li")).to_have_text(failing)
+        hook.is_healthy = True
+        changing_node.set_services(critical("db", "Down"), notify)
+        expect(section.locator("li")).to_have_text(re.compile("delivered .* ago$"))
+        expect(section.locator(".failing")).to_have_count(0)
+        changing_node.set_services(critical("db", "Down"))
+        expect(section).to_be_hidden()
+
+
+def test_a_runbook_is_a_link_in_the_details_of_its_service(changing_node: ChangingNode, open_page: OpenPage) -> None:
+    changing_node.set_services(critical("db", "Down", runbook="https://wiki.example.com/db?a=1#start"))
+    node_page = open_page(changing_node.url)
+    node_page.row("db").locator("a").click()
+    link = node_page.panel("db").get_by_role("link", name="https://wiki.example.com/db")
+    expect(link).to_have_attribute("href", "https://wiki.example.com/db?a=1#start")
+    expect(link).to_have_attribute("rel", re.compile("noopener"))
+
+
 @pytest.mark.wide
 def test_replicas_and_the_loss_of_the_registry_are_shown(tmp_path: Path, open_page: OpenPage) -> None:
     with EtcdServer(tmp_path / "etcd") as etcd, ExitStack() as stack:

@@ -217,6 +217,7 @@ def test_the_commands_change_the_node(agent: Agent, folder: Path) -> None:
     for arguments, text in (
         (["register", "a", "--ttl", "60s", "--name", "A"], "registered a: Initializing"),
         (["register", "b", "--probe", "tcp://127.0.0.1:1", "--set", "interval=5s", "--set", "fall=2"], "registered b"),
+        (["register", "b", "--probe", "tcp://127.0.0.1:1", "--depends-on", "a", "--depends-on", "x"], "registered b"),
         (["beat", "a"], "a: up"),
         (["beat", "worker", "down", "--reason", "no peers"], "worker: down"),
         (["deregister", "b"], "deregistered b"),

@@ -169,6 +169,7 @@ def test_what_goes_down_and_recovers_arrives_also_over_kills_and_nothing_arrives
         with node(tmp_path, text, health=503) as agent:
             assert agent.stop() == 0, "stopping sends pending changes"
         assert len(receiver.requests) == 3
+        assert [one["services"][0]["outages"]["count"] for one in receiver.documents] == [1, 1, 2]
         service.start()
         with node(tmp_path, text) as agent:
             agent.wait_until(lambda: len(receiver.requests) == len(through_apprise.requests) == 4)
@@ -276,13 +277,19 @@ def test_alertmanager_receives_alerts_and_their_end_also_after_restarts(service:
     (tmp_path / "alertmanager").mkdir()
     with AlertmanagerServer(tmp_path / "alertmanager") as alertmanager:
         text = config(service, f'alertmanager = "{alertmanager.url}"')
+        text += 'runbook = "https://wiki.example.com/db"\n[operator]\nurl = "https://node.example.com:8420"\n'
         with node(tmp_path, text) as agent:
             service.stop()
             agent.wait_until(lambda: told(tmp_path) == DOWN_TOLD)
             alert = alertmanager.alerts()[LEDGER_DOWN]
             labels = {"severity": "critical", "instance": "validator-7", "service_id": "db", "impact": "critical"}
             assert labels.items() <= alert["labels"].items()
-            assert "connection refused" in alert["annotations"]["description"]
+            annotations = alert["annotations"]
+            assert "connection refused" in annotations["description"]
+            assert f"127.0.0.1:{service.port}" in annotations["advice"]
+            assert "503" in annotations["node_health"]
+            assert annotations["runbook_url"] == "https://wiki.example.com/db"
+            assert alert["generatorURL"] == "https://node.example.com:8420/#q=db"
             agent.wait_until(
                 lambda: alertmanager.alerts()[UNHEALTHY]["status"]["inhibitedBy"] == [alert["fingerprint"]]
             )

@@ -180,7 +180,7 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     assert kinds(modules) == set()
     assert "tomllib" in modules
     (configured / "svcnode.toml").write_text('[notify]\nwebhook = "http://127.0.0.1:1/"\n')
-    assert not modules_after(SERVE, configured) & {"apprise", "requests", "httpx2"}
+    assert not modules_after(SERVE, configured) & {"apprise", "requests", "httpx2", "svcnode.core.remedies"}
 
 
 def test_without_a_file_sqlite_is_loaded_and_tomllib_is_not(tmp_path: Path) -> None:

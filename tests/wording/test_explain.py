@@ -7,9 +7,9 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from svcnode.cli.terminal.explain.explanation import explain_node, explain_service
-from svcnode.cli.terminal.explain.remedies import REMEDIES
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Acknowledgement, Health, Verdict
+from svcnode.core.remedies import REMEDIES
 from svcnode.operator.details import all_details
 from svcnode.version import __version__
 from tests.support.operator_context import OperatorHarness

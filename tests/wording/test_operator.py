@@ -91,6 +91,9 @@ class _Texts(HTMLParser):
 def test_page(snapshot: Snapshot) -> None:
     since = {"since": "2027-01-15T08:00:00.000Z", "since_s": 90.0}
     replica = {"name": "host-1", "url": "", "software": "0.0.0", **since, "checks": 1, "is_self": True}
+    at = {"at": "2027-01-15T08:00:00.000Z", "age_s": 90.0}
+    unused = {"target": "https://c", "error": "", **dict.fromkeys(("last_attempt", "last_delivery", "waiting_since"))}
+    failing = {**dict.fromkeys(unused, at), "error": "ERROR", "failures_in_a_row": 4, "retry_in_s": 8.0}
     node = {
         "name": "validator-7",
         "version": "v1.4.2",
@@ -106,6 +109,7 @@ def test_page(snapshot: Snapshot) -> None:
         "acknowledged": {"text": "ACKNOWLEDGED"},
         "history_problem": "PROBLEM",
         "reload_problem": "PROBLEM",
+        "notifications": [{**failing, "target": "https://a"}, {**failing, "target": "https://b", "error": ""}, unused],
         "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica]},
     }
     snapshot("page", "\n".join(_Texts(render(node, [], {}, 0.0).decode()).texts))

@@ -12,9 +12,9 @@ import pytest
 
 from svcnode.cli import COMMANDS, load_command
 from svcnode.cli._args import CommandParser
-from svcnode.cli.terminal.explain.remedies import REMEDIES
 from svcnode.config.reference import file_rows, table_rows
 from svcnode.config.tables import DefaultsTable, MaintenanceTable, ServiceTable
+from svcnode.core.remedies import REMEDIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

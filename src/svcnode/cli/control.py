@@ -81,6 +81,13 @@ def _configure_register(parser: CommandParser) -> None:
     parser.add_argument("--description", type=utf8_text, help="what it is; it is public, as the name")
     parser.add_argument("--impact", choices=("critical", "partial", "none"), help="on the node (default: partial)")
     parser.add_argument(
+        "--depends-on",
+        type=utf8_text,
+        action="append",
+        metavar="ID",
+        help="a service or a group that it needs, which alerts name as the cause; may be repeated",
+    )
+    parser.add_argument(
         "--set",
         type=utf8_text,
         action="append",
@@ -92,7 +99,7 @@ def _configure_register(parser: CommandParser) -> None:
 
 
 def _register(client: ServiceClient, arguments: argparse.Namespace) -> str:
-    named = {key: getattr(arguments, key) for key in ("probe", "ttl", "name", "description", "impact")}
+    named = {key: getattr(arguments, key) for key in ("probe", "ttl", "name", "description", "impact", "depends_on")}
     options = {key: value for key, value in named.items() if value is not None}
     service = client.register(arguments.id, **options, **dict(map(_key_value, arguments.set)))
     status = f": {service['status']}" if "status" in service else " in the registry"

@@ -105,8 +105,9 @@ def send_test_messages(identity: Identity, notify: NotifySettings | None, target
     """Sends one message, or a heartbeat, to each target; returns the exit code."""
     targets = _selected_targets(notify, target_number)
     now_s = time.time()
-    message = build_test_message(identity, os.urandom(8).hex(), now_s)
-    message = replace(message, alerts=(build_test_alert(identity, now_s),))
+    page_url = "" if notify is None else notify.page_url
+    message = build_test_message(identity, os.urandom(8).hex(), now_s, page_url)
+    message = replace(message, alerts=(build_test_alert(identity, now_s, page_url),))
     results = asyncio.run(_send_all(list(targets.values()), message))
     width = max(len(target.name) for target in targets.values())
     for (number, target), (error, duration_s) in zip(targets.items(), results, strict=True):

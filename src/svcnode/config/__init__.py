@@ -118,7 +118,7 @@ def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettin
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
-    """Only [node] and [notify]: other tables may be invalid, and secrets of services missing."""
+    """Only [node], [operator] and [notify]: other tables may be invalid, and secrets of services missing."""
     return notify_from(Source(file, environ, ()))
 
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from svcnode.config.values import names, quiet_hours, timezone
 from svcnode.core.errors import OptionError
 from svcnode.core.option_types import duration, one_of
+from svcnode.core.text import suggestion
 from svcnode.notify.routes import QuietHours, RouteSettings
 from svcnode.notify.subjects import Severity
-from svcnode.probes.options import parse_options
+from svcnode.notify.targets import PROBE_ONLY_OPTIONS
+from svcnode.probes.options import parse_options, raise_first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from svcnode.notify.targets import NotificationTarget
 
@@ -32,11 +34,16 @@ class RouteOptions:
     escalate_after: Annotated[float, duration(at_most="7d", unit="m")] = 0.0
 
 
-def route_from(entry: object, build: Callable[[object], NotificationTarget]) -> RouteSettings:
-    """From an entry as the target reads it, which may have these options, too."""
+def route_from(
+    entry: object, build: Callable[[object], NotificationTarget], target_options: Collection[str]
+) -> RouteSettings:
+    """From an entry as the target reads it, with its own options, which may have these options, too."""
     given: dict[str, Any] = {}
     if isinstance(entry, dict):
         known = [field.name for field in fields(RouteOptions)]
+        unknown = [name for name in entry if name not in (*known, *target_options, "url", "file")]
+        names_to_suggest = {*known, *target_options} - {"url", *PROBE_ONLY_OPTIONS}
+        raise_first([OptionError(name, f"unknown option{suggestion(name, names_to_suggest)}") for name in unknown])
         given = {name: value for name, value in entry.items() if name in known}
         entry = {name: value for name, value in entry.items() if name not in known}
     options = RouteOptions(**parse_options(RouteOptions, given))

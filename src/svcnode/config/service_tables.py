@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.config.reading import read_tables
 from svcnode.config.tables import OBSERVER_KEYS, TIMING_KEYS, DefaultsTable, SecurityTable, ServiceTable
+from svcnode.core.dependencies import direct_causes, find_cycle
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import Status
+from svcnode.core.text import suggestion
 from svcnode.node.definition import Definition, PushAccess, ServiceOptions, define, timing
 from svcnode.probes import make_probe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from svcnode.config.keys import KeyPath, Table
@@ -79,7 +81,27 @@ def services_from(tables: Tables) -> list[ServiceSettings | None]:
                 _check_id(service.id, seen, has_fleet="fleet" in tables)
         check_observer_keys(service, path, source, is_shared="sharing" in tables)
         services.append(service_from(service, path, defaults, make, source))
+    _check_dependencies(services, source, has_others="sharing" in tables or "fleet" in tables)
     return services
+
+
+def _check_dependencies(services: Sequence[ServiceSettings | None], source: Source, *, has_others: bool) -> None:
+    """Every name is a service or a group of the file, unless the node has services from elsewhere, and there is no
+    cycle."""
+    if None in services:  # its id and group are not known
+        return
+    defined = [one.definition.service for one in services if one is not None]
+    direct = direct_causes(defined)
+    known = {service.id for service in defined} | {service.group for service in defined} - {""}
+    in_cycle: set[str] = set()
+    for index, service in enumerate(defined):
+        path = ("services", index, "depends_on")
+        for name in service.depends_on:
+            if name not in known and not has_others:
+                source.report(path, f'"{name}" is not a service or a group of this file{suggestion(name, known)}')
+        if service.id not in in_cycle and (cycle := find_cycle(service.id, direct)):
+            in_cycle.update(cycle)
+            source.report(path, f"the service depends on itself: {' -> '.join(cycle)}; remove one of these")
 
 
 def _check_id(service_id: str, seen: set[str], *, has_fleet: bool) -> None:
@@ -181,7 +203,7 @@ def _is_timing_right(
 
 
 def _text_options(service: ServiceTable) -> ServiceOptions:
-    return cast("ServiceOptions", service.given_keys(("name", "description", "group")))
+    return cast("ServiceOptions", service.given_keys(("name", "description", "group", "runbook", "depends_on")))
 
 
 def policy_options(table: Table) -> ServiceOptions:

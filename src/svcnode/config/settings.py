@@ -34,6 +34,7 @@ from svcnode.config.tables import (
     MaintenanceTable,
     NodeTable,
     NotifyTable,
+    OperatorTable,
     SecurityTable,
     ServerTable,
     ServiceTable,
@@ -293,7 +294,10 @@ def _uses_tls(addresses: Iterable[Address]) -> bool:
 
 def _operator(tables: Tables, listen: tuple[Address, ...]) -> OperatorSettings | None:
     server, security, source = tables.get(ServerTable), tables.get(SecurityTable), tables.source
+    page_url = tables.get(OperatorTable).url
     if not server.operator:
+        if page_url:
+            source.report(("operator", "url"), "there is no page: [server] operator is false; remove one of both keys")
         return None
     if server.is_right("prefix", "operator"):
         for prefix in server.prefix:
@@ -390,6 +394,7 @@ def notify_settings(tables: Tables) -> NotifySettings:
     return NotifySettings(
         routes=tuple(_routes(notify, source)),
         heartbeat=_heartbeat(notify, source),
+        page_url=tables.get(OperatorTable).url or "",
         policy=AlertPolicy(
             services=cast("Literal['critical', 'all', 'none']", notify.services),
             group_wait_s=notify.group_wait,
@@ -403,19 +408,21 @@ def notify_settings(tables: Tables) -> NotifySettings:
 def _routes(notify: NotifyTable, source: Source) -> Iterator[RouteSettings]:
     from svcnode.config.routes import route_from
     from svcnode.notify.alertmanager import alertmanager_from
-    from svcnode.notify.targets import apprise_from, webhook_from
+    from svcnode.notify.targets import HTTP_OPTIONS, apprise_from, webhook_from
 
-    build: dict[str, Callable[..., NotificationTarget]] = {
-        "webhook": webhook_from,
-        "alertmanager": alertmanager_from,
-        "apprise": apprise_from,
+    # What builds a target, and the names of its options.
+    build: dict[str, tuple[Callable[..., NotificationTarget], Collection[str]]] = {
+        "webhook": (webhook_from, HTTP_OPTIONS),
+        "alertmanager": (alertmanager_from, HTTP_OPTIONS),
+        "apprise": (apprise_from, ()),
     }
     seen: set[NotificationTarget] = set()
     for key in notify.target_keys:
         for index, entry in enumerate(getattr(notify, key) or ()):
             path = (key, index) if isinstance(notify.given[key], list) else (key,)
             with source.reporting("notify", *path):
-                route = route_from(entry, partial(build[key], environ=source.environ))
+                make, options = build[key]
+                route = route_from(entry, partial(make, environ=source.environ), options)
                 if route.target in seen:
                     raise InvalidValueError("duplicate target")
                 seen.add(route.target)

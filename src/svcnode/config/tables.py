@@ -15,8 +15,11 @@ from svcnode.config.values import (
     description,
     file_path,
     line,
+    link,
+    names,
     node_url,
     origins,
+    page_url,
     password,
     prefixes,
     replica_name,
@@ -42,6 +45,17 @@ _PROBE = any_of(str, dict, schema={"$ref": "#/$defs/probe"})
 
 
 # ---- the node and its server
+
+
+class OperatorTable(Table):
+    """The page and everything else beyond the interface; `[server]` and `[security]` say where it is served to whom."""
+
+    url = value(
+        page_url,
+        default_text="none",
+        doc="Where people reach the [page](see.md#the-page), such as `https://node.example.com:8420`; "
+        "[alerts](alerts.md#messages) link to it",
+    )
 
 
 class NodeTable(Table):
@@ -342,6 +356,18 @@ class _Named(Table):
         default_text="none",
         doc="Its heading on the [page](see.md#the-page); one line",
     )
+    runbook = value(
+        link,
+        default_text="none",
+        doc="Link to what to do when it is not Up, `http://…` or `https://…`; in [alerts](alerts.md#messages), on the "
+        "page and in `explain`",
+    )
+    depends_on = value(
+        names,
+        default_text="none",
+        doc="List of ids and groups that it needs: if one of them is not Up, [alerts](alerts.md#one-message-per-cause) "
+        "are about that one",
+    )
     maintenance_impact = value(
         one_of("partial", "none"),
         default_text="as `impact`",
@@ -434,6 +460,7 @@ class SecurityTable(Table):
 TABLES: dict[str, type[Table]] = {
     "node": NodeTable,
     "server": ServerTable,
+    "operator": OperatorTable,
     "store": StoreTable,
     "history": HistoryTable,
     "log": LogTable,

@@ -25,6 +25,7 @@ from svcnode.core.model import (
 )
 from svcnode.core.option_types import integer_at_most, option_type, public_text, show_as_is
 from svcnode.core.text import TYPE_NAMES, type_name
+from svcnode.core.url import MAX_LINK_CHARS, NOT_IN_LINK, validate_link
 from svcnode.probes.options import raise_first
 
 if TYPE_CHECKING:
@@ -203,6 +204,27 @@ def node_url(value: object) -> str:
     if address.url.username or address.url.password:
         raise InvalidValueError("must have no user name and no password: all replicas can read it")
     return f"{address.origin}{address.url.path}"
+
+
+@option_type(
+    {"type": "string", "pattern": f"^$|^https?://[^{NOT_IN_LINK}]+$", "maxLength": MAX_LINK_CHARS}, show=show_as_is
+)
+def link(value: object) -> str:
+    """A link that people are shown; empty: none."""
+    text = public_text(value)
+    if text:
+        validate_link("the link", text)
+    return text
+
+
+@option_type({"type": "string", "pattern": f"^$|^https?://[^?#{NOT_IN_LINK}]+$", "maxLength": MAX_LINK_CHARS}, show=str)
+def page_url(value: object) -> str:
+    text = link(value)
+    if "?" in text or "#" in text:
+        raise InvalidValueError(
+            "the link must have no query and no fragment: it is followed by one that shows a service"
+        )
+    return text
 
 
 # ---- values that are read later, with the environment or with other keys

@@ -21,7 +21,8 @@ from svcnode.control.document_kind import DocumentKind, author_of, with_safe_tex
 from svcnode.control.silence import SilentServices
 from svcnode.control.store import Document
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import ControlError, SvcnodeError
+from svcnode.core.dependencies import reject_cycle
+from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
 from svcnode.core.model import REPORTED_POLICY, Evidence, Outcome, Status, Verdict
 from svcnode.core.redaction import SecretScope
 from svcnode.core.text import with_author
@@ -86,6 +87,7 @@ class ServiceDocuments(DocumentKind):
         if old is None and len(self._registrations) + len(transaction.registrations) >= MAX_SERVICES:
             raise ControlError(409, f"{MAX_SERVICES} services are registered already")
         registration = self._register(name, given)
+        self._check_cycle(transaction, registration)
         transaction.register(name, registration)
         if old is not None and before is not None and before.reports == registration.reports:
             return {"options": given, "registered_at_s": old.value["registered_at_s"]}
@@ -125,6 +127,17 @@ class ServiceDocuments(DocumentKind):
 
     def after_boot(self, value: dict[str, Any]) -> dict[str, Any]:
         return {**value, "registered_at_s": self._node.now_s()}
+
+    def _check_cycle(self, transaction: Transaction, registration: Registration) -> None:
+        """What a service depends on may be registered later, so only a cycle is wrong."""
+        service = registration.definition.service
+        if not service.depends_on:
+            return
+        pending = [one.definition.service for one in transaction.registrations.values()]
+        try:
+            reject_cycle(service, (*(other for other, _ in self._node), *pending))
+        except InvalidValueError as exc:
+            raise ControlError(409, str(exc)) from exc
 
     # ---- what the other documents of a service ask
 

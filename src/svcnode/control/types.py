@@ -19,6 +19,8 @@ class RegisteredOptions(TypedDict, total=False):
     name: str
     description: str
     group: str
+    runbook: str
+    depends_on: Sequence[str]
     impact: ImpactName
     maintenance_impact: LoweredImpactName
     probe: str | Mapping[str, Any]

@@ -15,6 +15,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.text import has_control_chars
 from svcnode.core.units import utc_text
+from svcnode.core.url import validate_link
 
 SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
 DEFAULT_PREFIX = "/svc"  # of the paths of the interface
@@ -256,12 +257,20 @@ class Service:
     is_impact_lowered: bool = False  # by maintenance
     policy: Policy = REPORTED_POLICY
     group: str = ""  # on the page, under this heading; "": in no group
+    runbook: str = ""  # a link to what to do when it is not Up; "": none
+    depends_on: tuple[str, ...] = ()  # ids and groups; if one of them is not Up, it is the cause (notify/causes.py)
 
     def __post_init__(self) -> None:
         validate_service_id(self.id)
         validate_single_line(f"name of service {self.id!r}", self.name)
         validate_multiline(f"description of service {self.id!r}", self.description)
         validate_single_line(f"group of service {self.id!r}", self.group)
+        if self.runbook:
+            validate_link(f"runbook of service {self.id!r}", self.runbook)
+        for name in self.depends_on:
+            validate_text(f"depends_on of service {self.id!r}", name)
+        if self.id in self.depends_on:
+            raise InvalidValueError(f"service {self.id!r} must not depend on itself")
 
     def during_maintenance(self) -> Service:
         """The service with the impact that it has during maintenance, which is never a higher one."""

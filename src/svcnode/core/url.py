@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
-from svcnode.core.errors import ProbeError
+from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.redaction import MASK, redacted, register_likely_keys, register_secret
 from svcnode.core.text import has_control_chars
 
@@ -29,6 +29,9 @@ _SEVERAL_PORTS = re.compile("[0-9]*,")
 _NOT_IN_HOST = {*map(chr, range(0x21)), *"/?#@\\[]"}
 # From 1 to 65535.
 _PORT_PATTERN = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]|0[0-9]{1,4})"
+# Of a link. The characters that no URL has would end the link too early in a chat or a terminal.
+MAX_LINK_CHARS = 500
+NOT_IN_LINK = r"""\s"<>\\^`{|}"""
 _PLAIN_HOST = re.compile(r"(?:[A-Za-z0-9_:-]{1,63}(?:\.|\Z))+")
 
 
@@ -174,6 +177,23 @@ class Url:
             )
         if not form.has_credentials and (self.username or self.password):
             raise UrlError("credentials", f"{self.scheme} URLs have no user name and no password")
+
+
+def validate_link(name: str, text: object) -> None:
+    """A link that people are shown: a web page, without a password, and without what a browser would run."""
+    if not isinstance(text, str) or not text.startswith(("http://", "https://")):
+        raise InvalidValueError(f"{name} must begin with http:// or https://")
+    if len(text) > MAX_LINK_CHARS:
+        raise InvalidValueError(f"{name} has at most {MAX_LINK_CHARS} characters, not {len(text)}")
+    if re.search(f"[{NOT_IN_LINK}]", text):
+        raise InvalidValueError(f'{name} must have no spaces and none of "<>\\^`{{|}}; percent-encode them')
+    try:
+        url = Url.parse(text, register_secrets=False)
+        url.require_host()
+    except UrlError as exc:
+        raise InvalidValueError(f"{name}: {exc}") from exc
+    if url.username or url.password:
+        raise InvalidValueError(f"{name} must have no user name and no password: everyone who gets the link sees them")
 
 
 def join_host_port(host: str, port: int | None) -> str:

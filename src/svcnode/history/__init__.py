@@ -211,6 +211,12 @@ class History:
         """The newest transitions first, of one service or of all services and the node."""
         return await self._query.latest(service_id, self.last_id, limit)
 
+    async def load_latest(self, limit: int) -> list[Transition]:
+        """The newest transitions, in order. Waits until the file can be opened."""
+        if self._writer is not None:
+            await asyncio.shield(self._writer.saved_state)
+        return (await self.latest(limit=limit))[::-1]
+
     async def buckets(self, service_ids: Sequence[str], resolution: Resolution) -> dict[str, list[Bucket]]:
         """`resolution.bucket_count` buckets per service, without gaps, the oldest first; the last one is incomplete."""
         now_s = self._wall_clock()

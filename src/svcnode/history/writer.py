@@ -333,9 +333,10 @@ class Writer:
             self.last_id, self.last_kind = database.last_id, database.last_kind
             if database.last_sequence:
                 self._expiry_clock.continue_from(database.last_at_s)
-            self._call(self._set_saved_state, database.saved_state)
         self.pruned_to = database.pruned_to
         self.is_readable = self._is_pruning = True
+        if is_first:
+            self._call(self._set_saved_state, database.saved_state)  # whoever waits for it may read the file now
         return database
 
     def _acquire_lock(self) -> None:

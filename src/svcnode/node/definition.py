@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
@@ -96,6 +96,8 @@ class CheckOptions(TimingOptions, total=False):
     name: str
     description: str
     group: str
+    runbook: str
+    depends_on: Sequence[str]
     impact: Impact | ImpactName
     maintenance_impact: Impact | LoweredImpactName | None
 
@@ -124,6 +126,8 @@ def define(  # noqa: PLR0913  each is a key of the table
     name: str | None = None,
     description: str = "",
     group: str = "",
+    runbook: str = "",
+    depends_on: Sequence[str] = (),
     impact: Impact | str = Impact.PARTIAL,
     maintenance_impact: Impact | str | None = None,
     probe: Probe | str | Mapping[str, Any] | None = None,
@@ -150,6 +154,8 @@ def define(  # noqa: PLR0913  each is a key of the table
         maintenance_impact=None if maintenance_impact is None else _impact("maintenance_impact", maintenance_impact),
         policy=policy,
         group=group,
+        runbook=runbook,
+        depends_on=_names("depends_on", depends_on),
     )
     return Definition(service, probe_config)
 
@@ -255,6 +261,12 @@ def _stale_after_s(stale_after: Duration | None, schedule: Schedule) -> float:
             f'set it to "{schedule.default_stale_after_s:g}s", the default for this interval'
         )
     return limit_s
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return tuple(dict.fromkeys(value))
+    raise InvalidValueError(f"{name} must be a list of ids and groups, not {value!r}")
 
 
 def _impact(name: str, impact: Impact | str) -> Impact:

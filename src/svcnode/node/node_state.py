@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from svcnode.core import state_machine
 from svcnode.core.codes import ReasonCode, known_code
+from svcnode.core.dependencies import reject_cycle
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError, UnknownServiceError
 from svcnode.core.model import Change, ChangeKind, Condition, Evidence, Health, Identity, Outcome, Status, Verdict
 from svcnode.core.text import safe_reason
@@ -119,7 +120,10 @@ class NodeState:
 
     def register(self, service_id: str, **options: Unpack[ServiceOptions]) -> Handle:
         """The options are those of a [[services]] table."""
-        self.add(define(service_id, **options))
+        definition = define(service_id, **options)
+        if definition.service.depends_on:
+            reject_cycle(definition.service, (service for service, _ in self))
+        self.add(definition)
         return Handle(self, service_id)
 
     def add(self, definition: Definition, *, registered_at_s: float | None = None) -> None:

@@ -3,7 +3,11 @@
 rule.py          what one target is told about one subject: the rule
 subjects.py      what there is to tell about: the node, its services, targets that fail
 routes.py        what one target gets, and when a message to it is due
+causes.py        which services depend on which
 alerts.py        all of it for one node, and its saved state
+outages.py       how often each service was Down lately
+content.py       what helps with a problem: advice, how often, links
+folding.py       what has the same cause is one line of a message
 message.py       a message as text for people and as fields for programs
 targets.py       webhooks and Apprise URLs
 alertmanager.py  Alertmanager, which receives all that is open
@@ -11,8 +15,8 @@ delivery.py      delivers what is due to one target, with retries
 heartbeat.py     heartbeats to a dead man's switch, while all of this works
 notifier.py      follows a node and connects the other modules
 
-rule, subjects, routes, alerts and message do no I/O; the caller passes the time in. Every node loads this module, also
-without notifications; so it imports nothing else.
+The modules down to message.py do no I/O; the caller passes the time in. Every node loads this module, also without
+notifications; so it imports nothing else.
 """
 
 from __future__ import annotations

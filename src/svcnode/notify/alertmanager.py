@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Impact
 from svcnode.core.units import iso_time
-from svcnode.notify.message import shown, status_text
+from svcnode.notify.content import page_link
+from svcnode.notify.message import node_health_text, shown, status_text
 from svcnode.notify.targets import http_client_from, post_json, url_name
 
 if TYPE_CHECKING:
@@ -81,12 +82,13 @@ def to_alerts(entries: Iterable[Entry], context: MessageContext) -> tuple[dict[s
     return tuple(_alert(entry, node_name, context) for entry in entries)
 
 
-def build_test_alert(identity: Identity, at_s: float) -> dict[str, Any]:
+def build_test_alert(identity: Identity, at_s: float, page_url: str = "") -> dict[str, Any]:
     """The alert of `svcnode notify-test`, which ends by itself."""
     summary = "Sent by svcnode notify-test. No status has changed."
     labels = _labels("SvcnodeTest", "none", shown(identity.node_name))
     times = {"startsAt": iso_time(at_s), "endsAt": iso_time(at_s + TEST_ENDS_AFTER_S)}
-    return {"labels": labels, "annotations": {"summary": summary}, **times}
+    link = {"generatorURL": page_link(page_url)} if page_url else {}
+    return {"labels": labels, "annotations": {"summary": summary}, **times, **link}
 
 
 def _alert(entry: Entry, node_name: str, context: MessageContext) -> dict[str, Any]:
@@ -99,10 +101,25 @@ def _alert(entry: Entry, node_name: str, context: MessageContext) -> dict[str, A
         labels |= {"service_id": service.id, "name": shown(service.name), "impact": service.impact.value}
     elif entry.subject.key.type == "target":
         labels |= {"target": entry.subject.key.name}
-    annotations = {"summary": _summary(entry, node_name), "description": _description(entry, context)}
+    annotations = {
+        "summary": _summary(entry, node_name),
+        "description": _description(entry, context),
+        "node_health": node_health_text(context.situation),
+        **({} if entry.first_failure_at_s is None else {"since": iso_time(context.to_wall(entry.first_failure_at_s))}),
+        **context.find_help(entry).annotations(),
+    }
+    related = {"causes": entry.causes, "affects": [one for one in entry.effects if one.health is not Health.HEALTHY]}
+    annotations |= {name: ", ".join(shown(one.service.id) for one in found) for name, found in related.items() if found}
     if entry.acknowledgement is not None:
         annotations["acknowledged"] = shown(entry.acknowledgement.text)
-    return {"labels": labels, "annotations": annotations, "startsAt": iso_time(context.to_wall(entry.opened_at_s))}
+    link = page_link(context.page_url, service)
+    starts_at = iso_time(context.to_wall(entry.opened_at_s))
+    return {
+        "labels": labels,
+        "annotations": annotations,
+        "startsAt": starts_at,
+        **({"generatorURL": link} if link else {}),
+    }
 
 
 def _summary(entry: Entry, node_name: str) -> str:

@@ -6,16 +6,21 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
+from svcnode.core.model import ChangeKind, Health
 from svcnode.core.state_machine import node_health_with_reason, service_health
-from svcnode.notify.routes import Route, Situation, from_row
+from svcnode.notify.causes import Relations
+from svcnode.notify.outages import MAX_TRANSITIONS, OutageLog
+from svcnode.notify.routes import NodeView, Route, Situation, from_row
 from svcnode.notify.rule import Seen
 from svcnode.notify.subjects import NODE, Key, Subject, Subjects
+from svcnode.probes.base import UrlProbe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from svcnode.core.model import Change, Service
     from svcnode.node.node_state import NodeState
+    from svcnode.notify.outages import PastTransitions
     from svcnode.notify.routes import AlertPolicy, AlertView, RouteSettings
 
 log = logging.getLogger("svcnode.notify")
@@ -24,6 +29,8 @@ log = logging.getLogger("svcnode.notify")
 class Alerts:
     def __init__(self, node: NodeState, settings: Sequence[RouteSettings], policy: AlertPolicy, now_s: float) -> None:
         self._node = node
+        self.outages = OutageLog()
+        self._relations = Relations(lambda: (service for service, _ in node), self._find)
         self.routes: list[Route] = []
         self.subjects = Subjects(node, policy.start_limit_s, now_s, self._see)
         self.apply(settings, policy, now_s)
@@ -48,7 +55,7 @@ class Alerts:
                 unused.remove(route)
             route.apply(settings, policy, now_s)
             return route
-        route = Route(settings, policy, now_s, to_wall=self._node.wall_time_s, look=self._look)
+        route = Route(settings, policy, now_s, NodeView(self._node.wall_time_s, self._look, self._relations))
         for subject in self.subjects.all():
             route.see(subject, now_s)
         return route
@@ -56,24 +63,39 @@ class Alerts:
     # ---- what happens
 
     def record_change(self, change: Change, service: Service | None) -> None:
+        if change.kind in (ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED):
+            self._relations.forget(service)
         self.subjects.record_change(change, service)
 
     def _see(self, subject: Subject, at_s: float) -> None:
+        self.outages.see(subject, at_s)
         for route in self.routes:
             route.see(subject, at_s)
 
     def _look(self, subject: Subject) -> Seen:
         """As it is now: the reason may have changed since its status has."""
         if subject.key == NODE:
-            services = [(service, state.status) for service, state in self._node]
-            health, reason = node_health_with_reason(services, self._node.condition)
+            health, reason = self._node_health()
             return Seen(health, subject.seen.since_s, reason)
         found = self._node.find(subject.key.name) if subject.key.type == "service" else None
         if found is None:
             return subject.seen
         state = found[1]
         health = service_health(state.status)
-        return Seen(health, state.since_s, state.reason, str(state.code), state.first_failure_at_s)
+        host = self._host(subject.key.name)
+        return Seen(health, state.since_s, state.reason, str(state.code), state.first_failure_at_s, host=host)
+
+    def _find(self, service_id: str) -> tuple[Service, Health] | None:
+        found = self._node.find(service_id)
+        return None if found is None else (found[0], service_health(found[1].status))
+
+    def _host(self, service_id: str) -> str:
+        config = self._node.probe_config(service_id)
+        return config.probe.url.host if config is not None and isinstance(config.probe, UrlProbe) else ""
+
+    def _node_health(self) -> tuple[Health, str]:
+        services = [(service, state.status) for service, state in self._node]
+        return node_health_with_reason(services, self._node.condition)
 
     # ---- what is shown
 
@@ -84,15 +106,28 @@ class Alerts:
 
     def situation(self) -> Situation:
         not_up = [found[0] for key in self.subjects.not_up if (found := self._node.find(key)) is not None]
-        seen = self.subjects.node.seen
+        seen, (health, reason) = self.subjects.node.seen, self._node_health()
         return Situation(
-            health=self._node.health,
+            health=health,
+            reason=reason if health is not Health.HEALTHY else "",
             issues=self._node.condition.issues,
             not_up=tuple(not_up),
             held_by="maintenance" if seen.is_held else "the start" if seen.is_starting else "",
         )
 
     # ---- across a restart
+
+    def _from_wall(self, now_s: float) -> Callable[[float], float]:
+        """Converts a time of the wall clock, which is not in the future, to one of the node's clock."""
+        wall_s = self._node.wall_time_s(now_s)
+        return lambda at_s: now_s - max(0.0, wall_s - at_s)
+
+    async def load_outages(self, history: PastTransitions | None, since_s: float) -> None:
+        """Count the outages of the past, too, if there is a history."""
+        found = [] if history is None else await history.load_latest(MAX_TRANSITIONS)
+        now_s, since_wall_s = self._node.now_s(), self._node.wall_time_s(since_s)
+        past = [one for one in found if one.at_s < since_wall_s]
+        self.outages.start(since_s, past, self._from_wall(now_s))
 
     def to_json(self, now_s: float) -> str:
         """The target is saved by its name, since its URL may be a secret."""
@@ -103,11 +138,7 @@ class Alerts:
         """An invalid text, or one of an earlier version, is ignored: open problems are told once more."""
         if text is None:
             return
-        wall_s = self._node.wall_time_s(now_s)
-
-        def from_wall(at_s: float) -> float:
-            return now_s - max(0.0, wall_s - at_s)
-
+        from_wall = self._from_wall(now_s)
         try:
             document = json.loads(text)
             saved = [

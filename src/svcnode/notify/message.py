@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
-from svcnode.core.model import Health, Status
+from svcnode.core.model import Health, Impact, Status
 from svcnode.core.text import sanitize, truncate
-from svcnode.core.units import format_short_duration, iso_time
-from svcnode.notify.routes import MAX_LISTED_SERVICES
+from svcnode.core.units import format_short_duration, iso_time, utc_text
+from svcnode.notify.content import Help, page_link
+from svcnode.notify.folding import FIRING, OVER, fold, short_reason
 from svcnode.notify.rule import Kind
 from svcnode.notify.subjects import Severity
 from svcnode.notify.targets import Message
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from svcnode.core.model import Identity, Service
+    from svcnode.notify.causes import Related
+    from svcnode.notify.folding import Line
     from svcnode.notify.routes import Entry, Report, Situation
     from svcnode.notify.targets import NotifyType
 
-MAX_NAMES = 10  # of services that are not Up
+MAX_LISTED_SERVICES = 20  # per message
+MAX_NAMES = 10  # of services in a line
 MAX_REASON_CHARS = 300
+MAX_EXPLAINED = 3  # services of a message that have advice; a longer message is not read
 
 _STATUS_BY_HEALTH = {Health.HEALTHY: Status.UP, Health.PARTIAL: Status.INITIALIZING, Health.UNHEALTHY: Status.DOWN}
 _NEW_HEALTH = (Kind.WORSE, Kind.BETTER)
@@ -38,26 +43,43 @@ class MessageContext:
     situation: Situation
     to_wall: Callable[[float], float]  # converts a time of the node's monotonic clock to wall-clock time
     delayed_s: float = 0.0  # how long the target could not be reached
+    find_help: Callable[[Entry], Help] = lambda _: Help()
+    page_url: str = ""  # of the operator surface; empty: not known
 
 
 def build_message(report: Report, context: MessageContext, message_id: str) -> Message:
     name, situation = shown(context.identity.node_name), context.situation
-    is_single = report.node is None and len(report.entries) == 1
-    entry_lines = [_entry_line(entry, context) for entry in (*report.services, *report.targets)]
-    title = f"{name}: {entry_lines[0]}" if is_single else _title(name, report, context)
+    folded = fold(report.services)
+    services = [
+        *(entry for line in folded for entry in line.entries),
+        *(one for line in folded for one in line.effects),
+    ]
+    texts = [_service_line(line, context) for line in folded[:MAX_LISTED_SERVICES]]
+    texts += map(_target_line, report.targets)
+    explained = [line.entries[0] for line in folded[:MAX_EXPLAINED]] or report.targets[:MAX_EXPLAINED]
+    help_lines = [[*context.find_help(entry).lines()] for entry in explained]
+    if more := sum(len(line.entries) + len(line.effects) for line in folded[MAX_LISTED_SERVICES:]):
+        texts.append(f"{more} more services changed")
+    if report.node is None and len(texts) == 1:
+        title, lines = f"{name}: {texts[0]}", _lines(report, context, (), help_lines[0])
+    else:
+        texts[: len(explained)] = ["\n  ".join((text, *more)) for text, more in zip(texts, help_lines, strict=False)]
+        title, lines = _title(name, report, context), _lines(report, context, texts, ())
     severity = Severity.CRITICAL if any(_is_critical(entry) for entry in report.entries) else Severity.WARNING
     return Message(
         title=title,
-        lines=tuple(_lines(report, context, [] if is_single else entry_lines)),
+        lines=tuple(lines),
         notify_type=_notify_type(report, situation.health),
         fields={
             "id": message_id,
             "kind": "change",
             "at": iso_time(context.to_wall(report.at_s)),
             "severity": severity.value,
+            "url": page_link(context.page_url) or None,
             "node": _node_fields(context.identity, situation, report),
-            "services": [_service_fields(entry, context.to_wall) for entry in report.services],
-            "truncated_services": report.truncated_services,
+            "services": [_service_fields(entry, context) for entry in services[:MAX_LISTED_SERVICES]],
+            "truncated_services": len(services[MAX_LISTED_SERVICES:]),
+            "groups": [_group_fields(line) for line in folded[:MAX_LISTED_SERVICES] if len(line.entries) > 1],
             "not_up": [service.id for service in _other_not_up(report, situation)[:MAX_LISTED_SERVICES]],
             "targets": [_target_fields(entry, context.to_wall) for entry in report.targets],
             "delayed_s": round(context.delayed_s, 3),
@@ -65,20 +87,22 @@ def build_message(report: Report, context: MessageContext, message_id: str) -> M
     )
 
 
-def build_test_message(identity: Identity, message_id: str, at_s: float) -> Message:
+def build_test_message(identity: Identity, message_id: str, at_s: float, page_url: str = "") -> Message:
     """The message of `svcnode notify-test`, with the same fields as a real one."""
     return Message(
         title=f"{shown(identity.node_name)}: test message",
-        lines=("Sent by svcnode notify-test. No status has changed.",),
+        lines=("Sent by svcnode notify-test. No status has changed.", *_page_lines(page_link(page_url))),
         notify_type="info",
         fields={
             "id": message_id,
             "kind": "test",
             "at": iso_time(at_s),
             "severity": None,
+            "url": page_link(page_url) or None,
             "node": _node_fields(identity, None, None),
             "services": [],
             "truncated_services": 0,
+            "groups": [],
             "not_up": [],
             "targets": [],
             "delayed_s": 0.0,
@@ -91,36 +115,49 @@ def build_test_message(identity: Identity, message_id: str, at_s: float) -> Mess
 
 def _title(name: str, report: Report, context: MessageContext) -> str:
     if report.node is None:
-        return f"{name}: {len(report.entries) + report.truncated_services} changes"
+        return f"{name}: {len(report.entries)} changes"
     before = report.node.before
     was = "" if before is None else f", was {_health_text(before)}"
     return _entry_text(report.node, name, _health_text, was=was)
 
 
-def _lines(report: Report, context: MessageContext, entry_lines: Sequence[str]) -> Iterator[str]:
+def _lines(
+    report: Report, context: MessageContext, entry_lines: Sequence[str], help_lines: Sequence[str]
+) -> Iterator[str]:
     situation = context.situation
     if report.node is not None and report.node.acknowledgement is not None:
         yield f"node acknowledged {shown(report.node.acknowledgement.text)}"
     yield from (f"issue: {shown(issue)}" for issue in situation.issues)
     yield from entry_lines
-    if report.truncated_services:
-        yield f"{report.truncated_services} more services changed"
-    if not_up := _other_not_up(report, situation):
+    mentioned = {one.service.id for entry in report.services for one in (*entry.causes, *entry.effects)}
+    if not_up := [service for service in _other_not_up(report, situation) if service.id not in mentioned]:
         yield f"{'also' if report.services else 'services'} not Up: {_service_list(not_up)}"
     if report.node is None:
         yield _node_line(report, situation)
+    yield from help_lines
     if any(entry.duration_is_upper_bound and entry.kind is Kind.RECOVERED for entry in report.entries):
         yield "svcnode was restarted in between; the recovery may have been earlier"
     if context.delayed_s >= 1.0:
         yield f"this message is late: it could not be delivered for {format_short_duration(context.delayed_s)}"
+    only = report.services[0].service if report.node is None and len(report.services) == 1 else None
+    yield from _page_lines(page_link(context.page_url, only))
+
+
+def _page_lines(link: str) -> Iterator[str]:
+    if link:
+        yield f"page: {link}"
 
 
 def _node_line(report: Report, situation: Situation) -> str:
-    now = _health_text(situation.health)
+    now = node_health_text(situation)
     if situation.health is report.told_health:
         return f"node health unchanged: {now}"
     why = f"; held back by {situation.held_by}" if situation.held_by else ""
     return f"node health: {now}, last reported as {_health_text(report.told_health)}{why}"
+
+
+def node_health_text(situation: Situation) -> str:
+    return _health_text(situation.health) + (f", {shown(situation.reason)}" if situation.reason else "")
 
 
 def _other_not_up(report: Report, situation: Situation) -> list[Service]:
@@ -128,13 +165,71 @@ def _other_not_up(report: Report, situation: Situation) -> list[Service]:
     return [service for service in situation.not_up if service.id not in listed]
 
 
-def _entry_line(entry: Entry, context: MessageContext) -> str:
-    if entry.subject.service is None:
-        return _target_line(entry)
-    was = " and was never Up" if entry.before is None else f", was {status_text(entry.before)}"
-    text = _entry_text(entry, _service_label(entry.service), status_text, was=was)
-    text += _first_failure_text(entry, context.to_wall) if entry.kind in _NEW_HEALTH else ""
+class _Words(NamedTuple):
+    """About one service, or about several."""
+
+    be: str = "is"
+    was: str = "was"
+    have: str = "has"
+    up_to: str = ""
+    problem_stays: str = "the problem stays"
+
+
+_ONE = _Words()
+_SEVERAL = _Words("are", "were", "have", "up to ", "the problems stay")
+
+
+def _service_line(line: Line, context: MessageContext) -> str:
+    entry = line.entries[0]
+    if len(line.entries) > 1:
+        return _group_line(line)
+    text = _entry_text(entry, _service_label(entry.service), status_text, was=_was_text(entry, _ONE))
+    if entry.kind in (*_NEW_HEALTH, Kind.REMINDER):
+        text += _since_text(entry, context.to_wall)
+    text += "".join(f"; {one}" for one in _relation_texts(entry, line.effects))
     return text if entry.acknowledgement is None else f"{text}; acknowledged {shown(entry.acknowledgement.text)}"
+
+
+def _group_line(line: Line) -> str:
+    first, on_host = line.entries[0], f" on {line.host}" if line.host else ""
+    slowest_s = max(entry.duration_s for entry in line.entries)
+    shown_entry = replace(first, reason=_common_reason(line), duration_s=slowest_s, changes=0)
+    label, was = f"{len(line.entries)} services{on_host}", _was_text(first, _SEVERAL)
+    text = _entry_text(shown_entry, label, status_text, was=was, words=_SEVERAL)
+    names = _service_list([entry.service for entry in line.entries])
+    return "; ".join((f"{text}: {names}", *_relation_texts(first, ())))
+
+
+def _common_reason(line: Line) -> str:
+    short = {short_reason(entry) for entry in line.entries}
+    full = short if line.host else {entry.reason for entry in line.entries}
+    for reasons in (full, short):
+        if len(reasons) == 1:
+            return reasons.pop()
+    return (line.entries[0].code or "").replace("_", " ")
+
+
+def _was_text(entry: Entry, words: _Words) -> str:
+    return f" and {words.was} never Up" if entry.before is None else f", {words.was} {status_text(entry.before)}"
+
+
+def _relation_texts(entry: Entry, folded: Sequence[Entry]) -> Iterator[str]:
+    """What the service affects, and what it depends on."""
+    if entry.kind in OVER and folded:
+        yield f"with it: {_service_list([effect.service for effect in folded])}"
+    if entry.kind not in FIRING:
+        return
+    if affected := _affected(entry):
+        yield f"affects {_listed([_impact_label(effect.service) for effect in affected])}"
+    if unaffected := [effect for effect in entry.effects if effect not in affected]:
+        yield f"not affected so far: {_listed([_impact_label(effect.service) for effect in unaffected])}"
+    if entry.causes:
+        causes = [f"{shown(cause.service.id)} ({status_text(cause.health)})" for cause in entry.causes]
+        yield f"depends on {_listed(causes)}"
+
+
+def _affected(entry: Entry) -> list[Related]:
+    return [effect for effect in entry.effects if effect.health is not Health.HEALTHY]
 
 
 def _target_line(entry: Entry) -> str:
@@ -144,7 +239,9 @@ def _target_line(entry: Entry) -> str:
     return f"{label} fail: {shown(entry.reason)}"
 
 
-def _entry_text(entry: Entry, label: str, health_text: Callable[[Health], str], *, was: str) -> str:
+def _entry_text(
+    entry: Entry, label: str, health_text: Callable[[Health], str], *, was: str, words: _Words = _ONE
+) -> str:
     now_text, duration = health_text(entry.health), format_short_duration(entry.duration_s)
     has_reason = entry.reason and (entry.health is not Health.HEALTHY or entry.kind in _OVER)
     reason = f": {shown(entry.reason)}" if has_reason else ""
@@ -152,31 +249,33 @@ def _entry_text(entry: Entry, label: str, health_text: Callable[[Health], str], 
     count = f", with {entry.changes} changes" if entry.changes > 2 else ""
     match entry.kind:
         case Kind.WORSE | Kind.BETTER:
-            return f"{label} is {now_text}{was}{count}{reason}"
+            return f"{label} {words.be} {now_text}{was}{count}{reason}"
         case Kind.RECOVERED:
-            at_most = "at most " if entry.duration_is_upper_bound else ""
-            return f"{label} has recovered: {now_text} after {at_most}{duration}{count}"
+            at_most = "at most " if entry.duration_is_upper_bound else words.up_to
+            return f"{label} {words.have} recovered: {now_text} after {at_most}{duration}{count}"
         case Kind.TRANSIENT:
-            return f"{label} was {health_text(entry.worst)} for {duration}{count}, now {now_text}{reason}"
+            was_text = f"{label} {words.was} {health_text(entry.worst)}"
+            return f"{was_text} for {words.up_to}{duration}{count}, now {now_text}{reason}"
         case Kind.RECURRED:
             return (
-                f"{label} was {health_text(entry.worst)} again for {duration}{count}, now {now_text}; "
-                f"the problem stays open until this has lasted{reason}"
+                f"{label} {words.was} {health_text(entry.worst)} again for {words.up_to}{duration}{count}, "
+                f"now {now_text}; {words.problem_stays} open until this has lasted{reason}"
             )
         case Kind.REMINDER:
-            return f"{label} is still {now_text} after {duration}{count}{reason}"
+            return f"{label} {words.be} still {now_text} after {words.up_to}{duration}{count}{reason}"
         case Kind.REMOVED:
-            return f"{label} is no longer monitored; last reported as {health_text(entry.before or Health.HEALTHY)}"
+            before = health_text(entry.before or Health.HEALTHY)
+            return f"{label} {words.be} no longer monitored; last reported as {before}"
         case _:
             assert_never(entry.kind)
 
 
-def _first_failure_text(entry: Entry, to_wall: Callable[[float], float]) -> str:
-    """Only if checks were counted between the first failure and Down."""
-    if entry.first_failure_at_s is None or entry.first_failure_at_s >= entry.since_s:
-        return ""
-    times = iso_time(to_wall(entry.first_failure_at_s)), iso_time(to_wall(entry.since_s))
-    return f" (first failure at {times[0]}, Down at {times[1]})"
+def _since_text(entry: Entry, to_wall: Callable[[float], float]) -> str:
+    """With the first failure, if checks were counted between it and Down."""
+    first_s, since_s = entry.first_failure_at_s, entry.since_s
+    if entry.health is not Health.UNHEALTHY or first_s is None or first_s >= since_s:
+        return f" (since {utc_text(to_wall(since_s))})"
+    return f" (first failure at {utc_text(to_wall(first_s))}, Down {format_short_duration(since_s - first_s)} later)"
 
 
 def _service_label(service: Service) -> str:
@@ -184,11 +283,17 @@ def _service_label(service: Service) -> str:
     return shown(service.id) + name
 
 
+def _impact_label(service: Service) -> str:
+    return shown(service.id) + (" (critical)" if service.impact is Impact.CRITICAL else "")
+
+
 def _service_list(services: Sequence[Service]) -> str:
-    names = [shown(service.id) for service in services[:MAX_NAMES]]
-    if len(services) > MAX_NAMES:
-        names.append(f"{len(services) - MAX_NAMES} more")
-    return ", ".join(names)
+    return _listed([shown(service.id) for service in services])
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
+    return ", ".join((*names[:MAX_NAMES], *more))
 
 
 def _health_text(health: Health) -> str:
@@ -220,7 +325,7 @@ def _node_fields(identity: Identity, situation: Situation | None, report: Report
         "health": health and int(health),
         "health_before": before and int(before),
         "change": entry and entry.kind.value,
-        "reason": shown(entry.reason) if entry else "",
+        "reason": shown(entry.reason if entry else situation.reason if situation else ""),
         "duration_s": entry and _duration_field(entry),
         "duration_is_upper_bound": entry is not None and entry.duration_is_upper_bound,
         "changes": entry and entry.changes,
@@ -229,7 +334,8 @@ def _node_fields(identity: Identity, situation: Situation | None, report: Report
     }
 
 
-def _service_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str, Any]:
+def _service_fields(entry: Entry, context: MessageContext) -> dict[str, Any]:
+    to_wall = context.to_wall
     return {
         "id": entry.service.id,
         "name": shown(entry.service.name),
@@ -247,7 +353,30 @@ def _service_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str
         "duration_is_upper_bound": entry.duration_is_upper_bound,
         "changes": entry.changes,
         "acknowledged": _acknowledged_field(entry),
+        **context.find_help(entry).fields(),
+        "url": page_link(context.page_url, entry.service) or None,
+        "host": shown(entry.host),
+        "causes": _ids(entry.causes),
+        "affects": _ids(_affected(entry)),
+        "depended_on_by": _ids(entry.effects),
     }
+
+
+def _group_fields(line: Line) -> dict[str, Any]:
+    first = line.entries[0]
+    return {
+        "host": shown(line.host),
+        "code": first.code,
+        "reason": shown(_common_reason(line)),
+        "change": first.kind.value,
+        "status": None if first.kind is Kind.REMOVED else status_text(first.health),
+        "count": len(line.entries),
+        "services": [entry.service.id for entry in line.entries[:MAX_LISTED_SERVICES]],
+    }
+
+
+def _ids(related: Sequence[Related]) -> list[str]:
+    return [one.service.id for one in related[:MAX_LISTED_SERVICES]]
 
 
 def _target_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str, Any]:

@@ -7,11 +7,14 @@ import logging
 import math
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
 from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind
+from svcnode.net.tasks import log_failure
 from svcnode.notify.alertmanager import to_alerts
 from svcnode.notify.alerts import Alerts, empty_state
+from svcnode.notify.content import find_help
 from svcnode.notify.delivery import STUCK_AFTER_S, Sender
 from svcnode.notify.heartbeat import HeartbeatSender
 from svcnode.notify.message import MessageContext, build_message
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
     from svcnode.notify import Deliveries, NotifyStatus
     from svcnode.notify.heartbeat import Heartbeat
+    from svcnode.notify.outages import PastTransitions
     from svcnode.notify.routes import AlertPolicy, Report, Route, RouteSettings
     from svcnode.notify.targets import Message, NotificationTarget
 
@@ -43,6 +47,7 @@ class NotifySettings:
     routes: tuple[RouteSettings, ...]
     policy: AlertPolicy
     heartbeat: Heartbeat | None = None
+    page_url: str = ""  # of the operator surface; empty: not known
 
     @property
     def targets(self) -> tuple[NotificationTarget, ...]:
@@ -61,13 +66,14 @@ class AlertStateStorage(Protocol):
 class Notifier:
     """Sends notifications while its `async with` block runs. Without settings it sends none."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that it connects
         self,
         node: NodeState,
         settings: NotifySettings | None,
         status: NotifyStatus,
         *,
         storage: AlertStateStorage | None = None,
+        history: PastTransitions | None = None,
         ping_scheduler: Callable[[Callable[[], object]], bool] = lambda _: False,
     ) -> None:
         """`ping_scheduler` calls its argument from the scheduler of the checks, or returns False: no heartbeat then."""
@@ -75,11 +81,14 @@ class Notifier:
         self._initial_settings = settings
         self._status = status
         self._storage = storage
+        self._history = history
+        self._page_url = ""
         self._senders: list[Sender] = []
         self._heartbeat = HeartbeatSender(
             status, ping_scheduler=ping_scheduler, delivery_problem=lambda: self.problem, clock=node.now_s
         )
         self._restore_task: asyncio.Task[None] | None = None
+        self._outages_task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None  # for the end of the next start limit
         self._timer_at_s = math.inf
@@ -116,7 +125,7 @@ class Notifier:
             for sender in self._senders:
                 sender.abandon("shutdown: a notification to %s was not delivered")
             self._senders = []
-            self._status.alerts = None
+            self._stop_following()
 
     def apply(self, settings: NotifySettings | None) -> None:
         """Apply new settings. A target that stays keeps what it was told, and what it waits for."""
@@ -134,12 +143,16 @@ class Notifier:
             self._clear_state()
         elif self._alerts is None:
             self._unsubscribe = self._node.subscribe(self._on_change)
-            self._status.alerts = Alerts(self._node, settings.routes, settings.policy, now_s)
+            self._status.alerts = alerts = Alerts(self._node, settings.routes, settings.policy, now_s)
+            loading = alerts.load_outages(self._history, now_s)
+            self._outages_task = asyncio.create_task(loading, name="count past outages")
+            self._outages_task.add_done_callback(log_failure)
         else:
             self._alerts.apply(settings.routes, settings.policy, now_s)
         if self._alerts is not None:
             senders = {sender.route: sender for sender in self._senders}
             self._set_senders([senders.get(route) or self._new_sender(route) for route in self._alerts.routes])
+        self._page_url = "" if settings is None else settings.page_url
         self._wake(retry_now=True)
         self._heartbeat.apply(None if settings is None else settings.heartbeat)
 
@@ -165,6 +178,8 @@ class Notifier:
         self._unsubscribe()
         self._status.alerts = None
         self._cancel_timer()
+        if self._outages_task is not None:
+            self._outages_task.cancel()
 
     # ---- what happens
 
@@ -210,6 +225,8 @@ class Notifier:
             situation=self._alerts.situation(),
             to_wall=self._node.wall_time_s,
             delayed_s=0.0 if since_s is None else report.at_s - since_s,
+            find_help=partial(find_help, node=self._node, outages=self._alerts.outages),
+            page_url=self._page_url,
         )
         message = build_message(report, context, os.urandom(8).hex())
         return replace(message, alerts=to_alerts(report.open, context))

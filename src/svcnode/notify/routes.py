@@ -1,11 +1,11 @@
 """A route: what one target gets, and when the next message to it is due. The rule is in rule.py; there is no I/O.
 
 One message has every subject of the target that is worse than told, or due. A reminder has all that is open.
+Recoveries wait for each other, at most for another resolve delay: what failed together recovers in one message.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
@@ -17,14 +17,15 @@ from svcnode.notify.rule import Kind, Seen, Timing, Told
 from svcnode.notify.subjects import NODE, Key, Severity, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import tzinfo
 
     from svcnode.core.model import Acknowledgement
+    from svcnode.notify.causes import Related, Relations
     from svcnode.notify.targets import NotificationTarget
 
-MAX_LISTED_SERVICES = 20  # per message
 MAX_SAVED = 1000  # subjects per target
+_ENDS = (Kind.RECOVERED, Kind.REMOVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,9 @@ class Entry:
     changes: int
     duration_is_upper_bound: bool = False  # the problem may have ended earlier, while svcnode did not run
     acknowledgement: Acknowledgement | None = None  # if the problem is over, the last one of it
+    host: str = ""  # that the probe of the service connects to
+    causes: tuple[Related, ...] = ()  # that the service depends on, and that are not Up
+    effects: tuple[Related, ...] = ()  # all services that depend on this one, whatever their status
 
     @property
     def service(self) -> Service:
@@ -122,7 +126,6 @@ class Report:
     at_s: float
     node: Entry | None  # None: there is nothing to say about the node
     services: tuple[Entry, ...]  # the most severe first
-    truncated_services: int
     targets: tuple[Entry, ...]
     open: tuple[Entry, ...]  # all that is open for the target once it has received this
     told_health: Health  # of the node, as last told
@@ -147,6 +150,7 @@ class Situation(NamedTuple):
     health: Health
     issues: tuple[str, ...] = ()
     not_up: tuple[Service, ...] = ()  # that keep it from being healthy
+    reason: str = ""  # of a health that is not healthy
     held_by: str = ""  # why its health is not a change: maintenance, or the start
 
 
@@ -156,6 +160,23 @@ class Record(Told):
     def __init__(self, subject: Subject) -> None:
         super().__init__()
         self.subject = subject
+        self.named: frozenset[str] = frozenset()  # the services that depend on this one, if it is open and told so
+
+    def explains(self, effect: Record, timing: Timing) -> bool:
+        """Whether the message about this problem has told of that one, too.
+
+        It has not if that one is more severe, began before this one, or began after this one was over.
+        """
+        if not (self.is_open and effect.subject.key.name in self.named) or self.subject.seen.is_held:
+            return False
+        is_told_as_critical = self.subject.severity(self.health) is Severity.CRITICAL
+        if effect.severity is Severity.CRITICAL and not is_told_as_critical:
+            return False
+        opened_s = math.inf if self.opened_at_s is None else self.opened_at_s
+        if effect.opened_at_s is None or effect.opened_at_s < opened_s - timing.group_wait_s:
+            return False
+        is_over = self.is_visible and self.level is Health.HEALTHY
+        return not (is_over and effect.is_worse) or effect.since_s <= self.since_s + timing.group_wait_s
 
     @property
     def severity(self) -> Severity:
@@ -172,21 +193,19 @@ class Record(Told):
         return "firing" if self.is_open else "inactive"
 
 
+class NodeView(NamedTuple):
+    """What a route asks about the node."""
+
+    to_wall: Callable[[float], float]
+    look: Callable[[Subject], Seen]  # as it is at this moment
+    relations: Relations
+
+
 class Route:
     """The told facts of one target."""
 
-    def __init__(
-        self,
-        settings: RouteSettings,
-        policy: AlertPolicy,
-        now_s: float,
-        *,
-        to_wall: Callable[[float], float],
-        look: Callable[[Subject], Seen],
-    ) -> None:
-        """`look` gives a subject as it is at this moment."""
-        self._to_wall = to_wall
-        self._look = look
+    def __init__(self, settings: RouteSettings, policy: AlertPolicy, now_s: float, node: NodeView) -> None:
+        self._to_wall, self._look, self._relations = node
         self._records: dict[Key, Record] = {}
         self._sending: dict[Key, Record] = {}  # what the target has been told, if the current attempt succeeds
         self._last_message_s = now_s
@@ -213,7 +232,7 @@ class Route:
         record = self._records.get(key)
         if record is None:
             return AlertView("inactive", Health.HEALTHY, math.inf)
-        return AlertView(record.state, record.health, self._due_at_s(record))
+        return AlertView(record.state, record.health, max(self.due_at_s, self._due_at_s(record)))
 
     # ---- what happens
 
@@ -232,6 +251,8 @@ class Route:
         if self._gets_present and record.is_open:
             self._changed_at_s = min(self._changed_at_s, at_s)
         self.due_at_s = min(self.due_at_s, self._changed_at_s, self._due_at_s(record))
+        if record.named:
+            self.update_due(at_s)  # its effects may now cause messages themselves
 
     def _level(self, subject: Subject, record: Record | None) -> Health:
         """The health, as far as it concerns the target."""
@@ -252,17 +273,42 @@ class Route:
     # ---- when a message is due
 
     def update_due(self, now_s: float) -> None:
-        self._records = {key: record for key, record in self._records.items() if not self._is_over(record, now_s)}
-        dues_s = [self._due_at_s(record) for record in self._records.values()]
+        self._records = {
+            key: record for key, record in self._records.items() if not record.is_settled(self._timing, now_s)
+        }
+        held_s = self._recoveries_at_s()
+        dues_s = [self._due_at_s(record, held_s) for record in self._records.values()]
         self.due_at_s = min((*dues_s, self._changed_at_s))
 
-    def _is_over(self, record: Record, now_s: float) -> bool:
-        """Whether nothing is left to say about it. Nobody has heard of a removed service that is not open."""
-        is_removed = record.subject.seen.is_removed and not record.is_open
-        return is_removed or record.is_settled(self._timing, now_s)
+    def _recoveries_at_s(self) -> float:
+        """When the recoveries that are under way are told."""
+        recovering = [record for record in self._records.values() if record.is_recovering(self._timing)]
+        first_s = min((self._own_due_at_s(record) for record in recovering), default=math.inf)
+        limit_s = first_s + (0.0 if self._gets_present else self._timing.resolve_delay_s)
+        dues_s = [self._after_quiet_hours(record, record.due_at_s(self._timing)) for record in recovering]
+        return max((due_s for due_s in dues_s if due_s <= limit_s), default=first_s)
 
-    def _due_at_s(self, record: Record) -> float:
-        due_s = record.due_at_s(self._timing) if self._causes_messages(record) else math.inf
+    def _own_due_at_s(self, record: Record, held_s: float = -math.inf) -> float:
+        """When a change causes a message; recoveries are held until `held_s`."""
+        if not self._causes_messages(record) or self._is_explained(record):
+            return math.inf
+        due_s = record.due_at_s(self._timing)
+        if record.is_recovering(self._timing):
+            due_s = max(due_s, held_s)
+        return self._after_quiet_hours(record, due_s)
+
+    def _is_explained(self, record: Record) -> bool:
+        """Whether the target was told of a cause that names this service. Alertmanager groups alerts itself."""
+        if self._gets_present or record.subject.service is None:
+            return False
+        causes = (self._records.get(Key("service", one)) for one in self._relations.causes_of(record.subject.key.name))
+        return any(
+            cause is not None and self._causes_messages(cause) and cause.explains(record, self._timing)
+            for cause in causes
+        )
+
+    def _due_at_s(self, record: Record, held_s: float = -math.inf) -> float:
+        due_s = self._own_due_at_s(record, held_s)
         if self._may_be_reminded(record):
             due_s = min(due_s, self._remind_at_s)
         return self._after_quiet_hours(record, due_s)
@@ -301,37 +347,48 @@ class Route:
             self.update_due(now_s)
             return None
         self._changed_at_s = math.inf
-        after = {record.subject.key: record.after(kind, now_s) for record, kind in told.items()}
+        after = {record.subject.key: self._after(record, kind, now_s) for record, kind in told.items()}
         self._sending = after
         entries = {record.subject.key: (record, kind) for record, kind in told.items()}
-        services = [pair for key, pair in entries.items() if key.type == "service"]
-        listed = heapq.nsmallest(MAX_LISTED_SERVICES, services, key=_by_severity)
+        services = sorted((pair for key, pair in entries.items() if key.type == "service"), key=_by_severity)
         node = self._records.get(NODE)
         return Report(
             at_s=now_s,
             node=self._entry(*entries[NODE], now_s) if NODE in entries else None,
-            services=tuple(self._entry(record, kind, now_s) for record, kind in listed),
-            truncated_services=len(services) - len(listed),
+            services=tuple(self._entry(record, kind, now_s) for record, kind in services),
             targets=tuple(self._entry(*pair, now_s) for key, pair in entries.items() if key.type == "target"),
             open=tuple(self._open_entries(after, now_s)),
             told_health=Health.HEALTHY if node is None else node.health,
             told=after,
         )
 
+    def _after(self, record: Record, kind: Kind, now_s: float) -> Record:
+        told = record.after(kind, now_s)
+        told.named = self._relations.dependents_of(record.subject.key.name) if told.is_open else frozenset()
+        return told
+
     def _due_records(self, now_s: float, *, is_final: bool) -> Iterable[tuple[Record, Kind]]:
-        found: list[tuple[Record, Kind]] = []
+        found: dict[Key, tuple[Record, Kind]] = {}
         is_due = False
+        held_s = self._recoveries_at_s()
         is_reminder = now_s >= self._remind_at_s
         for record in self._records.values():
-            if self._is_over(record, now_s):
-                continue
             kind = self._kind(record, now_s, is_reminder=is_reminder)
             if kind is None or self._after_quiet_hours(record, now_s) > now_s:
                 continue
-            found.append((record, kind))
-            is_own = self._causes_messages(record) and (is_final or record.due_at_s(self._timing) <= now_s)
+            found[record.subject.key] = record, kind
+            due_s = self._own_due_at_s(record, held_s)
+            is_own = due_s <= now_s or (is_final and due_s < math.inf)
             is_due = is_due or is_own or (is_reminder and self._may_be_reminded(record))
-        return found if is_due else ()
+        return [*found.values(), *self._remaining(found)] if is_due else ()
+
+    def _remaining(self, found: Mapping[Key, tuple[Record, Kind]]) -> Iterator[tuple[Record, Kind]]:
+        """The effects that were told with their cause, and remain when it is over."""
+        named = {name for record, kind in found.values() if kind in _ENDS for name in record.named}
+        for key in (Key("service", name) for name in sorted(named)):
+            record = self._records.get(key)
+            if record is not None and key not in found and self._may_be_reminded(record):
+                yield record, Kind.REMINDER
 
     def _kind(self, record: Record, now_s: float, *, is_reminder: bool) -> Kind | None:
         kind = record.kind(self._timing, now_s)
@@ -355,7 +412,7 @@ class Route:
 
     def _entry(self, record: Record, kind: Kind, now_s: float) -> Entry:
         subject = record.subject
-        now = self._look(subject)
+        now, relations = self._look(subject), self._relations
         shown = record.worst if kind in (Kind.TRANSIENT, Kind.RECURRED) and record.worst else now
         opened_s = now_s if record.opened_at_s is None else record.opened_at_s
         is_over = record.level is Health.HEALTHY or kind in (Kind.TRANSIENT, Kind.RECURRED)
@@ -374,14 +431,19 @@ class Route:
             opened_at_s=opened_s,
             duration_s=max(0.0, (record.since_s if is_over and record.is_visible else now_s) - began_s),
             changes=record.changes,
-            duration_is_upper_bound=record.is_restored and kind in (Kind.RECOVERED, Kind.REMOVED),
+            duration_is_upper_bound=record.is_restored and kind in _ENDS,
+            host=now.host,
+            causes=tuple(
+                one for one in relations.look(relations.causes_of(subject.key.name)) if one.health is not Health.HEALTHY
+            ),
+            effects=relations.look(relations.dependents_of(subject.key.name)),
             acknowledgement=subject.acknowledgement or self._last_acknowledgement(subject, kind, opened_s),
         )
 
     def _last_acknowledgement(self, subject: Subject, kind: Kind, opened_s: float) -> Acknowledgement | None:
         """Of a problem that is over."""
         last = subject.last_acknowledgement
-        is_over = kind in (Kind.RECOVERED, Kind.REMOVED)
+        is_over = kind in _ENDS
         return last if is_over and last is not None and self._to_wall(opened_s) <= last.made_s else None
 
     # ---- whether it was delivered
@@ -442,6 +504,8 @@ def _to_row(record: Record, to_wall: Callable[[float], float]) -> dict[str, Any]
     }
     if service is not None:
         row |= {"service_name": service.name, "impact": service.impact.value}
+    if record.named:
+        row |= {"named": sorted(record.named)[:MAX_SAVED]}
     if worst is not None:
         row |= {"worst": int(record.worst_level), "reason": worst.reason, "code": worst.code}
     return row
@@ -471,6 +535,7 @@ def from_row(
     record.at_s = monotonic("at")
     record.over_at_s = monotonic("over_at")
     record.opened_at_s = None if row["opened_at"] is None else monotonic("opened_at")
+    record.named = frozenset(map(str, row.get("named", ())))
     if "worst" in row:
         record.worst_level = Health(row["worst"])
         record.worst = Seen(record.worst_level, now_s, str(row["reason"]), row["code"])

@@ -66,6 +66,7 @@ class Seen(NamedTuple):
     is_known: bool = True  # False: there is no evidence that it is better
     is_removed: bool = False
     is_acknowledged: bool = False  # somebody takes care of it
+    host: str = ""  # that its probe connects to
 
 
 class Told:
@@ -96,8 +97,8 @@ class Told:
         if self.is_acknowledged and not seen.is_acknowledged:
             self.unacknowledged_since_s = at_s
         self.is_acknowledged = seen.is_acknowledged
-        if seen.is_held:
-            self._forget_untold()
+        if seen.is_held or (seen.is_removed and not self.is_open):
+            self._forget_untold()  # also of a removed service that nobody has heard of
         is_hidden = seen.is_starting and not (seen.is_known and level < self.health)
         if seen.is_held or is_hidden:
             self.is_visible = self.is_known = False
@@ -187,6 +188,10 @@ class Told:
     @property
     def is_better(self) -> bool:
         return self.is_known and self.level < self.health
+
+    def is_recovering(self, timing: Timing) -> bool:
+        """Whether its next message is about that it is better."""
+        return self.is_better and (self.worse_at_s is None or timing.escalate_after_s > 0)
 
     @property
     def _well_since_s(self) -> float:

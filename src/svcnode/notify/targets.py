@@ -13,7 +13,7 @@ import logging
 import re
 import threading
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -27,7 +27,7 @@ from svcnode.net.http1 import DEFAULT_PORTS, Http1Client
 from svcnode.net.os_errors import code_for_os_error, connection_error_text
 from svcnode.net.threads import DaemonCall
 from svcnode.probes.interpolate import interpolate, interpolate_url
-from svcnode.probes.options import parse_options, raise_first
+from svcnode.probes.options import parse_options
 from svcnode.version import install_command
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ MIN_KEY_CHARS = 16  # a shorter segment of a webhook's path is more often a name
 MIN_PART_CHARS = 8  # of an Apprise URL
 
 PROBE_ONLY_OPTIONS = ("min_cert_days", "reuse")
+HTTP_OPTIONS = (*(field.name for field in fields(Http1Client) if field.init), *PROBE_ONLY_OPTIONS)
 
 
 NotifyType = Literal["failure", "warning", "success", "info"]  # the types of Apprise
@@ -199,7 +200,6 @@ class AppriseTarget:
 
 def apprise_from(entry: object, environ: Mapping[str, str]) -> AppriseTarget:
     if isinstance(entry, dict) and "url" in entry:
-        raise_first([OptionError(name, "unknown option") for name in entry if name != "url"])
         entry = entry["url"]
     url = _resolved_url(entry, environ)
     scheme, _, rest = url.partition("://")

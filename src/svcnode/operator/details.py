@@ -1,16 +1,18 @@
 """`/details` and `/details/{id}`: the state of the services, its reasons and the evidence behind it, as JSON.
 
-Id, name and description are as the interface publishes them, and the group as it is set; every other text is redacted.
+Id, name and description are as the interface publishes them, and groups as they are set; all other texts are redacted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
 from svcnode.core import state_machine
+from svcnode.core.dependencies import find_dependencies
 from svcnode.core.model import Outcome, Status, Tolerance
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from svcnode.api.spec import Request
+    from svcnode.core.dependencies import Dependencies
     from svcnode.core.model import Evidence, Policy, Service, ServiceState
     from svcnode.node.definition import ProbeConfig
     from svcnode.operator.context import OperatorContext
@@ -46,6 +49,9 @@ class ServiceDetails(TypedDict, total=False):
     name: str
     description: str
     group: str  # its heading on the page; "": none
+    runbook: str | None  # a link to what to do when it is not Up
+    depends_on: list[str]  # ids and groups
+    causes: list[Json]  # if it is not Up: the services that it depends on, directly or not, and that are not Up either
     impact: str  # now: during maintenance it may be a lower one
     maintenance: Json | None  # of the service or of the node; None: it is not in maintenance
     planned_maintenance: Json | None  # the next that has not begun, of the service or of the node
@@ -194,6 +200,9 @@ class _DetailsBuilder:
             "name": service.name,
             "description": service.description,
             "group": service.group,
+            "runbook": self._redacted[service.runbook] or None,
+            "depends_on": [encodable(name) for name in service.depends_on],
+            "causes": [*self._causes(service, state)],
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "planned_maintenance": self.planned_maintenance(service.id),
@@ -230,6 +239,20 @@ class _DetailsBuilder:
                 self._evidence(result.evidence) | {"status": result.status.value} for result in results
             ]
         return details
+
+    def _causes(self, service: Service, state: ServiceState) -> Iterator[Json]:
+        if not service.depends_on or state.status is Status.UP:
+            return
+        for cause_id in sorted(self._dependencies.causes_of(service.id)):
+            cause = self._context.node.find(cause_id)
+            if cause is not None and cause[1].status is not Status.UP:
+                since_s = cause[1].since_s
+                times = {"since": self._iso(since_s), "since_s": self.ago_s(since_s)}
+                yield {"id": cause_id, "status": cause[1].status.value, **times}
+
+    @cached_property
+    def _dependencies(self) -> Dependencies:
+        return find_dependencies(service for service, _ in self._context.node)
 
     def _evidence(self, evidence: Evidence) -> Json:
         return {
@@ -339,9 +362,11 @@ class _DetailsBuilder:
                 "last_attempt": self._time_fields(one.last_attempt_at_s),
                 "last_delivery": self._time_fields(one.last_delivery_at_s),
                 "failing": self._time_fields(one.failing_since_s),
+                "failures_in_a_row": one.failures_in_a_row,
                 "error": self._redacted[one.error],
                 "code": one.code,
                 "waiting": one.waiting_since_s is not None,
+                "waiting_since": self._time_fields(one.waiting_since_s),
                 "retry_in_s": self._until_s(one.retry_at_s) if one.error else None,
             }
             for one in self._context.notify_status.deliveries

@@ -29,7 +29,7 @@ from svcnode.node.stats import FIXED_KIND
 from svcnode.operator.details import node_details, services_details
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from svcnode.api.spec import Request
     from svcnode.history.records import Bucket
@@ -43,6 +43,7 @@ STATIC_FILES = {
     "charts.js": _JS,
     "health.js": _JS,
     "live.js": _JS,
+    "notifications.js": _JS,
     "panel.js": _JS,
     "replicas.js": _JS,
     "rows.js": _JS,
@@ -155,6 +156,7 @@ def render(
         "rows": _chunks(_grouped(services, buckets)),
         "none_hidden": " hidden" if services else "",
         "replicas": _replicas(node["sharing"]),
+        "notifications": _notifications(node["notifications"]),
     }
     return _template().substitute({key: escape_text(str(value)) for key, value in text.items()}, **markup).encode()
 
@@ -191,6 +193,37 @@ def _replica_item(replica: Mapping[str, Any]) -> str:
         f"<span>svcnode {escape_text(replica['software'])}</span>"
         f"{'<span>this one</span>' if replica['is_self'] else ''}</li>"
     )
+
+
+def _notifications(targets: Sequence[Mapping[str, Any]]) -> str:
+    """What was tried for each target, and the result; as static/notifications.js."""
+    items = "".join(
+        f'<li><b dir="auto">{escape_text(target["target"])}</b>{"".join(_target_facts(target))}</li>'
+        for target in targets
+    )
+    return f"<h2>Notifications</h2><ul>{items}</ul>" if items else ""
+
+
+def _target_facts(target: Mapping[str, Any]) -> Iterator[str]:
+    attempt, delivery, waiting = target["last_attempt"], target["last_delivery"], target["waiting_since"]
+    if attempt is None:
+        yield "<span>no message so far</span>"
+    elif not target["error"]:
+        yield f"<span>delivered {_time_ago(delivery)}</span>" if delivery else "<span>first attempt under way</span>"
+    else:
+        failures, retry_s = target["failures_in_a_row"], target["retry_in_s"]
+        yield f'<span class="failing" dir="auto">failed {_time_ago(attempt)}: {escape_text(target["error"])}</span>'
+        yield f"<span>{failures} failure{'' if failures == 1 else 's'} in a row</span>"
+        if retry_s is not None:
+            when = f"in {format_coarse_duration(retry_s)}" if retry_s >= 1 else "now"
+            yield f"<span>next attempt {when}</span>"
+        if waiting:
+            yield f"<span>a message has waited for {format_coarse_duration(waiting['age_s'])}</span>"
+        yield f"<span>last delivery {_time_ago(delivery)}</span>" if delivery else "<span>none delivered so far</span>"
+
+
+def _time_ago(time_fields: Mapping[str, Any]) -> str:
+    return _time_element(time_fields["at"], format_age(time_fields["age_s"]))
 
 
 def _grouped(services: Sequence[ServiceDetails], buckets: Mapping[str, Sequence[Bucket]]) -> list[str]:

@@ -88,6 +88,7 @@ class OperatorSurface:
                 settings,
                 self._notify_status,
                 storage=self._storage,
+                history=self.context.history,
                 ping_scheduler=self._checks.ping,
             )
             self._notifier = await self._notifier_stack.enter_async_context(notifier)

@@ -386,7 +386,17 @@ def _show(conditions: Sequence[Condition]) -> list[str]:
     return [condition.text for condition in conditions]
 
 
-CONDITIONS_SCHEMA = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": MAX_CONDITION_CHARS}}
+_VALUE = r"""(/[^\s=<>!"']*|"/[^"]*"|'/[^']*'|value)"""
+_DURATION = r"[0-9.]+(ms|s|m|h|d)\s*$"
+_FORMS = (
+    rf"age\s+of\s+{_VALUE}\s*[<>]=?\s*{_DURATION}",
+    rf"{_VALUE}\s*advances\s+within\s+{_DURATION}",
+    rf"{_VALUE}\s*(==|!=|[<>]=?|contains\b|matches\b)\s*[^\s=<>]",
+)
+CONDITIONS_SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "items": {"type": "string", "maxLength": MAX_CONDITION_CHARS, "pattern": rf"^\s*({'|'.join(_FORMS)})"},
+}
 
 
 @option_type(CONDITIONS_SCHEMA, show=_show)

@@ -44,7 +44,7 @@ MAX_REVISION = 2**63 - 1
 # One byte per state keeps the record of 10,000 states small.
 AGES_S = [0.05 * (1.066**byte - 1) for byte in range(255)]
 _PLAIN_SEGMENT = re.compile(rf"[A-Za-z0-9_.~-]{{1,{MAX_NAME_CHARS}}}")
-TEXTS = ("name", "description", "group")
+TEXTS = ("name", "description", "group", "runbook")
 OPTIONS = {*ServiceOptions.__annotations__, "status", "observers", "checked_by"}  # not `push_token`, a secret
 REPORTED_STATUS = {"up": Status.UP, "initializing": Status.INITIALIZING, "down": Status.DOWN}
 

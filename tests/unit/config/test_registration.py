@@ -47,8 +47,11 @@ def error_of(settings: Settings, **options: Any) -> tuple[tuple[str | int, ...],
 
 
 def test_a_definition_has_the_options_of_its_request_with_the_defaults(settings: Settings) -> None:
-    heartbeats = register(settings, ttl="5s", name="Indexer", description="of blocks", group="chain")
+    heartbeats = register(
+        settings, ttl="5s", name="Indexer", description="of blocks", group="chain", runbook="https://wiki/"
+    )
     service = heartbeats.service
+    assert service.runbook == "https://wiki/"
     assert (service.id, service.name, service.group, service.policy.ttl_s) == ("indexer", "Indexer", "chain", 5.0)
     assert heartbeats.probe_config is None
     assert register(settings, ttl="5s").options == {"ttl": "5s", "impact": "critical"}

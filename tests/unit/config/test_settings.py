@@ -20,6 +20,7 @@ from svcnode.config import (
     find_node_file,
     load,
     load_control,
+    load_notify,
 )
 from svcnode.config.settings import RESERVED_SEGMENTS, node_folder_name
 from svcnode.core.address import Address
@@ -412,3 +413,10 @@ def test_with_a_token_loopback_is_trusted_only_if_configured(
     trust = f"trust_loopback = {given_text}\n" if given_text else ""
     loads = loaded(file, f'[security]\noperator_token = "{TOKEN}"\n{trust}')
     assert operator_of(loads).trusts_loopback is trusts_loopback
+
+
+def test_alerts_link_to_the_page_also_those_of_a_test(file: Path) -> None:
+    text = '[operator]\nurl = "https://node.example.com:8420"\n[notify]\nwebhook = "http://127.0.0.1:1/"\n'
+    for notify in (loaded(file, text, {"HOME": "/nowhere"}).notify, load_notify(file, {})[1]):
+        assert notify is not None
+        assert notify.page_url == "https://node.example.com:8420"

@@ -40,6 +40,7 @@ DEFAULTS: dict[str, list[Any]] = {
 # Valid values of every key; the first of a list is a text of the environment, too.
 VALID: dict[str, dict[str, list[Any]]] = {
     "node": {"name": ["validator-7"], "version": ["v1.4.2", "v0"]},
+    "operator": {"url": ["https://node.example.com:8420", "http://[::1]:8420/status/", ""]},
     "server": {
         "listen": ["127.0.0.1:1, [::1]:2", ["unix:/a,b", "https://h:65535/"], "0.0.0.0:0"],
         "prefix": ["/svc,/eigen/", ["/a.b/c~d"], "/", ""],
@@ -80,6 +81,8 @@ VALID: dict[str, dict[str, list[Any]]] = {
         "name": ["DB", ""],
         "description": ["one\n\ttwo"],
         "group": ["storage"],
+        "runbook": ["https://wiki.example.com/runbooks/db-1#start", ""],
+        "depends_on": [["ledger", "storage"]],
         "maintenance_impact": ["none"],
         "probe": ["tcp://a:1", {"url": "http://a"}, {"file": "url"}, "${URL}", "spool:/var"],
         "status": ["Up"],

@@ -108,6 +108,16 @@ def test_a_service_of_the_file_cannot_be_changed_or_removed_but_may_report(agent
     assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
 
 
+def test_a_service_may_depend_on_one_that_is_registered_later_but_not_on_itself(agent: ControlAgent) -> None:
+    assert register(agent, "api", ttl=TTL, depends_on=["ledger"]).code == 201
+    assert register(agent, "ledger", ttl=TTL, depends_on=["api"]).code == 409
+    assert register(agent, "ledger", ttl=TTL, depends_on=["disk"]).code == 201
+    agent.restart()
+    found = agent.node.find("api")
+    assert found is not None
+    assert found[0].depends_on == ("ledger",)
+
+
 # ---- reports that waited while the node stood still
 
 

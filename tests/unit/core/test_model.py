@@ -93,6 +93,26 @@ def test_texts_must_not_contain_control_characters_or_surrogates(field: str, cha
         Service(id="db-1", **fields)
 
 
+@pytest.mark.parametrize(
+    ("runbook", "problem"),
+    [
+        ("javascript:alert(1)", "http"),
+        ("wiki/db-1", "http"),
+        (7, "http"),
+        ("https://", "host"),
+        ("https://wiki.example.com:99999/", "port"),
+        ("https://me:pw@wiki.example.com/", "password"),
+        ("https://wiki.example.com/db 1", "spaces"),
+        ("https://wiki.example.com/" + "a" * 500, "500"),
+    ],
+)
+def test_a_runbook_is_a_link_to_a_web_page(runbook: Any, problem: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"runbook.*'db-1'.*{problem}"):
+        Service(id="db-1", name="", description="", runbook=runbook)
+    link = "https://wiki.example.com:8443/run?id=db-1#start"
+    assert Service(id="db-1", name="", description="", runbook=link).runbook == link
+
+
 def test_only_a_description_may_have_several_lines_and_all_texts_may_be_empty() -> None:
     service = Service(id="db-1", name="", description="line one\n\tline two")
     assert (service.name, service.description, service.group) == ("", "line one\n\tline two", "")

@@ -370,11 +370,16 @@ async def test_saved_state_is_loaded_by_the_next_process_once_the_previous_one_h
     lock = FileLock(harness.path)
     async with harness.history() as (history, _):
         loading = asyncio.create_task(history.load_state())
+        loading_latest = asyncio.create_task(history.load_latest(3))
         await eventually(lambda: history.problem is not None)
         assert not loading.done()
+        assert not loading_latest.done()
         lock.release()
         async with asyncio.timeout(DEADLINE_S):
             assert await loading == "second"
+            latest = await loading_latest
+    assert [transition.id for transition in latest] == sorted(transition.id for transition in latest)
+    assert "stopped" in [transition.kind for transition in latest], "of the previous process"
 
 
 @in_real_time

@@ -39,6 +39,13 @@ def test_an_impact_may_be_text_or_a_member() -> None:
         define("db-1", impact="high")
 
 
+def test_a_service_may_depend_on_others_but_not_on_itself() -> None:
+    assert define("api", depends_on=["ledger", "storage", "ledger"]).service.depends_on == ("ledger", "storage")
+    for wrong in ("ledger", ["api"], [""], [5]):
+        with pytest.raises(InvalidValueError, match="depend"):
+            define("api", depends_on=wrong)  # type: ignore[arg-type]
+
+
 # ---- policy and schedule
 
 

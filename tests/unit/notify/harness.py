@@ -80,9 +80,9 @@ class Harness:
 
     # ---- the services
 
-    def add(self, *service_ids: str, impact: ImpactName = "critical", up: bool = True, group: str = "") -> Self:
+    def add(self, *service_ids: str, impact: ImpactName = "critical", up: bool = True, **more: Any) -> Self:
         for service_id in service_ids:
-            handle = self.node.register(service_id, name=service_id, description="", impact=impact, group=group)
+            handle = self.node.register(service_id, name=service_id, description="", impact=impact, **more)
             if up:
                 handle.up()
         return self
@@ -185,14 +185,14 @@ def entry_of(report: Report, name: str) -> Entry:
     return found
 
 
-def definition_with_a_new_probe(service_id: str, impact: ImpactName = "critical") -> Definition:
+def definition_with_a_new_probe(service_id: str, impact: ImpactName = "critical", **more: Any) -> Definition:
     """One check is enough for any status, and its evidence is valid for 7 days."""
     return define(
         service_id,
         name=service_id,
         description="",
         impact=impact,
-        probe=FunctionProbe(lambda: None),
+        **{"probe": FunctionProbe(lambda: None), **more},
         rise=1,
         fall=1,
         start_period="0s",

@@ -11,7 +11,9 @@ import pytest
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Identity, Impact, Service
 from svcnode.notify.alertmanager import alertmanager_from, build_test_alert, to_alerts
+from svcnode.notify.content import Help
 from svcnode.notify.message import MessageContext
+from svcnode.notify.outages import PERIOD_S, Outages
 from svcnode.notify.routes import Situation
 from svcnode.notify.rule import Kind
 from tests.unit.notify.test_message import entry
@@ -70,10 +72,38 @@ def test_an_alert_of_what_is_better_for_a_short_time_keeps_its_name_and_says_how
     assert "loading" in found["annotations"]["description"]
 
 
+def test_an_alert_has_all_that_helps_in_its_annotations_and_a_link_to_the_service() -> None:
+    service = Service(id="db-1", name="Ledger", description="", impact=Impact.CRITICAL)
+    context = MessageContext(
+        identity=IDENTITY,
+        situation=Situation(Health.UNHEALTHY, reason="critical service Down: db-1"),
+        to_wall=lambda at_s: 1_000_000_000.0 + at_s,
+        find_help=lambda _: Help("Start it.", Outages(4, PERIOD_S), "https://wiki.example.com/db"),
+        page_url="https://node.example.com:8420",
+    )
+    open_entry = entry(service, Kind.REMINDER, Health.UNHEALTHY, Health.UNHEALTHY, first_failure_at_s=3.0)
+    (found,) = to_alerts([open_entry], context)
+    assert found["annotations"] == {
+        "summary": "Ledger of validator-7 is Down",
+        "description": "",
+        "node_health": "unhealthy (503), critical service Down: db-1",
+        "since": "2001-09-09T01:46:43.000Z",
+        "advice": "Start it.",
+        "how_often": "4th time in 30 days",
+        "runbook_url": "https://wiki.example.com/db",
+    }
+    assert found["generatorURL"] == "https://node.example.com:8420/#q=db-1"
+    without = alert(Health.UNHEALTHY, Impact.CRITICAL)
+    assert without["annotations"].keys() == {"summary", "description", "node_health"}
+    assert "generatorURL" not in without
+
+
 def test_the_test_alert_ends_by_itself() -> None:
     found = build_test_alert(IDENTITY, 1_000_000_000.0)
     assert found["labels"]["alertname"] == "SvcnodeTest"
     assert found["startsAt"] < found["endsAt"] < "2001-09-09T02"
+    linked = build_test_alert(IDENTITY, 1_000_000_000.0, "https://node.example.com:8420")
+    assert linked["generatorURL"] == "https://node.example.com:8420/"
 
 
 @pytest.mark.parametrize(

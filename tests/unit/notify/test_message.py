@@ -10,8 +10,18 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Acknowledgement, Health, Identity, Impact, Service
 from svcnode.core.redaction import register_secret
-from svcnode.notify.message import MAX_REASON_CHARS, MessageContext, build_message, build_test_message
-from svcnode.notify.routes import MAX_LISTED_SERVICES, Entry, Report, Situation
+from svcnode.notify.causes import Related
+from svcnode.notify.content import Help
+from svcnode.notify.message import (
+    MAX_EXPLAINED,
+    MAX_LISTED_SERVICES,
+    MAX_REASON_CHARS,
+    MessageContext,
+    build_message,
+    build_test_message,
+)
+from svcnode.notify.outages import PERIOD_S, Outages
+from svcnode.notify.routes import Entry, Report, Situation
 from svcnode.notify.rule import Kind
 from svcnode.notify.subjects import NODE, Key, Severity, Subject
 
@@ -25,6 +35,9 @@ REFUSED: dict[str, Any] = {"reason": "connection refused: 127.0.0.1:5432", "code
 
 DB = Service(id="db", name="Ledger database", description="", impact=Impact.CRITICAL)
 CACHE = Service(id="cache", name="cache", description="")
+ADVICE = "Nothing listens at 127.0.0.1:5432. Start the server."
+HELPS = {"db": Help(ADVICE, Outages(4, PERIOD_S), "https://wiki.example.com/db")}
+PAGE = "https://node.example.com:8420"
 ACKNOWLEDGED = Acknowledgement(DOWN, WALL_S + 95.0, by="ops (user root)", reason="a new disk is on its way")
 
 
@@ -60,15 +73,15 @@ def message(
     node: Entry | None,
     *others: Entry,
     told: Health | None = None,
-    truncated: int = 0,
     delayed_s: float = 0.0,
+    helps: dict[str, Help] | None = None,
+    page_url: str = "",
     **situation: Any,
 ) -> Message:
     report = Report(
         at_s=100.0,
         node=node,
         services=tuple(one for one in others if one.subject.key.type == "service"),
-        truncated_services=truncated,
         targets=tuple(one for one in others if one.subject.key.type == "target"),
         open=(),
         told_health=told or (health if node is None else node.before or UP),
@@ -79,13 +92,54 @@ def message(
         situation=Situation(health, **situation),
         to_wall=lambda at_s: WALL_S + at_s,
         delayed_s=delayed_s,
+        find_help=lambda entry: (helps or {}).get(entry.subject.key.name, Help()),
+        page_url=page_url,
     )
     return build_message(report, context, "0f0f")
 
 
+def named(service_id: str) -> Service:
+    return Service(id=service_id, name="", description="")
+
+
+def on_one_host(kind: Kind, health: Health, before: Health = UP) -> list[Entry]:
+    reason = "" if health is UP else "connection refused: redis://10.0.0.5:"
+    return [
+        entry(
+            named(f"r{number:02}"), kind, health, before, reason=f"{reason}{number}", host="10.0.0.5", duration_s=number
+        )
+        for number in range(20)
+    ]
+
+
+API = Service(id="block-api", name="block-api", description="", impact=Impact.CRITICAL, depends_on=("db",))
+EFFECTS = (Related(API, DOWN), Related(CACHE, UP))
+
 # By name: the message, and its type for Apprise. tests/wording/test_notify.py compares the texts.
 MESSAGES: dict[str, tuple[Message, str]] = {
     "node unhealthy": (message(DOWN, *entries(Kind.WORSE, DOWN, **REFUSED)), "failure"),
+    "node unhealthy, with all that helps": (
+        message(
+            DOWN,
+            entry(None, Kind.WORSE, DOWN, reason="critical service Down: db"),
+            entry(DB, Kind.WORSE, DOWN, first_failure_at_s=86.0, **REFUSED),
+            helps=HELPS,
+            page_url=PAGE,
+            not_up=(CACHE,),
+        ),
+        "failure",
+    ),
+    "one service, with all that helps": (
+        message(
+            DOWN,
+            None,
+            entry(DB, Kind.REMINDER, DOWN, DOWN, first_failure_at_s=86.0, duration_s=14_400, **REFUSED),
+            helps=HELPS,
+            page_url=PAGE,
+            reason="critical service Down: db",
+        ),
+        "failure",
+    ),
     "node partially healthy": (
         message(STARTING, *entries(Kind.WORSE, STARTING, reason="loading", code="starting")),
         "warning",
@@ -149,10 +203,46 @@ MESSAGES: dict[str, tuple[Message, str]] = {
         message(
             DOWN,
             None,
-            entry(DB, Kind.WORSE, DOWN, **REFUSED),
-            entry(CACHE, Kind.WORSE, DOWN),
-            truncated=1998,
-            not_up=tuple(Service(id=f"s{number}", name="", description="") for number in range(100)),
+            *(
+                entry(named(f"c{number:02}"), Kind.WORSE, DOWN, reason=f"{number} blocks behind")
+                for number in range(30)
+            ),
+            not_up=tuple(named(f"s{number}") for number in range(100)),
+        ),
+        "failure",
+    ),
+    "services of one host": (message(DOWN, entry(None, Kind.WORSE, DOWN), *on_one_host(Kind.WORSE, DOWN)), "failure"),
+    "services of one host have recovered": (
+        message(UP, None, *on_one_host(Kind.RECOVERED, UP, DOWN), told=UP),
+        "success",
+    ),
+    "services with one reason": (
+        message(STARTING, None, *(entry(named(f"s{one}"), Kind.REMINDER, STARTING, reason="syncing") for one in "abc")),
+        "warning",
+    ),
+    "a cause and its effects": (
+        message(DOWN, *entries(Kind.WORSE, DOWN, effects=EFFECTS, **REFUSED), entry(API, Kind.WORSE, DOWN)),
+        "failure",
+    ),
+    "a cause and its effects have recovered": (
+        message(
+            UP,
+            *entries(Kind.RECOVERED, UP, DOWN, duration_s=250, effects=EFFECTS),
+            entry(API, Kind.RECOVERED, UP, DOWN, duration_s=240),
+            entry(CACHE, Kind.TRANSIENT, UP, worst=DOWN, duration_s=100),
+        ),
+        "info",
+    ),
+    "an effect of a cause that was told before": (
+        message(DOWN, None, entry(API, Kind.WORSE, DOWN, causes=(Related(DB, DOWN),)), not_up=(DB,)),
+        "failure",
+    ),
+    "what remains of a cause": (
+        message(
+            DOWN,
+            None,
+            entry(DB, Kind.RECOVERED, UP, DOWN, duration_s=250, effects=EFFECTS),
+            entry(API, Kind.REMINDER, DOWN, DOWN, duration_s=240, **REFUSED),
         ),
         "failure",
     ),
@@ -168,13 +258,21 @@ def test_a_message_has_a_type_and_the_same_text_in_each_form(name: str) -> None:
 
 
 def test_the_fields_for_programs() -> None:
-    document = message(DOWN, *entries(Kind.WORSE, DOWN, **REFUSED), not_up=(CACHE,), issues=("disk full",)).document()
+    document = message(
+        DOWN,
+        *entries(Kind.WORSE, DOWN, **REFUSED),
+        not_up=(CACHE,),
+        issues=("disk full",),
+        helps=HELPS,
+        page_url=PAGE,
+    ).document()
     assert document.pop("text")
     assert document == {
         "id": "0f0f",
         "kind": "change",
         "at": "2026-01-01T00:01:40.000Z",
         "severity": "critical",
+        "url": "https://node.example.com:8420/",
         "node": {
             "name": "validator-7",
             "version": "v1.4.2",
@@ -205,10 +303,19 @@ def test_the_fields_for_programs() -> None:
                 "duration_s": None,
                 "duration_is_upper_bound": False,
                 "changes": 1,
+                "advice": ADVICE,
+                "outages": {"count": 4, "period_s": 2_592_000},
+                "runbook": "https://wiki.example.com/db",
+                "url": "https://node.example.com:8420/#q=db",
                 "acknowledged": None,
+                "host": "",
+                "causes": [],
+                "affects": [],
+                "depended_on_by": [],
             }
         ],
         "truncated_services": 0,
+        "groups": [],
         "not_up": ["cache"],
         "targets": [],
         "delayed_s": 0.0,
@@ -234,11 +341,8 @@ def test_a_test_message_has_the_same_fields_as_a_real_one() -> None:
 
 
 def test_a_message_about_many_services_lists_some_and_counts_the_others() -> None:
-    many = [
-        entry(Service(id=f"s{number}", name="", description=""), Kind.WORSE, DOWN, reason="x" * 10_000)
-        for number in range(MAX_LISTED_SERVICES)
-    ]
-    built = message(DOWN, None, *many, truncated=1980, not_up=(*[CACHE] * 100,))
+    many = [entry(named(f"s{number}"), Kind.WORSE, DOWN, reason=f"{number}" + "x" * 10_000) for number in range(2000)]
+    built = message(DOWN, None, *many, not_up=(*[CACHE] * 100,))
     document = built.document()
     assert "2000" in built.title
     assert len(document["services"]) == len(document["not_up"]) == MAX_LISTED_SERVICES
@@ -246,16 +350,59 @@ def test_a_message_about_many_services_lists_some_and_counts_the_others() -> Non
     assert len(built.lines) == MAX_LISTED_SERVICES + 3
     assert "1980" in built.lines[MAX_LISTED_SERVICES]
     assert "90" in built.lines[MAX_LISTED_SERVICES + 1]
-    assert len(json.dumps(document)) < 21_000
+    assert len(json.dumps(document)) < 30_000
+
+
+def test_services_that_fail_alike_are_one_line_and_one_group() -> None:
+    built = message(DOWN, None, *on_one_host(Kind.WORSE, DOWN), entry(DB, Kind.WORSE, DOWN, **REFUSED, host="10.0.0.5"))
+    (group,) = built.document()["groups"]
+    assert (group["host"], group["count"], group["reason"]) == ("10.0.0.5", 20, "connection refused")
+    assert len([line for line in built.lines if "10.0.0.5" in line]) == 1
+    assert "db" in built.lines[1], "it failed with another code"
+    two = message(DOWN, None, *on_one_host(Kind.WORSE, DOWN)[:2]).document()
+    assert two["groups"] == [], "two are told with all that is known of each"
+
+
+def test_effects_are_in_the_line_of_their_cause_and_after_it_in_the_fields() -> None:
+    worker = Service(id="worker", name="", description="", depends_on=("block-api",))
+    api = entry(API, Kind.WORSE, DOWN, effects=(Related(worker, DOWN),), causes=(Related(DB, STARTING),))
+    effects = (*EFFECTS, Related(worker, DOWN))
+    cause = entry(DB, Kind.WORSE, STARTING, effects=effects)
+    built = message(DOWN, None, entry(worker, Kind.WORSE, DOWN), api, cause)
+    assert "block-api (critical), worker; not affected so far: cache" in built.title
+    document = built.document()
+    assert [service["id"] for service in document["services"]] == ["db", "worker", "block-api"]
+    assert document["services"][0]["affects"] == ["block-api", "worker"]
+    assert document["services"][2]["causes"] == ["db"]
+    assert document["severity"] == "critical", "the worst of all"
 
 
 def test_a_reason_is_one_line_of_limited_length() -> None:
     reason = "no\n- all services are Up\x1b[2J"
     built = message(DOWN, None, entry(DB, Kind.WORSE, DOWN, reason=reason), entry(CACHE, Kind.WORSE, DOWN))
     escaped = reason.replace("\n", "\\n").replace("\x1b", "\\x1b")
-    assert built.lines[0].endswith(escaped)
+    assert f": {escaped} (since " in built.lines[0]
     long = message(DOWN, None, entry(DB, Kind.WORSE, DOWN, reason="x" * 1000)).document()
     assert len(long["services"][0]["reason"]) == MAX_REASON_CHARS
+
+
+def test_each_message_states_the_health_of_the_node_now() -> None:
+    for name, (built, _) in MESSAGES.items():
+        if name != "test message":
+            health = built.fields["node"]["health"]
+            assert f"({health})" in (built.title + built.body()), name
+    alone = message(DOWN, None, entry(CACHE, Kind.WORSE, DOWN), reason="critical service Down: db").document()
+    assert "critical service Down: db" in alone["text"]
+    assert alone["node"]["reason"] == "critical service Down: db"
+
+
+def test_only_the_first_services_are_explained_in_the_text_and_all_in_the_fields() -> None:
+    services = [Service(id=f"s{number}", name="", description="") for number in range(5)]
+    helps = {service.id: Help(f"Restart {service.id}.") for service in services}
+    worse = (entry(service, Kind.WORSE, DOWN, reason=f"fault of {service.id}") for service in services)
+    built = message(DOWN, None, *worse, helps=helps)
+    assert [f"Restart {service.id}." in built.body() for service in services] == [True] * MAX_EXPLAINED + [False] * 2
+    assert [one["advice"] for one in built.fields["services"]] == [one.advice for one in helps.values()]
 
 
 def test_no_secret_is_sent() -> None:

@@ -15,9 +15,10 @@ import pytest
 
 from svcnode.core.model import Health, Impact, Service
 from svcnode.core.state_machine import service_health
-from svcnode.notify.routes import AlertPolicy, Route, RouteSettings, from_row
+from svcnode.notify.causes import Relations
+from svcnode.notify.routes import AlertPolicy, NodeView, Route, RouteSettings, from_row
 from svcnode.notify.rule import Kind, Seen
-from svcnode.notify.subjects import NODE, Key, Subject
+from svcnode.notify.subjects import NODE, Key, Severity, Subject
 from tests.unit.notify.harness import FakeAlertmanager, FakeTarget, Harness, definition_with_a_new_probe
 
 if TYPE_CHECKING:
@@ -51,12 +52,26 @@ class Truth:
     well_since_s: dict[Health, float] = field(default_factory=dict)  # since when it has been at most this bad
     worse_since_s: float = math.inf  # than told
     untold: Health = HEALTHY  # the worst health that no message has told
+    failing_since_s: float = math.inf  # worse than told, whether it is listed or not
+    listed_with: Truth | None = None  # the cause in whose message it was listed, as long as that one is open
     told_times: list[tuple[float, Health]] = field(default_factory=list)  # and the health that the message is about
 
     @property
     def is_visible(self) -> bool:
         seen = self.subject.seen
         return not (seen.is_starting or seen.is_held)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the message about its cause has told of it: it is an effect, and not more severe."""
+        cause = self.listed_with
+        if cause is None or cause.told is HEALTHY or cause.subject.seen.is_held or cause.subject.seen.is_removed:
+            return False
+        severity = self.subject.severity(max(self.told, self.subject.seen.health, self.untold))
+        if severity is Severity.CRITICAL is not cause.subject.severity(cause.told):
+            return False
+        is_cause_up = cause.is_visible and cause.subject.seen.health is HEALTHY
+        return not is_cause_up or self.failing_since_s <= cause.subject.seen.since_s + GROUP_WAIT_S
 
 
 class World:
@@ -71,8 +86,11 @@ class World:
             resolve_delay_s=RESOLVE_DELAY_S,
             repeat_interval_s=self.random.choice([0.0, 0.0, 600.0]),
         )
-        critical = Service(id="db", name="", description="", impact=Impact.CRITICAL)
-        partial = Service(id="cache", name="", description="", impact=Impact.PARTIAL)
+        depends_on: dict[str, tuple[str, ...]] = self.random.choice([{}, {"cache": ("db",)}, {"db": ("cache",)}])
+        critical, partial = (
+            Service(id=name, name="", description="", impact=impact, depends_on=depends_on.get(name, ()))
+            for name, impact in (("db", Impact.CRITICAL), ("cache", Impact.PARTIAL))
+        )
         subjects = [Subject(NODE, 0.0), *(Subject(Key("service", one.id), 0.0, one) for one in (critical, partial))]
         self.truths = {subject.key: Truth(subject) for subject in subjects}
         self.key = NODE  # of the subject that changes
@@ -85,9 +103,13 @@ class World:
 
     def start(self) -> None:
         to_wall, look = (lambda at_s: at_s + 1e9), (lambda subject: subject.seen)
-        self.route = Route(RouteSettings(target=Target()), self.policy, self.now_s, to_wall=to_wall, look=look)
+        self.relations = Relations(self.services, self.find_service)
+        view = NodeView(to_wall, look, self.relations)
+        self.route = Route(RouteSettings(target=Target()), self.policy, self.now_s, view)
         for truth in self.truths.values():
             self.see(truth, Seen(PARTIAL, self.now_s, is_starting=True, is_known=False))
+        for truth in self.truths.values():  # a new process may find that it is over
+            truth.untold, truth.worse_since_s, truth.failing_since_s = HEALTHY, math.inf, math.inf
         for row in json.loads(self.saved):
             find, from_wall = self.find, (lambda at_s: at_s - 1e9)
             self.route.restore(from_row(row, find, from_wall, self.now_s), self.now_s)
@@ -95,6 +117,14 @@ class World:
     def find(self, key: Key) -> Subject | None:
         subject = self.truths[key].subject
         return None if subject.seen.is_removed else subject
+
+    def services(self) -> list[Service]:
+        subjects = [truth.subject for truth in self.truths.values() if not truth.subject.seen.is_removed]
+        return [subject.service for subject in subjects if subject.service is not None]
+
+    def find_service(self, service_id: str) -> tuple[Service, Health] | None:
+        subject = self.truths[Key("service", service_id)].subject
+        return None if subject.service is None else (subject.service, subject.seen.health)
 
     # ---- what happens
 
@@ -132,13 +162,18 @@ class World:
             if is_break or seen.health > health:
                 is_well = seen.health <= health and truth.is_visible and seen.is_known
                 truth.well_since_s[health] = self.now_s if is_well else math.inf
-        self.judge(truth)
+        if before.is_removed is not seen.is_removed:
+            self.relations.forget(None)
+        for one in self.truths.values():
+            self.judge(one)
         if seen.is_held or (seen.is_removed and truth.told is HEALTHY):
-            truth.untold, truth.worse_since_s = HEALTHY, math.inf
+            truth.untold, truth.worse_since_s, truth.failing_since_s = HEALTHY, math.inf, math.inf
         self.route.see(truth.subject, self.now_s)
 
     def judge(self, truth: Truth) -> None:
-        is_worse = truth.is_visible and truth.subject.seen.health > truth.told
+        is_failing = truth.is_visible and truth.subject.seen.health > truth.told
+        truth.failing_since_s = min(truth.failing_since_s, self.now_s) if is_failing else math.inf
+        is_worse = is_failing and not truth.is_listed
         truth.worse_since_s = min(truth.worse_since_s, self.now_s) if is_worse else math.inf
         if is_worse:
             truth.untold = max(truth.untold, truth.subject.seen.health)
@@ -150,8 +185,6 @@ class World:
             self.finish_attempt()
             self.save()
         self.attempt = None
-        for truth in self.truths.values():
-            truth.untold, truth.worse_since_s = HEALTHY, math.inf  # a new process may find that it is over
         self.start()
 
     def save(self) -> None:
@@ -185,7 +218,7 @@ class World:
         else:
             assert report.entries, "an empty message"
             for entry in report.entries:
-                self.check(entry)
+                self.check(entry, report)
             self.attempt = self.now_s + (SLOW_S if self.is_slow else 0.0), report
             if not self.is_slow:
                 self.finish_attempt()
@@ -206,7 +239,7 @@ class World:
                 self.judge(truth)
         self.save()
 
-    def check(self, entry: Entry) -> None:
+    def check(self, entry: Entry, report: Report) -> None:
         """A message says what is true, and says nothing twice."""
         truth = self.truths[entry.subject.key]
         health, told = truth.subject.seen.health, truth.told
@@ -229,7 +262,8 @@ class World:
                 assert told > HEALTHY
             case Kind.REMINDER:
                 assert min(told, health) > HEALTHY
-                assert self.policy.repeat_interval_s
+                ends = [one for one in report.services if one.kind in (Kind.RECOVERED, Kind.REMOVED)]
+                assert self.policy.repeat_interval_s or ends, "a reminder, or what remains after its cause"
 
     def read(self, entry: Entry, at_s: float) -> None:
         truth = self.truths[entry.subject.key]
@@ -241,7 +275,9 @@ class World:
         if entry.kind is not Kind.REMINDER:
             about = entry.health if entry.kind is Kind.WORSE else max(before, entry.worst)
             truth.told_times.append((at_s, about))
-            truth.untold, truth.worse_since_s = HEALTHY, math.inf
+            truth.untold, truth.worse_since_s, truth.failing_since_s = HEALTHY, math.inf, math.inf
+        for effect in entry.effects:
+            self.truths[Key("service", effect.service.id)].listed_with = truth
 
     def check_end(self) -> None:
         """Once nothing changes any more, everything has been told, and nothing twice as often as allowed."""
@@ -251,7 +287,7 @@ class World:
                 self.see(truth, Seen(self.random.choice((HEALTHY, UNHEALTHY)), self.now_s, "refused"))
         self.advance(2 * RESOLVE_DELAY_S + 600.0)
         for truth in self.truths.values():
-            assert truth.told is truth.subject.seen.health
+            assert truth.told is truth.subject.seen.health or truth.is_listed
             assert truth.untold is HEALTHY, "bad news that never arrived"
 
 
@@ -297,6 +333,7 @@ def at_most_two_per_resolve_delay(truth: Truth) -> None:
 
 
 IMPACTS: dict[str, ImpactName] = {"a": "critical", "b": "critical", "c": "partial", "d": "none"}
+DEPENDS_ON = {"b": ("a",), "d": ("c",)}
 ACTIONS = (
     *("up", "down", "down", "starting") * 3,
     "remove",
@@ -312,7 +349,8 @@ ACTIONS = (
 def act(harness: Harness, chance: random.Random) -> None:
     node, service_id = harness.node, chance.choice("abcd")
     if service_id not in node:
-        harness.add(service_id, impact=IMPACTS[service_id], up=False)
+        depends_on = chance.choice([(), DEPENDS_ON.get(service_id, ())])
+        harness.add(service_id, impact=IMPACTS[service_id], up=False, depends_on=depends_on)
     match chance.choice(ACTIONS):
         case "up" | "down" | "starting" | "remove" as name:
             getattr(harness, name)(service_id)
@@ -331,7 +369,7 @@ def act(harness: Harness, chance: random.Random) -> None:
 
 
 def check_told(harness: Harness) -> None:
-    """No target is told better than it is, except of what is starting or held."""
+    """No target is told better than it is, except of what is starting or held, or is listed with its cause."""
     for subject in harness.alerts.subjects.all():
         seen, name = subject.seen, subject.key.name or None
         is_told = subject.service is None or harness.policy.causes_messages(subject.service)
@@ -339,7 +377,13 @@ def check_told(harness: Harness) -> None:
             health = harness.node.health if name is None else service_health(harness.node.state(name).status)
             assert seen.health is health, name
             for target, route in zip(harness.targets, harness.alerts.routes, strict=True):
-                assert target.is_failing or route.view(subject.key).told >= health, (target.name, name)
+                causes = [] if subject.service is None else subject.service.depends_on
+                is_listed = any(route.view(Key("service", cause)).told > HEALTHY for cause in causes)
+                view = route.view(subject.key)
+                is_told = view.told >= health or (is_listed and target.resend_interval_s is None)
+                # A start limit or a maintenance may just have ended.
+                is_due = harness.clock.now_s < view.due_at_s <= harness.clock.now_s + GROUP_WAIT_S
+                assert target.is_failing or is_told or is_due, (target.name, name)
 
 
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.wide) for block in range(1, 20))])

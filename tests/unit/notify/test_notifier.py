@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -194,6 +196,59 @@ async def test_alertmanager_gets_the_open_problems_again_and_again_which_are_no_
         await asyncio.sleep(49)
         assert receiver.attempts_s[4:] == [245.0, 246.0, 248.0]
         assert (status.deliveries[0].delivered, status.deliveries[0].failed) == (1, 3)
+
+
+# ---- what helps the reader
+
+
+class PastOutage:
+    """A history with an outage two days before the start, which takes some time to read."""
+
+    def __init__(self, takes_s: float = 0.0) -> None:
+        self.takes_s = takes_s
+
+    async def load_latest(self, limit: int) -> list[Any]:
+        await asyncio.sleep(self.takes_s)
+        begin_s = 1_767_225_600.0 - 2 * 86_400
+        rows = ((0, "started", None, None), (1, "status", "db", "Down"), (9, "status", "db", "Up"))
+        return [
+            SimpleNamespace(at_s=begin_s + at_s, kind=kind, service_id=service_id, after=after)
+            for at_s, kind, service_id, after in rows
+        ]
+
+
+@in_virtual_time
+async def test_a_message_has_advice_the_outages_of_the_history_and_links() -> None:
+    node = empty_node()
+    db = node.register("db", impact="critical", runbook="https://wiki.example.com/db")
+    db.up()
+    receiver, settings = Receiver(), replace(settings_for(Receiver()), page_url="https://node.example.com")
+    settings = replace(settings, routes=(RouteSettings(target=receiver),))
+    async with Notifier(node, settings, NotifyStatus(), history=PastOutage()):
+        await asyncio.sleep(100)
+        db.down("refused")
+        await asyncio.sleep(10)
+    (document,) = receiver.documents
+    (service,) = document["services"]
+    assert service["advice"]
+    assert service["runbook"] == "https://wiki.example.com/db"
+    assert service["outages"] == {"count": 2, "period_s": 2 * 86_400 + 105}
+    assert (document["url"], service["url"]) == ("https://node.example.com/", "https://node.example.com/#q=db")
+
+
+@in_virtual_time
+async def test_a_slow_history_delays_no_message_and_its_outages_are_counted_later() -> None:
+    node, db = node_and_db()
+    receiver = Receiver()
+    async with Notifier(node, settings_for(receiver), NotifyStatus(), history=PastOutage(takes_s=200)):
+        db.down("refused")
+        await asyncio.sleep(100)
+        assert receiver.attempts_s == [5.0]
+        db.up()
+        await asyncio.sleep(400)
+    first, last = (document["services"][0]["outages"] for document in receiver.documents)
+    assert first is None
+    assert last["count"] == 2
 
 
 # ---- the end

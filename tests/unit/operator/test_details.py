@@ -13,6 +13,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Acknowledgement, Health, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.state_machine import initial_state
+from svcnode.node.definition import define
 from svcnode.notify import Deliveries
 from svcnode.notify.heartbeat import HeartbeatResult
 from svcnode.operator.details import all_details, details_of_one, node_details, services_details
@@ -40,6 +41,7 @@ def harness() -> OperatorHarness:
         name="Ledger",
         description="Holds the ledger",
         group="storage",
+        runbook="https://wiki/db",
         probe="tcp://db:5432",
         impact="critical",
         max_latency="2s",
@@ -72,6 +74,9 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "name": "Ledger",
         "description": "Holds the ledger",
         "group": "storage",
+        "runbook": "https://wiki/db",
+        "depends_on": [],
+        "causes": [],
         "impact": "critical",
         "maintenance": None,
         "planned_maintenance": None,
@@ -119,6 +124,20 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
     assert list(details) == list(expected), "the order is fixed, too"
     assert list(document(harness)["services"][0]) == list(expected)[:-3]
     assert list(document(harness)["node"]) == NODE_FIELDS
+
+
+def test_a_service_that_is_not_up_has_the_causes_that_are_not_up_either(harness: OperatorHarness) -> None:
+    harness.node.register("api", depends_on=["storage", "gone"]).down("no ledger")
+    harness.clock.advance(5)
+    details = harness.details("api")
+    assert details["depends_on"] == ["storage", "gone"]
+    db = {"id": "db", "status": "Initializing", "since": "2027-01-15T08:00:00.000Z", "since_s": 5.0}
+    assert details["causes"] == [db]
+    harness.record("db", READY)
+    assert harness.details("api")["causes"] == []
+    harness.node.replace(define("api", depends_on=["indexer"]))
+    harness.node.report("api", READY)
+    assert harness.details("api")["causes"] == [], "it is Up itself"
 
 
 def test_evidence_has_verdict_code_reason_time_and_duration(harness: OperatorHarness) -> None:
@@ -331,9 +350,11 @@ def test_deliveries_to_each_target_are_published(harness: OperatorHarness) -> No
             "last_attempt": time,
             "last_delivery": None,
             "failing": time,
+            "failures_in_a_row": 1,
             "error": "HTTP status 500",
             "code": "server_error",
             "waiting": True,
+            "waiting_since": time,
             "retry_in_s": 6.0,
         }
     ]

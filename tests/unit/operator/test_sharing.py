@@ -178,7 +178,7 @@ def test_a_node_on_one_machine_has_nothing_of_it(simulation: Simulation) -> None
     assert a.sharing is None
     assert (a.service("s")["checked_by"], a.service("s")["observed"]) == (None, None)
     assert a.metric("sharing_connected") is None
-    assert '<section id="replicas"></section>' in a.page()
+    assert '<section id="replicas" class="facts-list"></section>' in a.page()
     assert REPLICAS not in a.explained_node()
     assert not any("Replica" in line for line in a.explained("s")[WHY])
 

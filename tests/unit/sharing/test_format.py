@@ -60,6 +60,8 @@ service_options = st.fixed_dictionaries(
         "name": texts,
         "description": texts,
         "group": texts,
+        "runbook": st.sampled_from(["", "https://wiki/db"]),
+        "depends_on": st.lists(names, max_size=3, unique=True),
         "impact": st.sampled_from(["critical", "partial", "none"]),
         "observers": st.integers(1, 7),
         "checked_by": st.lists(texts, max_size=3),

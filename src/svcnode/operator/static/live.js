@@ -9,6 +9,7 @@
 import { hideTooltip } from "./charts.js";
 import { displayReason, duration, escapeInvisible } from "./format.js";
 import { markFailed, markReceived, checkFreshness, paintNode, paintNotices } from "./health.js";
+import { paintNotifications } from "./notifications.js";
 import { fillPanels, openPanel } from "./panel.js";
 import { paintReplicas } from "./replicas.js";
 import { addChecks, isDrawnFromChecks, paintSoon, paintTimes, readRows, setBuckets, sortAndFilter } from "./rows.js";
@@ -138,6 +139,7 @@ function applyDetails({ node: received, services: list }) {
   Object.assign(node, { health: received.health, reason: received.health_reason });
   paintNotices(received);
   paintReplicas(received.sharing);
+  paintNotifications(received.notifications);
   for (const details of list) {
     const service = services.get(details.id);
     if (!service) continue;
@@ -202,7 +204,7 @@ function applyPage(newDocument) {
   const openServices = [...services.values()].filter((service) => service.panel);
   const focused = document.activeElement?.closest("tr[data-id]")?.dataset.id;
   hideTooltip();
-  for (const id of ["hero", "notices", "replicas"]) byId(id).replaceWith(document.adoptNode(newDocument.getElementById(id)));
+  for (const id of ["hero", "notices", "replicas", "notifications"]) byId(id).replaceWith(document.adoptNode(newDocument.getElementById(id)));
   for (const chunk of main.querySelectorAll(".chunk")) chunk.remove();
   byId("hidden-rows").replaceChildren();
   byId("hidden-rows").before(...newMain.querySelectorAll(".chunk"));

@@ -4,6 +4,7 @@
 //   live.js     events, polling, history           charts.js   availability bars, latency line, tooltip
 //   health.js   headline, title, icon, notices     panel.js    the expanded row
 //   format.js   durations, latencies, times        replicas.js the replicas of a node on several machines
+//   notifications.js   what was tried for each notification target
 
 import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCursor } from "./charts.js";
 import { paintNode } from "./health.js";

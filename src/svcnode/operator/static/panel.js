@@ -59,6 +59,8 @@ function contents(service, transitions) {
 
 const heading = (text) => element("h2", {}, text);
 const emptyText = (text) => element("p", { class: "none" }, text);
+// The node accepts only web pages; a browser would run a link with another scheme.
+const link = (url) => (/^https?:\/\//.test(url) ? element("a", { href: url, rel: "noopener noreferrer", target: "_blank", dir: "auto" }, url) : autoText(url));
 const autoText = (text) => element("span", { dir: "auto" }, text);
 
 // ---- facts
@@ -94,6 +96,8 @@ function facts(service) {
     ["Acknowledged", service.acknowledged && autoText(`${service.acknowledged.text}; no reminders, no escalation`)],
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
     ["Group", service.group && autoText(service.group)],
+    ["Runbook", service.runbook && link(service.runbook)],
+    ["Depends on", service.depends_on?.length && autoText(dependsOn(service))],
     ["Impact", IMPACTS[service.impact]],
     ["Checked by", isProbed(service) && service.checked_by && autoText(service.checked_by.join(", ") || "no live replica")],
     ["Reports to", service.kind === "reported" && service.checked_by && autoText(service.checked_by.join(", "))],
@@ -111,6 +115,8 @@ function facts(service) {
   ];
 }
 
+const dependsOn = ({ depends_on: names, causes }) =>
+  [names.join(", "), ...causes.map(({ id, status, since_s: since }) => `${id} is ${status} for ${duration(since)}`)].join("; ");
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value % 1 ? `${value} s` : duration(value));
 const timeLeft = ({ expires_in_s: expires }) => (expires === null ? "" : `; ${duration(expires)} left`);
 

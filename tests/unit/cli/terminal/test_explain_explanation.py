@@ -61,9 +61,22 @@ def test_a_node_without_the_rule_can_be_explained() -> None:
     assert explain_service(document, UTC).status is Status.UP
 
 
+def test_a_service_that_depends_on_others_says_so_and_which_of_them_are_not_up() -> None:
+    document = up().record(*[REFUSED] * 3).details()
+    assert not any("depends on" in line for line in explain_service(document, UTC).lines)
+    document["depends_on"] = ["ledger", "storage"]
+    document["causes"] = [{"id": "ledger", "status": "Down", "since": document["since"], "since_s": 90.0}]
+    explanation = explain_service(document, UTC)
+    assert "needs   ledger, storage" in explanation.about
+    assert explanation.sections[0].title == WHY
+    assert explanation.sections[0].sentences[0].startswith("It depends on ledger, which is Down since ")
+
+
 def test_lines_are_the_headline_what_the_service_is_and_the_sections() -> None:
     assert up(name="Ledger", description="PostgreSQL").explain().about[0] == "Ledger: PostgreSQL"
     assert up(name="Ledger").explain().about[0] == "Ledger"
+    assert "runbook https://wiki.example.com/db" in up(runbook="https://wiki.example.com/db").explain().about
+    assert not any("runbook" in line for line in up().explain().about)
     explanation = up().explain()
     assert explanation.about[0].startswith("probe ")
     about = [f"  {line}" for line in explanation.about]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import string
 from datetime import UTC
 from typing import Any
 
@@ -13,18 +12,16 @@ import pytest
 from svcnode.cli.probe import _options
 from svcnode.cli.terminal.explain.details import parse_details
 from svcnode.cli.terminal.explain.explanation import HOW_TO_FIX_IT, explain_service
-from svcnode.cli.terminal.explain.hints import advice_text, codes_to_fix, find_remedy, hint_texts
-from svcnode.cli.terminal.explain.remedies import REMEDIES
+from svcnode.cli.terminal.explain.hints import codes_to_fix, hint_texts
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
-from svcnode.probes import KINDS, make_probe
+from svcnode.core.remedies import REMEDIES, advice_text
+from svcnode.probes import make_probe
 from svcnode.probes.function import FunctionProbe
 from tests.support.service_scenario import LOADING, NO_FILES, REFUSED, ServiceScenario
 
 URL = "postgresql://reader:hunter-of-secrets@db.example:5433/ledger"
 DISPLAY_URL = "postgresql://reader:***@db.example:5433/ledger"
-PLACEHOLDERS = {"address", "host", "timeout", "id"}
-OTHER_KINDS = {"function", "reported", "svc"}
 EXEC = make_probe("exec:/bin/false", allowed={"allow_exec"})
 
 
@@ -37,7 +34,8 @@ def codes(scenario: ServiceScenario) -> list[str]:
 
 
 def advice(code: str, scenario: ServiceScenario) -> str:
-    return advice_text(code, parse_details(scenario.details()))
+    details = parse_details(scenario.details())
+    return advice_text(code, details.id, details.kind, details.probe, details.timeout_s)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.not_ready, Verdict.unknown])
@@ -171,15 +169,3 @@ def test_the_command_for_a_list_of_arguments_shows_the_program_only() -> None:
 def test_a_function_has_no_command() -> None:
     service = scenario(LOADING, FunctionProbe(lambda: True))
     assert service.hints == (advice(ReasonCode.STARTING, service),)
-
-
-def test_every_code_has_a_remedy_of_sentences_and_known_placeholders() -> None:
-    assert REMEDIES.keys() == set(ReasonCode)
-    for remedy in REMEDIES.values():
-        assert remedy.meaning
-        assert not remedy.meaning.endswith(".")
-        for text in (remedy.advice, *remedy.by_kind.values()):
-            assert {name for _, name, _, _ in string.Formatter().parse(text) if name} <= PLACEHOLDERS
-            assert text.endswith((".", "?"))
-        assert remedy.by_kind.keys() <= KINDS.keys() | OTHER_KINDS
-    assert find_remedy("x_ledger_full") is find_remedy("") is REMEDIES[ReasonCode.OTHER]

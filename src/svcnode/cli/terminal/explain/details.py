@@ -39,6 +39,7 @@ class ParsedDetails:
     id: str
     name: str
     description: str
+    runbook: str | None
     impact: Impact
     kind: str  # the scheme of the probe's URL, "function", "reported", "fixed" or "restricted"
     probe: str | None
@@ -128,6 +129,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         id=document["id"],
         name=document["name"],
         description=document["description"],
+        runbook=document.get("runbook"),  # an older node does not have it
         impact=Impact(document["impact"]),
         kind=document["kind"],
         probe=document["probe"],

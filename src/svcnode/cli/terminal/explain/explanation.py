@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import re
 import shlex
+from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.cli.terminal.explain.details import ParsedDetails, parse_details
-from svcnode.cli.terminal.explain.hints import hint_texts, meaning_text
+from svcnode.cli.terminal.explain.hints import hint_texts
 from svcnode.cli.terminal.explain.observers import observation_texts
 from svcnode.cli.terminal.explain.rule_text import outlook_texts, rule_texts
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status
+from svcnode.core.remedies import meaning_text
 from svcnode.core.state_machine import service_health
 from svcnode.core.text import one_line
 from svcnode.core.units import format_duration, format_latency
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime, tzinfo
+    from datetime import tzinfo
 
     from svcnode.cli.terminal.explain.details import RecentCheck
 
@@ -199,14 +201,17 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
     """From `/details/{id}`. Times are in this zone, or in the local one."""
     details = parse_details(document)
     since = format_time(details.since, details.now, zone)
+    depends_on = document.get("depends_on", ())  # an older node does not have it
+    needs = [f"needs   {', '.join(depends_on)}"] if depends_on else []
     return Explanation(
         status=details.status,
         headline=one_line(f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)})"),
-        about=tuple(map(one_line, _about_lines(details, in_maintenance=bool(document.get("maintenance"))))),
+        about=tuple(map(one_line, [*_about_lines(details, in_maintenance=bool(document.get("maintenance"))), *needs])),
         sections=_sections(
             {
                 WHY: iter(
                     [
+                        *_cause_texts(document, details, zone),
                         *_attempt_texts(details, zone),
                         *_decision_texts(details, zone),
                         *observation_texts(details),
@@ -223,6 +228,15 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
     )
 
 
+def _cause_texts(document: Mapping[str, Any], details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+    for cause in document.get("causes", ()):  # an older node does not have it
+        since = format_time(datetime.fromisoformat(cause["since"]), details.now, zone)
+        yield (
+            f"It depends on {cause['id']}, which is {cause['status']} since {since} "
+            f"({format_duration(cause['since_s'])})."
+        )
+
+
 def _about_lines(details: ParsedDetails, *, in_maintenance: bool) -> Iterator[str]:
     if texts := [text for text in (details.name, details.description) if text and text != details.id]:
         yield ": ".join(texts)
@@ -233,6 +247,8 @@ def _about_lines(details: ParsedDetails, *, in_maintenance: bool) -> Iterator[st
         yield f"probe   {details.probe}"
     is_lowered = in_maintenance and details.impact is Impact.NONE  # or it is none always
     yield f"impact  {details.impact.value}: {_LOWERED_IMPACT_TEXT if is_lowered else _IMPACT_TEXT[details.impact]}"
+    if details.runbook:
+        yield f"runbook {details.runbook}"
     if details.code != ReasonCode.OK:
         yield f"code    {details.code}: {meaning_text(details.code)}"
     if details.last_outcome is Outcome.UNKNOWN and (code := details.recent_checks[0].code) != details.code:

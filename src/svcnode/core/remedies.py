@@ -1,4 +1,4 @@
-"""The meaning of each reason code, and advice. docs/reference.md has a table of the meanings.
+"""The meaning of each reason code, and advice: `explain` and alerts show it. docs/reference.md has the meanings.
 
 Placeholders: `{address}` is host and port in the URL of the probe, `{host}` the host alone, `{timeout}` the timeout of
 a check, `{id}` the id of the service.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.core.codes import ReasonCode
+from svcnode.core.codes import ReasonCode, is_custom_code
+from svcnode.core.url import Url, UrlError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -472,3 +473,68 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "See the reason, and the log of the service.",
     ),
 }
+
+_PROGRESS_CODES = {ReasonCode.STARTING, ReasonCode.SYNCING, ReasonCode.LAGGING}
+_CODES_OF_THE_NODE = {  # of a service that no probe checks
+    ReasonCode.NO_EVIDENCE,
+    ReasonCode.NOT_STARTED,
+    ReasonCode.STALE,
+    ReasonCode.TTL_EXPIRED,
+    ReasonCode.FIXED,
+    ReasonCode.REGISTRY_LOST,
+}
+_SAME_KINDS = {"https": "http", "mariadb": "mysql", "postgres": "postgresql"}
+
+
+def find_remedy(code: str) -> Remedy:
+    """The remedy of `other` for a code of another package (`x_…`)."""
+    return REMEDIES[ReasonCode(code) if code in REMEDIES else ReasonCode.OTHER]
+
+
+def meaning_text(code: str) -> str:
+    return CUSTOM_CODE_MEANING if is_custom_code(code) else find_remedy(code).meaning
+
+
+def advised_code(code: str, *, is_probed: bool, is_failure: bool) -> str:
+    """The code whose advice helps.
+
+    A program that reports its status may give any code; its log says more than advice about a probe. Waiting helps only
+    if the service reports progress, and not if it failed.
+    """
+    if not is_probed:
+        return code if code in _CODES_OF_THE_NODE else ReasonCode.REPORTED
+    return ReasonCode.OTHER if is_failure and code in _PROGRESS_CODES else code
+
+
+def advice_text(code: str, service_id: str, kind: str, probe: str | None, timeout_s: float | None) -> str:
+    """What to do about a service. `probe` is the URL that is shown; None: it is not known."""
+    address, timeout = _address(probe), "the timeout" if timeout_s is None else f"{timeout_s:g} s"
+    text = _advice(find_remedy(code), kind)
+    return text.format(address=address, host=_host(probe) or address, timeout=timeout, id=service_id)
+
+
+def _advice(remedy: Remedy, kind: str) -> str:
+    kinds = [_SAME_KINDS.get(part, part) for part in kind.split("+")]  # "svc+https" is a kind of "svc" and of "http"
+    return next((remedy.by_kind[part] for part in kinds if part in remedy.by_kind), remedy.advice)
+
+
+def _address(probe: str | None) -> str:
+    """host:port as in the URL of the probe."""
+    if probe is None:
+        return "the address of the service"
+    url = _parse_url(probe)
+    if url is None or not url.host:
+        return probe
+    return url.host_port if url.port is not None else f"{url.host_port} (default port of {url.scheme})"
+
+
+def _host(probe: str | None) -> str | None:
+    url = _parse_url(probe or "")
+    return url.host if url is not None and url.host else None
+
+
+def _parse_url(probe: str) -> Url | None:
+    try:
+        return Url.parse(probe, register_secrets=False)
+    except UrlError:
+        return None
