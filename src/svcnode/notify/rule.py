@@ -97,8 +97,8 @@ class Told:
         if self.is_acknowledged and not seen.is_acknowledged:
             self.unacknowledged_since_s = at_s
         self.is_acknowledged = seen.is_acknowledged
-        if seen.is_held or (seen.is_removed and not self.is_open):
-            self._forget_untold()  # also of a removed service that nobody has heard of
+        if seen.is_held or seen.is_removed:
+            self._forget_untold()  # that a removed service got worse before, nobody needs to know
         is_hidden = seen.is_starting and not (seen.is_known and level < self.health)
         if seen.is_held or is_hidden:
             self.is_visible = self.is_known = False

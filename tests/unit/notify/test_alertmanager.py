@@ -11,6 +11,7 @@ import pytest
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Identity, Impact, Service
 from svcnode.notify.alertmanager import alertmanager_from, build_test_alert, to_alerts
+from svcnode.notify.causes import Related
 from svcnode.notify.content import Help
 from svcnode.notify.message import MessageContext
 from svcnode.notify.outages import PERIOD_S, Outages
@@ -96,6 +97,21 @@ def test_an_alert_has_all_that_helps_in_its_annotations_and_a_link_to_the_servic
     without = alert(Health.UNHEALTHY, Impact.CRITICAL)
     assert without["annotations"].keys() == {"summary", "description", "node_health"}
     assert "generatorURL" not in without
+
+
+def test_an_alert_names_its_causes_and_what_it_affects() -> None:
+    ledger, api = (Service(id=name, name="", description="") for name in ("ledger", "api"))
+    found = entry(
+        Service(id="db-1", name="", description=""),
+        Kind.REMINDER,
+        Health.UNHEALTHY,
+        causes=(Related(ledger, Health.PARTIAL),),
+        effects=(Related(api, Health.UNHEALTHY),),
+    )
+    context = MessageContext(identity=IDENTITY, situation=Situation(Health.UNHEALTHY), to_wall=lambda at_s: at_s)
+    (only,) = to_alerts([found], context)
+    assert (only["annotations"]["causes"], only["annotations"]["affects"]) == ("ledger", "api")
+    assert "causes" not in alert(Health.UNHEALTHY, Impact.CRITICAL)["annotations"]
 
 
 def test_the_test_alert_ends_by_itself() -> None:

@@ -166,7 +166,7 @@ class World:
             self.relations.forget(None)
         for one in self.truths.values():
             self.judge(one)
-        if seen.is_held or (seen.is_removed and truth.told is HEALTHY):
+        if seen.is_held or seen.is_removed:
             truth.untold, truth.worse_since_s, truth.failing_since_s = HEALTHY, math.inf, math.inf
         self.route.see(truth.subject, self.now_s)
 
