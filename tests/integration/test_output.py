@@ -40,6 +40,7 @@ listen = "unix:control.sock"
 """
 # Arguments in a folder with a configuration, whose node runs at {url}.
 COMMANDS = {
+    "ack": ["ack", "höhe"],
     "beat": ["beat", "höhe"],
     "check-config": ["check-config"],
     "completion": ["completion", "bash"],
@@ -64,6 +65,7 @@ COMMANDS = {
     "status --json": ["status", "{url}", "--json"],
 }
 PREPARED_BY = {
+    "ack": ["beat", "höhe", "down"],
     "deregister": ["register", "zähler", "--ttl", "1h"],
     "drain": ["drain"],
     "issue": ["issue", "plätze"],

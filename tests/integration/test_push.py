@@ -107,7 +107,7 @@ def test_every_other_request_gets_the_same_404(agent: Agent) -> None:
         ("/push/unknown", TOKEN),
         ("/push/silent", TOKEN),
         ("/push", TOKEN),
-        ("/push/backup/256", TOKEN),
+        ("/push/backup/stop", TOKEN),
         ("/svc/push/backup", TOKEN),
     ):
         assert curl(agent, path, token=token) == expected, path
