@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz chaos sharing scale soak mutants bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
+.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz chaos alerts sharing scale soak mutants bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -34,6 +34,7 @@ help:
 	@echo "make siege       attack a node with slow, silent, unread and endless connections, and measure a good client"
 	@echo "make fuzz        send 1,100,000 random requests and count crashes, hangs and wrong answers: must be 0"
 	@echo "make chaos       kill, stop and reload a node, and change its clock and its disk: no false 200, nothing lost"
+	@echo "make alerts      compare Alertmanager with a node whose services fail at random: no sample stays wrong"
 	@echo "make sharing     run three replicas on etcd, kill, stop and cut off each part: no false 200, no service lost"
 	@echo "make scale       run 1, 2 and 4 replicas with 2,000 checks a second, and print what each replica and etcd has to do"
 	@echo "make soak        run a node for an hour with faults and reloads, and print the slopes of its resources"
@@ -114,6 +115,9 @@ siege: setup
 
 fuzz: setup
 	$(BIN)/python -m tests.stress.fuzz
+
+alerts: setup
+	$(BIN)/python -m tests.stress.alerts
 
 chaos: setup
 	$(BIN)/python -m tests.stress.chaos

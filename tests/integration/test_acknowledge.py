@@ -7,9 +7,10 @@ import pwd
 from os import geteuid
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.test_notify import FAST, Receiver, Service
+from tests.integration.test_notify import FAST, Receiver
 from tests.support.commands import svcnode
 from tests.support.processes import Agent
+from tests.support.tcp_service import TcpService
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ OPS = f"ops (user {USER})"
 FLAGS = ("--listen", "127.0.0.1:0", "--drain", "0s", "--name", "validator-7")
 
 
-def config(folder: Path, chat: Receiver, pager: Receiver, **services: Service) -> str:
+def config(folder: Path, chat: Receiver, pager: Receiver, **services: TcpService) -> str:
     """The pager is told what nobody has acknowledged."""
     urls = [f"http://127.0.0.1:{receiver.port}/" for receiver in (chat, pager)]
     targets = f'webhook = ["{urls[0]}", {{ url = "{urls[1]}", escalate_after = "5s" }}]'
@@ -39,7 +40,7 @@ def told(receiver: Receiver) -> list[tuple[str, str]]:
 def test_an_acknowledged_problem_is_not_escalated_also_after_a_kill_and_its_recovery_says_who_took_care_of_it(
     tmp_path: Path,
 ) -> None:
-    with Service() as db, Service() as cache, Receiver() as chat, Receiver() as pager:
+    with TcpService() as db, TcpService() as cache, Receiver() as chat, Receiver() as pager:
         text = config(tmp_path, chat, pager, db=db, cache=cache)
 
         def command(*arguments: str) -> tuple[int, str]:

@@ -10,7 +10,7 @@ import json
 import socket
 import sqlite3
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,9 +29,9 @@ from tests.support.backends import (
     unresponsive,
 )
 from tests.support.certificates import make_certificate
-from tests.support.ports import free_port
 from tests.support.processes import DEADLINE_S, Agent
 from tests.support.servers.alertmanager import AlertmanagerServer
+from tests.support.tcp_service import TcpService
 
 if TYPE_CHECKING:
     import subprocess
@@ -79,36 +79,13 @@ class Receiver(HttpBackend):
         return [(one["change"], one["status"], one["status_before"]) for one in services]
 
 
-class Service:
-    """A listening socket that can be closed and opened again."""
-
-    def __init__(self) -> None:
-        self._socket: socket.socket | None = None
-        self.port = free_port()
-        self.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = None
-
-    def start(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", self.port), backlog=1024)
-
-
 @pytest.fixture
-def service() -> Iterator[Service]:
-    with Service() as service:
+def service() -> Iterator[TcpService]:
+    with TcpService() as service:
         yield service
 
 
-def config(service: Service, *notify: str) -> str:
+def config(service: TcpService, *notify: str) -> str:
     """A node that notices a change soon and sends the message at once."""
     probe = f'[[services]]\nid = "db"\nname = "Ledger"\nprobe = "tcp://127.0.0.1:{service.port}"\nimpact = "critical"\n'
     return "\n".join(["[notify]", 'group_wait = "50ms"', 'resolve_delay = "0s"', *notify, FAST, probe])
@@ -149,7 +126,7 @@ DOWN_TOLD = [("", 503), ("db", 503)]
 
 
 def test_what_goes_down_and_recovers_arrives_also_over_kills_and_nothing_arrives_twice(
-    service: Service, tmp_path: Path
+    service: TcpService, tmp_path: Path
 ) -> None:
     """A webhook and Apprise. The second node is killed, the third one finds the recovery."""
     with Receiver() as receiver, Receiver() as through_apprise:
@@ -194,7 +171,7 @@ def test_what_goes_down_and_recovers_arrives_also_over_kills_and_nothing_arrives
 
 
 def test_a_failed_delivery_is_fixed_by_a_reload_and_a_hanging_receiver_delays_nothing(
-    service: Service, tmp_path: Path
+    service: TcpService, tmp_path: Path
 ) -> None:
     def respond(request: ReceivedRequest) -> bytes:
         return OK if request.headers.get("authorization") == "Bearer right" else http_response(401)
@@ -230,7 +207,7 @@ def test_a_failed_delivery_is_fixed_by_a_reload_and_a_hanging_receiver_delays_no
             assert stopped["event"] == "stopped"
 
 
-def test_an_undelivered_incident_is_notified_after_a_restart(service: Service, tmp_path: Path) -> None:
+def test_an_undelivered_incident_is_notified_after_a_restart(service: TcpService, tmp_path: Path) -> None:
     with closed_port() as port, node(tmp_path, config(service, hook(port))) as agent:
         service.stop()
         agent.wait_until(lambda: told(tmp_path) == [("", 200), ("db", 200)])
@@ -240,7 +217,7 @@ def test_an_undelivered_incident_is_notified_after_a_restart(service: Service, t
 
 
 def test_targets_can_be_enabled_and_disabled_by_a_reload_and_maintenance_holds_messages_over_a_kill(
-    service: Service, tmp_path: Path
+    service: TcpService, tmp_path: Path
 ) -> None:
     control = f'[control]\nlisten = "unix:{tmp_path}/c.sock"\npath = "{tmp_path}/c.db"\n'
     with Receiver() as receiver:
@@ -273,7 +250,7 @@ def test_targets_can_be_enabled_and_disabled_by_a_reload_and_maintenance_holds_m
 LEDGER_DOWN, UNHEALTHY = ("SvcnodeCriticalServiceDown", "db"), ("SvcnodeNodeUnhealthy", "")
 
 
-def test_alertmanager_receives_alerts_and_their_end_also_after_restarts(service: Service, tmp_path: Path) -> None:
+def test_alertmanager_receives_alerts_and_their_end_also_after_restarts(service: TcpService, tmp_path: Path) -> None:
     (tmp_path / "alertmanager").mkdir()
     with AlertmanagerServer(tmp_path / "alertmanager") as alertmanager:
         text = config(service, f'alertmanager = "{alertmanager.url}"')
@@ -302,10 +279,10 @@ def test_alertmanager_receives_alerts_and_their_end_also_after_restarts(service:
         assert alertmanager.alerts().keys() == {("SvcnodeTest", "")}
 
 
-def test_alertmanager_shows_the_present_through_several_faults(service: Service, tmp_path: Path) -> None:
+def test_alertmanager_shows_the_present_through_several_faults(service: TcpService, tmp_path: Path) -> None:
     """What is Down now is critical, and what is better stays open only for the resolve delay."""
     (tmp_path / "alertmanager").mkdir()
-    with AlertmanagerServer(tmp_path / "alertmanager") as alertmanager, Service() as cache:
+    with AlertmanagerServer(tmp_path / "alertmanager") as alertmanager, TcpService() as cache:
         notify = ('services = "all"', f'alertmanager = "{alertmanager.url}"')
         text = config(service, *notify) + f'[[services]]\nid = "cache"\nprobe = "tcp://127.0.0.1:{cache.port}"\n'
         partial, cache_down = ("SvcnodeNodePartial", ""), ("SvcnodeServiceDown", "cache")

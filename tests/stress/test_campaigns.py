@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stress import control_kills, history_kills, memory_limits, scale, sharing_model, soak
+from tests.stress import alerts, control_kills, history_kills, memory_limits, scale, sharing_model, soak
 from tests.stress.campaigns import MIB
 from tests.stress.memory_limits import Limit
 
@@ -31,6 +31,13 @@ def test_nothing_acknowledged_is_lost_if_the_node_is_killed(tmp_path: Path) -> N
     assert report.errors == []
     assert report.kills == 10
     assert report.acknowledged > 0
+
+
+def test_alertmanager_shows_what_the_node_has_reported(tmp_path: Path) -> None:
+    campaign = alerts.Campaign(tmp_path, random.Random())
+    campaign.run(30.0)
+    assert campaign.report.problems == []
+    assert campaign.report.samples > 0
 
 
 def test_a_node_without_memory_answers_truthfully_or_ends_with_a_line(tmp_path: Path) -> None:
