@@ -44,6 +44,7 @@ ROOT = node_root("/svcnode", NODE)
 SCHEME = "sim"
 LATENCY_S = 0.01
 LEASE_S = 10.0
+MAX_BUSY_STEPS = 10_000  # of an event loop at one time
 
 
 def definition(service_id: str, options: Mapping[str, Any]) -> Definition:
@@ -278,6 +279,7 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         self.next_timer_s = float("-inf")
         self.error: BaseException | None = None
         self._is_discarded, self._skipped_s, self._at_least_s = False, 0.0, float("-inf")
+        self._busy_steps = 0
         super().__init__(_IdleSelector(self))
         self.set_exception_handler(self._keep_error)
 
@@ -288,12 +290,13 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         if self._is_discarded:
             self._skipped_s += timeout_s
         else:
-            self.next_timer_s = self.time() + timeout_s
+            self.next_timer_s, self._busy_steps = self.time() + timeout_s, 0
             self.stop()
 
     def on_busy(self) -> None:
-        """A timer may fire a nanosecond early, and be set again at once: some time has to pass."""
-        if not self._is_discarded:
+        """A timer may fire a nanosecond early, and be set again and again: then some time has to pass."""
+        self._busy_steps += 1
+        if not self._is_discarded and self._busy_steps > MAX_BUSY_STEPS:
             self._at_least_s = self.time() + 1e-9
 
     def discard(self) -> None:
