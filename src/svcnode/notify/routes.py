@@ -494,7 +494,7 @@ class Route:
         if record is told:
             self._records[key] = record
         else:
-            record.follow(told or Told())
+            record.follow(told or Told(), now_s)
             record.named = frozenset() if told is None else told.named
         self._last_message_s = max(self._last_message_s, record.at_s)
         self.see(record.subject, now_s)

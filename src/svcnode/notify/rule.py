@@ -181,13 +181,17 @@ class Told:
         told._forget_untold()
         return told
 
-    def follow(self, told: Told) -> None:
-        """Another process has told the target this. So what happened before is told."""
+    def follow(self, told: Told, at_s: float) -> None:
+        """Another process has told the target this. So what happened before is told.
+
+        What is worse than that waits for the group wait again: processes that see different things, and both send,
+        must not answer each other at once.
+        """
         self.health, self.at_s, self.over_at_s = told.health, told.at_s, told.over_at_s
         self.opened_at_s, self.changes = told.opened_at_s, told.changes
         self.worst, self.worst_level = told.worst, told.worst_level
         if told.worst is None:
-            self.worse_at_s = self.since_s if self.is_worse else None
+            self.worse_at_s = at_s if self.is_worse else None
             self.opened_at_s = self.worse_at_s if self.opened_at_s is None else self.opened_at_s
 
     # ---- what is true

@@ -142,6 +142,7 @@ class Turns:
         self._dropped: list[Turn] = []  # to be given up
         self._wake = asyncio.Event()
         self._ticked_at_s = -math.inf
+        self._had_contact = False
         self._problem = ""  # as last logged
 
     # ---- for the notifier
@@ -200,7 +201,8 @@ class Turns:
         """Whether it has not been known for long who sends."""
         wait_s = LAST_SENDER_WAIT_S if turn.last_sender == self.replica else OTHERS_WAIT_S
         is_awake = self._node.now_s() - self._ticked_at_s <= MAX_TICK_S
-        return turn.is_wanted and is_awake and turn.unknown_s >= wait_s
+        is_back = self.has_contact and not self._had_contact  # it will soon be known
+        return turn.is_wanted and is_awake and not is_back and turn.unknown_s >= wait_s
 
     async def follow_time(self) -> None:
         """Runs as long as the replica, whatever etcd does."""
@@ -211,9 +213,11 @@ class Turns:
     def _tick(self) -> None:
         now_s = self._node.now_s()
         passed_s, self._ticked_at_s = now_s - self._ticked_at_s, now_s
+        is_back, self._had_contact = self.has_contact and not self._had_contact, self.has_contact
         for turn in self._turns.values():
             is_known = self.has(turn) or self.known_sender(turn) is not None or self._waits(turn)
-            turn.unknown_s = 0.0 if is_known or passed_s > MAX_TICK_S else turn.unknown_s + passed_s
+            is_new = is_known or is_back or passed_s > MAX_TICK_S
+            turn.unknown_s = 0.0 if is_new else turn.unknown_s + passed_s
             self._show(turn)
 
     def _show(self, turn: Turn) -> None:

@@ -38,6 +38,7 @@ class Received(NamedTuple):
     replica: str
     target: str
     changes: dict[str, str]  # of the services
+    statuses: dict[str, str]  # of the same
 
 
 class Storage:
@@ -77,7 +78,8 @@ class Hook:
         if (self.replica, self.name) in self._network.unreachable:
             return REFUSED
         changes = {service["id"]: service["change"] for service in message.fields["services"]}
-        self._network.received.append(Received(self._simulation.now_s, self.replica, self.name, changes))
+        statuses = {service["id"]: service["status"] for service in message.fields["services"]}
+        self._network.received.append(Received(self._simulation.now_s, self.replica, self.name, changes, statuses))
         await asyncio.sleep(self._network.delay_s / 2)
         return None
 
