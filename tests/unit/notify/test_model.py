@@ -96,6 +96,7 @@ class World:
         self.key = NODE  # of the subject that changes
         self.is_failing = self.is_slow = False
         self.failed_until_s = 0.0  # the target had no chance before
+        self.first_try_s = math.inf  # of what has failed since
         self.retry_at_s = -math.inf
         self.attempt: tuple[float, Report] | None = None  # and when it ends
         self.saved = "[]"
@@ -228,12 +229,14 @@ class World:
             return
         (_, report), self.attempt = self.attempt, None
         if self.is_failing:
+            self.first_try_s = min(self.first_try_s, report.at_s)
             self.retry_at_s, self.failed_until_s = self.now_s + RETRY_S, self.now_s + RETRY_S
             self.route.failed(self.now_s)
         else:
             self.retry_at_s = -math.inf
             for entry in report.entries:
-                self.read(entry, report.at_s)
+                self.read(entry, min(report.at_s, self.first_try_s))
+            self.first_try_s = math.inf
             self.route.delivered(report, self.now_s)
             for truth in self.truths.values():
                 self.judge(truth)
