@@ -54,7 +54,8 @@ class Truth:
     untold: Health = HEALTHY  # the worst health that no message has told
     failing_since_s: float = math.inf  # worse than told, whether it is listed or not
     listed_with: Truth | None = None  # the cause in whose message it was listed, as long as that one is open
-    told_times: list[tuple[float, Health]] = field(default_factory=list)  # and the health that the message is about
+    # The first attempt and the last one of each message, and the health that it is about.
+    told_times: list[tuple[float, float, Health]] = field(default_factory=list)
 
     @property
     def is_visible(self) -> bool:
@@ -96,6 +97,7 @@ class World:
         self.key = NODE  # of the subject that changes
         self.is_failing = self.is_slow = False
         self.failed_until_s = 0.0  # the target had no chance before
+        self.first_try_s = math.inf  # of what has failed since
         self.retry_at_s = -math.inf
         self.attempt: tuple[float, Report] | None = None  # and when it ends
         self.saved = "[]"
@@ -228,12 +230,14 @@ class World:
             return
         (_, report), self.attempt = self.attempt, None
         if self.is_failing:
+            self.first_try_s = min(self.first_try_s, report.at_s)
             self.retry_at_s, self.failed_until_s = self.now_s + RETRY_S, self.now_s + RETRY_S
             self.route.failed(self.now_s)
         else:
             self.retry_at_s = -math.inf
             for entry in report.entries:
                 self.read(entry, report.at_s)
+            self.first_try_s = math.inf
             self.route.delivered(report, self.now_s)
             for truth in self.truths.values():
                 self.judge(truth)
@@ -274,7 +278,7 @@ class World:
             truth.told = entry.health
         if entry.kind is not Kind.REMINDER:
             about = entry.health if entry.kind is Kind.WORSE else max(before, entry.worst)
-            truth.told_times.append((at_s, about))
+            truth.told_times.append((min(at_s, self.first_try_s), at_s, about))
             truth.untold, truth.worse_since_s, truth.failing_since_s = HEALTHY, math.inf, math.inf
         for effect in entry.effects:
             self.truths[Key("service", effect.service.id)].listed_with = truth
@@ -324,8 +328,8 @@ def run_or_name(seed: int, steps: int = 12) -> None:
 
 def at_most_two_per_resolve_delay(truth: Truth) -> None:
     for health in (PARTIAL, UNHEALTHY):
-        times_s = [at_s for at_s, about in truth.told_times if about is health]
-        for first_s, third_s in zip(times_s, times_s[2:], strict=False):
+        times_s = [(first_try_s, at_s) for first_try_s, at_s, about in truth.told_times if about is health]
+        for (first_s, _), (_, third_s) in zip(times_s, times_s[2:], strict=False):
             assert third_s - first_s >= RESOLVE_DELAY_S, (truth.subject.key, times_s)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.codes import ReasonCode
@@ -162,6 +162,7 @@ def test_a_document_is_parsed_to_what_was_encoded(case: tuple[KeyKind, Any]) -> 
 @FEW
 @given(names, service_options, st.integers(0, 1000))
 def test_a_definition_is_parsed_to_what_was_encoded(service_id: str, options: dict[str, Any], position: int) -> None:
+    assume(service_id not in options.get("depends_on", ()))
     document = service_document(service_id, options, position)
     found = parse(KeyKind.SERVICES, encode_document(document), service_id, "owner")
     assert isinstance(found, ParsedEntry)
