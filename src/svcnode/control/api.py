@@ -50,7 +50,7 @@ MAX_ISSUE_NAME_CHARS = 100
 log = logging.getLogger("svcnode.control")
 
 _ETAG = re.compile(rb'"([0-9]{1,18})"')
-_WORSE_STATUS = re.compile(rb'"status"\s*:\s*"(initializing|down)"')
+_WORSE_STATUS = re.compile(rb"""["']status["']\s*:\s*["'](initializing|down)["']""", re.IGNORECASE)
 
 
 class ControlApi:
@@ -297,9 +297,9 @@ def _bad_news(request: Request) -> dict[str, Any] | None:
 def _report(request: Request) -> dict[str, Any]:
     worse = _bad_news(request)
     if worse is None and (status := _WORSE_STATUS.search(request.body)):
-        return {"status": status[1].decode(), "reason": request.body}  # not quite JSON, but clear enough
-    if worse is not None and worse.get("status") in ("initializing", "down"):
-        value = {"status": worse["status"], "reason": worse.get("reason"), "code": known_code(worse.get("code"))}
+        return {"status": status[1].decode().lower(), "reason": request.body}  # not quite JSON, but clear enough
+    if worse is not None and (status_text := str(worse.get("status")).lower()) in ("initializing", "down"):
+        value = {"status": status_text, "reason": worse.get("reason"), "code": known_code(worse.get("code"))}
         return {key: field for key, field in value.items() if worse.get(key) is not None}
     fields = _fields(request, _STATUS)
     if fields.get("status") not in OUTCOMES:

@@ -329,8 +329,9 @@ def _reported_at_s(status: str, before: Document | None, sent_at_s: float, now_s
     status_before, at_s = before.value["status"], before.value["at_s"] or 0.0
     if _BADNESS[status] > _BADNESS[status_before] or status == "down":
         return now_s
-    has_expired = before.value.get("code") == ReasonCode.TTL_EXPIRED  # that was no report
-    if sent_at_s < at_s and status != status_before and not has_expired:
+    if before.value.get("code") == ReasonCode.TTL_EXPIRED:  # that was no report
+        return min(sent_at_s, now_s)
+    if sent_at_s < at_s and status != status_before:
         raise ControlError(
             503,
             f"nothing has changed: the node stood still when this was sent; {status_before} may be newer. Try again",

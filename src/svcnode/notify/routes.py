@@ -178,7 +178,7 @@ class Record(Told):
         if effect.opened_at_s is None or effect.opened_at_s < opened_s - timing.group_wait_s:
             return False
         is_over = self.is_visible and self.level is Health.HEALTHY
-        return not (is_over and effect.is_worse) or effect.since_s <= self.since_s + timing.group_wait_s
+        return not (is_over and effect.is_worse) or effect.since_s <= self.since_s
 
     @property
     def severity(self) -> Severity:

@@ -22,7 +22,7 @@ from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.url import UrlForm
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError
 from svcnode.probes.http_client import HttpSessionProbe
-from svcnode.probes.json_pointer import resolve_pointer
+from svcnode.probes.json_pointer import json_excerpt, resolve_pointer
 from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
@@ -79,24 +79,22 @@ class BeaconProbe(HttpSessionProbe):
         data = await self._data(session, "node/syncing", is_needed=self.max_slot_lag is not None)
         if data is None:
             return await self._peers_verdict(session)
-        if data.get("el_offline") is True:
+        if _flag(data, "el_offline"):
             return self.not_ready("the execution client of the node is offline", ReasonCode.UPSTREAM_OFFLINE)
-        if data.get("is_syncing") is True:
+        if _flag(data, "is_syncing"):
             return self.not_ready("syncing", ReasonCode.SYNCING)
-        if data.get("is_optimistic") is True:
+        if _flag(data, "is_optimistic"):
             return self.not_ready("the execution client has not verified the head of the chain yet", ReasonCode.SYNCING)
         return await self._lag_verdict(session, data) or await self._peers_verdict(session)
 
     async def _lag_verdict(self, session: HttpSession, data: Mapping[str, Any]) -> Verdict | None:
         """A node that does not hear from others may count the slots that it has, and not those that it has missed."""
         lag, head = _whole_number(data, "sync_distance"), _whole_number(data, "head_slot")
-        if lag is None and self.max_slot_lag is not None:
-            raise CheckError("/eth/v1/node/syncing has no valid sync_distance", ReasonCode.UNEXPECTED_RESPONSE)
         limit = DEFAULT_MAX_SLOT_LAG if self.max_slot_lag is None else self.max_slot_lag
-        if lag is not None and lag > limit:
+        if lag > limit:
             return self.not_ready(f"{lag} slots behind; max_slot_lag is {limit}", ReasonCode.LAGGING)
         chain = await self._read_chain(session)
-        if chain is None or head is None:
+        if chain is None:
             return None
         missing = chain.slot_at(time.time()) - head
         if missing * chain.slot_s < -MAX_CLOCK_SKEW_S:
@@ -111,8 +109,11 @@ class BeaconProbe(HttpSessionProbe):
         """Once: it does not change."""
         if not self._chain:
             genesis, spec = await self._data(session, "beacon/genesis"), await self._data(session, "config/spec")
-            genesis_s, slot_s = _whole_number(genesis, "genesis_time"), _whole_number(spec, "SECONDS_PER_SLOT")
-            self._chain.append(Chain(genesis_s, slot_s) if genesis_s and slot_s else None)
+            if genesis is None or spec is None:
+                self._chain.append(None)
+            else:
+                slot_s = _whole_number(spec, "SECONDS_PER_SLOT", at_least=1)
+                self._chain.append(Chain(_whole_number(genesis, "genesis_time"), slot_s))
         return self._chain[0]
 
     async def _peers_verdict(self, session: HttpSession) -> Verdict | None:
@@ -120,10 +121,7 @@ class BeaconProbe(HttpSessionProbe):
         if not min_peers:
             return None
         data = await self._data(session, "node/peer_count", is_needed=self.min_peers is not None)
-        peers = _whole_number(data, "connected")
-        if peers is None and self.min_peers is not None:
-            raise CheckError("/eth/v1/node/peer_count has no valid number of peers", ReasonCode.UNEXPECTED_RESPONSE)
-        if peers is not None and peers < min_peers:
+        if data is not None and (peers := _whole_number(data, "connected")) < min_peers:
             return self.not_ready(f"{peers} peers; min_peers is {min_peers}", ReasonCode.TOO_FEW_PEERS)
         return None
 
@@ -139,7 +137,17 @@ class BeaconProbe(HttpSessionProbe):
         raise CheckError(text, code_for_http_status(response.status))
 
 
-def _whole_number(data: Mapping[str, Any] | None, key: str) -> int | None:
-    """This API writes numbers as texts. None if it is not one."""
-    text = str((data or {}).get(key))
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else None
+def _whole_number(data: Mapping[str, Any], key: str, *, at_least: int = 0) -> int:
+    """This API writes numbers as texts."""
+    text = str(data.get(key))
+    if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) >= at_least:
+        return int(text)
+    raise CheckError(f"{key} is {json_excerpt(data.get(key))}, which is not valid", ReasonCode.UNEXPECTED_RESPONSE)
+
+
+def _flag(data: Mapping[str, Any], key: str) -> bool:
+    """False if an older client does not have it."""
+    found = data.get(key, False)
+    if isinstance(found, bool):
+        return found
+    raise CheckError(f"{key} is {json_excerpt(found)}, not true or false", ReasonCode.UNEXPECTED_RESPONSE)

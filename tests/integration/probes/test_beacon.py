@@ -83,22 +83,42 @@ def node(syncing: bytes) -> Callable[[ReceivedRequest], bytes]:
     return respond
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        http_response(200, '{"data": {}}'),
-        http_response(200, '{"data": {"sync_distance": "many"}}'),
-        http_response(200, '{"data": {"sync_distance": "-1"}}'),
-        http_response(200, '{"data": {"sync_distance": "' + "9" * 5000 + '"}}'),
-        http_response(404, '{"code": 404}'),
-    ],
-)
-def test_a_node_without_a_sync_status_is_failed_only_if_its_lag_is_needed(check: CheckRunner, answer: bytes) -> None:
-    with KeepAliveBackend(node(answer)) as backend:
+def test_a_node_without_a_sync_status_is_failed_only_if_an_option_needs_it(check: CheckRunner) -> None:
+    with KeepAliveBackend(node(http_response(404, '{"code": 404}'))) as backend:
         url = f"beacon+http://{backend.address}"
         assert check(url, max_slot_lag=3).outcome is Outcome.FAILED
         assert check(url, min_peers=1).outcome is Outcome.FAILED
         assert check(url) == READY
+
+
+SYNCED = {"head_slot": "9", "sync_distance": "0", "is_syncing": False, "is_optimistic": False, "el_offline": False}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"sync_distance": value} for value in (None, "many", "-1", "9" * 5000)),
+        *({"head_slot": value} for value in (None, "abc", "-5")),
+        *({key: "true"} for key in ("is_syncing", "is_optimistic", "el_offline")),
+        {"is_syncing": None},
+    ],
+)
+def test_a_sync_status_with_an_invalid_value_is_failed(check: CheckRunner, changes: dict[str, Any]) -> None:
+    with KeepAliveBackend(node(http_response(200, json.dumps({"data": SYNCED})))) as backend:
+        assert check(f"beacon+http://{backend.address}") == READY
+    with KeepAliveBackend(node(http_response(200, json.dumps({"data": SYNCED | changes})))) as backend:
+        assert check(f"beacon+http://{backend.address}") == failed(ReasonCode.UNEXPECTED_RESPONSE)
+
+
+@pytest.mark.parametrize("spec", [{}, {"SECONDS_PER_SLOT": "0"}, {"SECONDS_PER_SLOT": "twelve"}])
+def test_times_of_the_chain_that_are_not_valid_are_failed(check: CheckRunner, spec: dict[str, str]) -> None:
+    pages = {"health": {}, "syncing": SYNCED, "genesis": {"genesis_time": "1606824023"}, "spec": spec}
+
+    def respond(request: ReceivedRequest) -> bytes:
+        return http_response(200, json.dumps({"data": pages[request.target.rpartition("/")[2]]}))
+
+    with KeepAliveBackend(respond) as backend:
+        assert check(f"beacon+http://{backend.address}") == failed(ReasonCode.UNEXPECTED_RESPONSE)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +143,7 @@ def test_a_node_with_an_invalid_sync_status_is_failed(check: CheckRunner, answer
 
 
 def test_the_path_of_the_url_and_the_bearer_token_are_sent(check: CheckRunner) -> None:
-    lag = http_response(200, json.dumps({"data": {"sync_distance": "0"}}))
+    lag = http_response(200, json.dumps({"data": SYNCED}))
     with KeepAliveBackend(node(lag)) as backend:
         assert check(f"beacon+http://{backend.address}/key/", max_slot_lag=0, bearer="swordfish") == READY
         assert [(one.method, one.target) for one in backend.requests] == [

@@ -72,7 +72,7 @@ class Truth:
         if severity is Severity.CRITICAL is not cause.subject.severity(cause.told):
             return False
         is_cause_up = cause.is_visible and cause.subject.seen.health is HEALTHY
-        return not is_cause_up or self.failing_since_s <= cause.subject.seen.since_s + GROUP_WAIT_S
+        return not is_cause_up or self.failing_since_s <= cause.subject.seen.since_s
 
 
 class World:
