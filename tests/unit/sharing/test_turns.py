@@ -410,7 +410,9 @@ def test_every_replica_sends_if_nobody_may_write(simulation: Simulation, network
     split(processes)
 
 
-@pytest.mark.parametrize("away_s", [5.0, 8.0, 12.0, 30.0])
+@pytest.mark.parametrize(
+    "away_s", [8.0, *(pytest.param(away_s, marks=pytest.mark.wide) for away_s in (5.0, 12.0, 30.0))]
+)
 def test_evidence_that_was_lost_for_a_moment_is_no_message(
     simulation: Simulation, network: Network, away_s: float
 ) -> None:

@@ -138,6 +138,7 @@ def verify(world: World) -> None:
         assert all(one != other for one, other in pairwise(told)), told
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("seed", [5, 27])
 def test_what_the_messages_say_is_true_after_faults_of_the_registry(seed: int) -> None:
     run(seed, with_registry_faults=True)
