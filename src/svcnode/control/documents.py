@@ -31,7 +31,7 @@ from svcnode.control.changes import (
     planned_maintenance_path,
 )
 from svcnode.control.document_kind import FREE_TEXTS, DocumentKind, author_of, with_safe_texts
-from svcnode.control.service_documents import RunDocuments, ServiceDocuments, StatusDocuments
+from svcnode.control.service_documents import RunDocuments, ServiceDocuments, StatusDocuments, service_not_found
 from svcnode.control.standstill import Standstill
 from svcnode.core.errors import ControlError
 from svcnode.core.maintenance import DAY_S, MAX_DAYS_AHEAD, MAX_MAINTENANCE_DAYS, PlannedMaintenance, parse_time_s
@@ -202,7 +202,7 @@ class AckDocuments(DocumentKind):
         self._node.expire_stale()
         health = self._node.acknowledgements.health_of(name or None)
         if health is None:
-            raise ControlError(404, "Service not found")
+            raise service_not_found(name)
         return health
 
     def is_missing(self, name: str) -> bool:

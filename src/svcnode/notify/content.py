@@ -9,7 +9,7 @@ from svcnode.core.model import Health
 from svcnode.core.text import sanitize
 from svcnode.core.units import format_short_duration
 from svcnode.notify.outages import MAX_OUTAGES, PERIOD_S
-from svcnode.notify.rule import Kind
+from svcnode.notify.rule import OPEN, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from svcnode.probes.base import Probe
 
 MIN_PERIOD_S = 86_400.0
-_OPEN = (Kind.WORSE, Kind.BETTER, Kind.RECURRED, Kind.REMINDER)
 _TARGET_ADVICE = "On the node's machine, run: svcnode notify-test. It shows the error of each target."
 
 
@@ -53,7 +52,7 @@ class Help(NamedTuple):
 
 def find_help(entry: Entry, node: NodeState, outages: OutageLog) -> Help:
     """Of what is over, only how often it happened."""
-    service, is_open = entry.subject.service, entry.kind in _OPEN
+    service, is_open = entry.subject.service, entry.kind in OPEN
     if service is None:
         return Help(_TARGET_ADVICE if is_open and entry.subject.key.type == "target" else "")
     was_down = Health.UNHEALTHY in (entry.health, entry.worst) and entry.kind is not Kind.REMOVED

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.notify.rule import Kind
+from svcnode.notify.rule import OPEN, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MIN_ALIKE = 3  # services that are one line; two are told with all that is known of each
 
-FIRING = (Kind.WORSE, Kind.BETTER, Kind.RECURRED, Kind.REMINDER)
 OVER = (Kind.RECOVERED, Kind.TRANSIENT)
 
 
@@ -50,7 +49,7 @@ def fold(entries: Sequence[Entry]) -> list[Line]:
 def _effects(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     """By the cause in the same message, if both are problems, or both are over."""
     effects: dict[str, list[Entry]] = {}
-    for kinds in (FIRING, OVER):
+    for kinds in (OPEN, OVER):
         told = {entry.service.id: entry for entry in entries if entry.kind in kinds}
         dependents = {cause: {one.service.id for one in entry.effects} & told.keys() for cause, entry in told.items()}
         waiting = set().union(*dependents.values())

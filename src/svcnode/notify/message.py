@@ -9,8 +9,8 @@ from svcnode.core.model import Health, Impact, Status
 from svcnode.core.text import sanitize, truncate
 from svcnode.core.units import format_short_duration, iso_time, utc_text
 from svcnode.notify.content import Help, page_link
-from svcnode.notify.folding import FIRING, OVER, fold, short_reason
-from svcnode.notify.rule import Kind
+from svcnode.notify.folding import OVER, fold, short_reason
+from svcnode.notify.rule import ENDED, OPEN, PAST, Kind
 from svcnode.notify.subjects import Severity
 from svcnode.notify.targets import Message
 
@@ -31,8 +31,6 @@ MAX_EXPLAINED = 3  # services of a message that have advice; a longer message is
 _STATUS_BY_HEALTH = {Health.HEALTHY: Status.UP, Health.PARTIAL: Status.INITIALIZING, Health.UNHEALTHY: Status.DOWN}
 _NEW_HEALTH = (Kind.WORSE, Kind.BETTER)
 _FIRING = (Kind.WORSE, Kind.RECURRED, Kind.REMINDER)
-_RESOLVED = (Kind.RECOVERED, Kind.REMOVED)
-_OVER = (Kind.TRANSIENT, Kind.RECURRED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +215,7 @@ def _relation_texts(entry: Entry, folded: Sequence[Entry]) -> Iterator[str]:
     """What the service affects, and what it depends on."""
     if entry.kind in OVER and folded:
         yield f"with it: {_service_list([effect.service for effect in folded])}"
-    if entry.kind not in FIRING:
+    if entry.kind not in OPEN:
         return
     if affected := _affected(entry):
         yield f"affects {_listed([_impact_label(effect.service) for effect in affected])}"
@@ -234,7 +232,7 @@ def _affected(entry: Entry) -> list[Related]:
 
 def _target_line(entry: Entry) -> str:
     label = f"notifications to {entry.subject.key.name}"
-    if entry.kind in _RESOLVED:
+    if entry.kind in ENDED:
         return f"{label} are delivered again, after {format_short_duration(entry.duration_s)}"
     return f"{label} fail: {shown(entry.reason)}"
 
@@ -243,7 +241,7 @@ def _entry_text(
     entry: Entry, label: str, health_text: Callable[[Health], str], *, was: str, words: _Words = _ONE
 ) -> str:
     now_text, duration = health_text(entry.health), format_short_duration(entry.duration_s)
-    has_reason = entry.reason and (entry.health is not Health.HEALTHY or entry.kind in _OVER)
+    has_reason = entry.reason and (entry.health is not Health.HEALTHY or entry.kind in PAST)
     reason = f": {shown(entry.reason)}" if has_reason else ""
     # Two changes, down and up, are the normal case.
     count = f", with {entry.changes} changes" if entry.changes > 2 else ""
@@ -408,6 +406,6 @@ def _is_critical(entry: Entry) -> bool:
 def _notify_type(report: Report, health: Health) -> NotifyType:
     if any(entry.kind in _FIRING for entry in report.entries):
         return "failure" if health is Health.UNHEALTHY else "warning"
-    if health is Health.HEALTHY and all(entry.kind in _RESOLVED for entry in report.entries):
+    if health is Health.HEALTHY and all(entry.kind in ENDED for entry in report.entries):
         return "success"
     return "info" if health is Health.HEALTHY else "warning"

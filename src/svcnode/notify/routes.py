@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from svcnode.core.model import Health, Impact, Service
 from svcnode.core.text import sanitize, truncate
-from svcnode.notify.rule import Kind, Seen, Timing, Told
+from svcnode.notify.rule import ENDED, PAST, Kind, Seen, Timing, Told
 from svcnode.notify.subjects import NODE, Key, Severity, Subject
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MAX_SAVED = 1000  # subjects per target
 MAX_SAVED_REASON_CHARS = 300
-_ENDS = (Kind.RECOVERED, Kind.REMOVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,7 +385,7 @@ class Route:
 
     def _remaining(self, found: Mapping[Key, tuple[Record, Kind]]) -> Iterator[tuple[Record, Kind]]:
         """The effects that were told with their cause, and remain when it is over."""
-        named = {name for record, kind in found.values() if kind in _ENDS for name in record.named}
+        named = {name for record, kind in found.values() if kind in ENDED for name in record.named}
         for key in (Key("service", name) for name in sorted(named)):
             record = self._records.get(key)
             if record is not None and key not in found and self._may_be_reminded(record):
@@ -398,7 +397,7 @@ class Route:
             return Kind.REMINDER if is_reminder and self._may_be_reminded(record) else None
         if record.subject.seen.is_removed:
             return Kind.REMOVED
-        is_over = kind in (Kind.TRANSIENT, Kind.RECURRED)
+        is_over = kind in PAST
         if is_over and not self._causes_messages(record) and now_s > record.due_at_s(self._timing):
             return None  # it was short, and no message could have listed it
         if kind is Kind.WORSE and self._timing.escalate_after_s and now_s < record.due_at_s(self._timing):
@@ -415,9 +414,9 @@ class Route:
     def _entry(self, record: Record, kind: Kind, now_s: float) -> Entry:
         subject = record.subject
         now, relations = self._look(subject), self._relations
-        shown = record.worst if kind in (Kind.TRANSIENT, Kind.RECURRED) and record.worst else now
+        shown = record.worst if kind in PAST and record.worst else now
         opened_s = now_s if record.opened_at_s is None else record.opened_at_s
-        is_over = record.level is Health.HEALTHY or kind in (Kind.TRANSIENT, Kind.RECURRED)
+        is_over = record.level is Health.HEALTHY or kind in PAST
         began_s = opened_s if record.is_open or record.worse_at_s is None else record.worse_at_s
         return Entry(
             subject=subject,
@@ -433,7 +432,7 @@ class Route:
             opened_at_s=opened_s,
             duration_s=max(0.0, (record.since_s if is_over and record.is_visible else now_s) - began_s),
             changes=record.changes,
-            duration_is_upper_bound=record.is_restored and kind in _ENDS,
+            duration_is_upper_bound=record.is_restored and kind in ENDED,
             host=now.host,
             causes=tuple(
                 one for one in relations.look(relations.causes_of(subject.key.name)) if one.health is not Health.HEALTHY
@@ -445,7 +444,7 @@ class Route:
     def _last_acknowledgement(self, subject: Subject, kind: Kind, opened_s: float) -> Acknowledgement | None:
         """Of a problem that is over."""
         last = subject.last_acknowledgement
-        is_over = kind in _ENDS
+        is_over = kind in ENDED
         return last if is_over and last is not None and self._to_wall(opened_s) <= last.made_s else None
 
     # ---- whether it was delivered

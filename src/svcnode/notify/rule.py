@@ -53,6 +53,11 @@ class Kind(Enum):
     REMINDER = "reminder"  # as last told
 
 
+OPEN = (Kind.WORSE, Kind.BETTER, Kind.RECURRED, Kind.REMINDER)  # the problem goes on
+ENDED = (Kind.RECOVERED, Kind.REMOVED)
+PAST = (Kind.TRANSIENT, Kind.RECURRED)  # about a health that is over
+
+
 class Seen(NamedTuple):
     """A subject as it is now."""
 

@@ -16,6 +16,7 @@ import math
 import operator
 import re
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -131,14 +132,11 @@ def as_unix_time_s(value: object) -> float | None:
 # ---- what a condition tests
 
 
-class Test:
+class Test(ABC):
     """Judges the value of a condition: `name` is how it is called."""
 
-    def problem(self, name: str, value: object) -> Problem | None:
-        raise NotImplementedError
-
-    async def find_problem(self, name: str, value: object) -> Problem | None:
-        return self.problem(name, value)
+    @abstractmethod
+    async def find_problem(self, name: str, value: object) -> Problem | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ class Compare(Test):
     sign: str
     wanted: Any
 
-    def problem(self, name: str, value: object) -> Problem | None:
+    async def find_problem(self, name: str, value: object) -> Problem | None:
         if value is MISSING:
             return Problem(f"{name} is missing")
         found, wanted = value, self.wanted
@@ -173,7 +171,7 @@ class Equals(Test):
 
     wanted: Any
 
-    def problem(self, name: str, value: object) -> Problem | None:
+    async def find_problem(self, name: str, value: object) -> Problem | None:
         if value is MISSING:
             return Problem(f"{name} is missing")
         shown = f"{name} is {json_excerpt(value)}, expected {json_excerpt(self.wanted)}"
@@ -184,7 +182,7 @@ class Equals(Test):
 class Contains(Test):
     wanted: Any
 
-    def problem(self, name: str, value: object) -> Problem | None:
+    async def find_problem(self, name: str, value: object) -> Problem | None:
         shown = f"{name} is {json_excerpt(value)}"
         match value:
             case str() if isinstance(self.wanted, str):
@@ -219,7 +217,7 @@ class Age(Test):
     sign: str
     limit_s: float
 
-    def problem(self, name: str, value: object) -> Problem | None:
+    async def find_problem(self, name: str, value: object) -> Problem | None:
         if value is MISSING:
             return Problem(f"{name} is missing")
         at_s = as_unix_time_s(value)
@@ -247,7 +245,7 @@ class Advances(Test):
     clock: Callable[[], float] = field(default=monotonic_s, compare=False)
     _progress: list[_Progress] = field(default_factory=list, init=False, compare=False)  # none before the first check
 
-    def problem(self, name: str, value: object) -> Problem | None:
+    async def find_problem(self, name: str, value: object) -> Problem | None:
         now_s, number = self.clock(), _as_progress(value)
         if value is not MISSING and number is None:
             return Problem(f"{name} is {json_excerpt(value)}, which is neither a number nor a time")
