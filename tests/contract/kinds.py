@@ -115,6 +115,7 @@ ROWS = {
     "grpcs": _GRPC,
     "heartbeat": Row(local=lambda _: {"url": "heartbeat:30s"}),
     "http": _HTTP,
+    "http+unix": _HTTP,
     "https": _HTTP,
     "mariadb": _MYSQL,
     "memcached": Row(beginnings=(b"VERSION 1.6.18", b"ERROR "), lie=b"VALUE svcnode 0 999999999999\r\n"),
@@ -164,6 +165,11 @@ class Kind:
         has_default = {f.name for f in fields if (f.default, f.default_factory) != (dataclasses.MISSING,) * 2}
         required = {f.name: "status" for f in fields if f.init and f.name not in {"url", *has_default}}
         return {**required, **self.row.options, **self.tls_options}
+
+    @property
+    def is_unix(self) -> bool:
+        """Its address is the path of a socket."""
+        return self.scheme.endswith("+unix")
 
     @property
     def is_http(self) -> bool:
@@ -227,11 +233,12 @@ def network_kinds(*, uses_tls: bool) -> list[Kind]:
     """One of each class: mariadb stands for mysql too, which has the same class."""
     found: dict[type, Kind] = {}
     for kind in NETWORK_KINDS:
-        if kind.uses_tls is uses_tls:
+        if kind.uses_tls is uses_tls and not kind.is_unix:
             found.setdefault(kind.probe_class, kind)
     return [*found.values()]
 
 
 PLAIN_KINDS = network_kinds(uses_tls=False)
 TLS_KINDS = network_kinds(uses_tls=True)
+UNIX_KINDS = [kind for kind in NETWORK_KINDS if kind.is_unix]
 LOCAL_SCHEMES = [scheme for scheme in KINDS if ROWS.get(scheme, Row()).local is not None]

@@ -1,4 +1,4 @@
-"""`ethereum+http://…`, `ethereum+https://…`: an Ethereum execution client that follows its chain.
+"""`ethereum+http://…`, `ethereum+https://…`, `ethereum+unix:///socket`: an execution client that follows its chain.
 
 ready      the client is not syncing, its newest block is not older than `max_block_age`, and it has at least
            `min_peers` peers
@@ -18,23 +18,19 @@ import math
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome
 from svcnode.core.option_types import option_type, schema_of
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError
-from svcnode.probes.http_client import HttpSessionProbe
-from svcnode.probes.jsonrpc_protocol import RpcError, build_rpc_request, decode_result
+from svcnode.probes.jsonrpc_protocol import RpcError
 from svcnode.probes.options import Count, seconds
+from svcnode.probes.rpc_client import HttpRpcProbe, RpcProbe, UnixRpcProbe
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from svcnode.core.model import Verdict
-    from svcnode.net.http1 import HttpSession
-
-    RpcCall = Callable[..., Awaitable[Any]]
+    from svcnode.probes.rpc_client import RpcCall
 
 # How many seconds a block takes, by chain id. A client may be this many blocks behind, and at least `MIN_AGE_S`.
 BLOCK_TIMES_S = {
@@ -63,41 +59,35 @@ def block_age(value: object) -> float:
 BlockAge = Annotated[float, block_age]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EthereumProbe(HttpSessionProbe):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ChainProbe(RpcProbe):
+    __slots__ = ()  # as in UrlProbe
+
     chain_id: Count | None = None
     max_block_age: BlockAge | None = None  # None: by the chain
     min_peers: Count | None = None  # None: 1, if the client can say how many it has
 
-    def __post_init__(self) -> None:
-        self.build_request(self.url.target)  # reject invalid options when the probe is made
+    calls_often: ClassVar = True
 
-    async def check_session(self, session: HttpSession) -> Verdict | None:
-        certificate_verdict: Verdict | None = None
-
-        async def call(method: str, *params: object) -> Any:  # noqa: ANN401  any JSON value
-            nonlocal certificate_verdict
-            response = await session.send(build_rpc_request(self, method, list(params), keep_alive=True))
-            certificate_verdict = response.certificate_verdict
-            try:
-                return decode_result(response)
-            except RpcError as exc:
+    async def check_rpc(self, call: RpcCall) -> Verdict | None:
+        try:
+            return await self._chain_verdict(call)
+        except RpcError as exc:
+            if exc.code is ReasonCode.NOT_SUPPORTED:
                 # Without the method, nothing is known: the options or the modules of the client have to be changed.
-                outcome = Outcome.UNKNOWN if exc.code is ReasonCode.NOT_SUPPORTED else Outcome.FAILED
-                raise CheckError(f"{method}: {exc}", exc.code, outcome) from exc
-
-        return await self._chain_verdict(call) or certificate_verdict
+                raise CheckError(str(exc), exc.code, Outcome.UNKNOWN) from exc
+            raise
 
     async def _chain_verdict(self, call: RpcCall) -> Verdict | None:
         """None if the client is ready."""
-        chain_id = _parse_hex(await call("eth_chainId"))
+        chain_id = _parse_hex(await call("eth_chainId", []))
         if self.chain_id not in (None, chain_id):
             return self.failed(f"chain {chain_id}; chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
-        progress, limit_s = await call("eth_syncing"), self._max_block_age_s(chain_id)
+        progress, limit_s = await call("eth_syncing", []), self._max_block_age_s(chain_id)
         if progress is not False and (limit_s == math.inf or not _is_at_its_end(progress)):
             return self.not_ready(f"syncing{_progress_text(progress)}", ReasonCode.SYNCING)
         if limit_s < math.inf:
-            timestamp_s = _block_timestamp(await call("eth_getBlockByNumber", "latest", False))
+            timestamp_s = _block_timestamp(await call("eth_getBlockByNumber", ["latest", False]))
             if verdict := self._age_verdict(time.time() - timestamp_s, limit_s):
                 return verdict
         return await self._peers_verdict(call)
@@ -124,14 +114,24 @@ class EthereumProbe(HttpSessionProbe):
         if not min_peers:
             return None
         try:
-            peers = _parse_hex(await call("net_peerCount"))
-        except CheckError as exc:
-            if self.min_peers is None and exc.outcome is Outcome.UNKNOWN:
+            peers = _parse_hex(await call("net_peerCount", []))
+        except RpcError as exc:
+            if self.min_peers is None and exc.code is ReasonCode.NOT_SUPPORTED:
                 return None  # many public endpoints do not have the method
             raise
         if peers < min_peers:
             return self.not_ready(f"{peers} peers; min_peers is {min_peers}", ReasonCode.TOO_FEW_PEERS)
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EthereumProbe(ChainProbe, HttpRpcProbe):
+    """Over HTTP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UnixEthereumProbe(ChainProbe, UnixRpcProbe):
+    """Through its IPC socket."""
 
 
 def _is_at_its_end(progress: object) -> bool:

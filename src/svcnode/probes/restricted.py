@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     ProbeTable = str | Mapping[str, Any]  # a URL, or a table with a url and options, as in TOML
 
-LOCAL_KINDS = frozenset({"disk", "exec", "file", "sqlite"})
+LOCAL_KINDS = frozenset({"disk", "ethereum+unix", "exec", "file", "http+unix", "jsonrpc+unix", "sqlite"})
 FILE_OPTIONS = frozenset({"ca", "client_certificate", "client_key", "credentials_file"})
 # Options without secrets: limits, names, and what the response must be. A probe without a login and without headers
 # reads only what every client can read. All other options may hold a secret, also those of later versions.
