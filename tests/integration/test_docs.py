@@ -39,9 +39,12 @@ ALL_PAGES = (
 # The shortest valid URL of kinds without a host.
 URLS = {
     "disk": "disk:/var/lib",
+    "ethereum+unix": "ethereum+unix:///run/geth.ipc",
     "exec": "exec:",
     "file": "file:/run/app/done",
     "heartbeat": "heartbeat:",
+    "http+unix": "http+unix:///run/app.sock:/health",
+    "jsonrpc+unix": "jsonrpc+unix:///run/geth.ipc",
     "redis+sentinel": "redis+sentinel://localhost/mymaster",
     "sqlite": "sqlite:/var/lib/ledger.db",
 }
@@ -55,7 +58,12 @@ SHARED = {
     "Options of SQL servers": "max_lag",
 }
 # Options that a kind inherits and refuses.
-REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}
+REFUSED = {
+    "etcd": {"bearer"},
+    "http+unix": {"proxy", "redirects"},
+    "postgres": {"min_cert_days"},
+    "postgresql": {"min_cert_days"},
+}
 REQUIRED = {"mariadb": ("username",), "mysql": ("username",)}
 # Options that cannot be combined with the other ones, such as a token with a user name; with those that they need.
 SEPARATE = {

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
     ProbeTable = str | Mapping[str, Any]  # a URL, or a table with a url and options, as in TOML
 
-LOCAL_KINDS = frozenset({"disk", "ethereum+unix", "exec", "file", "http+unix", "jsonrpc+unix", "sqlite"})
+LOCAL_KINDS = frozenset(
+    {"clock", "disk", "ethereum+unix", "exec", "file", "http+unix", "jsonrpc+unix", "sqlite", "systemd"}
+)
 FILE_OPTIONS = frozenset({"ca", "client_certificate", "client_key", "credentials_file"})
 # Options without secrets: limits, names, and what the response must be. A probe without a login and without headers
 # reads only what every client can read. All other options may hold a secret, also those of later versions.
 PUBLIC_OPTIONS = frozenset(
-    "chain_id contains db expect fresh grace http2 jetstream json matches max_block_age max_lag max_slot_lag method "  # noqa: SIM905  a list would take 30 lines
-    "min_cert_days min_peers period prefix queue redirects result reuse role schedule server_name service sslmode "
-    "starting_json starting_status status timezone tls ttl vhost write".split()
+    "authoritative chain_id contains db expect fresh grace http2 jetstream json matches max_block_age max_lag "  # noqa: SIM905  a list would take 30 lines
+    "max_slot_lag method min_cert_days min_peers period prefix queue redirects result reuse role schedule "
+    "server_name service sslmode starting_json starting_status status tcp timezone tls ttl type vhost write".split()
 )
 
 
