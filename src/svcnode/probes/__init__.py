@@ -64,6 +64,7 @@ KINDS = {
     "sqlite": "svcnode.probes.sqlite:SqliteProbe",
     "svc+http": "svcnode.probes.svc:SvcProbe",
     "svc+https": "svcnode.probes.svc:SvcProbe",
+    "systemd": "svcnode.probes.systemd:SystemdProbe [systemd]",
     "tcp": "svcnode.probes.tcp:TcpProbe",
     "tls": "svcnode.probes.tcp:TcpProbe",
     "valkey": "svcnode.probes.redis:RedisProbe [redis]",
