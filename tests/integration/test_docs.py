@@ -38,15 +38,19 @@ ALL_PAGES = (
 )
 # The shortest valid URL of kinds without a host.
 URLS = {
+    "clock": "clock:",
     "disk": "disk:/var/lib",
+    "dns": "dns://localhost:53/example.org",
     "ethereum+unix": "ethereum+unix:///run/geth.ipc",
     "exec": "exec:",
     "file": "file:/run/app/done",
     "heartbeat": "heartbeat:",
     "http+unix": "http+unix:///run/app.sock:/health",
+    "icmp": "icmp:10.0.0.1",
     "jsonrpc+unix": "jsonrpc+unix:///run/geth.ipc",
     "redis+sentinel": "redis+sentinel://localhost/mymaster",
     "sqlite": "sqlite:/var/lib/ledger.db",
+    "systemd": "systemd:validator.service",
 }
 TLS = "Options of TLS"
 HTTP = "Options of HTTP"
