@@ -28,10 +28,10 @@ _AUTHORITY_PATTERN = re.compile(
 )
 # A Unix socket, and the path of a request after a colon: ///run/docker.sock:/containers/ledger/json
 _UNIX_PATTERN = re.compile(
-    r"(?://)?(?P<socket>/[^:?#]*)(?::(?P<path>/[^?#]*))?(?:\?(?P<query>[^\#]*))?(?:\#.*)?", re.DOTALL
+    r"(?!//[^/])(?://)?(?P<socket>/[^:?#]*)(?::(?P<path>/[^?#]*))?(?:\?(?P<query>[^\#]*))?(?:\#.*)?", re.DOTALL
 )
 _UNIX_SUFFIX = "+unix"
-_MAX_SOCKET_BYTES = 107  # of a path in Linux's sockaddr_un, without the null at its end
+MAX_SOCKET_BYTES = 107  # of a path in Linux's sockaddr_un, without the null at its end
 _SEVERAL_PORTS = re.compile("[0-9]*,")
 _NOT_IN_HOST = {*map(chr, range(0x21)), *"/?#@\\[]"}
 # From 1 to 65535.
@@ -55,12 +55,13 @@ class UrlForm(NamedTuple):
     path: str = "(/[^?#]*)?"
     query: str = ".*"  # "": none
     path_alone: str = ""  # if the URL is the whole probe; "": as `path`
+    whole: str = ""  # of everything after the scheme and its colon, instead of the parts
 
     def pattern(self, *, is_alone: bool = False) -> str:
         """Of what follows the scheme and its colon."""
         path = (is_alone and self.path_alone) or self.path
         if self.host == "any":
-            return ".*"
+            return self.whole or ".*"
         if self.host == "none":
             return f"(?!//[^/]){path}"
         credentials = "([^/?#]*@)?" if self.has_credentials else ""
@@ -134,10 +135,10 @@ class Url:
         if found is None or path.endswith("/") or "\0" in path:
             raise UrlError(
                 "path",
-                f"invalid URL: expected {scheme}:///run/app.sock; a request may follow: {scheme}:///run/app.sock:/health",
+                f"invalid URL: expected {scheme}:///run/app.sock or, with the path of a request, {scheme}:///run/app.sock:/health",
             )
-        if len(os.fsencode(path)) > _MAX_SOCKET_BYTES:
-            raise UrlError("path", f"the path of the socket is too long: Linux allows {_MAX_SOCKET_BYTES} bytes")
+        if len(os.fsencode(path)) > MAX_SOCKET_BYTES:
+            raise UrlError("path", f"the path of the socket is too long: Linux allows {MAX_SOCKET_BYTES} bytes")
         query = found["query"] or ""
         register_likely_keys(unquote(query))
         return cls(scheme=scheme, socket=path, path=found["path"] or "", query=query)

@@ -1,12 +1,12 @@
-"""`clock:`: the clock of this machine is synchronised, by the kernel and, with `server`, compared with an NTP server.
+"""`clock:`: the clock of this machine is synchronized, by the kernel and, with `server`, compared with an NTP server.
 
-ready    the kernel says that the clock is synchronised and at most `max_error` wrong, and, with `server`, it differs by
+ready    the kernel says that the clock is synchronized and at most `max_error` wrong, and, with `server`, it differs by
          at most `max_offset` from that of the server
-failed   it is not synchronised, or may be more than `max_error` wrong, or differs by more than `max_offset`
+failed   it is not synchronized, or may be more than `max_error` wrong, or differs by more than `max_offset`
 unknown  the kernel does not tell, as in some containers, and there is no server; the server cannot be reached, does not
-         answer, is not synchronised itself, or its answer took so long that the difference cannot be measured
+         answer, is not synchronized itself, or its answer took so long that the difference cannot be measured
 
-The kernel adds 500 parts per million to its maximum error until a program that synchronises the clock resets it. So a
+The kernel adds 500 parts per million to its maximum error until a program that synchronizes the clock resets it. So a
 program that has ended shows in the maximum error long before the kernel gives up, at 16 s, after nine hours.
 """
 
@@ -17,14 +17,14 @@ import os
 import struct
 import time
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import OptionError
+from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.core.option_types import PublicText
+from svcnode.core.option_types import option_type, public_text
 from svcnode.core.text import one_line, os_error_text
-from svcnode.core.url import Url, UrlError, UrlForm
+from svcnode.core.url import NO_PATH, Url, UrlError, UrlForm
 from svcnode.net.datagram import InvalidAnswerError, UdpQuestion, addresses_of, ask
 from svcnode.net.os_errors import (
     CodedOSError,
@@ -41,9 +41,27 @@ READY = Verdict.ready()
 NTP_PORT = 123
 
 
+@option_type({"type": "string", "pattern": r"^[^/?#@\s]+$"}, show=str)
+def time_server(value: object) -> str:
+    """A host, with or without a port."""
+    text = public_text(value)
+    try:
+        _parse_server(text)
+    except ProbeError as exc:
+        text = f'must be a host with or without a port, such as "ntp.example:123", not "{text}"'
+        raise InvalidValueError(text) from exc
+    return text
+
+
+def _parse_server(text: str) -> tuple[str, int]:
+    url = Url.parse(f"ntp://{text}", register_secrets=False)
+    url.reject_parts(UrlForm(has_credentials=False, path=NO_PATH))
+    return url.require_host(), url.port or NTP_PORT
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ClockProbe(UrlProbe):
-    server: PublicText = ""  # host or host:port
+    server: Annotated[str, time_server] = ""
     kernel: bool = True  # False: only the server is asked
     # systemd-timesyncd sets the error to 0 every 2,048 s at the latest; it grows to 1.02 s until then.
     max_error: PositiveSeconds = 2.0
@@ -71,14 +89,14 @@ class ClockProbe(UrlProbe):
         except OSError as exc:
             text = f"the kernel does not tell the state of the clock ({os_error_text(exc)}); set server"
             return Verdict.unknown(text, code=code_for_os_error(exc))
-        if not state.is_synchronised:
+        if not state.is_synchronized:
             return Verdict.failed(
-                "the kernel says that the clock is not synchronised", code=ReasonCode.CLOCK_UNSYNCHRONIZED
+                "the kernel says that the clock is not synchronized", code=ReasonCode.CLOCK_UNSYNCHRONIZED
             )
         if state.max_error_s > self.max_error:
             return Verdict.failed(
                 f"the clock may be {state.max_error_s:.3g} s wrong, max_error is {self.max_error:g} s: it was not "
-                "synchronised for some time",
+                "synchronized for some time",
                 code=ReasonCode.CLOCK_UNSYNCHRONIZED,
             )
         return READY
@@ -104,16 +122,6 @@ class ClockProbe(UrlProbe):
         return READY
 
 
-def _parse_server(text: str) -> tuple[str, int]:
-    try:
-        url = Url.parse(f"ntp://{text}", register_secrets=False)
-        if url.path or url.query or url.username or url.password:
-            raise OptionError("server", 'must be a host with or without a port, such as "ntp.example:123"')
-        return url.require_host(), url.port or NTP_PORT
-    except UrlError as exc:
-        raise OptionError("server", str(exc)) from exc
-
-
 def _unknown_verdict(exc: OSError, server: str) -> Verdict:
     """Nothing is learned about the clock of this machine from a server that does not tell the time."""
     if isinstance(exc, InconclusiveError) or code_for_os_error(exc) is ReasonCode.RESOURCE_EXHAUSTED:
@@ -123,7 +131,7 @@ def _unknown_verdict(exc: OSError, server: str) -> Verdict:
 
 # ---- the kernel
 
-_TIME_ERROR = 5  # the clock is not synchronised
+_TIME_ERROR = 5  # the clock is not synchronized
 _STA_UNSYNC = 0x0040
 _US_PER_S = 1_000_000
 
@@ -143,7 +151,7 @@ class _Timex(ctypes.Structure):
 
 
 class KernelClock(NamedTuple):
-    is_synchronised: bool
+    is_synchronized: bool
     max_error_s: float
 
 
@@ -158,8 +166,8 @@ def read_kernel_clock() -> KernelClock:
     if state < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    is_synchronised = state != _TIME_ERROR and not timex.status & _STA_UNSYNC
-    return KernelClock(is_synchronised, timex.maxerror / _US_PER_S)
+    is_synchronized = state != _TIME_ERROR and not timex.status & _STA_UNSYNC
+    return KernelClock(is_synchronized, timex.maxerror / _US_PER_S)
 
 
 # ---- SNTP (RFC 5905, RFC 4330)
@@ -204,7 +212,7 @@ class TimeQuestion(UdpQuestion):
             kiss = one_line(reference.decode("ascii", "replace").rstrip("\0"))
             raise CodedOSError(f'it refuses to answer ("{kiss}")', _KISS_CODES.get(kiss, ReasonCode.UNHEALTHY))
         if first >> 6 == _NOT_SYNCHRONISED or stratum > _MAX_STRATUM or not transmit:
-            raise CodedOSError("it is not synchronised itself", ReasonCode.UNHEALTHY)
+            raise CodedOSError("it is not synchronized itself", ReasonCode.UNHEALTHY)
         to_server_s = _unix_time_s(receive, received_at_s) - self._sent_at_s[origin]
         from_server_s = received_at_s - _unix_time_s(transmit, received_at_s)
         return Reading((to_server_s - from_server_s) / 2, max(0.0, to_server_s + from_server_s) / 2)

@@ -83,7 +83,7 @@ def disk_space(value: object) -> DiskSpace:
         raise InvalidValueError(text) from None
 
 
-@option_type({"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^/."}]})
+@option_type({"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^/."}]}, show=lambda value: value)
 def mount_point(value: object) -> bool | str:
     """`true` for the path of the URL, or another absolute path."""
     if isinstance(value, bool) or (isinstance(value, str) and value.startswith("/") and value != "/"):

@@ -68,7 +68,7 @@ def record_type(value: object) -> dns.rdatatype.RdataType:
     except dns.exception.DNSException:
         raise InvalidValueError(f'must be a type of records such as "A", "AAAA" or "TXT", not "{text}"') from None
     if dns.rdatatype.is_metatype(found):
-        raise InvalidValueError(f'"{text}" is no type of records')
+        raise InvalidValueError(f'"{text}" asks for several types of records; name one, such as "A"')
     return found
 
 
@@ -88,7 +88,7 @@ class DnsProbe(UrlProbe):
     tcp: bool = False  # without UDP
     _name: dns.name.Name = field(init=False, compare=False)
     _expected: frozenset[dns.rdata.Rdata] = field(init=False, compare=False)
-    url_form: ClassVar = UrlForm(host="any")
+    url_form: ClassVar = UrlForm(host="any", whole=r"(//[^/?#@]*/|/)?[^/?#][^?#]*")
 
     def __post_init__(self) -> None:
         if self.url.username or self.url.password:
@@ -105,7 +105,9 @@ class DnsProbe(UrlProbe):
             return dns.rdata.from_text(dns.rdataclass.IN, self.type, text, origin=dns.name.root, relativize=False)
         except (dns.exception.DNSException, ValueError) as exc:
             kind = dns.rdatatype.to_text(self.type)
-            raise OptionError("expect", f'"{text}" is no {kind} record: {excerpt(str(exc))}') from exc
+            raise OptionError(
+                "expect", f'"{text}" is not a valid {kind} record: {excerpt(str(exc)).rstrip(".")}'
+            ) from exc
 
     async def check(self) -> Verdict:
         query = dns.message.make_query(self._name, self.type, use_edns=0, payload=_UDP_BYTES)
@@ -150,7 +152,7 @@ def _parse_name(text: str) -> dns.name.Name:
     try:
         return dns.name.from_text(text)
     except (dns.exception.DNSException, UnicodeError):
-        raise UrlError("path", f'"{text}" is no name of DNS') from None
+        raise UrlError("path", f'"{text}" is not a valid DNS name') from None
 
 
 def _answers(response: dns.message.Message) -> Sequence[dns.rdata.Rdata]:

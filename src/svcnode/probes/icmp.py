@@ -33,7 +33,7 @@ _IP_RECVERR, _IPV6_RECVERR = 11, 25  # errors that routers report are errors of 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IcmpProbe(UrlProbe):
-    url_form: ClassVar = UrlForm(host="any")
+    url_form: ClassVar = UrlForm(host="any", whole=r"(//(\[[0-9A-Fa-f:.]+\]|[^:/?#@\[\]\s]+)/?|[^/?#@\s]+)")
 
     def __post_init__(self) -> None:
         url = self.url

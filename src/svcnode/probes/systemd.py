@@ -18,7 +18,7 @@ import re
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import unquote
 
 import jeepney
@@ -26,11 +26,11 @@ from jeepney.auth import AuthenticationError, Authenticator
 from jeepney.bus_messages import message_bus
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import OptionError
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.core.option_types import PublicText
+from svcnode.core.option_types import option_type, public_text
 from svcnode.core.text import excerpt, one_line
-from svcnode.core.url import UrlError, UrlForm
+from svcnode.core.url import MAX_SOCKET_BYTES, UrlError, UrlForm
 from svcnode.net.clock import monotonic_s
 from svcnode.net.connect import UnixEndpoint
 from svcnode.net.os_errors import InconclusiveError, code_for_os_error, connection_error_text, verdict_for_os_error
@@ -80,9 +80,17 @@ class RestartCount:
         return sum(count for _, count in self._restarts)
 
 
+@option_type({"type": "string", "pattern": "^/[^\\x00]"}, show=str)
+def socket_path(value: object) -> str:
+    text = public_text(value)
+    if not text.startswith("/") or "\0" in text or len(os.fsencode(text)) > MAX_SOCKET_BYTES:
+        raise InvalidValueError(f'must be the absolute path of a socket, such as "{SYSTEM_BUS}", not "{text}"')
+    return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SystemdProbe(UrlProbe):
-    bus: PublicText = SYSTEM_BUS  # the path of its socket
+    bus: Annotated[str, socket_path] = SYSTEM_BUS
     max_restarts: Count = 3
     restart_window: PositiveSeconds = 600.0
     _restarts: RestartCount = field(init=False, compare=False, default_factory=RestartCount)
@@ -91,8 +99,6 @@ class SystemdProbe(UrlProbe):
     def __post_init__(self) -> None:
         if self.url.host or not _UNIT_NAME.fullmatch(self.unit):
             raise UrlError("path", 'the URL has no valid name of a unit; write "systemd:validator.service"')
-        if not self.bus.startswith("/"):
-            raise OptionError("bus", f'must be the absolute path of a socket, such as "{SYSTEM_BUS}", not "{self.bus}"')
 
     @property
     def unit(self) -> str:

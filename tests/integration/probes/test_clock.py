@@ -16,7 +16,7 @@ from svcnode.probes.clock import KernelClock, TimeQuestion
 from tests.support.backends import closed_port
 from tests.support.datagrams import UdpBackend, sntp_answer
 from tests.support.servers.base import module_server
-from tests.support.servers.chrony import ChronyServer, UnsynchronisedChronyServer
+from tests.support.servers.chrony import ChronyServer, UnsynchronizedChronyServer
 from tests.support.verdicts import READY, failed, unknown
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def check_kernel(monkeypatch: pytest.MonkeyPatch, state: KernelClock | OSError, 
 
 
 @pytest.mark.parametrize(
-    ("is_synchronised", "max_error_s", "verdict"),
+    ("is_synchronized", "max_error_s", "verdict"),
     [
         (True, 0.01, READY),
         (True, 1.1, READY),  # the most of systemd-timesyncd
@@ -53,9 +53,9 @@ def check_kernel(monkeypatch: pytest.MonkeyPatch, state: KernelClock | OSError, 
     ],
 )
 def test_the_state_of_the_kernel_decides(
-    monkeypatch: pytest.MonkeyPatch, is_synchronised: bool, max_error_s: float, verdict: object
+    monkeypatch: pytest.MonkeyPatch, is_synchronized: bool, max_error_s: float, verdict: object
 ) -> None:
-    assert check_kernel(monkeypatch, KernelClock(is_synchronised, max_error_s)) == verdict
+    assert check_kernel(monkeypatch, KernelClock(is_synchronized, max_error_s)) == verdict
 
 
 def test_the_bound_of_the_error_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,14 +77,14 @@ def test_a_system_without_the_call_is_unknown(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_this_kernel_is_asked() -> None:
-    """The machine of the tests may be synchronised or not."""
+    """The machine of the tests may be synchronized or not."""
     state = clock.read_kernel_clock()
     assert 0 <= state.max_error_s <= 16  # NTP_PHASE_LIMIT of Linux
-    expected = READY if state.is_synchronised and state.max_error_s < 2 else UNSYNCHRONIZED
+    expected = READY if state.is_synchronized and state.max_error_s < 2 else UNSYNCHRONIZED
     assert asyncio.run(make_probe("clock:").check()) == expected
 
 
-def test_a_clock_that_is_not_synchronised_is_failed_whatever_the_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_not_synchronized_is_failed_whatever_the_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
     with UdpBackend(lambda request: [sntp_answer(request)]) as server:
         state = KernelClock(False, 16.0)
         assert check_kernel(monkeypatch, state, server=server.address) == UNSYNCHRONIZED
@@ -104,9 +104,9 @@ def test_a_real_server_is_asked(check: CheckRunner, server: ChronyServer) -> Non
     assert check("clock:", **{**options, "server": f"localhost:{server.port}"}) == READY
 
 
-def test_a_real_server_that_is_not_synchronised_itself_is_unknown(check: CheckRunner, tmp_path: Path) -> None:
-    with UnsynchronisedChronyServer(tmp_path) as unsynchronised:
-        verdict = check("clock:", server=f"127.0.0.1:{unsynchronised.port}", kernel=False)
+def test_a_real_server_that_is_not_synchronized_itself_is_unknown(check: CheckRunner, tmp_path: Path) -> None:
+    with UnsynchronizedChronyServer(tmp_path) as unsynchronized:
+        verdict = check("clock:", server=f"127.0.0.1:{unsynchronized.port}", kernel=False)
     assert verdict == unknown(ReasonCode.UNHEALTHY)
 
 

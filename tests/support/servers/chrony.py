@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class ChronyServer(RealServer):
-    """Without `is_synchronised`, it says that its own clock is not."""
+    """Without `is_synchronized`, it says that its own clock is not."""
 
-    is_synchronised = True
+    is_synchronized = True
 
     def command(self) -> Sequence[str]:
         return [program("chronyd", "chrony"), "-d", "-x", "-u", "root", "-f", str(self.folder / "chrony.conf")]
@@ -23,7 +23,7 @@ class ChronyServer(RealServer):
     def prepare(self) -> None:
         (self.folder / "chrony.conf").write_text(
             f"port {self.port}\nbindaddress 127.0.0.1\nallow 127.0.0.1\ncmdport 0\nbindcmdaddress /\n"
-            f"pidfile {self.folder}/pid\n{'local stratum 8' if self.is_synchronised else ''}\n"
+            f"pidfile {self.folder}/pid\n{'local stratum 8' if self.is_synchronized else ''}\n"
         )
 
     def is_ready(self) -> bool:
@@ -34,5 +34,5 @@ class ChronyServer(RealServer):
             return len(sock.recv(1024)) == 48
 
 
-class UnsynchronisedChronyServer(ChronyServer):
-    is_synchronised = False
+class UnsynchronizedChronyServer(ChronyServer):
+    is_synchronized = False
