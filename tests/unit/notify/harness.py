@@ -63,7 +63,7 @@ class Harness:
 
     def start(self) -> None:
         clock = self.clock
-        self.node = make_node("validator-7", version="v1", clock=clock, wall_clock=lambda: self.wall() + clock())
+        self.node = make_node("validator-7", version="v1.4.2", clock=clock, wall_clock=lambda: self.wall() + clock())
         self.alerts = Alerts(self.node, self.routes, self.policy, clock.now_s)
         self.node.subscribe(self._on_change)
 

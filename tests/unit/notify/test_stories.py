@@ -19,6 +19,7 @@ from tests.unit.notify import (
     test_notify,
     test_routes,
 )
+from tests.unit.notify import test_turns as notify_turns
 from tests.unit.sharing import test_turns
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ TABLES = {
     "Several machines": "what happens",
     "Dead man's switch": "what happens",
 }
-SILENT = "tests/integration/test_heartbeat.py::test_a_node_that_cannot_alert_is_silent_within_two_intervals_whatever_stops_it"
+HEARTBEAT = "tests/integration/test_heartbeat.py"
 ACKNOWLEDGED = (
     "tests/integration/test_acknowledge.py::"
     "test_an_acknowledged_problem_is_not_escalated_also_after_a_kill_and_its_recovery_says_who_took_care_of_it"
@@ -84,9 +85,7 @@ STORIES: dict[str, tuple[Test, ...]] = {
         test_causes.test_a_cause_and_its_effects_are_one_message_and_one_recovery,
         test_causes.test_an_effect_that_fails_later_is_listed_in_the_next_message,
     ),
-    "`block-api` recovers before `ledger`": (
-        test_causes.test_the_recovery_of_an_effect_waits_for_that_of_its_cause,
-    ),
+    "`block-api` recovers before `ledger`": (test_causes.test_the_recovery_of_an_effect_waits_for_that_of_its_cause,),
     "`ledger` has recovered, and `block-api` has not": (
         test_causes.test_what_remains_is_told_when_the_cause_has_recovered,
     ),
@@ -188,7 +187,10 @@ STORIES: dict[str, tuple[Test, ...]] = {
         test_turns.test_a_planned_stop_hands_over_at_once,
         test_turns.test_a_drained_replica_lets_another_send,
     ),
-    "the sender cannot reach the target": (test_turns.test_a_sender_that_cannot_deliver_lets_another_try,),
+    "the sender cannot reach the target": (
+        notify_turns.test_a_replica_that_cannot_deliver_passes_its_turn_on_until_its_next_attempt,
+        test_turns.test_a_sender_that_cannot_deliver_lets_another_try,
+    ),
     "etcd is away, or refuses all writes": (
         test_turns.test_the_last_sender_goes_on_while_etcd_is_away,
         test_turns.test_after_a_minute_without_etcd_every_replica_sends,
@@ -197,14 +199,17 @@ STORIES: dict[str, tuple[Test, ...]] = {
     "a replica alone is cut off from etcd for a minute": (
         test_turns.test_what_was_told_without_etcd_is_ended_by_the_sender,
     ),
-    "evidence from other replicas was missing for a moment (`registry_lost`), and is back before `group_wait` has ended": (
+    "evidence from other replicas was missing (`registry_lost`), and is back before `group_wait` has ended": (
         test_alerts.test_evidence_of_others_that_was_missing_for_a_moment_is_no_message,
         test_turns.test_evidence_that_was_lost_for_a_moment_is_no_message,
     ),
     # ---- Dead man's switch
-    "SIGKILL, SIGSTOP, out of memory, power off, the network is cut": (SILENT,),
+    "SIGKILL, SIGSTOP, out of memory, power off, the network is cut": (
+        test_heartbeat.test_a_switch_that_hangs_or_fails_is_asked_once_per_interval_and_logged_once,
+        f"{HEARTBEAT}::test_a_node_that_cannot_alert_is_silent_within_two_intervals_whatever_stops_it",
+    ),
     "the event loop is blocked, the scheduler has stopped": (
-        SILENT,
+        f"{HEARTBEAT}::test_a_node_that_cannot_alert_is_silent_within_two_intervals_whatever_stops_it",
         test_heartbeat.test_without_a_scheduler_that_runs_there_is_silence,
     ),
     "a target fails for more than 5 minutes": (
@@ -215,10 +220,9 @@ STORIES: dict[str, tuple[Test, ...]] = {
     ),
     "planned stop": (
         test_heartbeat.test_settings_change_the_switch_and_a_planned_stop_ends_the_heartbeats,
-        "tests/integration/test_heartbeat.py::"
-        "test_a_reload_changes_the_heartbeat_a_planned_stop_ends_it_and_its_secret_is_never_shown",
+        f"{HEARTBEAT}::test_a_reload_changes_the_heartbeat_a_planned_stop_ends_it_and_its_secret_is_never_shown",
     ),
-}  # fmt: skip
+}
 
 
 def rows(section: str, heading: str) -> Iterator[str]:
