@@ -142,9 +142,11 @@ class StatusProtocol(ResponseProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.is_idle = False
-        while data and not self.response.done():
+        at = 0
+        while at < len(data) and not self.response.done():
             limit = _CHUNK_BYTES if self._is_head_complete else MAX_HEAD_BYTES - self._received_bytes
-            part, data = data[:limit], data[limit:]
+            part = data[at : at + limit]
+            at += limit
             self._received_bytes += len(part)
             self._feed(part)
             if not limit:
