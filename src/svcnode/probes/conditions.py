@@ -109,12 +109,18 @@ class Reader:
 
 
 def as_number(value: object) -> Number | None:
-    """None if it is not one. True is not 1."""
-    if isinstance(value, str) and len(value) <= _MAX_NUMBER_CHARS and _NUMBER.fullmatch(value):
-        return int(value, 16) if "x" in value.lower() else Decimal(value)
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return None
-    return None if math.isnan(value) else value
+    """None if it is not one. True is not 1. A fraction is the one that is written: 0.1 is a tenth."""
+    match value:
+        case bool():
+            return None
+        case int():
+            return value
+        case float() | Decimal():
+            return None if math.isnan(value) else Decimal(repr(value)) if isinstance(value, float) else value
+        case str() if len(value) <= _MAX_NUMBER_CHARS and _NUMBER.fullmatch(value):
+            return int(value, 16) if "x" in value.lower() else Decimal(value)
+        case _:
+            return None
 
 
 def as_unix_time_s(value: object) -> float | None:

@@ -306,11 +306,10 @@ class SqliteProbe(SqlProbe, UrlProbe):
                 cursor = database.execute(self.query)
                 row = cursor.fetchone()
                 rows.append(Row() if row is None else Row.of([name for name, *_ in cursor.description], row))
-        except sqlite3.Warning as exc:  # several statements
-            return Verdict.failed(f"{exc}: {self.path}", code=ReasonCode.BAD_REQUEST)
         except sqlite3.Error as exc:
-            verdict, code = self._verdict_for_error(exc), _QUERY_CODES.get(_error_name(exc))
-            return verdict if code is None else Verdict.failed(f"the query failed: {exc}: {self.path}", code=code)
+            if (code := _QUERY_CODES.get(_error_name(exc))) is not None:
+                return Verdict.failed(f"the query failed: {exc}: {self.path}", code=code)
+            return self._verdict_for_error(exc)
         return Verdict.ready()
 
     # ---- the write
@@ -372,6 +371,7 @@ class SqliteProbe(SqlProbe, UrlProbe):
 
 
 _QUERY_CODES = {
+    "": ReasonCode.BAD_REQUEST,  # an error of the module: several statements, or parameters
     "SQLITE_ERROR": ReasonCode.BAD_REQUEST,
     "SQLITE_AUTH": ReasonCode.BAD_REQUEST,  # it does not only read
     "SQLITE_INTERRUPT": ReasonCode.TIMEOUT,
