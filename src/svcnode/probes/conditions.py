@@ -405,12 +405,16 @@ def show_conditions(conditions: Sequence[Condition]) -> list[str]:
 _DURATION = r"[0-9.]+(ms|s|m|h|d)\s*$"
 
 
-def conditions_schema(value_pattern: str) -> dict[str, Any]:
-    """The JSON Schema of a list of conditions; the pattern is that of what they are about."""
+_ANY_TEST = r"(==|!=|[<>]=?|contains\b|matches\b)\s*[^\s=<>]"
+NUMBER_TEST = r"(==|!=|[<>]=?)\s*[+-]?[0-9]"
+
+
+def conditions_schema(value_pattern: str, test_pattern: str = _ANY_TEST) -> dict[str, Any]:
+    """The JSON Schema of a list of conditions; the patterns are those of what they are about, and of what follows."""
     forms = (
         rf"age\s+of\s+{value_pattern}\s*[<>]=?\s*{_DURATION}",
         rf"{value_pattern}\s*advances\s+within\s+{_DURATION}",
-        rf"{value_pattern}\s*(==|!=|[<>]=?|contains\b|matches\b)\s*[^\s=<>]",
+        rf"{value_pattern}\s*{test_pattern}",
     )
     pattern = rf"^\s*({'|'.join(forms)})"
     return {"type": "array", "items": {"type": "string", "maxLength": MAX_CONDITION_CHARS, "pattern": pattern}}

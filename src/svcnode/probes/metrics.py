@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
 from svcnode.net.http1 import PreparedRequest
 from svcnode.net.threads import DaemonCall
@@ -38,8 +37,6 @@ class MetricsProbe(ConditionalProbe, HttpSessionProbe):
     _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.require:
-            raise OptionError("require", "must have a condition; to test only that the page is there, use http")
         request = self.build_request(self.url.target, needs="body", max_body_bytes=MAX_PAGE_BYTES)
         object.__setattr__(self, "_request", request)
 

@@ -23,6 +23,7 @@ from svcnode.core.option_types import option_type
 from svcnode.core.text import excerpt
 from svcnode.probes.base import CheckError
 from svcnode.probes.conditions import (
+    NUMBER_TEST,
     Advances,
     Age,
     Compare,
@@ -167,14 +168,15 @@ def _read_matchers(reader: Reader) -> Iterator[Matcher]:
             raise reader.error('"," or "}"')
 
 
-_VALUE_PATTERN = (
-    r"""((sum|max|min|count)\s+of\s+)?[a-zA-Z_:][a-zA-Z0-9_:]*\s*(\{([^"'{}]|"[^"]*"|'[^']*')*\})?"""  # as above
-)
+_LABELS_PATTERN = r"""\{(\s*[a-zA-Z_][a-zA-Z0-9_]*\s*[=!]?[=~]\s*("[^"]*"|'[^']*')\s*,?)*\s*\}"""
+_VALUE_PATTERN = rf"((sum|max|min|count)\s+of\s+)?[a-zA-Z_:][a-zA-Z0-9_:]*\s*({_LABELS_PATTERN})?"
 
 
-@option_type(conditions_schema(_VALUE_PATTERN), show=show_conditions)
+@option_type({**conditions_schema(_VALUE_PATTERN, NUMBER_TEST), "minItems": 1}, show=show_conditions)
 def metric_conditions(value: object) -> tuple[Condition, ...]:
     conditions = parse_conditions(value, metric_value, "peers >= 3")
+    if not conditions:
+        raise InvalidValueError("must have a condition; to test only that the page is there, use http")
     for condition in conditions:
         test = condition.test
         if not (isinstance(test, Age | Advances) or (isinstance(test, Compare) and test.is_with_number)):

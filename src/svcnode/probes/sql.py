@@ -114,11 +114,11 @@ class SqlProbe(ConditionalProbe):
 
     async def find_row_problem(self, row: Row) -> Problem | None:
         problem = await judge(self.starting, self.require, row)
-        if problem is None and not self.require and not self._is_true(_first_value(row)):
-            problem = Problem("it did not return true")
-        if problem is None:
+        if problem is not None:
+            return problem if row.names else problem._replace(text=f"the query returned no row: {problem.text}")
+        if self.require or self._is_true(_first_value(row)):
             return None
-        return problem._replace(text=f"the query{'' if row.names else ' returned no row'}: {problem.text}")
+        return Problem("the query did not return true" if row.names else "the query returned no row")
 
     def _is_true(self, value: object) -> bool:
         return value is True if self.has_booleans else type(value) is int and value == 1
