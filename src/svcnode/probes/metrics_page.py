@@ -281,7 +281,7 @@ def _parse_sample(line: str, problem: str) -> Sample:
 def _parse_number(text: str) -> Number:
     if not text.isascii() or "_" in text:  # which Python allows
         raise ValueError
-    return int(text) if text.isdecimal() else float(text)
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
 
 def parse_labels(text: str) -> dict[str, str]:

@@ -249,7 +249,7 @@ SELECT NOW() - INTERVAL 30 SECOND AS newest, CURDATE() AS day, 812 AS height, 0.
             ["height == 812", "HEIGHT < 1000", "share == 0.1", "wei == 18446744073709551615", "synced == 1"],
             ReasonCode.OK,
         ),
-        (["age of value <= 40s", "age of newest > 20s", "age of day <= 25h"], ReasonCode.OK),
+        (["age of value <= 10m", "age of newest > 20s", "age of day <= 25h"], ReasonCode.OK),
         (["nothing == null", 'raw == "ok"', "took == 90", '"total ROWS" == 1'], ReasonCode.OK),
         (["age of newest <= 10s"], ReasonCode.LAGGING),
         (["height advances within 1m"], ReasonCode.STARTING),

@@ -348,7 +348,7 @@ SELECT now() - interval '30 s' AS newest, now()::timestamp AS without_zone, curr
     ("conditions", "expected"),
     [
         (["height == 812", "HEIGHT < 1000", "share == 0.1", "wei > 99999999999999999999", "synced == true"], READY),
-        (["age of value <= 40s", "age of newest > 20s", "age of without_zone <= 5s", "age of day <= 25h"], READY),
+        (["age of value <= 10m", "age of newest > 20s", "age of without_zone <= 5m", "age of day <= 25h"], READY),
         (["nothing == null", 'raw == "ok"', 'modes contains "b"', "took == 90", '"total ROWS" == 1'], READY),
         (["age of newest <= 10s"], failed(ReasonCode.LAGGING)),
         (["height advances within 1m"], not_ready(ReasonCode.STARTING)),

@@ -34,7 +34,8 @@ from svcnode.probes.metrics_page import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NOW_MS = int(time.time() * 1000)
+NOW_S = 1_800_000_000.0
+NOW_MS = int(NOW_S * 1000)
 PAGE = f"""\
 # HELP up Whether the last scrape worked. up{{job="signer"}} 7
 # TYPE up gauge
@@ -63,6 +64,11 @@ some_old{{a="2"}} 2
 paths{{path="C:\\\\dir\\\\\\"x\\"\\nnext, }} #"}} 1
 names{{name="Zoë"}} 1
 """.encode()
+
+
+@pytest.fixture(autouse=True)
+def _wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: NOW_S)
 
 
 def read(text: str, body: bytes = PAGE, *, is_openmetrics: bool = False) -> Any:
@@ -133,7 +139,7 @@ def judged(text: str, body: bytes = PAGE) -> Any:
 
 
 def test_times_and_numbers_are_compared() -> None:
-    page = f'process_start_time_seconds {time.time() - 100:.2f}\nnewest_ms{{a="1"}} {NOW_MS - 5000}\n'.encode()
+    page = f'process_start_time_seconds {NOW_S - 100:.2f}\nnewest_ms{{a="1"}} {NOW_MS - 5000}\n'.encode()
     assert judged("age of process_start_time_seconds >= 90s", page) is None
     assert judged("age of process_start_time_seconds <= 1m", page).code == "lagging"
     assert judged("age of max of newest_ms <= 1m", page) is None
@@ -201,7 +207,7 @@ def test_openmetrics_without_its_end_is_an_error(body: bytes) -> None:
 
 
 def test_openmetrics_has_exemplars_and_times_in_seconds() -> None:
-    old_s = time.time() - 600
+    old_s = NOW_S - 600
     body = (
         '# TYPE x counter\nx_total{a="#"} 5 # {id="a b # {}"} 0.5 1.5\nx_created{a="#"} 3\n'
         f'y 1 {old_s + 590:.3f}\nz 1 {old_s:.3f} # {{id="1"}} 3\n# EOF'
