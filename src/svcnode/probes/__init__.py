@@ -48,6 +48,8 @@ KINDS = {
     "jsonrpc+https": "svcnode.probes.jsonrpc:JsonRpcProbe",
     "mariadb": "svcnode.probes.mysql:MysqlProbe [mysql]",
     "memcached": "svcnode.probes.memcached:MemcachedProbe",
+    "metrics+http": "svcnode.probes.metrics:MetricsProbe",
+    "metrics+https": "svcnode.probes.metrics:MetricsProbe",
     "mysql": "svcnode.probes.mysql:MysqlProbe [mysql]",
     "nats": "svcnode.probes.nats:NatsProbe [nats]",
     "postgres": "svcnode.probes.postgresql:PostgresqlProbe [postgresql]",
