@@ -205,6 +205,7 @@ def test_an_issue_is_told_while_the_node_is_unhealthy_and_also_after_a_restart()
     assert harness.kinds[1:] == [{"disk full": WORSE}]
     harness.restart("db").down("db").wait(SETTLED_S)
     assert harness.kinds[2:] == [{"disk full": RECOVERED}], "the issue was not reported again"
+    assert entry_of(harness.last, "disk full").reason == "disk full"
     harness.node.overrides.set_issue("raid degraded")
     harness.wait(60).node.overrides.clear_issue()
     harness.wait(SETTLED_S)
