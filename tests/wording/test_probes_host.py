@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,10 @@ def raising(error: OSError) -> Callable[..., Any]:
     return function
 
 
+def answer_once(answer: dict[str, Any], request: bytes) -> list[bytes]:
+    return [sntp_answer(request, **answer)]
+
+
 def test_reasons_of_the_clock(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = []
     for label, state in (("not synchronized", KernelClock(False, 16.0)), ("error", KernelClock(True, 3.21))):
@@ -63,7 +68,7 @@ def test_reasons_of_the_clock(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatc
         "other request": {"origin": bytes(8)},
     }
     for label, answer in answers.items():
-        with UdpBackend(lambda request, answer=answer: [sntp_answer(request, **answer)]) as backend:
+        with UdpBackend(partial(answer_once, answer)) as backend:
             verdict = check("clock:", server=backend.address)
             lines.append(re.sub(r"[45]\.\d{3} s", "5.000 s", line(label, verdict, (backend.address, "ADDRESS"))))
     snapshot("clock", "\n".join(lines))

@@ -54,6 +54,8 @@ KINDS = {
     "jsonrpc+unix": "svcnode.probes.jsonrpc:UnixJsonRpcProbe",
     "mariadb": "svcnode.probes.mysql:MysqlProbe [mysql]",
     "memcached": "svcnode.probes.memcached:MemcachedProbe",
+    "metrics+http": "svcnode.probes.metrics:MetricsProbe",
+    "metrics+https": "svcnode.probes.metrics:MetricsProbe",
     "mysql": "svcnode.probes.mysql:MysqlProbe [mysql]",
     "nats": "svcnode.probes.nats:NatsProbe [nats]",
     "postgres": "svcnode.probes.postgresql:PostgresqlProbe [postgresql]",

@@ -17,7 +17,7 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
 from svcnode.core.option_types import PublicText, option_type
 from svcnode.core.text import type_name
-from svcnode.probes.conditions import Condition, Conditions, equalities, find_problem, find_starting
+from svcnode.probes.conditions import Condition, ConditionalProbe, Conditions, equalities, judge
 from svcnode.probes.json_pointer import Expectations, is_json_value
 from svcnode.probes.rpc_client import HttpRpcProbe, RpcProbe, UnixRpcProbe
 
@@ -35,7 +35,7 @@ def parameters(value: object) -> list[Any] | dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class MethodProbe(RpcProbe):
+class MethodProbe(ConditionalProbe, RpcProbe):
     __slots__ = ()  # as in UrlProbe
 
     method: PublicText
@@ -51,7 +51,7 @@ class MethodProbe(RpcProbe):
 
     async def check_rpc(self, call: RpcCall) -> Verdict | None:
         result = await call(self.method, self.params)
-        problem = await find_starting(self.starting, result) or await find_problem(self._required, result)
+        problem = await judge(self.starting, self._required, result)
         if problem is None:
             return None
         return Verdict(problem.outcome, f"{self.method}: {problem.text}: {self.url}", problem.code)
