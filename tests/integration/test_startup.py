@@ -64,7 +64,7 @@ KINDS_WITH_A_DRIVER = {
     "redis+sentinel://127.0.0.1:1/mymaster": ("redis_sentinel", "redis"),
 }
 # Other kinds are loaded by a plain URL, and their driver has the name of its extra.
-_LISTED = {"jsonrpc", *KINDS.values(), *(kind for kind, _ in KINDS_WITH_A_DRIVER.values())}  # jsonrpc needs an option
+_LISTED = {"jsonrpc", "metrics", *KINDS.values(), *(kind for kind, _ in KINDS_WITH_A_DRIVER.values())}  # need an option
 for _scheme, _target in probes.KINDS.items():
     _module = _target.partition(":")[0].removeprefix("svcnode.probes.")
     if _module not in _LISTED and "[" in _target:
