@@ -59,6 +59,10 @@ class Http2ResponseError(HttpProtocolError):
     """The server speaks HTTP/2 only."""
 
 
+class BodyTooLargeError(HttpProtocolError):
+    """The body is larger than `MAX_BODY_BYTES`."""
+
+
 class HttpResponse(NamedTuple):  # created in every check; creating a frozen dataclass takes three times as long
     status: int
     headers: dict[str, str]  # by lower-case name
@@ -280,8 +284,9 @@ class BodyProtocol(HeadersProtocol):
         if not self.collects_body:
             return
         self._body += part
-        if len(self._body) > MAX_BODY_BYTES:
-            self._fail(f"response body larger than {MAX_BODY_BYTES // 1024} KiB")
+        if len(self._body) > MAX_BODY_BYTES and not self.response.done():
+            text = f"response body larger than {MAX_BODY_BYTES // 1024} KiB"
+            self._set_error(BodyTooLargeError(text, ReasonCode.UNEXPECTED_RESPONSE))
 
     def on_message_begin(self) -> None:
         if self.response.done():

@@ -53,7 +53,7 @@ class JsonRpcProbe(HttpSessionProbe):
     async def check_session(self, session: HttpSession) -> Verdict | None:
         response = await session.send(self._request)
         try:
-            result = decode_result(response)
+            result = decode_result(response, self.code_for_status)
         except RpcError as exc:
             return self.failed(f"{self.method}: {exc}", exc.code)
         problem = await find_starting(self.starting, result) or await find_problem(self._required, result)
