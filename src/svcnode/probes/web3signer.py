@@ -103,7 +103,9 @@ class Web3SignerProbe(HttpSessionProbe):
         outcome, code = Outcome.FAILED, self.code_for_status(response.status)
         if response.status == 404:
             outcome, code = Outcome.UNKNOWN, ReasonCode.NOT_SUPPORTED
-        return CheckError(f"{path} is not that of a Web3Signer (HTTP status {response.status})", code, outcome)
+        return CheckError(
+            f"the response of {path} is not that of a Web3Signer (HTTP status {response.status})", code, outcome
+        )
 
 
 def _down(checks: list[Any]) -> Iterator[str]:
