@@ -192,7 +192,7 @@ def test_chains(snapshot: Snapshot) -> None:
             ({"results": {"state_getStorage": "0xzz"}}, {}),
         ],
         "bitcoin": [
-            ({"is_syncing": True, "behind": 9}, {}),
+            ({"is_syncing": True, "missing_blocks": 9}, {}),
             ({"errors": {"getblockchaininfo": [500, -28, "Loading block index…", None]}}, {}),
             ({"age_s": far_s}, {}),
             ({"peers": 0}, {}),
