@@ -64,14 +64,15 @@ class MevBoostProbe(HttpSessionProbe):
     async def check_session(self, session: HttpSession) -> Verdict | None:
         response = await session.send(self._status_request())
         match response.status, response.document():
-            case 200, _:
+            case 200, document if isinstance(document, dict) or not response.body:
                 return response.certificate_verdict or (await self._relays_verdict() if self._requests else None)
             case 503, {"code": 503, "message": str(message)}:
                 return self.not_ready(f"the server reports: {message}", ReasonCode.UPSTREAM_OFFLINE)
             case 404, _:
                 raise CheckError(f"the server has no {STATUS_PATH}", ReasonCode.NOT_SUPPORTED, Outcome.UNKNOWN)
             case status, _:
-                raise CheckError(f"{STATUS_PATH} has HTTP status {status}", self.code_for_status(status))
+                text = f"the response of {STATUS_PATH} is not a status (HTTP status {status})"
+                raise CheckError(text, self.code_for_status(status))
 
     async def _relays_verdict(self) -> Verdict | None:
         async with asyncio.TaskGroup() as group:

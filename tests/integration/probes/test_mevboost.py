@@ -29,6 +29,8 @@ OFFLINE = not_ready(ReasonCode.UPSTREAM_OFFLINE)
     ("response", "expected"),
     [
         (OK, READY),
+        (http_response(200), READY),  # the Builder API asks for no body
+        (http_response(200, "<html>It works!</html>"), failed(ReasonCode.UNEXPECTED_RESPONSE)),
         (ALL_UNAVAILABLE, OFFLINE),
         (http_response(503, "<html>no backend</html>"), failed(ReasonCode.SERVER_ERROR)),
         (http_response(404), unknown(ReasonCode.NOT_SUPPORTED)),
