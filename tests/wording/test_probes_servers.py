@@ -162,7 +162,7 @@ OLD_BLOCK = {"timestamp": "0x1"}
 
 def test_chains(snapshot: Snapshot) -> None:
     """One line for each fault that a kind reports with words of its own."""
-    far_s, behind = 2 * 10**8, [200, -32005, "Node is behind by 42 slots", {"numSlotsBehind": 42}]
+    far_s, behind = 10**8, [200, -32005, "Node is behind by 42 slots", {"numSlotsBehind": 42}]
     reference = {"reference": ["http://127.0.0.1:1"]}
     cases: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         "ethereum": [({}, reference), ({"missing": ["eth_chainId"]}, {})],

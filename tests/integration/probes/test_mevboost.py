@@ -15,7 +15,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome
 from tests.support.backends import Backend, HttpBackend, closed_port, http_response, unresponsive
 from tests.support.probe_assertions import KeepAliveBackend
-from tests.support.verdicts import READY, failed, not_ready, unknown
+from tests.support.verdicts import READY, failed, not_ready
 
 if TYPE_CHECKING:
     from tests.support.check_runner import CheckRunner
@@ -33,7 +33,7 @@ OFFLINE = not_ready(ReasonCode.UPSTREAM_OFFLINE)
         (http_response(200, "<html>It works!</html>"), failed(ReasonCode.UNEXPECTED_RESPONSE)),
         (ALL_UNAVAILABLE, OFFLINE),
         (http_response(503, "<html>no backend</html>"), failed(ReasonCode.SERVER_ERROR)),
-        (http_response(404), unknown(ReasonCode.NOT_SUPPORTED)),
+        (http_response(404), failed(ReasonCode.NOT_FOUND)),
         (http_response(204), failed(ReasonCode.UNEXPECTED_RESPONSE)),
         (http_response(302), failed(ReasonCode.REDIRECTED)),
     ],

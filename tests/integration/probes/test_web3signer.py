@@ -73,7 +73,7 @@ def run(check: CheckRunner, options: dict[str, Any] | None = None, **pages: byte
         ({"healthcheck": health(database="DOWN")}, {}, failed(ReasonCode.UNHEALTHY)),
         ({"healthcheck": http_response(404)}, {}, NOT_SUPPORTED),
         ({"keys": http_response(404)}, {}, NOT_SUPPORTED),
-        ({"upcheck": http_response(404)}, {}, NOT_SUPPORTED),
+        ({"upcheck": http_response(404)}, {}, failed(ReasonCode.NOT_FOUND)),
         ({"upcheck": http_response(500)}, {}, failed(ReasonCode.SERVER_ERROR)),
         ({"upcheck": http_response(403)}, {}, failed(ReasonCode.PERMISSION_DENIED)),  # a host that is not allowed
         ({"healthcheck": http_response(200, "{}")}, {}, UNEXPECTED),
