@@ -225,6 +225,8 @@ def test_a_validator_that_misses_blocks_is_failed(check: CheckRunner) -> None:
     assert run(check, "cometbft", {"validator": True}, misses_every=2) == DUTIES_MISSED
     assert run(check, "cometbft", {"validator": True, "max_missed": "1/10"}, misses_every=5) == DUTIES_MISSED
     assert run(check, "cometbft", {"validator": True, "max_missed": "15/20"}, misses_every=2) == READY
+    unreadable = {"commit": None}
+    assert run(check, "cometbft", {"validator": True}, results=unreadable) == failed(ReasonCode.UNEXPECTED_RESPONSE)
     # One that is not in the set signs nothing.
     assert run(check, "cometbft", {"validator": "00" * 20}) == DUTIES_MISSED
 
