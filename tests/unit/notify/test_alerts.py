@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.core.model import Health, Verdict
 from svcnode.node.definition import Definition
-from svcnode.notify.routes import AlertPolicy
+from svcnode.notify.routes import AlertPolicy, RouteSettings
 from svcnode.notify.rule import Kind
 from svcnode.sharing.record import from_registry
 from tests.support.nodes import record
@@ -153,6 +153,49 @@ def test_an_issue_is_told_and_cleared() -> None:
     harness.node.overrides.clear_issue()
     harness.wait(SETTLED_S)
     assert harness.kinds[1:] == [{"node": RECOVERED, "disk full": RECOVERED}]
+
+
+def test_an_issue_with_another_text_is_the_same_one() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=3600.0)).add("db").down("db").wait(60)
+    overrides = harness.node.overrides
+    overrides.set_issue("lag: 812 behind")
+    harness.wait(60)
+    assert harness.kinds[1:] == [{"lag": WORSE}]
+    overrides.set_issue("lag: 815 behind", instead_of="lag: 812 behind")
+    harness.wait(3500)
+    assert len(harness.reports) == 2
+    overrides.set_issue("lag: of another kind")
+    harness.wait(60)
+    assert harness.kinds[2:] == [{"lag (2)": WORSE}]
+    overrides.clear_issue("lag: 815 behind")
+    harness.wait(SETTLED_S)
+    assert harness.kinds[3:] == [{"lag": RECOVERED}]
+    assert entry_of(harness.last, "lag").reason == "lag: 815 behind"
+
+
+def test_the_duration_of_a_problem_is_that_of_the_service_whoever_is_told_when() -> None:
+    harness = Harness().add("db").maintain("db", 20).down("db").wait(24).up("db").wait(SETTLED_S)
+    assert entry_of(harness.last, "db").duration_s == 24.0
+    harness = Harness().add("db").down("db").wait(10).maintain("db", 1000).wait(5).up("db").wait(2000)
+    assert entry_of(harness.last, "db").duration_s == 15.0
+    harness = Harness().add("db").down("db").wait(600)
+    new = FakeTarget("new")
+    harness.targets = (*harness.targets, new)
+    harness.alerts.apply([RouteSettings(target=one) for one in harness.targets], harness.policy, harness.clock.now_s)
+    harness.wait(60).up("db").wait(SETTLED_S)
+    assert [entry_of(report, "db").duration_s for report in new.reports] == [600.0 + GROUP_WAIT_S, 660.0]
+    harness = Harness().add("db").starting("db").wait(3600).down("db").wait(3).starting("db").wait(60)
+    assert entry_of(harness.last, "db").duration_s == 3.0, "of Down, not of all that was wrong"
+
+
+def test_a_problem_that_could_not_be_told_and_is_over_after_a_restart_is_told_as_over() -> None:
+    harness = Harness().add("db")
+    harness.targets[0].is_failing = True
+    harness.down("db").wait(60)
+    harness.targets[0].is_failing = False
+    harness.restart("db").up("db").wait(60)
+    assert harness.kinds == [{"node": TRANSIENT, "db": TRANSIENT}]
+    assert 0 < entry_of(harness.last, "db").duration_s < 3600
 
 
 def test_an_issue_is_told_while_the_node_is_unhealthy_and_also_after_a_restart() -> None:
