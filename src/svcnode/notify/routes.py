@@ -576,7 +576,8 @@ def from_row(
         if key.type == "service":
             service = Service(id=key.name, name=row["service_name"], description="", impact=Impact(row["impact"]))
         subject = Subject(key, now_s, service)
-        subject.seen = Seen(Health.HEALTHY, now_s, is_removed=key.type == "service")
+        text = key.name if key.type == "issue" else ""
+        subject.seen = Seen(Health.HEALTHY, now_s, text, is_removed=key.type == "service")
     record = Record(subject)
     record.health, record.changes, record.is_restored = Health(row["told"]), int(row["changes"]), True
     record.level = record.health

@@ -205,6 +205,11 @@ def test_an_issue_is_told_while_the_node_is_unhealthy_and_also_after_a_restart()
     assert harness.kinds[1:] == [{"disk full": WORSE}]
     harness.restart("db").down("db").wait(SETTLED_S)
     assert harness.kinds[2:] == [{"disk full": RECOVERED}], "the issue was not reported again"
+    assert entry_of(harness.last, "disk full").reason == "disk full"
+    harness.node.overrides.set_issue("raid degraded")
+    harness.wait(60).node.overrides.clear_issue()
+    harness.wait(SETTLED_S)
+    assert harness.kinds[3:] == [{"raid degraded": WORSE}, {"raid degraded": RECOVERED}]
 
 
 # ---- starts, drains, maintenance, removal
@@ -230,7 +235,7 @@ def test_a_new_probe_is_a_start_with_its_own_limit_and_hides_no_recovery() -> No
     assert harness.kinds[1:] == [{"node": RECOVERED, "db": RECOVERED}]
 
 
-def test_during_a_drain_nothing_is_told_and_what_is_wrong_after_it_is() -> None:
+def test_during_a_drain_nothing_is_told_and_after_it_what_is_wrong_and_what_is_over() -> None:
     harness = Harness().add("db")
     harness.node.overrides.drain()
     harness.down("db").wait(3600)
@@ -238,6 +243,12 @@ def test_during_a_drain_nothing_is_told_and_what_is_wrong_after_it_is() -> None:
     harness.node.overrides.undrain()
     harness.wait(GROUP_WAIT_S)
     assert harness.kinds == [{"node": WORSE, "db": WORSE}]
+    harness.node.overrides.drain()
+    harness.up("db").wait(3600)
+    assert len(harness.reports) == 1
+    harness.node.overrides.undrain()
+    harness.wait(SETTLED_S)
+    assert harness.kinds[1:] == [{"node": RECOVERED, "db": RECOVERED}]
 
 
 @pytest.mark.parametrize("of", ["db", None])
@@ -257,7 +268,9 @@ def test_the_node_is_told_if_another_service_than_the_one_in_maintenance_fails()
 
 
 def test_a_removed_service_ends_what_was_told_about_it() -> None:
-    harness = Harness().add("db", "queue").down("db").wait(60).remove("db").wait(SETTLED_S)
+    harness = Harness().add("db", "queue").down("db").wait(60).remove("db").wait(RESOLVE_DELAY_S - 1)
+    assert len(harness.reports) == 1
+    harness.wait(1)
     assert harness.kinds[1:] == [{"node": RECOVERED, "db": REMOVED}]
     harness.add("db").wait(3600).down("queue").wait(2).remove("queue").wait(3600)
     assert harness.kinds[2:] == [{"node": TRANSIENT}], "nobody had heard of queue"
@@ -285,6 +298,12 @@ def test_a_reminder_has_all_that_is_open_and_every_message_restarts_its_time() -
     assert len(harness.reports) == 4
 
 
+def test_after_a_restart_a_reminder_comes_an_interval_after_that() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=3600)).add("db").down("db").wait(1800).restart("db").down("db")
+    assert len(harness.wait(3599).reports) == 1
+    assert harness.wait(1).kinds[1:] == [{"node": REMINDER, "db": REMINDER}]
+
+
 # ---- restarts
 
 
@@ -310,6 +329,12 @@ def test_a_problem_of_a_service_that_is_gone_after_a_restart_ends_as_no_longer_m
 
 def test_what_waits_for_the_group_wait_is_told_before_a_stop() -> None:
     harness = Harness().add("db").down("db").wait(1).restart(is_killed=False)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE}]
+
+
+def test_a_problem_of_a_process_that_was_killed_within_the_group_wait_is_told_if_it_lasts() -> None:
+    harness = Harness().add("db", "queue").down("db", "queue").wait(GROUP_WAIT_S - 1).restart("db", "queue")
+    harness.up("queue").down("db").wait(SETTLED_S)
     assert harness.kinds == [{"node": WORSE, "db": WORSE}]
 
 

@@ -26,6 +26,13 @@ def test_a_target_for_critical_problems_gets_only_503_and_critical_services_that
     assert harness.kinds[1:] == [{"node": RECOVERED, "db": RECOVERED}], "no longer critical"
 
 
+def test_a_target_for_critical_problems_gets_issues() -> None:
+    harness = Harness(min_severity=Severity.CRITICAL).add("db").down("db").wait(60)
+    harness.node.overrides.set_issue("disk full")
+    harness.wait(60)
+    assert harness.kinds[1:] == [{"disk full": WORSE}]
+
+
 def test_a_target_with_services_or_groups_gets_these_and_not_the_node() -> None:
     harness = Harness(None, services=frozenset({"a"}), groups=frozenset({"storage"}))
     harness.add("a", impact="partial").add("disk", impact="none", group="storage").add("db")
@@ -54,6 +61,11 @@ def test_quiet_hours_end_at_a_local_time_also_when_clocks_change(at: str, end: s
     at_s = datetime.fromisoformat(at).replace(tzinfo=zone).timestamp()
     end_s = at_s if end is None else datetime.fromisoformat(end).replace(tzinfo=zone).timestamp()
     assert QuietHours(time(22), time(7), zone).end_s(at_s) == end_s
+
+
+def test_a_target_may_have_its_own_interval_of_reminders() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=60), repeat_interval_s=3600).add("db").down("db").wait(7200)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE}, {"node": Kind.REMINDER, "db": Kind.REMINDER}]
 
 
 def test_what_failed_together_is_escalated_in_one_message() -> None:
