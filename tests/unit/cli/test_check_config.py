@@ -113,7 +113,7 @@ def test_a_constant_node_health_and_a_stale_after_of_many_intervals_are_noted(
 
 def test_a_target_of_services_that_are_not_in_the_file_is_noted(run: Run) -> None:
     target = '{ url = "https://a.example.com", services = ["s0", "dbb"], groups = ["storage"] }'
-    lines = lines_of(f"[notify]\nwebhook = {target}\n" + service("s0", 'group = "storage"'), run)
+    lines = lines_of(f"[notify]\nwebhook = {target}\n" + service("s0", PROBED, 'group = "storage"'), run)
     (note,) = (line for line in lines if line.startswith("Note: "))
     assert '"dbb"' in note
     assert "storage" not in note
