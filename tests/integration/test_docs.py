@@ -60,6 +60,7 @@ SHARED = {
     "Options of connections": "reuse",
     "Options of logging in": "username",
     "Options of SQL servers": "max_lag",
+    "Options of references": "reference",
 }
 # Options that a kind inherits and refuses.
 REFUSED = {

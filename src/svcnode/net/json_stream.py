@@ -13,7 +13,7 @@ from typing import Any
 from svcnode.core.codes import ReasonCode
 from svcnode.core.strict_json import parse_strict_json
 from svcnode.net.connect import send
-from svcnode.net.http_response import MAX_BODY_BYTES, InvalidJson
+from svcnode.net.http_response import InvalidJson
 from svcnode.net.os_errors import CodedOSError
 
 _NO_ANSWER = "connection closed before the response was complete"
@@ -22,12 +22,14 @@ _NO_ANSWER = "connection closed before the response was complete"
 class JsonStreamProtocol(asyncio.Protocol):
     def __init__(self) -> None:
         self._received = bytearray()
+        self._max_bytes = 0
         self._answer: asyncio.Future[Any] | None = None
         self._error: OSError | None = None
 
-    async def ask(self, transport: asyncio.WriteTransport, request: bytes) -> Any:  # noqa: ANN401  any JSON value
+    async def ask(self, transport: asyncio.WriteTransport, request: bytes, max_bytes: int) -> Any:  # noqa: ANN401  any JSON value
         """The answer, or an `InvalidJson`. Raises `OSError`."""
         self._received.clear()
+        self._max_bytes = max_bytes
         self._answer = asyncio.get_running_loop().create_future()
         if self._error is not None:
             raise self._error
@@ -39,8 +41,8 @@ class JsonStreamProtocol(asyncio.Protocol):
             return
         self._received += data
         start = self._received.lstrip()
-        if len(self._received) > MAX_BODY_BYTES:
-            text = f"response larger than {MAX_BODY_BYTES // 1024} KiB"
+        if len(self._received) > self._max_bytes:
+            text = f"response larger than {self._max_bytes // 1024} KiB"
             self._answer.set_exception(CodedOSError(text, ReasonCode.UNEXPECTED_RESPONSE))
         elif start and not start.startswith(b"{"):
             self._answer.set_result(InvalidJson())

@@ -19,10 +19,11 @@ from svcnode.core.option_types import PublicText, option_type
 from svcnode.core.text import type_name
 from svcnode.probes.conditions import Condition, ConditionalProbe, Conditions, equalities, judge
 from svcnode.probes.json_pointer import Expectations, is_json_value
+from svcnode.probes.jsonrpc_protocol import RpcError
 from svcnode.probes.rpc_client import HttpRpcProbe, RpcProbe, UnixRpcProbe
 
 if TYPE_CHECKING:
-    from svcnode.probes.rpc_client import RpcCall
+    from svcnode.probes.rpc_client import RpcConnection
 
 
 @option_type({"type": ["array", "object"]})
@@ -46,15 +47,17 @@ class MethodProbe(ConditionalProbe, RpcProbe):
     _required: tuple[Condition, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        self.validate_transport()
         object.__setattr__(self, "_required", (*equalities(self.result), *self.require))
-        super().__post_init__()  # type: ignore[misc]  # of the transport
 
-    async def check_rpc(self, call: RpcCall) -> Verdict | None:
-        result = await call(self.method, self.params)
-        problem = await judge(self.starting, self._required, result)
-        if problem is None:
-            return None
-        return Verdict(problem.outcome, f"{self.method}: {problem.text}: {self.url}", problem.code)
+    async def check_rpc(self, connection: RpcConnection) -> Verdict | None:
+        try:
+            result = await connection.call(self.method, self.params)
+        except RpcError as exc:
+            return self.failed(f"{self.method}: {exc}", exc.code)
+        if (problem := await judge(self.starting, self._required, result)) is not None:
+            return Verdict(problem.outcome, f"{self.method}: {problem.text}: {self.url}", problem.code)
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

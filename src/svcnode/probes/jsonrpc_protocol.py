@@ -7,38 +7,56 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.text import excerpt
-from svcnode.net.http_response import InvalidJson
+from svcnode.net.http_response import MAX_BODY_BYTES, InvalidJson
 from svcnode.probes.base import CheckError
 from svcnode.probes.json_pointer import json_excerpt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from svcnode.net.http1 import Http1Client, PreparedRequest
     from svcnode.net.http_response import HttpResponse
 
     Params = list[Any] | dict[str, Any]
 
+TOO_MANY_REQUESTS = 429
 _ID = 1
 _MAX_SHOWN_CHARS = 200
 
 
-# The error numbers of the JSON-RPC specification; others are the server's own.
+# The error numbers of the JSON-RPC specification, and those of servers that limit the rate of requests.
 _ERROR_CODES = {
     -32700: ReasonCode.BAD_REQUEST,
     -32600: ReasonCode.BAD_REQUEST,
     -32601: ReasonCode.NOT_SUPPORTED,
     -32602: ReasonCode.BAD_REQUEST,
+    -32005: ReasonCode.RATE_LIMITED,  # "limit exceeded" of EIP-1474
+    -32029: ReasonCode.RATE_LIMITED,  # "too many requests" of tRPC, which other servers use too
+    -32097: ReasonCode.RATE_LIMITED,  # of some gateways of Ethereum
+    429: ReasonCode.RATE_LIMITED,  # as in HTTP: Solana's public endpoints, Alchemy
 }
 
 
 class RpcError(CheckError):
     """The response holds no result."""
 
+    def __init__(self, text: str, code: ReasonCode, number: int = 0) -> None:
+        super().__init__(text, code)
+        self.number = number  # of the error; 0 if the response holds none
+
 
 def encode_request(method: str, params: Params) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": _ID, "method": method, "params": params}).encode()
 
 
-def build_rpc_request(client: Http1Client, method: str, params: Params, *, keep_alive: bool = False) -> PreparedRequest:
+def build_rpc_request(
+    client: Http1Client,
+    method: str,
+    params: Params,
+    *,
+    keep_alive: bool = False,
+    max_body_bytes: int = MAX_BODY_BYTES,
+) -> PreparedRequest:
     return client.build_request(
         client.url.target,
         method="POST",
@@ -46,39 +64,48 @@ def build_rpc_request(client: Http1Client, method: str, params: Params, *, keep_
         content_type="application/json",
         needs="body",
         keep_alive=keep_alive,
+        max_body_bytes=max_body_bytes,
     )
 
 
-def decode_response(method: str, response: HttpResponse) -> Any:  # noqa: ANN401  any JSON value
-    """The result in a response over HTTP. An error in the body says more than the HTTP status; a result does not."""
+def decode_result(response: HttpResponse, code_for_status: Callable[[int], ReasonCode] = code_for_http_status) -> Any:  # noqa: ANN401  any JSON value
+    """The result in a response over HTTP. With an error status, an error in the body counts, and a result does not."""
     document, status = response.document(), response.status
+    name = f"HTTP status {status}: the body"
     if 200 <= status < 300:
-        return result_of(method, document, f"HTTP status {status}: the body")
-    _raise_error(method, document)
-    text = f"{method}: HTTP status {status}: the body is not a JSON-RPC response{_why(document)}"
-    raise RpcError(text, code_for_http_status(status))
+        return result_of(document, name)
+    _raise_error(document, status)
+    raise RpcError(f"{name} is not a JSON-RPC response{_why(document)}", code_for_status(status))
 
 
-def result_of(method: str, document: object, name: str = "the response") -> Any:  # noqa: ANN401  any JSON value
-    _raise_error(method, document)
+def result_of(document: object, name: str = "the response") -> Any:  # noqa: ANN401  any JSON value
+    _raise_error(document)
     match document:
         case {"result": result, "id": id_} if type(id_) is int and id_ == _ID:
             return result
-    raise RpcError(f"{method}: {name} is not a JSON-RPC response{_why(document)}", ReasonCode.PROTOCOL_ERROR)
+        case _:
+            raise RpcError(f"{name} is not a JSON-RPC response{_why(document)}", ReasonCode.PROTOCOL_ERROR)
 
 
-def _raise_error(method: str, document: object) -> None:
+def _raise_error(document: object, status: int = 200) -> None:
     match document:
-        case {"error": {"code": code, "message": message}}:
+        case {"error": {"code": code, "message": message} as error}:
             text = excerpt(f"error {_message_text(code)}: {_message_text(message)}", _MAX_SHOWN_CHARS)
             number = code if isinstance(code, int) else 0
-            raise RpcError(f"{method}: {text}", _ERROR_CODES.get(number, ReasonCode.SERVER_ERROR))
+            raise RpcError(text, _error_code(number, error.get("data"), status), number)
         case _:
             pass
 
 
 def _why(document: object) -> str:
     return document.suffix if isinstance(document, InvalidJson) else ""
+
+
+def _error_code(number: int, data: object, status: int) -> ReasonCode:
+    if isinstance(data, dict) and "numSlotsBehind" in data:
+        return ReasonCode.LAGGING  # Solana has another meaning for -32005
+    code = _ERROR_CODES.get(number, ReasonCode.SERVER_ERROR)
+    return ReasonCode.RATE_LIMITED if status == TOO_MANY_REQUESTS else code
 
 
 def _message_text(value: object) -> str:

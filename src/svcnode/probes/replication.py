@@ -19,7 +19,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import UrlText
 from svcnode.core.url import Url, UrlError
 from svcnode.net.trace import step
-from svcnode.probes.base import CheckError, time_left_s
+from svcnode.probes.base import CheckError, time_for_others_s
 from svcnode.probes.options import Role, Seconds, WriteTarget
 from svcnode.probes.session import LoginProbe
 from svcnode.probes.sql import SqlConditions, SqlProbe
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 P = TypeVar("P")
 
-_PRIMARY_SHARE = 0.6  # of the time until the deadline, so that a primary that hangs does not make the replica failed
 RETRY_PAUSES_S = (0.01, 0.03, 0.06)  # a replica that is behind may be applying what it has just received
 _MAX_POSITIONS = 32
 # The server answers, but not this client.
@@ -115,10 +114,9 @@ class ReplicatedProbe(SqlProbe, LoginProbe[C]):
 
     async def ask_primary(self, primary: Self, ask: Callable[[C], Awaitable[P]]) -> P | Verdict:
         """The response of the primary on a new connection, or the verdict on this replica if there is none."""
-        left_s = time_left_s()
         try:
             with step("primary", primary.url.host_port):
-                async with asyncio.timeout(_PRIMARY_SHARE * left_s if left_s < math.inf else None):
+                async with asyncio.timeout(time_for_others_s()):
                     connection = await primary.open()
                     try:
                         response = await ask(connection)

@@ -26,9 +26,10 @@ FILE_OPTIONS = frozenset({"ca", "client_certificate", "client_key", "credentials
 # Options without secrets: limits, names, and what the response must be. A probe without a login and without headers
 # reads only what every client can read. All other options may hold a secret, also those of later versions.
 PUBLIC_OPTIONS = frozenset(
-    "authoritative chain_id contains db expect fresh grace http2 jetstream json matches max_block_age max_lag "  # noqa: SIM905  a list would take 30 lines
-    "max_slot_lag method min_cert_days min_peers period prefix queue redirects result reuse role schedule "
-    "server_name service sslmode starting_json starting_status status tcp timezone tls ttl type vhost write".split()
+    "authoritative chain chain_id contains db expect fresh grace http2 jetstream json keys matches max_behind "  # noqa: SIM905  a list would take 30 lines
+    "max_block_age max_finalized_age max_l1_age max_lag max_missed max_safe_age max_slot_lag method min_cert_days "
+    "min_peers min_relays period prefix queue redirects result reuse role schedule server_name service sslmode "
+    "starting_json starting_status status tcp timezone tls ttl type validator vhost vote_account write".split()
 )
 
 

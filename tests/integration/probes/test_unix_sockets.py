@@ -15,7 +15,8 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.probes import make_probe
-from tests.support.backends import Backend, HttpBackend, Peer, http_response
+from tests.support.backends import Backend, HttpBackend, Peer, ReceivedRequest, http_response
+from tests.support.probe_assertions import KeepAliveBackend
 from tests.support.verdicts import (
     CONNECTION_REFUSED,
     NO_DESCRIPTORS,
@@ -186,6 +187,21 @@ def test_an_execution_client_is_checked_through_its_ipc_socket(check: CheckRunne
         assert check(url) == not_ready(ReasonCode.SYNCING)
         answers["eth_chainId"] = {"error": {"code": -32601, "message": "no"}}
         assert check(url) == unknown(ReasonCode.NOT_SUPPORTED)
+
+
+def test_an_ipc_socket_is_compared_with_references_over_http(check: CheckRunner, path: Path) -> None:
+    def respond(request: ReceivedRequest) -> bytes:
+        method = json.loads(request.body)["method"]
+        document = {"jsonrpc": "2.0", "id": 1, "result": {"eth_chainId": "0x1", "eth_blockNumber": "0x64"}[method]}
+        return http_response(200, json.dumps(document))
+
+    answers = {"eth_chainId": result("0x1"), "eth_syncing": result(False), "eth_blockNumber": result("0x10")}
+    options = {"max_block_age": "off", "min_peers": 0}
+    with Backend(ipc(answers), path=path), KeepAliveBackend(respond) as other:
+        url, reference = f"ethereum+unix://{path}", [f"http://{other.address}"]
+        assert check(url, reference=reference, **options) == not_ready(ReasonCode.LAGGING)
+        answers["eth_blockNumber"] = result("0x64")
+        assert check(url, reference=reference, **options) == READY
 
 
 # ---- the socket

@@ -10,9 +10,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.redaction import register_secret
 from svcnode.net.http_response import HttpResponse
-from svcnode.probes.jsonrpc_protocol import RpcError, decode_response, encode_request, result_of
-
-METHOD = "getHealth"
+from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request, result_of
 
 
 def response(body: object, status: int = 200) -> HttpResponse:
@@ -21,7 +19,7 @@ def response(body: object, status: int = 200) -> HttpResponse:
 
 def error_of(body: object, status: int = 200) -> RpcError:
     with pytest.raises(RpcError) as caught:
-        decode_response(METHOD, response(body, status))
+        decode_result(response(body, status))
     return caught.value
 
 
@@ -34,7 +32,7 @@ def test_a_request_has_its_method_and_its_parameters() -> None:
 @pytest.mark.parametrize("result", [False, None, {"error": {"code": 1, "message": "x"}}])
 @pytest.mark.parametrize("status", [200, 299])
 def test_any_result_is_returned(result: object, status: int) -> None:
-    assert decode_response(METHOD, response({"jsonrpc": "2.0", "id": 1, "result": result}, status)) == result
+    assert decode_result(response({"jsonrpc": "2.0", "id": 1, "result": result}, status)) == result
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
@@ -44,6 +42,27 @@ def test_an_error_with_any_http_status_has_its_number_and_message(status: int) -
     assert error.code is ReasonCode.NOT_SUPPORTED
     assert "-32601" in str(error)
     assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "number", "data", "code"),
+    [
+        (200, -32005, None, ReasonCode.RATE_LIMITED),
+        (200, -32005, {"see": "https://provider.example"}, ReasonCode.RATE_LIMITED),
+        (200, -32029, None, ReasonCode.RATE_LIMITED),
+        (200, -32097, None, ReasonCode.RATE_LIMITED),
+        (200, 429, None, ReasonCode.RATE_LIMITED),
+        (429, -32000, None, ReasonCode.RATE_LIMITED),
+        (200, -32005, {"numSlotsBehind": 42}, ReasonCode.LAGGING),  # Solana
+        (200, -32005, {"numSlotsBehind": None}, ReasonCode.LAGGING),
+        (200, -32000, None, ReasonCode.SERVER_ERROR),
+    ],
+)
+def test_an_error_about_too_many_requests_has_its_own_code(
+    status: int, number: int, data: object, code: ReasonCode
+) -> None:
+    error = error_of({"id": 1, "error": {"code": number, "message": "slow down", "data": data}}, status)
+    assert (error.code, error.number) == (code, number)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +81,12 @@ def test_an_error_message_that_is_not_a_string_is_shown_as_json(code: object, me
 
 def test_an_error_beside_a_result_is_an_error_unless_it_is_null() -> None:
     assert error_of({"id": 1, "result": True, "error": {"code": 1, "message": "no"}}).code is ReasonCode.SERVER_ERROR
-    assert decode_response(METHOD, response({"id": 1, "result": True, "error": None})) is True
+    assert decode_result(response({"id": 1, "result": True, "error": None})) is True
 
 
 def test_an_error_message_is_limited_and_redacted() -> None:
     register_secret("hunter22")
-    assert len(str(error_of({"id": 1, "error": {"code": 1, "message": "x" * 1000}}))) == len(f"{METHOD}: ") + 200
+    assert len(str(error_of({"id": 1, "error": {"code": 1, "message": "x" * 1000}}))) == 200
     assert str(error_of({"id": 1, "error": {"code": 1, "message": "no key hunter22"}})).endswith("no key ***")
 
 
@@ -113,12 +132,12 @@ def test_a_result_with_an_http_error_is_not_a_response(status: int, code: Reason
 
 
 def test_a_response_without_http_is_judged_alike() -> None:
-    assert result_of(METHOD, {"id": 1, "result": False}) is False
+    assert result_of({"id": 1, "result": False}) is False
     for document, code in (
         ({"id": 1, "error": {"code": -32601, "message": "no"}}, ReasonCode.NOT_SUPPORTED),
         ({"id": 2, "result": True}, ReasonCode.PROTOCOL_ERROR),
         (None, ReasonCode.PROTOCOL_ERROR),
     ):
         with pytest.raises(RpcError) as caught:
-            result_of(METHOD, document)
+            result_of(document)
         assert caught.value.code is code
