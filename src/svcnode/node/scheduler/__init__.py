@@ -42,7 +42,7 @@ FIRST_CHECKS_WITHIN_S = 2.0
 # connections at once overflow the backlog of a server, and the checks would stay in step.
 START_SPACING_S = 0.0005
 JITTER = 0.05  # a share of the interval, added or subtracted, so that equal intervals do not run in step
-MAX_CONCURRENT_CHECKS = 1024
+MAX_CONCURRENT_CHECKS = 8192  # a check that hangs costs a descriptor, and little else
 LATE_CHECKS_LOG_INTERVAL_S = 60.0
 
 _REGISTRATION_CHANGES = {ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED}
