@@ -87,10 +87,13 @@ def _up_rule(details: ParsedDetails) -> Iterator[str]:
         yield from _unreliable_counts(details)
 
 
+STALE_CODES = (ReasonCode.STALE, ReasonCode.CANNOT_CHECK)
+
+
 def _initializing_rule(details: ParsedDetails) -> str:
     if details.code in (ReasonCode.NO_EVIDENCE, ReasonCode.NOT_STARTED):
         return "A service is Initializing until its first check has a result."
-    if details.code == ReasonCode.STALE:
+    if details.code in STALE_CODES:
         return f"{_stale_rule(details)} Without a valid result, a service that was Up is Initializing."
     if details.code == ReasonCode.UNRELIABLE:
         return (
@@ -113,7 +116,7 @@ def _stale_rule(details: ParsedDetails) -> str:
 
 
 def _down_rule(details: ParsedDetails) -> Iterator[str]:
-    if details.code == ReasonCode.STALE:
+    if details.code in STALE_CODES:
         yield f"The reason is now: {details.reason}."
         yield f"{_stale_rule(details)} A service that was Down stays Down until a check shows otherwise."
         return
