@@ -136,7 +136,7 @@ class Agent:
         with self._signals.installed():
             try:
                 bound = self._listeners.open(settings)
-                self._services.apply(settings.services)
+                await self._services.apply(settings.services)
                 self._fleet.apply(settings.fleet)
                 # After the services: their registration is not a transition to record.
                 log_history_location(settings.history)
@@ -270,7 +270,7 @@ class Agent:
         history.set_has_folder(new.history.has_folder)
         await self._surface.apply_notify(new.notify)
         self._control.set_configured(new)
-        diff = self._services.apply(new.services)
+        diff = await self._services.apply(new.services)
         self._fleet.apply(new.fleet)
         if self._replica is not None and new.sharing is not None:
             self._replica.services.set_default_observers(new.sharing.observers)
