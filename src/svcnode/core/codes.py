@@ -71,6 +71,7 @@ class ReasonCode(StrEnum):
     SYNCING = "syncing"
     LAGGING = "lagging"
     STALLED = "stalled"  # a value that must advance has not advanced in time
+    DUTIES_MISSED = "duties_missed"  # a validator has missed more of its duties than it may
     READ_ONLY = "read_only"
     WRONG_ROLE = "wrong_role"
     REPLICATION_STOPPED = "replication_stopped"

@@ -267,6 +267,11 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "The service answers, and makes no progress: see its log. It may have lost its peers or its disk. "
         "If it is only slow, give it more time in the condition.",
     ),
+    ReasonCode.DUTIES_MISSED: Remedy(
+        "a validator has missed more of its duties than it may",
+        "The client answers, and the validator does not vote or sign: check its signer, its keys, its clock, its peers "
+        "and the load of its machine.",
+    ),
     ReasonCode.READ_ONLY: Remedy(
         "the server accepts no writes",
         "Check whether the server is a replica, its disk is full, or it was set to read-only.",
@@ -279,8 +284,9 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         },
     ),
     ReasonCode.WRONG_ROLE: Remedy(
-        "the server has another role (primary, replica) than the probe expects",
+        "the server has another role (primary, replica, validator) than the probe expects",
         "Check whether a failover happened: another server may have this role now.",
+        {"cometbft": "The validator is not in the active set: check whether it is jailed, and how much is staked."},
     ),
     ReasonCode.REPLICATION_STOPPED: Remedy(
         "the replica receives no changes from its primary",

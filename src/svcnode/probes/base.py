@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # A time of another machine that is further in the future than this shows that the clocks differ.
 MAX_CLOCK_SKEW_S = 60.0
+_OTHERS_SHARE = 0.6
 
 # The deadline of the check in this task, by the clock of its event loop. The caller of `check` sets and enforces it.
 check_deadline_s: ContextVar[float] = ContextVar("svcnode_check_deadline", default=math.inf)
@@ -33,6 +34,15 @@ def time_left_s() -> float:
     import asyncio  # late: `import svcnode` loads this module, and no event loop
 
     return max(0.0, check_deadline_s.get() - asyncio.get_running_loop().time())
+
+
+def time_for_others_s() -> float | None:
+    """A share of that time, to ask others than the service; None without a deadline.
+
+    Others that hang do not make the service failed: there is time left for what it says itself.
+    """
+    left_s = time_left_s()
+    return _OTHERS_SHARE * left_s if left_s < math.inf else None
 
 
 class CheckError(Exception):
@@ -65,6 +75,9 @@ class Probe(ABC):
         The caller sets the deadline and cancels the call. An exception is a fault of the probe, not of the service:
         the verdict is `unknown`.
         """
+
+    def validate_interval(self, interval_s: float) -> None:  # noqa: B027  most probes can have any
+        """Raise `OptionError` if an option of the probe cannot work with checks at this interval."""
 
     def batch_check(self) -> BatchCheck | None:
         """The same check without a task, for the scheduler; None if the probe or its options need `check`."""

@@ -6,22 +6,22 @@ ready      `/eth/v1/node/health` has status 200; `/eth/v1/node/syncing` reports 
 not ready  the status is 206 (syncing), or any of the above is not so; an optimistic head is one that the execution
            client has not verified; the certificate expires within `min_cert_days`
 failed     any other response; connection refused, host unreachable, certificate not trusted
-unknown    no file descriptors or ports left on this machine; the resolver or the proxy does not answer
+unknown    the node does not offer what an option needs; no file descriptors or ports left on this machine; the resolver
+           or the proxy does not answer
 
 What older clients and some gateways do not offer, does not count, unless an option needs it.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from svcnode.core.codes import ReasonCode, code_for_http_status
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Outcome
 from svcnode.core.url import UrlForm
-from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError
-from svcnode.probes.http_client import HttpSessionProbe
+from svcnode.probes.base import CheckError
+from svcnode.probes.chain import ChainProbe
 from svcnode.probes.json_pointer import json_excerpt, resolve_pointer
 from svcnode.probes.options import Count
 
@@ -35,18 +35,16 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_SLOT_LAG = 8
 MAX_DIGITS = 20
+NOT_OFFERED = {400, 403, 404, 405, 410, 501}  # how older clients and gateways answer a path that they do not have
 
 
 class Chain(NamedTuple):
     genesis_s: float
     slot_s: float
 
-    def slot_at(self, wall_s: float) -> int:
-        return math.floor((wall_s - self.genesis_s) / self.slot_s)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class BeaconProbe(HttpSessionProbe):
+class BeaconProbe(ChainProbe):
     max_slot_lag: Count | None = None  # None: the default, where the node says how far it is
     min_peers: Count | None = None  # None: 1, where the node says how many it has
     _chain: list[Chain | None] = field(init=False, compare=False, default_factory=list)  # once it has been read
@@ -72,7 +70,7 @@ class BeaconProbe(HttpSessionProbe):
                 return self.failed(text, ReasonCode.UNHEALTHY)
             case status:
                 text = f"HTTP status {status} is not a health status of a beacon node"
-                return self.failed(text, code_for_http_status(status))
+                return self.failed(text, self.code_for_status(status))
 
     async def _sync_verdict(self, session: HttpSession) -> Verdict | None:
         """None if the node can do its work."""
@@ -96,14 +94,9 @@ class BeaconProbe(HttpSessionProbe):
         chain = await self._read_chain(session)
         if chain is None:
             return None
-        missing = chain.slot_at(time.time()) - head
-        if missing * chain.slot_s < -MAX_CLOCK_SKEW_S:
-            text = f"clock skew: the head is {-missing} slots in the future; check the clock of this machine"
-            return self.not_ready(text, ReasonCode.CLOCK_SKEW)
-        if missing > max(limit, 1):  # the newest slot has just begun
-            text = f"the head is {missing} slots behind the clock of this machine; max_slot_lag is {limit}"
-            return self.not_ready(text, ReasonCode.LAGGING)
-        return None
+        # The newest slot has just begun, and the limit counts whole slots.
+        limit_s = (max(limit, 1) + 1) * chain.slot_s
+        return await self.age_verdict("the head", chain.genesis_s + head * chain.slot_s, limit_s, "max_slot_lag")
 
     async def _read_chain(self, session: HttpSession) -> Chain | None:
         """Once: it does not change."""
@@ -117,24 +110,28 @@ class BeaconProbe(HttpSessionProbe):
         return self._chain[0]
 
     async def _peers_verdict(self, session: HttpSession) -> Verdict | None:
-        min_peers = 1 if self.min_peers is None else self.min_peers
-        if not min_peers:
-            return None
-        data = await self._data(session, "node/peer_count", is_needed=self.min_peers is not None)
-        if data is not None and (peers := _whole_number(data, "connected")) < min_peers:
-            return self.not_ready(f"{peers} peers; min_peers is {min_peers}", ReasonCode.TOO_FEW_PEERS)
-        return None
+        async def peer_count() -> int:
+            return _whole_number(await self._needed(session, "node/peer_count"), "connected")
+
+        return await self.peers_verdict(self.min_peers, peer_count)
 
     async def _data(self, session: HttpSession, path: str, *, is_needed: bool = False) -> Mapping[str, Any] | None:
         """None if the node does not offer it, and no option needs it."""
-        response = await session.send(self._request(path))
-        if not is_needed and 400 <= response.status < 500:
+        try:
+            return await self._needed(session, path)
+        except CheckError as exc:
+            if is_needed or exc.outcome is not Outcome.UNKNOWN:
+                raise
             return None
+
+    async def _needed(self, session: HttpSession, path: str) -> Mapping[str, Any]:
+        response = await session.send(self._request(path))
         data = resolve_pointer(response.document(), "/data") if response.status == 200 else None
         if isinstance(data, dict):
             return data
         text = f"/eth/v1/{path} has no data of a beacon node (HTTP status {response.status})"
-        raise CheckError(text, code_for_http_status(response.status))
+        outcome = Outcome.UNKNOWN if response.status in NOT_OFFERED else Outcome.FAILED
+        raise CheckError(text, self.code_for_status(response.status), outcome)
 
 
 def _whole_number(data: Mapping[str, Any], key: str, *, at_least: int = 0) -> int:

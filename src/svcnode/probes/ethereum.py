@@ -2,41 +2,31 @@
 
 ready      the client is not syncing, its newest block is not older than `max_block_age`, and it has at least
            `min_peers` peers
-not ready  the client is syncing; its newest block is older, or dated in the future; it has fewer peers; the certificate
-           expires within `min_cert_days`
+not ready  the client is syncing; its newest block is older, or dated in the future; it has fewer peers; it is more than
+           `max_behind` blocks behind the majority of `reference`; the certificate expires within `min_cert_days`
 failed     the client follows another chain than `chain_id`; a JSON-RPC error; a response that is not JSON-RPC;
            connection refused, host unreachable, certificate not trusted
 unknown    the client does not have a method that the check needs; no file descriptors or ports left on this machine;
            the resolver or the proxy does not answer
-
-What the client says of itself is not enough: one that has lost its peers, or hangs, goes on saying that it is in sync.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Outcome
-from svcnode.core.option_types import option_type, schema_of
-from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError
-from svcnode.probes.http_client import HttpSessionProbe
-from svcnode.probes.jsonrpc_protocol import RpcError, build_rpc_request, decode_result
-from svcnode.probes.options import Count, seconds
+from svcnode.probes.base import CheckError
+from svcnode.probes.chain import RpcChainProbe, Tip
+from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from svcnode.core.model import Verdict
-    from svcnode.net.http1 import HttpSession
+    from svcnode.probes.chain import RpcCall
 
-    RpcCall = Callable[..., Awaitable[Any]]
-
-# How many seconds a block takes, by chain id. A client may be this many blocks behind, and at least `MIN_AGE_S`.
+# How many seconds a block takes, by chain id.
 BLOCK_TIMES_S = {
     1: 12,  # Ethereum
     11155111: 12,  # Sepolia
@@ -49,89 +39,40 @@ BLOCK_TIMES_S = {
     59144: 2,  # Linea
     534352: 3,  # Scroll
     42220: 1,  # Celo
+    42161: 0.25,  # Arbitrum One
 }
-MAX_MISSING_BLOCKS, MIN_AGE_S, UNKNOWN_CHAIN_AGE_S = 10, 60.0, 120.0
-
-
-@option_type(
-    {"anyOf": [{"const": "off"}, schema_of(seconds)]}, show=lambda age_s: "off" if age_s == math.inf else f"{age_s:g}s"
-)
-def block_age(value: object) -> float:
-    return math.inf if value == "off" else seconds(value)
-
-
-BlockAge = Annotated[float, block_age]
+# A client may be behind the references by the blocks of this time, and by some blocks more if they are slow.
+MAX_BEHIND_S, MIN_BEHIND = 30, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EthereumProbe(HttpSessionProbe):
+class EthereumProbe(RpcChainProbe):
     chain_id: Count | None = None
-    max_block_age: BlockAge | None = None  # None: by the chain
     min_peers: Count | None = None  # None: 1, if the client can say how many it has
 
-    def __post_init__(self) -> None:
-        self.build_request(self.url.target)  # reject invalid options when the probe is made
-
-    async def check_session(self, session: HttpSession) -> Verdict | None:
-        certificate_verdict: Verdict | None = None
-
-        async def call(method: str, *params: object) -> Any:  # noqa: ANN401  any JSON value
-            nonlocal certificate_verdict
-            response = await session.send(build_rpc_request(self, method, list(params), keep_alive=True))
-            certificate_verdict = response.certificate_verdict
-            try:
-                return decode_result(response)
-            except RpcError as exc:
-                # Without the method, nothing is known: the options or the modules of the client have to be changed.
-                outcome = Outcome.UNKNOWN if exc.code is ReasonCode.NOT_SUPPORTED else Outcome.FAILED
-                raise CheckError(f"{method}: {exc}", exc.code, outcome) from exc
-
-        return await self._chain_verdict(call) or certificate_verdict
-
-    async def _chain_verdict(self, call: RpcCall) -> Verdict | None:
-        """None if the client is ready."""
+    async def chain_verdict(self, call: RpcCall) -> Verdict | None:
         chain_id = _parse_hex(await call("eth_chainId"))
         if self.chain_id not in (None, chain_id):
             return self.failed(f"chain {chain_id}; chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
-        progress, limit_s = await call("eth_syncing"), self._max_block_age_s(chain_id)
+        progress, limit_s = await call("eth_syncing"), self.max_block_age_s(BLOCK_TIMES_S.get(chain_id))
         if progress is not False and (limit_s == math.inf or not _is_at_its_end(progress)):
             return self.not_ready(f"syncing{_progress_text(progress)}", ReasonCode.SYNCING)
         if limit_s < math.inf:
             timestamp_s = _block_timestamp(await call("eth_getBlockByNumber", "latest", False))
-            if verdict := self._age_verdict(time.time() - timestamp_s, limit_s):
+            if verdict := await self.age_verdict("the newest block", timestamp_s, limit_s, "max_block_age"):
                 return verdict
-        return await self._peers_verdict(call)
 
-    def _max_block_age_s(self, chain_id: int) -> float:
-        if self.max_block_age is not None:
-            return self.max_block_age
-        block_time_s = BLOCK_TIMES_S.get(chain_id)
-        return UNKNOWN_CHAIN_AGE_S if block_time_s is None else max(MIN_AGE_S, MAX_MISSING_BLOCKS * block_time_s)
+        async def peer_count() -> int:
+            return _parse_hex(await call("net_peerCount"))
 
-    def _age_verdict(self, age_s: float, limit_s: float) -> Verdict | None:
-        if age_s < -MAX_CLOCK_SKEW_S:
-            text = (
-                f"clock skew: the newest block is dated {-age_s:.0f} s in the future; check the clock of this machine"
-            )
-            return self.not_ready(text, ReasonCode.CLOCK_SKEW)
-        if age_s > limit_s:
-            limit = "max_block_age is" if self.max_block_age is not None else "this chain is allowed"
-            return self.not_ready(f"the newest block is {age_s:.0f} s old; {limit} {limit_s:g} s", ReasonCode.LAGGING)
-        return None
+        return await self.peers_verdict(self.min_peers, peer_count)
 
-    async def _peers_verdict(self, call: RpcCall) -> Verdict | None:
-        min_peers = 1 if self.min_peers is None else self.min_peers
-        if not min_peers:
-            return None
-        try:
-            peers = _parse_hex(await call("net_peerCount"))
-        except CheckError as exc:
-            if self.min_peers is None and exc.outcome is Outcome.UNKNOWN:
-                return None  # many public endpoints do not have the method
-            raise
-        if peers < min_peers:
-            return self.not_ready(f"{peers} peers; min_peers is {min_peers}", ReasonCode.TOO_FEW_PEERS)
-        return None
+    async def read_tip(self, call: RpcCall) -> Tip:
+        return Tip(_parse_hex(await call("eth_chainId")), _parse_hex(await call("eth_blockNumber")))
+
+    def default_max_behind(self, chain: object) -> int:
+        block_time_s = BLOCK_TIMES_S.get(chain, 1.0) if isinstance(chain, int) else 1.0
+        return max(MIN_BEHIND, int(MAX_BEHIND_S / block_time_s))
 
 
 def _is_at_its_end(progress: object) -> bool:
@@ -159,7 +100,7 @@ def _parse_hex(value: object) -> int:
 def _progress_text(progress: object) -> str:
     match progress:
         case {"currentBlock": str(current), "highestBlock": str(highest)}:
-            end = _parse_hex(highest)
-            return f", at block {_parse_hex(current)}{f' of {end}' if end else ''}"
+            block, end = _parse_hex(current), _parse_hex(highest)
+            return f", at block {block}{f' of {end}' if end > block else ''}"  # some clients do not know the end yet
         case _:
             return ""

@@ -7,29 +7,40 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.text import excerpt
-from svcnode.net.http_response import InvalidJson
+from svcnode.net.http_response import MAX_BODY_BYTES, InvalidJson
 from svcnode.probes.base import CheckError
 from svcnode.probes.json_pointer import json_excerpt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from svcnode.net.http1 import Http1Client, PreparedRequest
     from svcnode.net.http_response import HttpResponse
 
+TOO_MANY_REQUESTS = 429
 _ID = 1
 _MAX_SHOWN_CHARS = 200
 
 
-# The error numbers of the JSON-RPC specification; others are the server's own.
+# The error numbers of the JSON-RPC specification, and those of servers that limit the rate of requests.
 _ERROR_CODES = {
     -32700: ReasonCode.BAD_REQUEST,
     -32600: ReasonCode.BAD_REQUEST,
     -32601: ReasonCode.NOT_SUPPORTED,
     -32602: ReasonCode.BAD_REQUEST,
+    -32005: ReasonCode.RATE_LIMITED,  # "limit exceeded" of EIP-1474
+    -32029: ReasonCode.RATE_LIMITED,  # "too many requests" of tRPC, which other servers use too
+    -32097: ReasonCode.RATE_LIMITED,  # of some gateways of Ethereum
+    429: ReasonCode.RATE_LIMITED,  # as in HTTP: Solana's public endpoints, Alchemy
 }
 
 
 class RpcError(CheckError):
     """The response holds no result."""
+
+    def __init__(self, text: str, code: ReasonCode, number: int = 0) -> None:
+        super().__init__(text, code)
+        self.number = number  # of the error; 0 if the response holds none
 
 
 def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
@@ -37,7 +48,12 @@ def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
 
 
 def build_rpc_request(
-    client: Http1Client, method: str, params: list[Any] | dict[str, Any], *, keep_alive: bool = False
+    client: Http1Client,
+    method: str,
+    params: list[Any] | dict[str, Any],
+    *,
+    keep_alive: bool = False,
+    max_body_bytes: int = MAX_BODY_BYTES,
 ) -> PreparedRequest:
     return client.build_request(
         client.url.target,
@@ -46,15 +62,16 @@ def build_rpc_request(
         content_type="application/json",
         needs="body",
         keep_alive=keep_alive,
+        max_body_bytes=max_body_bytes,
     )
 
 
-def decode_result(response: HttpResponse) -> Any:  # noqa: ANN401  any JSON value
+def decode_result(response: HttpResponse, code_for_status: Callable[[int], ReasonCode] = code_for_http_status) -> Any:  # noqa: ANN401  any JSON value
     match response.document():
-        case {"error": {"code": code, "message": message}}:
+        case {"error": {"code": code, "message": message} as error}:
             text = excerpt(f"error {_message_text(code)}: {_message_text(message)}", _MAX_SHOWN_CHARS)
             number = code if isinstance(code, int) else 0
-            raise RpcError(text, _ERROR_CODES.get(number, ReasonCode.SERVER_ERROR))
+            raise RpcError(text, _error_code(number, error.get("data"), response.status), number)
         case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= response.status < 300:
             return result
         case document:
@@ -62,8 +79,15 @@ def decode_result(response: HttpResponse) -> Any:  # noqa: ANN401  any JSON valu
             is_success = 200 <= response.status < 300
             raise RpcError(
                 f"HTTP status {response.status}: the body is not a JSON-RPC response{why}",
-                ReasonCode.PROTOCOL_ERROR if is_success else code_for_http_status(response.status),
+                ReasonCode.PROTOCOL_ERROR if is_success else code_for_status(response.status),
             )
+
+
+def _error_code(number: int, data: object, status: int) -> ReasonCode:
+    if isinstance(data, dict) and "numSlotsBehind" in data:
+        return ReasonCode.LAGGING  # Solana has another meaning for -32005
+    code = _ERROR_CODES.get(number, ReasonCode.SERVER_ERROR)
+    return ReasonCode.RATE_LIMITED if status == TOO_MANY_REQUESTS else code
 
 
 def _message_text(value: object) -> str:

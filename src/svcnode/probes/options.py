@@ -11,7 +11,7 @@ import types
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
-from svcnode.core.option_types import byte_size, duration, find_option_type, one_of, option_type, whole_number
+from svcnode.core.option_types import byte_size, duration, find_option_type, one_of, option_type, show_url, whole_number
 from svcnode.core.redaction import MASK
 from svcnode.core.text import TYPE_NAMES, suggestion, type_name
 
@@ -168,6 +168,16 @@ def strings(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+@option_type(
+    {"type": "array", "items": {"type": "string", "pattern": "^https?://"}}, show=lambda urls: [*map(show_url, urls)]
+)
+def web_urls(value: object) -> tuple[str, ...]:
+    urls = strings(value)
+    if not all(url.startswith(("http://", "https://")) for url in urls):
+        raise InvalidValueError("must be a list of URLs that begin with http:// or https://")
+    return urls
+
+
 @option_type({"type": "object"})
 def table(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
@@ -201,6 +211,7 @@ Size = Annotated[int, size]
 RawBytes = Annotated[bytes, raw_bytes]
 PublicBytes = Annotated[bytes, public_bytes]  # no secret, such as an expected response
 Strings = Annotated[tuple[str, ...], strings]
+WebUrls = Annotated[tuple[str, ...], web_urls]  # http and https
 Table = Annotated[dict[str, Any], table]
 Count = Annotated[int, non_negative_int]
 # What a check writes to, such as a table, a key or a queue; "" for no write.

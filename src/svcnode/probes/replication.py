@@ -19,17 +19,19 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import UrlText
 from svcnode.core.url import Url, UrlError
 from svcnode.net.trace import step
-from svcnode.probes.base import CheckError, time_left_s
+from svcnode.probes.base import CheckError, time_for_others_s
 from svcnode.probes.options import Role, Seconds, WriteTarget
 from svcnode.probes.session import LoginProbe
+from svcnode.probes.sql import SqlConditions, SqlProbe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from svcnode.probes.sql import Row
+
 C = TypeVar("C")
 P = TypeVar("P")
 
-_PRIMARY_SHARE = 0.6  # of the time until the deadline, so that a primary that hangs does not make the replica failed
 RETRY_PAUSES_S = (0.01, 0.03, 0.06)  # a replica that is behind may be applying what it has just received
 _MAX_POSITIONS = 32
 # The server answers, but not this client.
@@ -54,9 +56,11 @@ NOT_READY_CODES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ReplicatedProbe(LoginProbe[C]):
+class ReplicatedProbe(SqlProbe, LoginProbe[C]):
     role: Role = ""
-    query: str = ""  # cannot write; its first value must be true
+    query: str = ""  # cannot write; its first value must be true, unless there are conditions
+    require: SqlConditions = ()  # on the first row
+    starting: SqlConditions = ()  # one of them holds: not ready
     write: WriteTarget = ""  # a table
     max_lag: Seconds | None = None
     primary: UrlText = ""
@@ -70,6 +74,7 @@ class ReplicatedProbe(LoginProbe[C]):
         """The options with which the probe of the primary uses TLS as this one does."""
 
     def validate_replication(self) -> None:
+        self.validate_query()
         if self.write and self.role == "replica":
             raise OptionError("write", 'cannot be used with role = "replica"')
         if not self.primary:
@@ -109,10 +114,9 @@ class ReplicatedProbe(LoginProbe[C]):
 
     async def ask_primary(self, primary: Self, ask: Callable[[C], Awaitable[P]]) -> P | Verdict:
         """The response of the primary on a new connection, or the verdict on this replica if there is none."""
-        left_s = time_left_s()
         try:
             with step("primary", primary.url.host_port):
-                async with asyncio.timeout(_PRIMARY_SHARE * left_s if left_s < math.inf else None):
+                async with asyncio.timeout(time_for_others_s()):
                     connection = await primary.open()
                     try:
                         response = await ask(connection)
@@ -136,6 +140,10 @@ class ReplicatedProbe(LoginProbe[C]):
         elif isinstance(exc, TimeoutError) or verdict.code is ReasonCode.TIMEOUT:
             state = "does not respond"
         return self.not_ready(f"the lag is not known, because the primary {state} ({reason})", code)
+
+    async def row_verdict(self, row: Row) -> Verdict | None:
+        problem = await self.find_row_problem(row)
+        return problem and Verdict(problem.outcome, f"{problem.text}: {self.url}", problem.code)
 
     def write_error_verdict(self, text: str, code: ReasonCode) -> Verdict:
         outcome = Outcome.NOT_READY if code in NOT_READY_CODES else Outcome.FAILED

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Outcome
 from tests.support.backends import ReceivedRequest, http_response
 from tests.support.probe_assertions import KeepAliveBackend, assert_reused
 from tests.support.servers.base import module_server
 from tests.support.servers.beacon import BeaconServer
-from tests.support.verdicts import READY, failed, not_ready
+from tests.support.verdicts import READY, failed, not_ready, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,12 +82,14 @@ def node(syncing: bytes) -> Callable[[ReceivedRequest], bytes]:
     return respond
 
 
-def test_a_node_without_a_sync_status_is_failed_only_if_an_option_needs_it(check: CheckRunner) -> None:
+def test_what_a_node_does_not_offer_says_nothing_about_it(check: CheckRunner) -> None:
     with KeepAliveBackend(node(http_response(404, '{"code": 404}'))) as backend:
         url = f"beacon+http://{backend.address}"
-        assert check(url, max_slot_lag=3).outcome is Outcome.FAILED
-        assert check(url, min_peers=1).outcome is Outcome.FAILED
+        for option in ("max_slot_lag", "min_peers"):
+            assert check(url, **{option: 1}) == unknown(ReasonCode.NOT_FOUND)
         assert check(url) == READY
+    with KeepAliveBackend(node(http_response(401))) as backend:
+        assert check(f"beacon+http://{backend.address}") == failed(ReasonCode.AUTH_REQUIRED)
 
 
 SYNCED = {"head_slot": "9", "sync_distance": "0", "is_syncing": False, "is_optimistic": False, "el_offline": False}

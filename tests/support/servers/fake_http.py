@@ -54,6 +54,7 @@ class Request:
     query: dict[str, str]
     headers: Mapping[str, str]
     state: dict[str, Any]
+    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,12 @@ def serve(respond: Callable[[Request], Response]) -> None:
         wbufsize = -1  # sends head and body together
 
         def handle_any(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             target = urlsplit(self.path)
             state = json.loads(state_file.read_text())
             query = dict(parse_qsl(target.query))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            self._send(respond(Request(self.command, target.path, query, headers, state)))
+            self._send(respond(Request(self.command, target.path, query, headers, state, body)))
 
         do_GET = do_POST = do_HEAD = do_PUT = do_DELETE = do_OPTIONS = handle_any  # noqa: N815  http.server's names
 
