@@ -52,7 +52,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "node.",
     ),
     ReasonCode.CANNOT_CHECK: Remedy(
-        "the last result is older than stale_after, because the node's machine could not check",
+        "there is no valid result, because the node's machine could not check",
         "The fault is on the node's machine, and says nothing about the service; the reason names it. For too many "
         "open files, raise the limit of the node's process (ulimit -n, or LimitNOFILE in its systemd unit). A machine "
         "that stood still was suspended or overloaded, or the node's process was stopped.",

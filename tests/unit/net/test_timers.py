@@ -35,7 +35,7 @@ async def test_other_callbacks_run_between_many_that_are_due_and_take_long() -> 
         block_loop(MAX_RUN_S * 0.4)
 
     for number in range(6):
-        timers.add(1.0 + number * 2 * TICK_S, lambda _=number: take_long())
+        timers.add(1.0 + number * 2 * TICK_S, take_long)
     await asyncio.sleep(0.9)
     block_loop(0.5)
     while order.count("due") < 6:
