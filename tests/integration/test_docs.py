@@ -59,7 +59,7 @@ SHARED = {
     HTTP: "headers",
     "Options of connections": "reuse",
     "Options of logging in": "username",
-    "Options of SQL servers": "max_lag",
+    "Options of SQL servers": "primary",
     "Options of references": "reference",
 }
 # Options that a kind inherits and refuses.

@@ -18,6 +18,7 @@ class ReasonCode(StrEnum):
     NO_EVIDENCE = "no_evidence"  # no check has given a result yet
     NOT_STARTED = "not_started"  # no check has given a result yet, and the node runs no checks
     STALE = "stale"  # the last evidence is older than stale_after
+    CANNOT_CHECK = "cannot_check"  # there is none, because this machine could not check
     TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl, or no success of a job in time
     FIXED = "fixed"  # the configuration sets the status
     REPORTED = "reported"  # the program reported the status and gave no code

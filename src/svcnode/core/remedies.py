@@ -51,6 +51,12 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "No check has finished in time: the node's machine may be overloaded, or was suspended. See the log of the "
         "node.",
     ),
+    ReasonCode.CANNOT_CHECK: Remedy(
+        "there is no valid result, because the node's machine could not check",
+        "The fault is on the node's machine, and says nothing about the service; the reason names it. For too many "
+        "open files, raise the limit of the node's process (ulimit -n, or LimitNOFILE in its systemd unit). A machine "
+        "that stood still was suspended or overloaded, or the node's process was stopped.",
+    ),
     ReasonCode.TTL_EXPIRED: Remedy("no heartbeat, report or success of a job arrived in time", _NO_REPORT),
     ReasonCode.FIXED: Remedy(
         "the configuration sets the status; the service is not checked",
@@ -500,6 +506,7 @@ _CODES_OF_THE_NODE = {  # of a service that no probe checks
     ReasonCode.NO_EVIDENCE,
     ReasonCode.NOT_STARTED,
     ReasonCode.STALE,
+    ReasonCode.CANNOT_CHECK,
     ReasonCode.TTL_EXPIRED,
     ReasonCode.FIXED,
     ReasonCode.REGISTRY_LOST,

@@ -268,8 +268,7 @@ class Http1Client(TlsOptions):
         protocol.collects_body, protocol.max_body_bytes = request.needs_body, request.max_body_bytes
         with step(request.step_name):
             if request.http2_head:
-                to_end = request.needs_body or request.keep_alive
-                protocol.send_request(transport, request.http2_head, request.payload, to_end=to_end)
+                protocol.send_request(transport, request.http2_head, request.payload)
             else:
                 send(transport, request.payload)
             response = await protocol.response

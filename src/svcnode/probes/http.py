@@ -29,7 +29,7 @@ from svcnode.core.url import HTTP_SOCKET_FORM, Url
 from svcnode.net.batch import BatchCheck
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.http1 import DEFAULT_PORTS, PreparedRequest
-from svcnode.net.http_response import Http2ResponseError, HttpResponse, InvalidJson, StatusProtocol
+from svcnode.net.http_response import EndProtocol, Http2ResponseError, HttpResponse, InvalidJson, StatusProtocol
 from svcnode.net.os_errors import CodedOSError, verdict_for_os_error
 from svcnode.probes.conditions import (
     Condition,
@@ -153,7 +153,7 @@ class HttpProbe(ConditionalProbe, HttpClientProbe):
             _unique_target(url) if self.fresh else url.target,
             method=method,
             body=body if is_same_origin else b"",
-            needs="body" if self._needs_body else "head",  # the location of a redirect is in the head
+            needs="body" if self._needs_body else "head" if method == "HEAD" else "end",
             url=None if is_same_origin else url,
             http2=self.http2,
             default_headers=_NO_CACHE if self.fresh else (),
@@ -277,7 +277,7 @@ class UnixHttpProbe(HttpProbe):
 
 
 class _ExchangeCheck(BatchCheck):
-    """As `HttpProbe.check` if it needs only the head of one response."""
+    """As `HttpProbe.check` if it needs only the status of one response."""
 
     __slots__ = ("_probe", "_protocol")
 
@@ -286,7 +286,7 @@ class _ExchangeCheck(BatchCheck):
         self._probe = probe
 
     def on_connected(self) -> None:
-        self._protocol = StatusProtocol()
+        self._protocol = StatusProtocol() if self._probe.method == "HEAD" else EndProtocol()
         self.send(self._probe._request.payload)
 
     def on_data(self, data: bytes) -> Verdict | None:
