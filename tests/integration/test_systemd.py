@@ -302,14 +302,14 @@ def verdicts(probes: Sequence[Any], folder: Path, prefix: Sequence[str] = ()) ->
     return checked
 
 
-def unreachable_probes() -> list[dict[str, str]]:
+def unreachable_probes() -> list[dict[str, Any]]:
     """One for each kind that connects: to a port without a server, by name."""
     logins = dict.fromkeys(("mysql", "mariadb", "amqp", "amqps"), "me:password@")
     paths = {"redis+sentinel": "/mymaster", "dns": "/example.org"}
     schemes = [scheme for scheme in KINDS if scheme not in NOT_CHECKED | HOST_KINDS | OTHER_PROBES.keys()]
     urls = {scheme: f"{scheme}://{logins.get(scheme, '')}localhost:1{paths.get(scheme, '')}" for scheme in schemes}
-    method = {"method": "eth_chainId"}
-    return [{"url": url, **(method if scheme.startswith("jsonrpc") else {})} for scheme, url in urls.items()]
+    required: dict[str, dict[str, Any]] = {"jsonrpc": {"method": "eth_chainId"}, "metrics": {"require": ["up == 1"]}}
+    return [{"url": url, **required.get(scheme.partition("+")[0], {})} for scheme, url in urls.items()]
 
 
 def host_probes(folder: Path) -> list[Any]:
