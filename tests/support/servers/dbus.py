@@ -41,7 +41,7 @@ class DbusServer(RealServer):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.path = Path(mkdtemp(dir="/tmp")) / "bus"  # the path of a socket has at most 107 bytes
+        self.path = Path(mkdtemp()) / "bus"  # the path of a socket has at most 107 bytes
 
     def prepare(self) -> None:
         (self.folder / "bus.conf").write_text(_CONFIG.format(path=self.path, more=self.more_policy))
