@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,8 +43,8 @@ QUICK: dict[str, Any] = {
 }
 # Scripted servers answer at once, and fail so often that they would soon count as unreliable.
 QUICKER = QUICK | {
-    "SVCNODE_DEFAULTS_INTERVAL": "1s",
-    "SVCNODE_DEFAULTS_TIMEOUT": "900ms",
+    "SVCNODE_DEFAULTS_INTERVAL": "600ms",
+    "SVCNODE_DEFAULTS_TIMEOUT": "550ms",
     "SVCNODE_DEFAULTS_TOLERANCE": "off",
 }
 
@@ -64,17 +65,18 @@ class Example:
     def commands(self, changes: Mapping[str, str]) -> str:
         return replaced("\n".join(re.findall(r"^#     (.*)$", self._text, re.MULTILINE)), changes)
 
+    def expected(self, event: str) -> tuple[dict[str, str], str]:
+        """The statuses and the health in its row."""
+        *cells, code = self.rows[event]
+        return {id_: re.split(r"[,:;]", cell)[0] for id_, cell in zip(self._ids, cells, strict=True)}, code
+
     def expect(self, agent: Agent, event: str) -> None:
         """Wait until the statuses and the health are those in the row of the event."""
-        *cells, code = self.rows[event]
-        statuses = {id_: re.split(r"[,:;]", cell)[0] for id_, cell in zip(self._ids, cells, strict=True)}
         self._untested.discard(event)
-        agent.wait_until(lambda: (agent.statuses(), str(agent.health())) == (statuses, code))
+        agent.wait_until(lambda: (agent.statuses(), str(agent.health())) == self.expected(event))
 
     @contextmanager
-    def served(
-        self, folder: Path, changes: Mapping[str, str], environ: Mapping[str, str] = QUICK
-    ) -> Iterator[Agent]:
+    def served(self, folder: Path, changes: Mapping[str, str], environ: Mapping[str, str] = QUICK) -> Iterator[Agent]:
         """Serves the example; at the end, every row of its table has been tested."""
         with Agent(folder, "--listen", "127.0.0.1:0", config=self.config(changes), environ=environ) as agent:
             yield agent
@@ -253,7 +255,9 @@ NETWORKS = {
             "the execution client is killed": Killed("execution"),
             "the execution client is frozen": Frozen("execution"),
             "the beacon node is syncing": Event("beacon", {"is_syncing": True, "sync_distance": 300}),
-            "the beacon node is three slots behind and reports that it is synced": Event("beacon", {"sync_distance": 3}),
+            "the beacon node is three slots behind and reports that it is synced": Event(
+                "beacon", {"sync_distance": 3}
+            ),
             "the beacon node stands still and reports that it is synced": Event("beacon", {"missed_slots": 50}),
             "the beacon node cannot reach its execution client and reports that it is healthy": Event(
                 "beacon", {"el_offline": True}
@@ -282,7 +286,7 @@ NETWORKS = {
             "its Ethereum client is killed": Killed("ethereum"),
             "the operator is killed": Killed("operator"),
         },
-        {"within 1h": "within 3s"},
+        {"within 1h": "within 2s"},
     ),
     "cosmos.toml": Network(
         {"node": chain("cometbft", "127.0.0.1:26657"), "other": chain("cometbft", "https://cosmos-rpc.example")},
@@ -373,6 +377,7 @@ NETWORKS = {
         },
     ),
 }
+SEVERAL_CHECKS_S = 2.0
 NARROW = ("eigenda.toml", "polkadot.toml")
 
 
@@ -389,17 +394,19 @@ def test_every_event_of_a_network(name: str, tmp_path: Path) -> None:
     well, *events = example.rows
     assert list(network.events) == events
     with ExitStack() as stack:
-        servers = {key: stack.enter_context(one.make(tmp_path / "servers" / key)) for key, one in network.servers.items()}
+        servers = {
+            key: stack.enter_context(one.make(tmp_path / "servers" / key)) for key, one in network.servers.items()
+        }
         addresses = {
-            place: address_in(place, servers[key].port)
-            for key, one in network.servers.items()
-            for place in one.places
+            place: address_in(place, servers[key].port) for key, one in network.servers.items() for place in one.places
         }
         agent = stack.enter_context(example.served(node_folder(tmp_path), addresses | dict(network.changes), QUICKER))
         example.expect(agent, well)
         for event in events:
             what = network.events[event]
             with what.happens(servers[what.server]):
+                if example.expected(event) == example.expected(well):
+                    time.sleep(SEVERAL_CHECKS_S)
                 example.expect(agent, event)
             if event != events[-1]:
                 example.expect(agent, well)

@@ -18,7 +18,12 @@ BATCHES_PER_S = 20
 class EigenDaNode(FakeHttpServer):
     """It signs some batches in each second, as long as `is_signing`."""
 
-    defaults: ClassVar[dict[str, Any]] = {"health": 200, "is_signing": True, "is_reachable": True, "has_reachable": True}
+    defaults: ClassVar[dict[str, Any]] = {
+        "health": 200,
+        "is_signing": True,
+        "is_reachable": True,
+        "has_reachable": True,
+    }
 
     def is_ready(self) -> bool:
         return http_request(self.port, "/eigen/node/health")[0] == 200
@@ -38,7 +43,10 @@ def metrics_page(state: dict[str, Any]) -> str:
     batches = int(time.time() * BATCHES_PER_S) if state["is_signing"] else 1000
     lines = [
         'node_registered_quorums_rank{quorum="0"} 42',
-        *(f'eigenda_node_store_chunks_stage_latency_ms_count{{stage="{stage}"}} {batches}' for stage in ("store", "sign")),
+        *(
+            f'eigenda_node_store_chunks_stage_latency_ms_count{{stage="{stage}"}} {batches}'
+            for stage in ("store", "sign")
+        ),
     ]
     if state["has_reachable"]:
         lines += [
