@@ -1,4 +1,4 @@
-"""The configurations in examples/nodes, with every event of most of their tables: real databases, and scripted chains."""
+"""The configurations in examples/nodes, and every event of most tables: with real databases, and scripted chains."""
 
 from __future__ import annotations
 
