@@ -1,8 +1,8 @@
 """An EigenDA node: its node API and its page of metrics, which are on two ports of one process.
 
 The metrics are those of node/metrics.go and node/grpc/metrics_v2.go in the repository of EigenDA: each stage of
-StoreChunks has a summary, whose count grows with each batch, and "sign" is the last stage. The node itself never changes
-the health of its node API.
+StoreChunks has a summary, whose count grows with each batch, and "sign" is the last stage. The node itself never
+changes the health of its node API.
 """
 
 from __future__ import annotations
