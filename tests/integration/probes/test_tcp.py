@@ -157,7 +157,10 @@ def test_a_client_that_the_server_rejects_after_the_handshake_is_failed(
     with monkeypatch.context() as patch, Backend(script, tls=required) as backend:
         patch.setattr("svcnode.probes.tcp.MAX_REACTION_S", 60.0)  # a busy machine may take long
         for options in ({}, {"send": "hello"}, {"expect": "welcome"}):
-            assert check(f"tls://{backend.address}", ca=ca, **options) == failed(ReasonCode.AUTH_REQUIRED)
+            verdict = check(f"tls://{backend.address}", ca=ca, **options)
+            assert verdict.outcome is Outcome.FAILED
+            # A server that has not read everything resets the connection, and so may destroy its own alert.
+            assert verdict.code in (ReasonCode.AUTH_REQUIRED, ReasonCode.CONNECTION_CLOSED)
     with Backend(script, tls=open_to_all) as backend:
         assert check.leaks_nothing(f"tls://{backend.address}", ca=ca) == READY
 
