@@ -1,12 +1,13 @@
-"""The configurations in examples/nodes, some with real services and every event of their table."""
+"""The configurations in examples/nodes, and every event of most tables: with real databases, and scripted chains."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -14,12 +15,18 @@ from tests.support import commands
 from tests.support.certificates import make_certificate
 from tests.support.processes import Agent
 from tests.support.servers.base import wait_until
+from tests.support.servers.beacon import BeaconServer
+from tests.support.servers.chains import StubChain
+from tests.support.servers.eigenda import EigenDaNode
 from tests.support.servers.memcached import MemcachedServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.redis import RedisSentinel, RedisServer
+from tests.support.servers.signers import MevBoostServer, Web3SignerServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.support.servers.fake_http import FakeHttpServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted((EXAMPLES / "nodes").glob("*.toml"))
@@ -32,6 +39,13 @@ QUICK: dict[str, Any] = {
     "SVCNODE_DEFAULTS_START_PERIOD": "0s",
     "LEDGER_PASSWORD": PASSWORD,
     "SESSIONS_PASSWORD": PASSWORD,
+    "BITCOIN_PASSWORD": PASSWORD,
+}
+# Scripted servers answer at once, and fail so often that they would soon count as unreliable.
+QUICKER = QUICK | {
+    "SVCNODE_DEFAULTS_INTERVAL": "600ms",
+    "SVCNODE_DEFAULTS_TIMEOUT": "550ms",
+    "SVCNODE_DEFAULTS_TOLERANCE": "off",
 }
 
 
@@ -51,17 +65,20 @@ class Example:
     def commands(self, changes: Mapping[str, str]) -> str:
         return replaced("\n".join(re.findall(r"^#     (.*)$", self._text, re.MULTILINE)), changes)
 
+    def expected(self, event: str) -> tuple[dict[str, str], str]:
+        """The statuses and the health in its row."""
+        *cells, code = self.rows[event]
+        return {id_: re.split(r"[,:;]", cell)[0] for id_, cell in zip(self._ids, cells, strict=True)}, code
+
     def expect(self, agent: Agent, event: str) -> None:
         """Wait until the statuses and the health are those in the row of the event."""
-        *cells, code = self.rows[event]
-        statuses = {id_: re.split(r"[,:;]", cell)[0] for id_, cell in zip(self._ids, cells, strict=True)}
         self._untested.discard(event)
-        agent.wait_until(lambda: (agent.statuses(), str(agent.health())) == (statuses, code))
+        agent.wait_until(lambda: (agent.statuses(), str(agent.health())) == self.expected(event))
 
     @contextmanager
-    def served(self, folder: Path, changes: Mapping[str, str]) -> Iterator[Agent]:
+    def served(self, folder: Path, changes: Mapping[str, str], environ: Mapping[str, str] = QUICK) -> Iterator[Agent]:
         """Serves the example; at the end, every row of its table has been tested."""
-        with Agent(folder, "--listen", "127.0.0.1:0", config=self.config(changes), environ=QUICK) as agent:
+        with Agent(folder, "--listen", "127.0.0.1:0", config=self.config(changes), environ=environ) as agent:
             yield agent
         assert not self._untested, f"not tested: {self._untested}"
 
@@ -155,3 +172,241 @@ def test_a_master_and_a_cache(tmp_path: Path) -> None:
                 example.expect(agent, "the master is killed")
                 sentinel.set_failure_timeout(0.5)
                 example.expect(agent, "the Sentinel has promoted a replica")
+
+
+# ---- networks
+
+
+class Server(NamedTuple):
+    """A scripted server, and what the example has in its place: addresses, or the URL of a reference."""
+
+    make: Callable[[Path], FakeHttpServer]
+    places: tuple[str, ...]
+
+
+class Event(NamedTuple):
+    server: str
+    state: Mapping[str, Any]
+
+    @contextmanager
+    def happens(self, server: FakeHttpServer) -> Iterator[None]:
+        before = {name: server.state[name] for name in self.state}
+        server.set(**self.state)
+        yield
+        server.set(**before)
+
+
+class Killed(NamedTuple):
+    server: str
+
+    @contextmanager
+    def happens(self, server: FakeHttpServer) -> Iterator[None]:
+        server.kill()
+        yield
+        server.start()
+        server.wait_until_ready()
+
+
+class Frozen(NamedTuple):
+    server: str
+
+    @contextmanager
+    def happens(self, server: FakeHttpServer) -> Iterator[None]:
+        server.freeze()
+        yield
+        server.thaw()
+
+
+class Network(NamedTuple):
+    """What runs, and what the events of the table do, without the first one, which is that all is well."""
+
+    servers: Mapping[str, Server]
+    events: Mapping[str, Event | Killed | Frozen]
+    changes: Mapping[str, str] = {}
+
+
+def chain(kind: str, *places: str, **state: Any) -> Server:
+    def make(folder: Path) -> StubChain:
+        client = StubChain(folder, kind)
+        client.set(**state)
+        return client
+
+    return Server(make, places)
+
+
+OLD_BLOCK = {"age_s": 100_000}
+REJECTED_LOGIN = {"errors": {"getblockchaininfo": [401, 0, "", None]}}
+LOADING = {"errors": {"getblockchaininfo": [500, -28, "Loading block index…", None]}}  # RPC_IN_WARMUP
+NETWORKS = {
+    "ethereum.toml": Network(
+        {
+            "execution": chain("ethereum", "127.0.0.1:8545"),
+            "beacon": Server(BeaconServer, ("127.0.0.1:5052",)),
+            "signer": Server(Web3SignerServer, ("127.0.0.1:9000",)),
+            "boost": Server(MevBoostServer, ("127.0.0.1:18550",)),
+        },
+        {
+            "the execution client is syncing": Event("execution", {"is_syncing": True}),
+            "the newest block is older than 60 s, and the execution client reports that it is synced": Event(
+                "execution", {"age_s": 75}
+            ),
+            "the execution client has no peers": Event("execution", {"peers": 0}),
+            "the execution client follows another chain": Event("execution", {"chain": 17000}),
+            "the execution client is killed": Killed("execution"),
+            "the execution client is frozen": Frozen("execution"),
+            "the beacon node is syncing": Event("beacon", {"is_syncing": True, "sync_distance": 300}),
+            "the beacon node is three slots behind and reports that it is synced": Event(
+                "beacon", {"sync_distance": 3}
+            ),
+            "the beacon node stands still and reports that it is synced": Event("beacon", {"missed_slots": 50}),
+            "the beacon node cannot reach its execution client and reports that it is healthy": Event(
+                "beacon", {"el_offline": True}
+            ),
+            "the beacon node has no peers": Event("beacon", {"peers": 0}),
+            "the beacon node is killed": Killed("beacon"),
+            "the signer has lost the database of its slashing protection": Event("signer", {"database": "DOWN"}),
+            "the signer has not loaded the key": Event("signer", {"keys": ["0x" + "b2" * 48]}),
+            "the signer is killed": Killed("signer"),
+            "no relay of MEV-Boost is available": Event("boost", {"available_relays": 0}),
+            "MEV-Boost is killed": Killed("boost"),
+        },
+    ),
+    "eigenda.toml": Network(
+        {
+            "operator": Server(EigenDaNode, ("127.0.0.1:9091", "127.0.0.1:9092")),
+            "ethereum": chain("ethereum", "127.0.0.1:8545"),
+        },
+        {
+            "it has signed no batch for an hour": Event("operator", {"is_signing": False}),
+            "the disperser cannot reach its sockets": Event("operator", {"is_reachable": False}),
+            "it no longer says whether its sockets can be reached": Event("operator", {"has_reachable": False}),
+            "the node API reports that it is partially healthy": Event("operator", {"health": 206}),
+            "the node API reports that it is unhealthy": Event("operator", {"health": 503}),
+            "its Ethereum client stands still": Event("ethereum", OLD_BLOCK),
+            "its Ethereum client is killed": Killed("ethereum"),
+            "the operator is killed": Killed("operator"),
+        },
+        {"within 1h": "within 2s"},
+    ),
+    "cosmos.toml": Network(
+        {"node": chain("cometbft", "127.0.0.1:26657"), "other": chain("cometbft", "https://cosmos-rpc.example")},
+        {
+            "the node is catching up": Event("node", {"is_syncing": True}),
+            "the newest block is older than 60 s, and the node reports that it is not catching up": Event(
+                "node", {"age_s": 75}
+            ),
+            "the node has no peers": Event("node", {"peers": 0}),
+            "the node is more than 10 blocks behind the other one": Event("node", {"behind": 100}),
+            "the other node is killed": Killed("other"),
+            "the node follows another chain": Event("node", {"chain": "theta-testnet-001"}),
+            "the validator is jailed, or has left the active set": Event("node", {"voting_power": "0"}),
+            "the node is killed": Killed("node"),
+            "the node is frozen": Frozen("node"),
+            "the validator misses every second block": Event("node", {"misses_every": 2}),
+        },
+    ),
+    "solana.toml": Network(
+        {"validator": chain("solana", "127.0.0.1:8899"), "other": chain("solana", "https://solana-rpc.example")},
+        {
+            "it reports that it is behind the cluster": Event("validator", {"is_syncing": True}),
+            "its newest slot is older than 60 s, and it reports that it is healthy": Event("validator", {"age_s": 75}),
+            "it is more than 150 slots behind the other node, and reports that it is healthy": Event(
+                "validator", {"behind": 200}
+            ),
+            "the other node is killed": Killed("other"),
+            "its vote account is delinquent": Event("validator", {"votes": "delinquent"}),
+            "its vote account has no stake": Event("validator", {"votes": None}),
+            "it is killed": Killed("validator"),
+            "it is frozen": Frozen("validator"),
+        },
+    ),
+    "polkadot.toml": Network(
+        {"node": chain("substrate", "127.0.0.1:9944"), "other": chain("substrate", "https://polkadot-rpc.example")},
+        {
+            "it is syncing": Event("node", {"is_syncing": True}),
+            "its best block is older than 60 s, and it reports that it is not syncing": Event("node", {"age_s": 75}),
+            "no block has been finalized for 5 minutes": Event("node", {"finalized_age_s": 330}),
+            "it has no peers": Event("node", {"peers": 0}),
+            "it is more than 10 blocks behind the other node": Event("node", {"behind": 100}),
+            "the other node is killed": Killed("other"),
+            "it follows another chain": Event("node", {"chain": "Kusama"}),
+            "it is killed": Killed("node"),
+            "it is frozen": Frozen("node"),
+        },
+    ),
+    "bitcoin.toml": Network(
+        {"node": chain("bitcoin", "127.0.0.1:8332"), "other": chain("bitcoin", "https://bitcoin-rpc.example")},
+        {
+            "it loads its blocks after a start": Event("node", LOADING),
+            "it is in its initial download": Event("node", {"is_syncing": True}),
+            "it has headers of blocks that it cannot get": Event("node", {"missing_blocks": 10}),
+            "its newest block is older than 2 hours": Event("node", {"age_s": 7500}),
+            "it has no connections": Event("node", {"peers": 0}),
+            "it is more than 3 blocks behind the other node": Event("node", {"behind": 100}),
+            "the other node is killed": Killed("other"),
+            "it follows another chain": Event("node", {"chain": "testnet4"}),
+            "it rejects the login": Event("node", REJECTED_LOGIN),
+            "it is killed": Killed("node"),
+            "it is frozen": Frozen("node"),
+        },
+    ),
+    "optimism.toml": Network(
+        {
+            "op-node": chain("opnode", "127.0.0.1:9545"),
+            "other": chain("opnode", "https://op-node.example"),
+            "execution": chain("ethereum", "127.0.0.1:8545", chain=10),
+            "l1": chain("ethereum", "10.0.0.5:8545"),
+            "l1-beacon": Server(BeaconServer, ("10.0.0.5:5052",)),
+        },
+        {
+            "op-node has just started": Event("op-node", {"is_syncing": True}),
+            "op-node gets no blocks of the sequencer": Event("op-node", {"age_s": 75}),
+            "op-node sees no new blocks of L1": Event("op-node", {"l1_age_s": 330}),
+            "op-node finalizes no blocks": Event("op-node", {"finalized_age_s": 3600}),
+            "op-node is more than 15 blocks behind the other one": Event("op-node", {"behind": 100}),
+            "the other op-node is killed": Killed("other"),
+            "op-node is killed": Killed("op-node"),
+            "the execution client is syncing": Event("execution", {"is_syncing": True}),
+            "the execution client stands still, and reports that it is synced": Event("execution", {"age_s": 75}),
+            "the execution client has no peers": Event("execution", {"peers": 0}),
+            "the execution client follows another chain": Event("execution", {"chain": 8453}),
+            "the execution client is killed": Killed("execution"),
+            "the L1 node stands still": Event("l1", OLD_BLOCK),
+            "the beacon node of L1 is syncing": Event("l1-beacon", {"is_syncing": True, "sync_distance": 300}),
+            "the L1 node is killed": Killed("l1"),
+        },
+    ),
+}
+SEVERAL_CHECKS_S = 2.0
+NARROW = ("eigenda.toml", "polkadot.toml")
+
+
+def address_in(place: str, port: int) -> str:
+    return f"http://127.0.0.1:{port}" if place.startswith("https://") else f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in NARROW else pytest.param(name, marks=pytest.mark.wide) for name in NETWORKS]
+)
+def test_every_event_of_a_network(name: str, tmp_path: Path) -> None:
+    """After each event but the last, all is well again."""
+    example, network = Example(name), NETWORKS[name]
+    well, *events = example.rows
+    assert list(network.events) == events
+    with ExitStack() as stack:
+        servers = {
+            key: stack.enter_context(one.make(tmp_path / "servers" / key)) for key, one in network.servers.items()
+        }
+        addresses = {
+            place: address_in(place, servers[key].port) for key, one in network.servers.items() for place in one.places
+        }
+        agent = stack.enter_context(example.served(node_folder(tmp_path), addresses | dict(network.changes), QUICKER))
+        example.expect(agent, well)
+        for event in events:
+            what = network.events[event]
+            with what.happens(servers[what.server]):
+                if example.expected(event) == example.expected(well):
+                    time.sleep(SEVERAL_CHECKS_S)
+                example.expect(agent, event)
+            if event != events[-1]:
+                example.expect(agent, well)

@@ -374,6 +374,16 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.CLOCK_SKEW: Remedy(
         "the clocks of the node and the service differ too much",
         "Synchronize both clocks (NTP).",
+        {"clock": "Synchronize the clock of the node's machine. If it is right, the clock of the server is wrong."},
+    ),
+    ReasonCode.CLOCK_UNSYNCHRONIZED: Remedy(
+        "the clock of the node's machine is not synchronized",
+        "Start a program that synchronizes it, such as chrony or systemd-timesyncd, and check that it reaches its "
+        "servers: chronyc sources, or timedatectl timesync-status.",
+    ),
+    ReasonCode.NOT_RUNNING: Remedy(
+        "the unit is inactive, has failed or is masked",
+        "See systemctl status and journalctl for this unit.",
     ),
     ReasonCode.PARTIALLY_HEALTHY: Remedy(
         "the service says that it is partially healthy",
@@ -461,6 +471,11 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.INODES_LOW: Remedy(
         "the file system has no free inodes",
         "Remove files, or create the file system with more inodes.",
+    ),
+    ReasonCode.NOT_MOUNTED: Remedy(
+        "the volume that should be at the path is not mounted",
+        "Find out why: findmnt, and the log of the kernel. Stop the programs that write below the mount point before "
+        "you mount it: what they wrote meanwhile is on another file system, and is hidden then.",
     ),
     ReasonCode.REPLACED: Remedy(
         "another file is at the path since the last check",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
+TICKETS_WITHIN_S = 0.1  # of the end of the handshake
 _READ_BYTES = 64 * 1024
 
 
@@ -173,7 +174,8 @@ class TlsProtocol(asyncio.Protocol):
         self.tls = context.wrap_bio(self._received, self._to_send, server_hostname=server_name)
         self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.handshake.add_done_callback(_retrieve_exception)
-        self._reaction: asyncio.Future[None] | None = None  # of the server, to the end of the handshake
+        self._reaction: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # to the end of the handshake
+        self._reaction.add_done_callback(_retrieve_exception)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -182,45 +184,49 @@ class TlsProtocol(asyncio.Protocol):
         self._advance()
 
     def data_received(self, data: bytes) -> None:
+        was_open = self._is_open
         self._received.write(data)
         self._advance()
-        self._set_reaction()
+        if was_open:
+            self._set_reaction()
 
     def eof_received(self) -> None:
         self._received.write_eof()
         self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._set_reaction()
+        self._set_reaction(exc)
         if not self.handshake.done():
             self.handshake.set_exception(exc or ConnectionResetError("connection closed during the TLS handshake"))
         elif self._is_open:
             self._inner.connection_lost(exc)
 
     async def wait_for_reaction(self, timeout_s: float) -> None:
-        """Wait for the first thing that the server does after the handshake. Raises `ssl.SSLError` if it is an alert.
+        """Wait for the first thing that the server does after the handshake. Raises `ssl.SSLError` if it is an alert,
+        and `OSError` if it is a reset.
 
         With TLS 1.3, the client has finished when the server begins to judge its certificate. If it accepts it, most
-        servers send session tickets; all others react to the end of the session, which is sent here.
+        servers send session tickets; all others react to the end of the session, which is sent here. It is sent late:
+        what is sent to a server that has closed the connection may destroy its alert, which is not read yet.
         """
         if self.tls.version() != "TLSv1.3":
             return
-        self._reaction = asyncio.get_running_loop().create_future()
-        self._reaction.add_done_callback(_retrieve_exception)
-        with suppress(ssl.SSLWantReadError):
-            self.tls.unwrap()
-        self._send()
-        await asyncio.wait([self._reaction], timeout=timeout_s)
+        await asyncio.wait([self._reaction], timeout=min(TICKETS_WITHIN_S, timeout_s / 2))
+        if not self._reaction.done():
+            with suppress(ssl.SSLWantReadError):
+                self.tls.unwrap()
+            self._send()
+            await asyncio.wait([self._reaction], timeout=timeout_s)
         if self._reaction.done():
             self._reaction.result()
 
-    def _set_reaction(self, alert: ssl.SSLError | None = None) -> None:
-        if self._reaction is None or self._reaction.done():
+    def _set_reaction(self, exc: Exception | None = None) -> None:
+        if self._reaction.done():
             return
-        if alert is None:
+        if exc is None:
             self._reaction.set_result(None)
         else:
-            self._reaction.set_exception(alert)
+            self._reaction.set_exception(exc)
 
     @property
     def _is_open(self) -> bool:
