@@ -53,6 +53,7 @@ SHARED = {
     "Options of connections": "reuse",
     "Options of logging in": "username",
     "Options of SQL servers": "max_lag",
+    "Options of references": "reference",
 }
 # Options that a kind inherits and refuses.
 REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}

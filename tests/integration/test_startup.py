@@ -36,6 +36,8 @@ NOT_LOADED = {
 # The kinds by a URL that loads each.
 KINDS = {
     "beacon+http://127.0.0.1:1": "beacon",
+    "bitcoin+http://127.0.0.1:1": "bitcoin",
+    "cometbft+http://127.0.0.1:1": "cometbft",
     "disk:/": "disk",
     "etcd://127.0.0.1:1": "etcd",
     "ethereum+http://127.0.0.1:1": "ethereum",
@@ -45,9 +47,14 @@ KINDS = {
     "http://127.0.0.1:1": "http",
     "ipfs+http://127.0.0.1:1": "ipfs",
     "memcached://127.0.0.1:1": "memcached",
+    "mevboost+http://127.0.0.1:1": "mevboost",
+    "opnode+http://127.0.0.1:1": "opnode",
+    "solana+http://127.0.0.1:1": "solana",
     "sqlite:/a.db": "sqlite",
+    "substrate+http://127.0.0.1:1": "substrate",
     "svc+http://127.0.0.1:1": "svc",
     "tcp://127.0.0.1:1": "tcp",
+    "web3signer+http://127.0.0.1:1": "web3signer",
 }
 # Kinds with a driver; a driver may load anything but the driver of another kind.
 KINDS_WITH_A_DRIVER = {

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.disks import LoopDisk
 from tests.support.network_namespace import BLACK_HOLE_IPV6
 from tests.support.servers.base import wait_until
 from tests.support.servers.beacon import BeaconServer
+from tests.support.servers.chains import METHODS, with_reference
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.ganache import GanacheServer
 from tests.support.servers.grpc_health import GrpcHealthServer
@@ -31,6 +33,7 @@ from tests.support.servers.nginx import NginxServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import QUORUM_QUEUE, RabbitServer
 from tests.support.servers.redis import RedisMember, RedisSentinel, RedisServer, form_cluster
+from tests.support.servers.signers import KEY, MevBoostServer, Web3SignerServer
 from tests.support.servers.storage import MountedDisk, SqliteOnDisk, SqliteWithWriter
 from tests.truth.evaluate import DOWN, INITIALIZING, UP
 from tests.truth.timing import (
@@ -44,6 +47,7 @@ from tests.truth.timing import (
     REFUSED_S,
     RELIABLE_S,
     RUNNING_S,
+    STALE_S,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +73,9 @@ BACKEND_BROKEN, CRASH_LOOP = "one of two backends broken", "crash loop"
 # The service works, although something else does not.
 AAAA_UNREACHABLE, LONG_TRANSACTION = "AAAA unreachable", "long transaction"
 CASCADE_CUT = "cascade cut"
+# A client of a chain answers, and does not follow its chain, or cannot be judged.
+STILL, BEHIND, CLOCK_WRONG = "claims synced, stands still", "behind the others", "clock wrong"
+METHOD_MISSING, CACHED = "method missing", "answers from a cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +278,31 @@ EXECUTION_OFFLINE = starting(with_state({"el_offline": True}, {"el_offline": Fal
 SYNCING_UNNOTICED = starting(
     with_state({"is_syncing": True, "health": 200}, {"is_syncing": False, "health": None}), "claims to be healthy"
 )
-STANDS_STILL = starting(with_state({"missed_slots": 50}, {"missed_slots": 0}), "claims synced, stands still")
+STANDS_STILL = starting(with_state({"missed_slots": 50}, {"missed_slots": 0}), STILL)
+BEACON_CLOCK_WRONG = starting(with_state({"missed_slots": -50}, {"missed_slots": 0}), CLOCK_WRONG)
 WITHOUT_BEACON_PEERS = starting(with_state({"peers": 0}, {"peers": 50}), "claims synced, without peers")
 WITHOUT_PEERS = starting(with_state({"peers": 0}, {"peers": 3}))
 NOT_SERVING = starting(with_state({"status": "NOT_SERVING"}, {"status": "SERVING"}))
 STALE_BLOCK = starting(stale_block)
+MAX_BLOCK_AGE_S = 5.0  # of the scripted chains
+CHAIN_STANDS_STILL = starting(with_state({"age_s": 100_000}, {"age_s": 0}), STILL)
+CHAIN_BEHIND = starting(with_state({"behind": 1000}, {"behind": 0}), BEHIND)
+CHAIN_CLOCK_WRONG = starting(with_state({"ahead_s": 10_000}, {"ahead_s": 0}), CLOCK_WRONG)
+CHAIN_CACHED = replace(
+    starting(between("stop_clock", "reset_clock"), CACHED), bound_s=MAX_BLOCK_AGE_S + 1 + NOT_READY_S
+)
+WITHOUT_DATABASE = Fault(
+    "no slashing protection", with_state({"database": "DOWN"}, {"database": "UP"}), DOWN, REFUSED_S
+)
+WITHOUT_KEYS = starting(with_state({"keys": []}, {"keys": [KEY]}))
+WITHOUT_RELAYS = starting(with_state({"available_relays": 0}, {"available_relays": 3}))
+
+
+def method_missing(kind: str) -> Fault:
+    """The first method that the probe calls. The outcome is unknown, so that the service is never Down for it."""
+    missing = {"missing": [next(iter(METHODS[kind]))]}
+    return replace(starting(with_state(missing, {"missing": []}), METHOD_MISSING), bound_s=STALE_S)
+
 
 ONE_BACKEND_BROKEN = Fault(
     BACKEND_BROKEN, by_server("broken_backends"), INITIALIZING, EVERY_SECOND_S, recovery_bound_s=RELIABLE_S
@@ -313,6 +340,7 @@ WORK_FAULTS = (
     LONG_TRANSACTION,
     CASCADE_CUT,
 )
+CHAIN_FAULTS = (STILL, BEHIND, CLOCK_WRONG, METHOD_MISSING, CACHED)
 
 
 # ---- the kinds
@@ -333,6 +361,14 @@ class Kind:
 
 
 COMMON_FAULTS = (KILLED, FROZEN, UNRESPONSIVE, RESETS)
+SCRIPTED_CHAINS = {
+    "Ethereum client": "ethereum",
+    "CometBFT": "cometbft",
+    "Solana": "solana",
+    "Substrate": "substrate",
+    "Bitcoin": "bitcoin",
+    "op-node": "opnode",
+}
 FAKE_SERVER_NOTE = "no package: a scripted server that follows the documentation of the protocol"
 
 
@@ -551,9 +587,45 @@ _ALL = (
     Kind(
         "beacon",
         standalone(BeaconServer),
-        (*COMMON_FAULTS, SYNCING, SYNCING_UNNOTICED, EXECUTION_OFFLINE, STANDS_STILL, WITHOUT_BEACON_PEERS),
+        (
+            *COMMON_FAULTS,
+            SYNCING,
+            SYNCING_UNNOTICED,
+            EXECUTION_OFFLINE,
+            STANDS_STILL,
+            BEACON_CLOCK_WRONG,
+            WITHOUT_BEACON_PEERS,
+        ),
         note=FAKE_SERVER_NOTE,
     ),
+    *(
+        Kind(
+            name,
+            partial(with_reference, kind=kind),
+            (
+                *COMMON_FAULTS,
+                SYNCING,
+                CHAIN_STANDS_STILL,
+                CHAIN_BEHIND,
+                CHAIN_CLOCK_WRONG,
+                method_missing(kind),
+                CHAIN_CACHED,
+            ),
+            options={
+                "max_block_age": f"{MAX_BLOCK_AGE_S:g}s",
+                "reference": lambda client: [f"http://127.0.0.1:{client.reference.port}"],
+            },
+            note=FAKE_SERVER_NOTE,
+        )
+        for name, kind in SCRIPTED_CHAINS.items()
+    ),
+    Kind(
+        "Web3Signer",
+        standalone(Web3SignerServer),
+        (*COMMON_FAULTS, WITHOUT_DATABASE, WITHOUT_KEYS),
+        note=FAKE_SERVER_NOTE,
+    ),
+    Kind("MEV-Boost", standalone(MevBoostServer), (*COMMON_FAULTS, WITHOUT_RELAYS), note=FAKE_SERVER_NOTE),
     Kind(
         "IPFS", standalone(IpfsServer), (*COMMON_FAULTS, WITHOUT_PEERS), options={"min_peers": 1}, note=FAKE_SERVER_NOTE
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.truth.kinds import AVAILABILITY_FAULTS, WORK_FAULTS
+from tests.truth.kinds import AVAILABILITY_FAULTS, CHAIN_FAULTS, WORK_FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,8 @@ def totals(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Two tables with one line for each kind: the observed status and the seconds for each fault, and both totals."""
-    tables = (_table(rows, faults) for faults in (AVAILABILITY_FAULTS, WORK_FAULTS))
+    """Tables with one line for each kind: the observed status and the seconds for each fault, and both totals."""
+    tables = (_table(rows, faults) for faults in (AVAILABILITY_FAULTS, WORK_FAULTS, CHAIN_FAULTS))
     return "\n\n".join(filter(None, tables))
 
 

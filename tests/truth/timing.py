@@ -46,6 +46,8 @@ REFUSED_S = detection_bound_s(FALL, 0.0)
 HUNG_S = detection_bound_s(FALL, TIMEOUT_S)
 # One not_ready is enough for Initializing.
 NOT_READY_S = detection_bound_s(1, TIMEOUT_S)
+# A check whose outcome is unknown says nothing: the last evidence, from before the fault, becomes stale.
+STALE_S = 3 * INTERVAL_S + TIMEOUT_S + LATE_S + POLL_INTERVAL_S
 # A check that succeeds may take up to its timeout.
 READY_S = detection_bound_s(RISE, TIMEOUT_S)
 # Every second check fails: the first one may succeed, and then nine are needed for five failures.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 class Target:
     name = "https://hooks.example.com"
+    fingerprint = "0"
     resend_interval_s: ClassVar[float | None] = None
 
     def __init__(self, error: DeliveryError | None = None, *, is_hanging: bool = False) -> None:

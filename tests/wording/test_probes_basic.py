@@ -162,7 +162,9 @@ def test_reasons_of_svc_and_jsonrpc(snapshot: Snapshot) -> None:
             lines.append(line(f"svc node {status}", check(f"svc+http://{backend.address}")))
             lines.append(line(f"svc service {status}", check(f"svc+http://{backend.address}", service="db")))
     bodies = {
-        "error": '{"id": 1, "error": {"code": -32005, "message": "Node is behind by 42 slots"}}',
+        "error": '{"id": 1, "error": {"code": -32005, "message": "Node is behind by 42 slots", "data": '
+        '{"numSlotsBehind": 42}}}',
+        "limit": '{"id": 1, "error": {"code": -32005, "message": "daily request count exceeded"}}',
         "result": '{"id": 1, "result": "bad"}',
         "not JSON-RPC": "{}",
         "invalid JSON": '{"id": 1, "id": 1}',

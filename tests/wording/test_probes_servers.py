@@ -27,6 +27,7 @@ from tests.integration.probes.test_memcached import answering
 from tests.support.backends import Backend, Peer, ReceivedRequest, http_response, sending
 from tests.support.http2_backend import Http2Backend
 from tests.support.probe_assertions import KeepAliveBackend
+from tests.support.servers.chains import VOTE_ACCOUNT, respond_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -157,6 +158,82 @@ def test_ethereum(snapshot: Snapshot) -> None:
 
 
 OLD_BLOCK = {"timestamp": "0x1"}
+
+
+def test_chains(snapshot: Snapshot) -> None:
+    """One line for each fault that a kind reports with words of its own."""
+    far_s, behind = 10**8, [200, -32005, "Node is behind by 42 slots", {"numSlotsBehind": 42}]
+    reference = {"reference": ["http://127.0.0.1:1"]}
+    cases: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+        "ethereum": [({}, reference), ({"missing": ["eth_chainId"]}, {})],
+        "cometbft": [
+            ({"is_syncing": True}, {}),
+            ({"age_s": far_s}, {}),
+            ({"peers": 0}, {}),
+            ({}, {"chain_id": "osmosis-1"}),
+            ({"voting_power": "0"}, {"validator": True}),
+            ({"misses_every": 1}, {"validator": True}),
+            ({"results": {"status": {}}}, {}),
+        ],
+        "solana": [
+            ({"errors": {"getHealth": behind}}, {}),
+            ({"age_s": far_s}, {}),
+            ({"results": {"getHealth": "unknown"}}, {}),
+            ({"votes": "delinquent"}, {"vote_account": VOTE_ACCOUNT}),
+            ({"votes": ""}, {"vote_account": VOTE_ACCOUNT}),
+        ],
+        "substrate": [
+            ({"is_syncing": True}, {}),
+            ({"age_s": far_s}, {}),
+            ({"finalized_age_s": far_s}, {}),
+            ({"peers": 0}, {}),
+            ({}, {"chain": "Kusama"}),
+            ({"results": {"state_getStorage": None}}, {}),
+            ({"results": {"state_getStorage": "0xzz"}}, {}),
+        ],
+        "bitcoin": [
+            ({"is_syncing": True, "missing_blocks": 9}, {}),
+            ({"errors": {"getblockchaininfo": [500, -28, "Loading block index…", None]}}, {}),
+            ({"age_s": far_s}, {}),
+            ({"peers": 0}, {}),
+            ({}, {"chain": "signet"}),
+        ],
+        "opnode": [
+            ({"is_syncing": True}, {}),
+            ({"age_s": far_s}, {}),
+            ({"l1_age_s": far_s}, {}),
+            ({}, {"max_safe_age": "1m"}),
+            ({}, {"chain_id": 8453}),
+        ],
+    }
+    text = "\n".join(
+        http_reasons(f"{kind}+http", [(respond_as(kind, **state), options) for state, options in rows])
+        for kind, rows in cases.items()
+    )
+    snapshot("chains", re.sub("[0-9]{9,}|[0-9]+(?= s old)", "N", text))
+
+
+def test_services_of_validators(snapshot: Snapshot) -> None:
+    health = '{"outcome": "DOWN", "checks": [{"id": "default-check", "status": "UP"}, {"id": "db", "status": "DOWN"}]}'
+
+    def signer(health: bytes, keys: bytes) -> Callable[[ReceivedRequest], bytes]:
+        pages = {"upcheck": http_response(200, "OK"), "healthcheck": health, "publicKeys": keys}
+        return lambda request: pages[request.target.rpartition("/")[2]]
+
+    up = http_response(200, '{"outcome": "UP"}')
+    cases: list[Any] = [
+        (signer(http_response(503, health), b""), {}),
+        (signer(up, http_response(200, "[]")), {}),
+        (signer(up, http_response(200, '["0xab"]')), {"keys": ["0xcd", "0xab"]}),
+        (signer(http_response(404), b""), {}),
+    ]
+    boost: list[Any] = [
+        (lambda _: http_response(503, '{"code": 503, "message": "all relays are unavailable"}'), {}),
+        (lambda _: http_response(404), {}),
+        (lambda _: http_response(502), {}),
+        (lambda _: http_response(200), {"relays": ["http://127.0.0.1:1"]}),
+    ]
+    snapshot("signers", http_reasons("web3signer+http", cases) + "\n" + http_reasons("mevboost+http", boost))
 
 
 # ---- other protocols

@@ -73,7 +73,7 @@ def show_routes(
         if number in selected:
             why_not = _why_not(route, notify.policy, subject, severity) if notify else ""
             answer = f"no: {why_not}" if why_not else f"yes{_when(route, severity)}"
-            show(f"{number}  {route.target.name}  {problem}: {answer}", sys.stdout)
+            show(f"{number}  {route.name}  {problem}: {answer}", sys.stdout)
             getting += [] if why_not else [number]
     if arguments.dry_run:
         return 0
@@ -108,19 +108,20 @@ def send_test_messages(identity: Identity, notify: NotifySettings | None, target
     page_url = "" if notify is None else notify.page_url
     message = build_test_message(identity, os.urandom(8).hex(), now_s, page_url)
     message = replace(message, alerts=(build_test_alert(identity, now_s, page_url),))
-    results = asyncio.run(_send_all(list(targets.values()), message))
-    width = max(len(target.name) for target in targets.values())
-    for (number, target), (error, duration_s) in zip(targets.items(), results, strict=True):
+    results = asyncio.run(_send_all([target for _, target in targets.values()], message))
+    width = max(len(name) for name, _ in targets.values())
+    for (number, (name, target)), (error, duration_s) in zip(targets.items(), results, strict=True):
         what = "heartbeat " if isinstance(target, Heartbeat) else ""
         result = f"{what}sent" if error is None else f"{what}failed: {sanitize(error)}"
-        show(f"{number}  {target.name:{width}}  {result} ({duration_s:.1f} s)", sys.stdout)
+        show(f"{number}  {name:{width}}  {result} ({duration_s:.1f} s)", sys.stdout)
     return int(any(error is not None for error, _ in results))
 
 
-def _selected_targets(notify: NotifySettings | None, target_number: int | None) -> dict[int, Target]:
-    targets: list[Target] = [] if notify is None else [*notify.targets]
+def _selected_targets(notify: NotifySettings | None, target_number: int | None) -> dict[int, tuple[str, Target]]:
+    """By number: the name and the target."""
+    targets: list[tuple[str, Target]] = [] if notify is None else [(one.name, one.target) for one in notify.routes]
     if notify is not None and notify.heartbeat is not None:
-        targets.append(notify.heartbeat)
+        targets.append((notify.heartbeat.name, notify.heartbeat))
     numbered = dict(enumerate(targets, start=1))
     if not numbered:
         keys = 'webhook = "https://…", alertmanager = "http://…" or apprise = ["…"]'

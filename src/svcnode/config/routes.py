@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, time, tzinfo
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from svcnode.config.values import names, quiet_hours, timezone
-from svcnode.core.errors import OptionError
+from svcnode.config.values import line, names, quiet_hours, timezone
+from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.option_types import duration, one_of
 from svcnode.core.text import suggestion
 from svcnode.notify.routes import QuietHours, RouteSettings
@@ -16,13 +17,18 @@ from svcnode.notify.targets import PROBE_ONLY_OPTIONS
 from svcnode.probes.options import parse_options, raise_first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from svcnode.notify.targets import NotificationTarget
 
 
+MAX_NAME_CHARS = 100
+_NOT_FOR_ALERTMANAGER = "does not apply to Alertmanager, which has its own; remove it"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteOptions:
+    name: Annotated[str, line("the name of a target", max_chars=MAX_NAME_CHARS)] = ""
     min_severity: Annotated[str, one_of("critical", "warning")] = "warning"
     services: Annotated[tuple[str, ...], names] = ()
     groups: Annotated[tuple[str, ...], names] = ()
@@ -38,24 +44,29 @@ def route_from(
     entry: object, build: Callable[[object], NotificationTarget], target_options: Collection[str]
 ) -> RouteSettings:
     """From an entry as the target reads it, with its own options, which may have these options, too."""
-    given: dict[str, Any] = {}
-    if isinstance(entry, dict):
-        known = [field.name for field in fields(RouteOptions)]
-        unknown = [name for name in entry if name not in (*known, *target_options, "url", "file")]
-        names_to_suggest = {*known, *target_options} - {"url", *PROBE_ONLY_OPTIONS}
-        raise_first([OptionError(name, f"unknown option{suggestion(name, names_to_suggest)}") for name in unknown])
-        given = {name: value for name, value in entry.items() if name in known}
-        entry = {name: value for name, value in entry.items() if name not in known}
-    options = RouteOptions(**parse_options(RouteOptions, given))
-    if "timezone" in given and options.quiet_hours is None:
-        raise OptionError("timezone", "needs quiet_hours")
-    target = build(entry)
-    if target.resend_interval_s is not None:
-        for name in ("quiet_hours", "repeat_interval"):
-            if name in given:
-                raise OptionError(name, "does not apply to Alertmanager, which has its own; remove it")
+    if not isinstance(entry, dict) or entry.keys() == {"file"}:
+        return RouteSettings(target=build(entry))
+    known = [field.name for field in fields(RouteOptions)]
+    unknown = [name for name in entry if name not in (*known, *target_options, "url", "file")]
+    names_to_suggest = {*known, *target_options} - {"url", *PROBE_ONLY_OPTIONS}
+    errors = [OptionError(name, f"unknown option{suggestion(name, names_to_suggest)}") for name in unknown]
+    given = {name: value for name, value in entry.items() if name in known}
+    if "timezone" in given and "quiet_hours" not in given:
+        errors.append(OptionError("timezone", "needs quiet_hours"))
+    options, target = RouteOptions(), None
+    with _collecting(errors):
+        options = RouteOptions(**parse_options(RouteOptions, given))
+    with _collecting(errors):
+        target = build({name: value for name, value in entry.items() if name not in (*known, *unknown)})
+        if target.resend_interval_s is not None:
+            refused = [name for name in ("quiet_hours", "repeat_interval") if name in given]
+            raise_first([OptionError(name, _NOT_FOR_ALERTMANAGER) for name in refused])
+    raise_first(errors)
+    assert target is not None, "there is no error"
     return RouteSettings(
         target=target,
+        name=options.name,
+        id=options.name,
         min_severity=Severity(options.min_severity),
         services=frozenset(options.services),
         groups=frozenset(options.groups),
@@ -63,3 +74,13 @@ def route_from(
         repeat_interval_s=options.repeat_interval,
         escalate_after_s=options.escalate_after,
     )
+
+
+@contextmanager
+def _collecting(errors: list[OptionError]) -> Iterator[None]:
+    try:
+        yield
+    except OptionError as exc:
+        errors += [exc, *exc.others]
+    except InvalidValueError as exc:
+        errors.append(OptionError("url", str(exc)))

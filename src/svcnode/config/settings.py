@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from svcnode.config.tables import (
     StoreTable,
 )
 from svcnode.core.address import Address, parse_address
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.model import SPEC_VERSION, Identity
 from svcnode.core.text import os_error_text, suggestion, type_name
 from svcnode.net.files import MAX_PEM_BYTES, read_in_time
@@ -417,6 +418,7 @@ def _routes(notify: NotifyTable, source: Source) -> Iterator[RouteSettings]:
         "apprise": (apprise_from, ()),
     }
     seen: set[NotificationTarget] = set()
+    names: Counter[str] = Counter()
     for key in notify.target_keys:
         for index, entry in enumerate(getattr(notify, key) or ()):
             path = (key, index) if isinstance(notify.given[key], list) else (key,)
@@ -426,7 +428,17 @@ def _routes(notify: NotifyTable, source: Source) -> Iterator[RouteSettings]:
                 if route.target in seen:
                     raise InvalidValueError("duplicate target")
                 seen.add(route.target)
-                yield route
+                names[route.name] += 1
+                yield _with_own_name(route, names[route.name])
+
+
+def _with_own_name(route: RouteSettings, number: int) -> RouteSettings:
+    """Several webhooks of one host, and several URLs of one scheme of Apprise, are numbered."""
+    if number == 1:
+        return route
+    if route.name == route.id:
+        raise OptionError("name", "another target has this name")
+    return replace(route, name=f"{route.name} ({number})")
 
 
 def _heartbeat(notify: NotifyTable, source: Source) -> Heartbeat | None:

@@ -280,7 +280,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.WRONG_ROLE: Remedy(
         "the server has another role (primary, replica, validator) than the probe expects",
         "Check whether a failover happened: another server may have this role now.",
-        {"cometbft": "The validator is not in the active set: check whether it is jailed, and how much is staked with it."},
+        {"cometbft": "The validator is not in the active set: check whether it is jailed, and how much is staked."},
     ),
     ReasonCode.REPLICATION_STOPPED: Remedy(
         "the replica receives no changes from its primary",

@@ -19,8 +19,8 @@ MAX_WAIT_S = 60.0  # then the wall clock is read again: it may have been set
 class Acknowledgements:
     """Of services by their ids, and of the node, which is None. Thread-safe.
 
-    One ends by itself when the problem has cleared or got worse, or when its time is over. A service need not be
-    registered yet, as after a restart.
+    One ends by itself when the problem has cleared or got worse, also worse again after it got better, or when its
+    time is over. A service need not be registered yet, as after a restart, which makes nothing better.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Acknowledgements:
         self.health_of = health_of
         self._wall_time_s = wall_time_s
         self._made: dict[str | None, Acknowledgement] = {}  # never changed, but replaced: it is read without a lock
+        self._seen: dict[str | None, Health] = {}  # as it was last, since it was acknowledged or this process started
         self.next_check_at_s = math.inf  # none ends before, unless a health changes
 
     def find(self, service_id: str | None = None) -> Acknowledgement | None:
@@ -52,6 +53,8 @@ class Acknowledgements:
             health = self.health_of(service_id)
             if health is None or acknowledgement.covers(health):
                 self._made = {**self._made, service_id: acknowledgement}
+                self._seen.pop(service_id, None)
+                self.check(service_id, now_s)
                 self._on_change(service_id, now_s, acknowledgement, "")
                 self.expire(now_s)
 
@@ -70,7 +73,13 @@ class Acknowledgements:
         """After a change of a service, by which the node may have changed, too; or of the node alone."""
         for key in {service_id, None} & self._made.keys():
             made, health = self.find(key), self.health_of(key)
-            if made is not None and health is not None and not made.covers(health):
+            if made is None or health is None:
+                continue
+            if health < self._seen.get(key, Health.HEALTHY):
+                made = made._replace(health=health)
+                self._made = {**self._made, key: made}
+            self._seen[key] = health
+            if not made.covers(health):
                 is_over = health is Health.HEALTHY
                 self.remove(key, now_s, "the problem has cleared" if is_over else "the problem has got worse")
 

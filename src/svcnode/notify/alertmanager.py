@@ -17,7 +17,7 @@ from svcnode.core.model import Health, Impact
 from svcnode.core.units import iso_time
 from svcnode.notify.content import page_link
 from svcnode.notify.message import node_health_text, shown, status_text
-from svcnode.notify.targets import http_client_from, post_json, url_name
+from svcnode.notify.targets import fingerprint, http_client_from, post_json, url_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,6 +46,10 @@ class Alertmanager:
     @property
     def name(self) -> str:
         return url_name(self.options.url)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.options.url.target)
 
     def __repr__(self) -> str:
         return f"<Alertmanager {self.name}>"
@@ -99,8 +103,8 @@ def _alert(entry: Entry, node_name: str, context: MessageContext) -> dict[str, A
     labels = _labels(alert_name, severity, node_name)
     if service is not None:
         labels |= {"service_id": service.id, "name": shown(service.name), "impact": service.impact.value}
-    elif entry.subject.key.type == "target":
-        labels |= {"target": entry.subject.key.name}
+    elif entry.subject.key.type != "node":
+        labels |= {entry.subject.key.type: shown(entry.subject.key.name)}
     annotations = {
         "summary": _summary(entry, node_name),
         "description": _description(entry, context),
@@ -123,6 +127,8 @@ def _alert(entry: Entry, node_name: str, context: MessageContext) -> dict[str, A
 
 
 def _summary(entry: Entry, node_name: str) -> str:
+    if entry.subject.key.type == "issue":
+        return f"Issue of {node_name}: {shown(entry.subject.key.name)}"
     if entry.subject.key.type == "target":
         return f"Notifications of {node_name} to {entry.subject.key.name} are not delivered"
     if (service := entry.subject.service) is not None:
@@ -148,6 +154,8 @@ def _rule(entry: Entry) -> tuple[str, str]:
     is_down = entry.worst is Health.UNHEALTHY
     if entry.subject.key.type == "target":
         return "SvcnodeNotificationsNotDelivered", "warning"
+    if entry.subject.key.type == "issue":
+        return "SvcnodeIssue", "critical"
     service = entry.subject.service
     if service is None:
         return ("SvcnodeNodeUnhealthy", "critical") if is_down else ("SvcnodeNodePartial", "warning")

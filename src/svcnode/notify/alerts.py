@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import ChangeKind, Health
 from svcnode.core.state_machine import node_health_with_reason, service_health
-from svcnode.notify.causes import Relations
+from svcnode.notify.causes import Related, Relations
 from svcnode.notify.outages import MAX_TRANSITIONS, OutageLog
 from svcnode.notify.routes import NodeView, Route, Situation, from_row
 from svcnode.notify.rule import Seen
@@ -40,23 +40,16 @@ class Alerts:
         self.apply(settings, policy, now_s)
 
     def apply(self, settings: Sequence[RouteSettings], policy: AlertPolicy, now_s: float) -> None:
-        """A target that stays, or whose URL or options were changed, keeps what it was told."""
+        """A target that stays keeps what it was told; a new one is told what is wrong."""
         self.subjects.set_start_limit(policy.start_limit_s, now_s)
-        before = self.routes
-        unused = [route for route in before if route.settings.target not in [one.target for one in settings]]
-        self.routes = [self._route(one, before, unused, policy, now_s) for one in settings]
-        names = {route.settings.target.name for route in self.routes}
-        for name in {route.settings.target.name for route in before} - names:
+        before = {route.settings.id: route for route in self.routes}
+        names = {route.settings.name for route in self.routes}
+        self.routes = [self._route(one, before.get(one.id), policy, now_s) for one in settings]
+        for name in names - {route.settings.name for route in self.routes}:
             self.subjects.see_target(name, "", None, now_s)  # it fails no longer
 
-    def _route(
-        self, settings: RouteSettings, before: list[Route], unused: list[Route], policy: AlertPolicy, now_s: float
-    ) -> Route:
-        same = [route for route in before if route.settings.target == settings.target]
-        similar = [route for route in unused if type(route.settings.target) is type(settings.target)]
-        if route := next(iter(same + similar), None):
-            if route in unused:
-                unused.remove(route)
+    def _route(self, settings: RouteSettings, route: Route | None, policy: AlertPolicy, now_s: float) -> Route:
+        if route is not None:
             route.apply(settings, policy, now_s)
             return route
         route = Route(settings, policy, now_s, NodeView(self._node.wall_time_s, self._look, self._relations))
@@ -89,9 +82,9 @@ class Alerts:
         host = self._host(subject.key.name)
         return Seen(health, state.since_s, state.reason, str(state.code), state.first_failure_at_s, host=host)
 
-    def _find(self, service_id: str) -> tuple[Service, Health] | None:
-        found = self._node.find(service_id)
-        return None if found is None else (found[0], service_health(found[1].status))
+    def _find(self, service_id: str) -> Related | None:
+        found, made = self._node.find(service_id), self._node.acknowledgements.find(service_id)
+        return None if found is None else Related(found[0], service_health(found[1].status), made is not None)
 
     def _host(self, service_id: str) -> str:
         config = self._node.probe_config(service_id)
@@ -117,6 +110,7 @@ class Alerts:
             issues=self._node.condition.issues,
             not_up=tuple(not_up),
             held_by="maintenance" if seen.is_held else "the start" if seen.is_starting else "",
+            acknowledgement=self._node.acknowledgements.find(),
         )
 
     # ---- across a restart
@@ -134,12 +128,11 @@ class Alerts:
         self.outages.start(since_s, past, self._from_wall(now_s))
 
     def to_json(self, now_s: float, shared: Mapping[Route, SharedTarget] = _NONE_SHARED) -> str:
-        """The target is saved by its name, since its URL may be a secret."""
         return json.dumps({"targets": [self._to_json(route, shared.get(route), now_s) for route in self.routes]})
 
     def _to_json(self, route: Route, shared: SharedTarget | None, now_s: float) -> dict[str, Any]:
         own = [] if shared is None else [*shared.own]
-        return {"target": route.settings.target.name, "told": route.to_rows(now_s), "own": own}
+        return {"target": route.settings.id, "told": route.to_rows(now_s), "own": own}
 
     def restore(self, text: str | None, now_s: float, shared: Mapping[Route, SharedTarget] = _NONE_SHARED) -> None:
         """An invalid text, or one of an earlier version, is ignored: open problems are told once more."""
@@ -155,10 +148,9 @@ class Alerts:
             text = "invalid saved notification state: %s; open problems may be reported again"
             log.warning(text, exc, extra={"event": "notification_state_invalid"})
             return
-        remaining = list(self.routes)
-        for name, records, own in saved:  # targets with the same name are matched in their order
-            if route := next((one for one in remaining if one.settings.target.name == name), None):
-                remaining.remove(route)
+        routes = {route.settings.id: route for route in self.routes}
+        for target_id, records, own in saved:
+            if route := routes.get(target_id):
                 if (target := shared.get(route)) is not None:
                     target.restore(records, own, now_s)
                 else:

@@ -21,14 +21,13 @@ class Related(NamedTuple):
 
     service: Service
     health: Health
+    is_acknowledged: bool = False
 
 
 class Relations:
     """Which services of the node depend on which."""
 
-    def __init__(
-        self, services: Callable[[], Iterable[Service]], find: Callable[[str], tuple[Service, Health] | None]
-    ) -> None:
+    def __init__(self, services: Callable[[], Iterable[Service]], find: Callable[[str], Related | None]) -> None:
         """`find` gives a service as it is at this moment."""
         self._services = services
         self._find = find
@@ -54,5 +53,5 @@ class Relations:
 
     def look(self, service_ids: Iterable[str]) -> tuple[Related, ...]:
         """The critical services first."""
-        found = [Related(*one) for one in map(self._find, service_ids) if one is not None]
+        found = [one for one in map(self._find, service_ids) if one is not None]
         return tuple(sorted(found, key=lambda one: (one.service.impact is not Impact.CRITICAL, one.service.id)))

@@ -62,15 +62,16 @@ class Sender:
         on_attempt: Callable[[Sender], None],
     ) -> None:
         self.route = route
-        self.deliveries = Deliveries(route.settings.target.name)
+        self.deliveries = Deliveries(route.settings.name)
         self._clock = clock
         self._build = build
         self._on_attempt = on_attempt
         self.shared: SharedTarget | None = None  # None: only this process sends to it
+        self.is_problem_at_s = math.inf  # when it will have failed for so long that others are told
         self._is_closing = False
         self._retry_now = False
         self._wake = asyncio.Event()
-        self.task = asyncio.create_task(self._run(), name=f"notifications to {self.target.name}")
+        self.task = asyncio.create_task(self._run(), name=f"notifications to {self.name}")
         self.task.add_done_callback(log_failure)
 
     @property
@@ -78,16 +79,20 @@ class Sender:
         return self.route.settings.target
 
     @property
+    def name(self) -> str:
+        return self.route.settings.name
+
+    @property
     def problem(self) -> str:
         """Why messages do not arrive at the target; empty if they do."""
         since_s, now_s = self.deliveries.failing_since_s, self._clock()
         if self.task.done():
-            return f"nothing delivers notifications to {self.target.name}"
+            return f"nothing delivers notifications to {self.name}"
         if max(self.route.due_at_s, self.deliveries.retry_at_s) + STUCK_AFTER_S <= now_s:
-            return f"a notification to {self.target.name} has been due for more than {STUCK_AFTER_S / 60:g} minutes"
+            return f"a notification to {self.name} has been due for more than {STUCK_AFTER_S / 60:g} minutes"
         if since_s is None or not self._may_send or now_s - since_s < STUCK_AFTER_S:
             return ""
-        return f"notifications to {self.target.name} have failed for more than {STUCK_AFTER_S / 60:g} minutes"
+        return f"notifications to {self.name} have failed for more than {STUCK_AFTER_S / 60:g} minutes"
 
     @property
     def _may_send(self) -> bool:
@@ -95,9 +100,8 @@ class Sender:
 
     def wake(self, *, retry_now: bool = False) -> None:
         """After each change. `retry_now`: the configuration may have fixed the target."""
-        if retry_now:
-            self._retry_now, self.deliveries.failing_since_s = True, None
-        self.deliveries.target = self.target.name
+        self._retry_now = self._retry_now or retry_now
+        self.deliveries.target = self.name
         self._wake.set()
 
     def set_shared(self, shared: SharedTarget | None) -> None:
@@ -156,14 +160,14 @@ class Sender:
         if self.deliveries.failures_in_a_row:
             text = "notifications to %s are delivered again after %d failed attempts"
             failures = self.deliveries.failures_in_a_row
-            log.info(text, self.target.name, failures, extra=_extra("notification_recovered", self.target))
+            log.info(text, self.name, failures, extra=_extra("notification_recovered", self.name))
         self.deliveries.succeed(now_s, is_message=is_message)
 
     def _record_failure(self, error: DeliveryError, now_s: float) -> None:
         failures = self.deliveries.failures_in_a_row
         level = logging.DEBUG if failures else logging.WARNING
-        extra = _extra("notification_failed", self.target, code=error.code, reason=error.reason)
-        log.log(level, "notification to %s failed: %s", self.target.name, error.reason, extra=extra)
+        extra = _extra("notification_failed", self.name, code=error.code, reason=error.reason)
+        log.log(level, "notification to %s failed: %s", self.name, error.reason, extra=extra)
         backoff_s = min(MIN_BACKOFF_S * 2 ** min(failures, 30), MAX_BACKOFF_S)
         self.deliveries.fail(error.reason, error.code, now_s, retry_at_s=now_s + backoff_s)
         if self.shared is not None and backoff_s > PASS_ON_AFTER_S:
@@ -173,8 +177,8 @@ class Sender:
         """End the task at once, and log what has not been delivered."""
         self.task.cancel()
         if self.deliveries.waiting_since_s is not None:
-            log.warning(text, self.target.name, extra=_extra("notifications_undelivered", self.target))
+            log.warning(text, self.name, extra=_extra("notifications_undelivered", self.name))
 
 
-def _extra(event: str, target: NotificationTarget, **fields: object) -> dict[str, object]:
-    return {"event": event, "target": target.name, **fields}
+def _extra(event: str, target: str, **fields: object) -> dict[str, object]:
+    return {"event": event, "target": target, **fields}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from svcnode.core.model import Health, Impact, Status
@@ -54,15 +55,19 @@ def build_message(report: Report, context: MessageContext, message_id: str) -> M
     ]
     texts = [_service_line(line, context) for line in folded[:MAX_LISTED_SERVICES]]
     texts += map(_target_line, report.targets)
+    issues = [*map(_issue_line, report.issues)]
     explained = [line.entries[0] for line in folded[:MAX_EXPLAINED]] or report.targets[:MAX_EXPLAINED]
     help_lines = [[*context.find_help(entry).lines()] for entry in explained]
     if more := sum(len(line.entries) + len(line.effects) for line in folded[MAX_LISTED_SERVICES:]):
         texts.append(f"{more} more services changed")
-    if report.node is None and len(texts) == 1:
-        title, lines = f"{name}: {texts[0]}", _lines(report, context, (), help_lines[0])
+    if report.node is None and len(issues) + len(texts) == 1:
+        title, lines = (
+            f"{name}: {(*issues, *texts)[0]}",
+            _lines(report, context, (), [*chain.from_iterable(help_lines)]),
+        )
     else:
         texts[: len(explained)] = ["\n  ".join((text, *more)) for text, more in zip(texts, help_lines, strict=False)]
-        title, lines = _title(name, report, context), _lines(report, context, texts, ())
+        title, lines = _title(name, report, context), _lines(report, context, (*issues, *texts), ())
     severity = Severity.CRITICAL if any(_is_critical(entry) for entry in report.entries) else Severity.WARNING
     return Message(
         title=title,
@@ -75,6 +80,7 @@ def build_message(report: Report, context: MessageContext, message_id: str) -> M
             "severity": severity.value,
             "url": page_link(context.page_url) or None,
             "node": _node_fields(context.identity, situation, report),
+            "issues": [_issue_fields(entry, context.to_wall) for entry in report.issues],
             "services": [_service_fields(entry, context) for entry in services[:MAX_LISTED_SERVICES]],
             "truncated_services": len(services[MAX_LISTED_SERVICES:]),
             "groups": [_group_fields(line) for line in folded[:MAX_LISTED_SERVICES] if len(line.entries) > 1],
@@ -98,6 +104,7 @@ def build_test_message(identity: Identity, message_id: str, at_s: float, page_ur
             "severity": None,
             "url": page_link(page_url) or None,
             "node": _node_fields(identity, None, None),
+            "issues": [],
             "services": [],
             "truncated_services": 0,
             "groups": [],
@@ -113,7 +120,8 @@ def build_test_message(identity: Identity, message_id: str, at_s: float, page_ur
 
 def _title(name: str, report: Report, context: MessageContext) -> str:
     if report.node is None:
-        return f"{name}: {len(report.entries)} changes"
+        is_reminder = all(entry.kind is Kind.REMINDER for entry in report.entries)
+        return f"{name}: {len(report.entries)} {'problems are still open' if is_reminder else 'changes'}"
     before = report.node.before
     was = "" if before is None else f", was {_health_text(before)}"
     return _entry_text(report.node, name, _health_text, was=was)
@@ -123,11 +131,14 @@ def _lines(
     report: Report, context: MessageContext, entry_lines: Sequence[str], help_lines: Sequence[str]
 ) -> Iterator[str]:
     situation = context.situation
-    if report.node is not None and report.node.acknowledgement is not None:
-        yield f"node acknowledged {shown(report.node.acknowledgement.text)}"
-    yield from (f"issue: {shown(issue)}" for issue in situation.issues)
+    made = situation.acknowledgement if report.node is None else report.node.acknowledgement
+    if made is not None:
+        yield f"node acknowledged {shown(made.text)}"
+    listed = {entry.subject.key.name for entry in report.issues}
+    yield from (f"issue: {shown(issue)}" for issue in situation.issues if issue not in listed)
     yield from entry_lines
-    mentioned = {one.service.id for entry in report.services for one in (*entry.causes, *entry.effects)}
+    named = (entry for entry in report.services if entry.kind in OPEN)
+    mentioned = {one.service.id for entry in named for one in (*entry.causes, *entry.effects)}
     if not_up := [service for service in _other_not_up(report, situation) if service.id not in mentioned]:
         yield f"{'also' if report.services else 'services'} not Up: {_service_list(not_up)}"
     if report.node is None:
@@ -171,10 +182,11 @@ class _Words(NamedTuple):
     have: str = "has"
     up_to: str = ""
     problem_stays: str = "the problem stays"
+    problem_began: str = "the problem began"
 
 
 _ONE = _Words()
-_SEVERAL = _Words("are", "were", "have", "up to ", "the problems stay")
+_SEVERAL = _Words("are", "were", "have", "up to ", "the problems stay", "the problems began")
 
 
 def _service_line(line: Line, context: MessageContext) -> str:
@@ -208,7 +220,9 @@ def _common_reason(line: Line) -> str:
 
 
 def _was_text(entry: Entry, words: _Words) -> str:
-    return f" and {words.was} never Up" if entry.before is None else f", {words.was} {status_text(entry.before)}"
+    if entry.before is None:
+        return f" and {words.was} not Up since svcnode started"
+    return f", {words.was} {status_text(entry.before)}"
 
 
 def _relation_texts(entry: Entry, folded: Sequence[Entry]) -> Iterator[str]:
@@ -222,12 +236,25 @@ def _relation_texts(entry: Entry, folded: Sequence[Entry]) -> Iterator[str]:
     if unaffected := [effect for effect in entry.effects if effect not in affected]:
         yield f"not affected so far: {_listed([_impact_label(effect.service) for effect in unaffected])}"
     if entry.causes:
-        causes = [f"{shown(cause.service.id)} ({status_text(cause.health)})" for cause in entry.causes]
-        yield f"depends on {_listed(causes)}"
+        yield f"depends on {_listed([_cause_label(cause) for cause in entry.causes])}"
+
+
+def _cause_label(cause: Related) -> str:
+    made = ", acknowledged" if cause.is_acknowledged else ""
+    return f"{shown(cause.service.id)} ({status_text(cause.health)}{made})"
 
 
 def _affected(entry: Entry) -> list[Related]:
     return [effect for effect in entry.effects if effect.health is not Health.HEALTHY]
+
+
+def _issue_line(entry: Entry) -> str:
+    text, duration = shown(entry.subject.key.name), format_short_duration(entry.duration_s)
+    if entry.kind in (*ENDED, Kind.TRANSIENT):
+        return f"issue cleared after {duration}: {text}"
+    again = f" again, for {duration}, and may return" if entry.kind is Kind.RECURRED else ""
+    still = f" (for {duration})" if entry.kind is Kind.REMINDER else ""
+    return f"issue{again}{still}: {text}"
 
 
 def _target_line(entry: Entry) -> str:
@@ -260,7 +287,8 @@ def _entry_text(
                 f"now {now_text}; {words.problem_stays} open until this has lasted{reason}"
             )
         case Kind.REMINDER:
-            return f"{label} {words.be} still {now_text} after {words.up_to}{duration}{count}{reason}"
+            began = f"{words.problem_began} {words.up_to}{duration} ago"
+            return f"{label} {words.be} still {now_text}{count}{reason}; {began}"
         case Kind.REMOVED:
             before = health_text(entry.before or Health.HEALTHY)
             return f"{label} {words.be} no longer monitored; last reported as {before}"
@@ -269,7 +297,9 @@ def _entry_text(
 
 
 def _since_text(entry: Entry, to_wall: Callable[[float], float]) -> str:
-    """With the first failure, if checks were counted between it and Down."""
+    """With the first failure, if checks were counted between it and Down. Of a reminder, the start of the problem."""
+    if entry.kind is Kind.REMINDER:
+        return f" ({utc_text(to_wall(entry.opened_at_s))})"
     first_s, since_s = entry.first_failure_at_s, entry.since_s
     if entry.health is not Health.UNHEALTHY or first_s is None or first_s >= since_s:
         return f" (since {utc_text(to_wall(since_s))})"
@@ -329,6 +359,16 @@ def _node_fields(identity: Identity, situation: Situation | None, report: Report
         "changes": entry and entry.changes,
         "acknowledged": entry and _acknowledged_field(entry),
         "issues": [] if situation is None else [shown(issue) for issue in situation.issues],
+    }
+
+
+def _issue_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str, Any]:
+    return {
+        "text": shown(entry.subject.key.name),
+        "change": entry.kind.value,
+        "since": iso_time(to_wall(entry.opened_at_s)),
+        "duration_s": _duration_field(entry),
+        "acknowledged": _acknowledged_field(entry),
     }
 
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import os
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from svcnode.notify.heartbeat import Heartbeat
     from svcnode.notify.outages import PastTransitions
     from svcnode.notify.routes import AlertPolicy, Report, Route, RouteSettings
-    from svcnode.notify.targets import Message, NotificationTarget
+    from svcnode.notify.targets import Message
     from svcnode.notify.turns import Turns
 
 CLOSE_TIMEOUT_S = 2.0
@@ -52,10 +51,6 @@ class NotifySettings:
     policy: AlertPolicy
     heartbeat: Heartbeat | None = None
     page_url: str = ""  # of the operator surface; empty: not known
-
-    @property
-    def targets(self) -> tuple[NotificationTarget, ...]:
-        return tuple(route.target for route in self.routes)
 
 
 class AlertStateStorage(Protocol):
@@ -139,11 +134,11 @@ class Notifier:
 
     def apply(self, settings: NotifySettings | None) -> None:
         """Apply new settings. A target that stays keeps what it was told, and what it waits for."""
-        targets = () if settings is None else settings.targets
-        if list(targets) != [sender.target for sender in self._senders]:
-            extra = {"event": "notification_targets", "count": len(targets)}
-            if targets:
-                log.info("notification targets: %s", ", ".join(target.name for target in targets), extra=extra)
+        names = [] if settings is None else [route.name for route in settings.routes]
+        if names != [sender.name for sender in self._senders]:
+            extra = {"event": "notification_targets", "count": len(names)}
+            if names:
+                log.info("notification targets: %s", ", ".join(names), extra=extra)
             else:
                 log.info("no notification targets are configured", extra=extra)
         now_s = self._node.now_s()
@@ -181,12 +176,9 @@ class Notifier:
 
     def _share_targets(self, turns: Turns) -> None:
         """Not Alertmanager: it gets what is open from every replica, and sends one message."""
-        names: Counter[str] = Counter()
         for sender in self._senders:
             if sender.target.resend_interval_s is None:
-                name = sender.target.name[:MAX_NAME_CHARS]
-                names[name] += 1
-                name = name if names[name] == 1 else f"{name} ({names[name]})"
+                name = sender.route.settings.id[-MAX_NAME_CHARS:]
                 if sender.shared is None or sender.shared.turn.name != name:
                     sender.set_shared(None)
                     sender.set_shared(self._new_shared(name, sender, turns))
@@ -215,7 +207,7 @@ class Notifier:
         """Another replica has delivered something."""
         sender.deliveries.forget_failures()
         if self._alerts is not None:
-            self._alerts.subjects.see_target(sender.target.name, "", None, self._node.now_s())
+            self._alerts.subjects.see_target(sender.name, "", None, self._node.now_s())
         self._save_state()
         self._wake()
 
@@ -259,6 +251,7 @@ class Notifier:
 
     def _set_timer(self) -> None:
         due_at_s = math.inf if self._alerts is None else self._alerts.subjects.due_at_s
+        due_at_s = min((due_at_s, *(sender.is_problem_at_s for sender in self._senders)))
         if due_at_s >= self._timer_at_s:
             return  # the current timer fires earlier, and sets the next one
         self._cancel_timer()
@@ -274,6 +267,8 @@ class Notifier:
         self._cancel_timer()
         if self._alerts is not None:
             self._alerts.subjects.end_starts(self._node.now_s())
+            for sender in self._senders:
+                self._see_failing(sender)
             self._wake()
 
     def _build(self, report: Report, deliveries: Deliveries) -> Message:
@@ -292,12 +287,18 @@ class Notifier:
 
     def _on_attempt(self, sender: Sender) -> None:
         """Save what was told, and tell the other targets of one that has failed for long, or works again."""
+        self._see_failing(sender)
+        self._save_state()
+        self._wake()
+
+    def _see_failing(self, sender: Sender) -> None:
         deliveries, now_s = sender.deliveries, self._node.now_s()
         since_s = deliveries.failing_since_s
         if self._alerts is not None and (since_s is None or now_s - since_s >= FAILING_AFTER_S):
-            self._alerts.subjects.see_target(deliveries.target, deliveries.error, deliveries.code, now_s)
-        self._save_state()
-        self._wake()
+            self._alerts.subjects.see_target(sender.name, deliveries.error, deliveries.code, now_s)
+            sender.is_problem_at_s = math.inf
+        elif since_s is not None:
+            sender.is_problem_at_s = since_s + FAILING_AFTER_S
 
     # ---- across a restart
 

@@ -67,12 +67,19 @@ class RouteSettings:
     """A target, and what it gets. With services or groups, only these, and each of them causes messages."""
 
     target: NotificationTarget = field(repr=False)  # its URL may contain secrets
+    name: str = field(default="", repr=False)  # that people see; empty: that of the target
+    # By which it is recognized after a reload or a restart, and by other replicas; empty: by its URL.
+    id: str = field(default="", repr=False)
     min_severity: Severity = Severity.WARNING
     services: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     quiet_hours: QuietHours | None = None  # for warnings
     repeat_interval_s: float | None = None  # None: that of the policy
     escalate_after_s: float = 0.0  # 0: it gets everything
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.target.name)
+        object.__setattr__(self, "id", self.id or f"{self.target.name}#{self.target.fingerprint}")
 
     @property
     def is_selective(self) -> bool:
@@ -98,7 +105,7 @@ class Entry:
     subject: Subject
     kind: Kind
     health: Health
-    before: Health | None  # as last told; None for a service that was never Up
+    before: Health | None  # as last told; None for a service that was never Up, or a node that was never healthy
     worst: Health  # since the last message
     severity: Severity
     since_s: float
@@ -126,6 +133,7 @@ class Report:
 
     at_s: float
     node: Entry | None  # None: there is nothing to say about the node
+    issues: tuple[Entry, ...]
     services: tuple[Entry, ...]  # the most severe first
     targets: tuple[Entry, ...]
     open: tuple[Entry, ...]  # all that is open for the target once it has received this
@@ -134,7 +142,7 @@ class Report:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        return (*([self.node] if self.node else []), *self.services, *self.targets)
+        return (*([self.node] if self.node else []), *self.issues, *self.services, *self.targets)
 
 
 class AlertView(NamedTuple):
@@ -153,6 +161,7 @@ class Situation(NamedTuple):
     not_up: tuple[Service, ...] = ()  # that keep it from being healthy
     reason: str = ""  # of a health that is not healthy
     held_by: str = ""  # why its health is not a change: maintenance, or the start
+    acknowledgement: Acknowledgement | None = None
 
 
 class Record(Told):
@@ -269,7 +278,7 @@ class Route:
         return self.settings.is_selective or self._policy.causes_messages(service)
 
     def _is_this_target(self, subject: Subject) -> bool:
-        return subject.key == Key("target", self.settings.target.name)
+        return subject.key == Key("target", self.settings.name)
 
     # ---- when a message is due
 
@@ -350,14 +359,16 @@ class Route:
         self._changed_at_s = math.inf
         after = {record.subject.key: self._after(record, kind, now_s) for record, kind in told.items()}
         self._sending = after
-        entries = {record.subject.key: (record, kind) for record, kind in told.items()}
-        services = sorted((pair for key, pair in entries.items() if key.type == "service"), key=_by_severity)
+        entries: dict[str, list[Entry]] = {"node": [], "issue": [], "service": [], "target": []}
+        for record, kind in sorted(told.items(), key=_by_severity):
+            entries[record.subject.key.type].append(self._entry(record, kind, now_s))
         node = self._records.get(NODE)
         return Report(
             at_s=now_s,
-            node=self._entry(*entries[NODE], now_s) if NODE in entries else None,
-            services=tuple(self._entry(record, kind, now_s) for record, kind in services),
-            targets=tuple(self._entry(*pair, now_s) for key, pair in entries.items() if key.type == "target"),
+            node=next(iter(entries["node"]), None),
+            issues=tuple(entries["issue"]),
+            services=tuple(entries["service"]),
+            targets=tuple(entries["target"]),
             open=tuple(self._open_entries(after, now_s)),
             told_health=Health.HEALTHY if node is None else node.health,
             told=after,
@@ -400,7 +411,8 @@ class Route:
         is_over = kind in PAST
         if is_over and not self._causes_messages(record) and now_s > record.due_at_s(self._timing):
             return None  # it was short, and no message could have listed it
-        if kind is Kind.WORSE and self._timing.escalate_after_s and now_s < record.due_at_s(self._timing):
+        is_early = now_s < record.due_at_s(self._timing) - self._timing.group_wait_s
+        if kind is Kind.WORSE and self._timing.escalate_after_s and is_early:
             return None
         return kind
 
@@ -413,16 +425,16 @@ class Route:
 
     def _entry(self, record: Record, kind: Kind, now_s: float) -> Entry:
         subject = record.subject
-        now, relations = self._look(subject), self._relations
+        now, relations, type_ = self._look(subject), self._relations, subject.key.type
         shown = record.worst if kind in PAST and record.worst else now
         opened_s = now_s if record.opened_at_s is None else record.opened_at_s
         is_over = record.level is Health.HEALTHY or kind in PAST
-        began_s = opened_s if record.is_open or record.worse_at_s is None else record.worse_at_s
+        began_s = record.worst_at_s if kind in PAST else opened_s
         return Entry(
             subject=subject,
             kind=kind,
             health=now.health,
-            before=None if subject.service and not (subject.was_up or record.is_open) else record.health,
+            before=None if type_ in ("node", "service") and not (subject.was_up or record.is_open) else record.health,
             worst=max(record.worst_level, record.health),
             severity=record.severity,
             since_s=now.since_s,
@@ -551,7 +563,7 @@ def from_row(
     def monotonic(name: str) -> float:
         return -math.inf if row[name] is None else from_wall(float(row[name]))
 
-    if row["type"] not in ("node", "service", "target"):
+    if row["type"] not in ("node", "issue", "service", "target"):
         raise ValueError(f"unknown type {row['type']!r}")
     key = Key(row["type"], str(row["name"]))
     subject = find(key)

@@ -11,8 +11,8 @@
 
 So flapping is only a number of changes: it holds back recoveries, never bad news.
 
-A subject is the node, a service, or another target. What a target was told changes when a message has been delivered,
-not when it is due. So a retry is no old message: it is built from what is true then.
+A subject is the node, one of its issues, a service, or another target. What a target was told changes when a message
+has been delivered, not when it is due. So a retry is no old message: it is built from what is true then.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class Told:
         self.worse_at_s: float | None = None  # when it first got worse than told
         self.worst_level = Health.HEALTHY
         self.worst: Seen | None = None
+        self.worst_at_s = -math.inf  # when it first was like that
         self.is_restored = False  # nothing is known since a restart but that it is better
 
     # ---- what happens
@@ -128,7 +129,7 @@ class Told:
             self.opened_at_s = at_s if self.opened_at_s is None else self.opened_at_s
         is_first_evidence = self.worst is not None and self.worst.is_lost and level is self.worst_level
         if level > max(self.health, self.worst_level) or is_first_evidence:
-            self.worst, self.worst_level = seen, level
+            self.worst, self.worst_level, self.worst_at_s = seen, level, at_s
         if self.worst is not None and self.worst.is_lost and level <= self.health:
             self._forget_untold()
 
@@ -194,7 +195,7 @@ class Told:
         """
         self.health, self.at_s, self.over_at_s = told.health, told.at_s, told.over_at_s
         self.opened_at_s, self.changes = told.opened_at_s, told.changes
-        self.worst, self.worst_level = told.worst, told.worst_level
+        self.worst, self.worst_level, self.worst_at_s = told.worst, told.worst_level, told.worst_at_s
         if told.worst is None:
             self.worse_at_s = at_s if self.is_worse else None
             self.opened_at_s = self.worse_at_s if self.opened_at_s is None else self.opened_at_s

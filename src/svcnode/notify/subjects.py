@@ -1,11 +1,13 @@
-"""What there is to tell about: the node, its services, and targets that fail. Changes come in; there is no I/O.
+"""What there is to tell about: the node, its issues and services, and targets that fail. Changes come in; there is no
+I/O.
 
 Until its start limit, a service that has not been Up is starting: neither worse nor better. The node is starting while
 only starting services keep it from being healthy: it is not worse, and it is better only if no critical service is
 unknown. During maintenance and a drain, a subject is held: at the end, it is seen as it is then. The node is also held
 while maintenance alone explains its health.
 
-The node is acknowledged by itself, or as long as every service is that keeps it from being healthy.
+The node is acknowledged by itself, or as long as every service is that keeps it from being healthy. That of the node
+covers the issues that it had then.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class Key(NamedTuple):
-    """Of a subject. The name is the id of a service or the name of a target."""
+    """Of a subject. The name is the id of a service, the text of an issue or the name of a target."""
 
-    type: Literal["node", "service", "target"]
+    type: Literal["node", "issue", "service", "target"]
     name: str = ""
 
 
@@ -40,7 +42,7 @@ _SERVICE_CHANGES = (ChangeKind.STATUS, *ACKNOWLEDGEMENT_CHANGES)  # after which 
 
 class Severity(Enum):
     WARNING = "warning"
-    CRITICAL = "critical"  # the node is 503, or a critical service is Down
+    CRITICAL = "critical"  # the node is 503, it has an issue, or a critical service is Down
 
 
 class NotUp(Enum):
@@ -56,7 +58,7 @@ class NotUp(Enum):
 class Subject:
     def __init__(self, key: Key, now_s: float, service: Service | None = None) -> None:
         self.key = key
-        self.service = service  # None: the node or a target
+        self.service = service  # None: the node, an issue or a target
         self.created_at_s = now_s
         self.was_up = False
         self.seen = Seen(Health.HEALTHY, now_s, is_starting=True)
@@ -75,7 +77,8 @@ class Subject:
         """Of this health, which need not be the present one. None: there is no problem."""
         if health is Health.HEALTHY:
             return None
-        is_critical = self.key == NODE or (self.service is not None and self.service.impact is Impact.CRITICAL)
+        is_of_node = self.key.type in ("node", "issue")
+        is_critical = is_of_node or (self.service is not None and self.service.impact is Impact.CRITICAL)
         return Severity.CRITICAL if is_critical and health is Health.UNHEALTHY else Severity.WARNING
 
 
@@ -92,16 +95,17 @@ class Subjects:
         self._condition = node.condition
         self.node = Subject(NODE, now_s)
         self._subjects: dict[Key, Subject] = {NODE: self.node}
+        self._issues: dict[Key, Subject] = {}  # few, and looked at with each change
         self._not_up: Counter[NotUp | None] = Counter()  # how many services there are of each
         self._unknown = 0  # how many services may be Down
         self.due_at_s = math.inf  # when the next start limit ends, at the earliest
         self._see_all(now_s)
 
     def find(self, key: Key) -> Subject | None:
-        return self._subjects.get(key)
+        return self._subjects.get(key) or self._issues.get(key)
 
     def all(self) -> tuple[Subject, ...]:
-        return tuple(self._subjects.values())
+        return (*self._subjects.values(), *self._issues.values())
 
     @property
     def not_up(self) -> list[str]:
@@ -247,7 +251,23 @@ class Subjects:
                 is_lost=is_failing and not (is_seen_failing or self._not_up[NotUp.ACKNOWLEDGED]),
                 is_acknowledged=self.node.acknowledgement is not None or (is_failing and not has_new_cause),
             )
+        self.node.was_up = self.node.was_up or health is Health.HEALTHY
         self._on_seen(self.node, now_s)
+        self._see_issues(is_held=is_held, now_s=now_s)
+
+    def _see_issues(self, *, is_held: bool, now_s: float) -> None:
+        """Each issue is a problem of its own, so that a new one is told while the node is unhealthy."""
+        present = {Key("issue", text) for text in self._condition.issues}
+        for key in self._issues.keys() | present:
+            subject = self._issues.setdefault(key, Subject(key, now_s))
+            health = Health.UNHEALTHY if key in present else Health.HEALTHY
+            made = self.node.acknowledgement
+            is_covered = made is not None and self._registry.wall_time_s(subject.created_at_s) <= made.made_s
+            subject.acknowledge(made if is_covered else None)
+            subject.seen = Seen(health, subject.created_at_s, key.name, is_held=is_held, is_acknowledged=is_covered)
+            if key not in present and not is_held:
+                del self._issues[key]
+            self._on_seen(subject, now_s)
 
 
 def _is_lost(state: ServiceState) -> bool:

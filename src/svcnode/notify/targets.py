@@ -15,6 +15,7 @@ import threading
 import warnings
 from dataclasses import dataclass, field, fields
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from urllib.parse import unquote
 
@@ -27,7 +28,7 @@ from svcnode.net.http1 import DEFAULT_PORTS, Http1Client
 from svcnode.net.os_errors import code_for_os_error, connection_error_text
 from svcnode.net.threads import DaemonCall
 from svcnode.probes.interpolate import interpolate, interpolate_url
-from svcnode.probes.options import parse_options
+from svcnode.probes.options import parse_options, raise_first
 from svcnode.version import install_command
 
 if TYPE_CHECKING:
@@ -75,10 +76,20 @@ class NotificationTarget(Protocol):
     resend_interval_s: ClassVar[float | None]
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Without any secret; other targets may have the same."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its whole URL, which others of this name do not have."""
 
     async def deliver(self, message: Message, /) -> DeliveryError | None:
         """One attempt. The caller sets the deadline."""
+
+
+def fingerprint(url: str) -> str:
+    """Short enough that a secret in the URL cannot be found by it."""
+    return sha256(url.encode()).hexdigest()[:8]
 
 
 # ---- HTTP
@@ -116,13 +127,13 @@ def http_client_from(entry: object, environ: Mapping[str, str], what: str, hint:
     if url.scheme not in DEFAULT_PORTS:
         raise InvalidValueError(f'unsupported scheme "{url.scheme}"; {what} needs http:// or https://{hint}')
     _register_secret_parts(f"{url.path}?{url.query}", r"[/?&=]", MIN_KEY_CHARS)
+    errors = [OptionError(name, "applies to probes only; remove it") for name in table if name in PROBE_ONLY_OPTIONS]
     for name, value in table.items():
-        if name in PROBE_ONLY_OPTIONS:
-            raise OptionError(name, "applies to probes only; remove it")
         try:
             table[name] = interpolate(value, environ)
         except InvalidValueError as exc:
-            raise OptionError(name, str(exc)) from exc
+            errors.append(OptionError(name, str(exc)))
+    raise_first(errors)
     client = Http1Client(url, **parse_options(Http1Client, table))
     client.build_request(url.target)  # raises an error if the request cannot be built
     return client
@@ -141,6 +152,10 @@ class Webhook:
     @property
     def name(self) -> str:
         return url_name(self.options.url)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.options.url.target)
 
     def __repr__(self) -> str:
         return f"<Webhook {self.name}>"
@@ -181,6 +196,10 @@ class AppriseTarget:
     @property
     def name(self) -> str:
         return f"{_scheme(self.url)}://{MASK}"
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.url)
 
     def __repr__(self) -> str:
         return f"<AppriseTarget {self.name}>"

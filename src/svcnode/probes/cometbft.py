@@ -22,7 +22,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.option_types import PublicText, option_type
 from svcnode.net.http_response import BodyTooLargeError
-from svcnode.probes.chain import RpcChainProbe, Tip, flag_at, number_at, text_at
+from svcnode.probes.chain import RpcChainProbe, Tip, flag_at, number_at, text_at, unexpected
 from svcnode.probes.json_pointer import resolve_pointer
 from svcnode.probes.options import Count
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 BLOCK_TIME_S = 6.0  # of the slower chains; the default configuration makes a block in about a second
 MAX_COMMITS = 20  # that one check reads: a commit of 150 validators has 40 KB
+SIGNATURES = "/signed_header/commit/signatures"
 ABSENT = 1  # the flag of a validator that did not vote, in a commit
 OWN = "own"  # the validator of the node
 
@@ -124,9 +125,10 @@ class CometbftProbe(RpcChainProbe):
             known = 0
         first = max(known + 1, end - min(MAX_COMMITS, window), number_at(status, "/sync_info/earliest_block_height"), 1)
         for height in range(first, end):
-            commit = await call("commit", height=str(height))
-            signatures = resolve_pointer(commit, "/signed_header/commit/signatures")
-            self._signed[height] = isinstance(signatures, list) and any(_is_by(one, address) for one in signatures)
+            signatures = resolve_pointer(await call("commit", height=str(height)), SIGNATURES)
+            if not isinstance(signatures, list):
+                raise unexpected(SIGNATURES, signatures, "a list")
+            self._signed[height] = any(_is_by(one, address) for one in signatures)
         for height in sorted(self._signed)[:-window]:
             del self._signed[height]
 

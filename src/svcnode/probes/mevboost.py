@@ -4,8 +4,7 @@ ready      the status is 200; with `relays`, at least `min_relays` of them say t
 not ready  the server says that all of its relays are unavailable; fewer of `relays` answer; the certificate expires
            within `min_cert_days`
 failed     any other response; connection refused, host unreachable, certificate not trusted
-unknown    the server does not have the path; no file descriptors or ports left on this machine; the resolver or the
-           proxy does not answer
+unknown    no file descriptors or ports left on this machine; the resolver or the proxy does not answer
 
 MEV-Boost asks its relays only if it runs with `-relay-check`, and does not say which ones it has. Without it, its
 status is 200 for ever. So the option names the relays, and the probe asks them itself.
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Verdict
 from svcnode.core.url import Url, UrlForm
 from svcnode.net.http1 import PreparedRequest
 from svcnode.net.os_errors import verdict_for_os_error
@@ -64,14 +63,13 @@ class MevBoostProbe(HttpSessionProbe):
     async def check_session(self, session: HttpSession) -> Verdict | None:
         response = await session.send(self._status_request())
         match response.status, response.document():
-            case 200, _:
+            case 200, document if isinstance(document, dict) or not response.body:
                 return response.certificate_verdict or (await self._relays_verdict() if self._requests else None)
             case 503, {"code": 503, "message": str(message)}:
                 return self.not_ready(f"the server reports: {message}", ReasonCode.UPSTREAM_OFFLINE)
-            case 404, _:
-                raise CheckError(f"the server has no {STATUS_PATH}", ReasonCode.NOT_SUPPORTED, Outcome.UNKNOWN)
             case status, _:
-                raise CheckError(f"{STATUS_PATH} has HTTP status {status}", self.code_for_status(status))
+                text = f"the response of {STATUS_PATH} is not a status (HTTP status {status})"
+                raise CheckError(text, self.code_for_status(status))
 
     async def _relays_verdict(self) -> Verdict | None:
         async with asyncio.TaskGroup() as group:

@@ -24,9 +24,10 @@ FILE_OPTIONS = frozenset({"ca", "client_certificate", "client_key", "credentials
 # Options without secrets: limits, names, and what the response must be. A probe without a login and without headers
 # reads only what every client can read. All other options may hold a secret, also those of later versions.
 PUBLIC_OPTIONS = frozenset(
-    "chain_id contains db expect fresh grace http2 jetstream json matches max_block_age max_lag max_slot_lag method "  # noqa: SIM905  a list would take 30 lines
-    "min_cert_days min_peers period prefix queue redirects result reuse role schedule server_name service sslmode "
-    "starting_json starting_status status timezone tls ttl vhost write".split()
+    "chain chain_id contains db expect fresh grace http2 jetstream json keys matches max_behind max_block_age "  # noqa: SIM905  a list would take 30 lines
+    "max_finalized_age max_l1_age max_lag max_missed max_safe_age max_slot_lag method min_cert_days min_peers "
+    "min_relays period prefix queue redirects result reuse role schedule server_name service sslmode starting_json "
+    "starting_status status timezone tls ttl validator vhost vote_account write".split()
 )
 
 

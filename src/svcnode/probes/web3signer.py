@@ -57,8 +57,8 @@ class Web3SignerProbe(HttpSessionProbe):
 
     async def check_session(self, session: HttpSession) -> Verdict | None:
         up = await self._get(session, "upcheck")
-        if up.status != 200:
-            raise self._unexpected("/upcheck", up)
+        if up.status != 200:  # another server
+            raise CheckError(f"/upcheck has HTTP status {up.status}", self.code_for_status(up.status))
         return await self._health_verdict(session) or await self._keys_verdict(session) or up.certificate_verdict
 
     async def _health_verdict(self, session: HttpSession) -> Verdict | None:
@@ -103,7 +103,9 @@ class Web3SignerProbe(HttpSessionProbe):
         outcome, code = Outcome.FAILED, self.code_for_status(response.status)
         if response.status == 404:
             outcome, code = Outcome.UNKNOWN, ReasonCode.NOT_SUPPORTED
-        return CheckError(f"{path} is not that of a Web3Signer (HTTP status {response.status})", code, outcome)
+        return CheckError(
+            f"the response of {path} is not that of a Web3Signer (HTTP status {response.status})", code, outcome
+        )
 
 
 def _down(checks: list[Any]) -> Iterator[str]:

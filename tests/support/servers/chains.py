@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.support.backends import ReceivedRequest, http_response
 from tests.support.servers.fake_http import FakeHttpServer, Request, Response, serve
+from tests.support.servers.http_request import http_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import ExitStack
     from pathlib import Path
 
 FIRST_BLOCK_S = 1_600_000_000  # of chains with one block a second
@@ -39,7 +41,8 @@ DEFAULTS: dict[str, Any] = {
     "age_s": 0,  # of the newest block
     "ahead_s": 0,  # the clock of the client
     "cached_at": None,  # all answers are as they were at this time
-    "behind": 0,  # blocks that are missing, although the newest one is dated now
+    "behind": 0,  # blocks that it does not know of, although the newest one is dated now
+    "missing_blocks": 0,  # whose headers it has
     "is_syncing": False,
     "peers": 25,
     "missing": [],  # methods
@@ -58,6 +61,8 @@ class StubChain(FakeHttpServer):
 
     defaults: ClassVar[dict[str, Any]] = {"kind": "", **DEFAULTS}
 
+    reference: StubChain
+
     def __init__(self, folder: Path, kind: str) -> None:
         super().__init__(folder)
         self.scheme = f"{kind}+http"
@@ -67,10 +72,18 @@ class StubChain(FakeHttpServer):
         """As a cache in front of the client."""
         self.set(cached_at=time.time())
 
-    def is_ready(self) -> bool:
-        from tests.support.servers.http_request import http_request
+    def reset_clock(self) -> None:
+        self.set(cached_at=None)
 
+    def is_ready(self) -> bool:
         return http_request(self.port, "/", method="POST", body={"id": 1, "method": "any"})[0] in (200, 404)
+
+
+def with_reference(folder: Path, stack: ExitStack, kind: str) -> StubChain:
+    """A client, and another one that it can be compared with, which runs until the stack ends."""
+    client = StubChain(folder, kind)
+    client.reference = stack.enter_context(StubChain(folder.with_name("reference"), kind))
+    return client
 
 
 def respond_as(kind: str, **state: Any) -> Callable[[ReceivedRequest], bytes]:
@@ -99,7 +112,15 @@ def answer(kind: str, state: Mapping[str, Any], call: Mapping[str, Any]) -> tupl
         return 404 if kind == "bitcoin" else 200, _envelope(call, error={"code": -32601, "message": "Method not found"})
     if method in state["results"]:
         return 200, _envelope(call, result=state["results"][method])
-    return 200, _envelope(call, result=METHODS[kind][method](state, params))
+    try:
+        return 200, _envelope(call, result=METHODS[kind][method](state, params))
+    except RpcFaultError as exc:
+        number, message, data = exc.args
+        return 200, _envelope(call, error={"code": number, "message": message, "data": data})
+
+
+class RpcFaultError(Exception):
+    """Number, message and data of an error."""
 
 
 def _envelope(call: Mapping[str, Any], **content: object) -> dict[str, object]:
@@ -108,7 +129,8 @@ def _envelope(call: Mapping[str, Any], **content: object) -> dict[str, object]:
 
 def _now_s(state: Mapping[str, Any]) -> float:
     """By the clock of the client."""
-    return (state["cached_at"] or time.time()) + state["ahead_s"]
+    now_s: float = (state["cached_at"] or time.time()) + state["ahead_s"]
+    return now_s
 
 
 def _head_s(state: Mapping[str, Any]) -> int:
@@ -116,7 +138,8 @@ def _head_s(state: Mapping[str, Any]) -> int:
 
 
 def _number(state: Mapping[str, Any]) -> int:
-    return _head_s(state) - FIRST_BLOCK_S - state["behind"]
+    number: int = _head_s(state) - FIRST_BLOCK_S - state["behind"]
+    return number
 
 
 def _block_time(state: Mapping[str, Any], age_s: int = 0) -> dict[str, Any]:
@@ -166,6 +189,12 @@ def _storage(state: Mapping[str, Any], params: Any) -> object:
     return "0x" + ((_head_s(state) - age_s) * 1000).to_bytes(8, "little").hex()
 
 
+def _node_health(state: Mapping[str, Any], _: Any) -> object:
+    if state["is_syncing"]:
+        raise RpcFaultError(-32005, "Node is behind by 420 slots", {"numSlotsBehind": 420})
+    return "ok"
+
+
 def _clock(state: Mapping[str, Any], _: Any) -> object:
     info = {"slot": _number(state), "epoch": 841, "unixTimestamp": _head_s(state), "leaderScheduleEpoch": 842}
     data = {"parsed": {"info": info, "type": "clock"}, "program": "sysvar", "space": 40}
@@ -181,7 +210,7 @@ def _chain_info(state: Mapping[str, Any], _: Any) -> object:
     return {
         "chain": state["chain"] or "main",
         "blocks": _number(state),
-        "headers": _number(state) + state["behind"],
+        "headers": _number(state) + state["missing_blocks"],
         "bestblockhash": HASH[2:],
         "time": _head_s(state),
         "mediantime": _head_s(state) - 3600,
@@ -220,7 +249,7 @@ METHODS: dict[str, dict[str, Callable[[Mapping[str, Any], Any], object]]] = {
         "commit": _commit,
     },
     "solana": {
-        "getHealth": lambda state, _: "ok",
+        "getHealth": _node_health,
         "getAccountInfo": _clock,
         "getGenesisHash": lambda state, _: state["chain"] or "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d",
         "getSlot": lambda state, _: _number(state),

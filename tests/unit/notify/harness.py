@@ -29,6 +29,7 @@ STARTED_AT_S = 1_767_225_600.0  # the start of 2026 at the virtual time 0
 
 
 class FakeTarget:
+    fingerprint = "0"
     resend_interval_s: ClassVar[float | None] = None
 
     def __init__(self, name: str = "chat") -> None:

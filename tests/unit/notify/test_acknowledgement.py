@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from svcnode.core.model import Acknowledgement, Health
 from svcnode.notify.alertmanager import to_alerts
 from svcnode.notify.message import MessageContext, build_message
 from svcnode.notify.routes import AlertPolicy
@@ -64,13 +65,28 @@ def test_a_service_that_fails_later_is_told_and_the_node_has_reminders_again(h: 
     assert h.kinds[2:] == [{"node": REMINDER, "cache": REMINDER}]
 
 
-def test_an_issue_is_not_acknowledged_with_the_services(h: Harness) -> None:
+def test_an_issue_is_not_acknowledged_with_the_services_nor_by_an_earlier_one_of_the_node(h: Harness) -> None:
     h.down("db").wait(60).acknowledge("db")
     h.node.overrides.set_issue("disk full")
+    h.wait(GROUP_WAIT_S)
+    assert h.kinds[1:] == [{"disk full": WORSE}], "the node was unhealthy before"
     h.wait(4 * HOUR_S)
-    assert h.kinds[1:] == [{"node": REMINDER}]
+    assert h.kinds[2:] == [{"node": REMINDER, "disk full": REMINDER}]
     h.acknowledge(None).wait(DAY_S)
-    assert len(h.reports) == 2
+    assert len(h.reports) == 3
+    h.node.overrides.set_issue("raid degraded")
+    h.wait(4 * HOUR_S + 60)
+    assert h.kinds[3:] == [{"raid degraded": WORSE}, {"raid degraded": REMINDER}]
+
+
+def test_an_acknowledgement_outlives_a_restart_after_which_the_service_is_starting() -> None:
+    h = Harness(REMINDING).add("db").down("db").wait(60)
+    made_s = h.node.wall_time_s(h.clock.now_s)
+    h.restart("db")
+    h.node.acknowledgements.make(Acknowledgement(Health.UNHEALTHY, made_s), "db")
+    h.wait(1).down("db").wait(DAY_S)
+    assert h.node.acknowledgements.find("db") is not None
+    assert [WORSE in one.values() for one in h.kinds] == [True]
 
 
 def test_reminders_go_on_after_the_end_of_the_acknowledgement(h: Harness) -> None:
@@ -92,13 +108,20 @@ def test_a_service_that_gets_worse_is_told_and_has_reminders_again(h: Harness) -
     assert h.kinds[2:] == [{"node": REMINDER, "db": REMINDER}]
 
 
-def test_an_acknowledgement_also_covers_what_is_better_but_not_the_next_problem(h: Harness) -> None:
-    h.down("db").wait(60).acknowledge("db").starting("db").wait(HOUR_S).down("db").wait(DAY_S)
-    assert h.kinds[1:] == [{"node": Kind.BETTER, "db": Kind.BETTER}, {"node": WORSE, "db": WORSE}]
-    h.up("db").wait(DAY_S).down("db").wait(60)
-    assert h.kinds[3:] == [{"node": RECOVERED, "db": RECOVERED}, {"node": WORSE, "db": WORSE}]
+def test_an_acknowledgement_also_covers_what_is_better_but_not_what_is_worse_again(h: Harness) -> None:
+    h.down("db").wait(60).acknowledge("db").starting("db").wait(DAY_S)
+    assert h.kinds[1:] == [{"node": Kind.BETTER, "db": Kind.BETTER}]
+    h.down("db").wait(60 + 4 * HOUR_S)
+    assert h.kinds[2:] == [{"node": WORSE, "db": WORSE}, {"node": REMINDER, "db": REMINDER}]
+    h.acknowledge("db").up("db").wait(DAY_S).down("db").wait(60)
+    assert h.kinds[4:] == [{"node": RECOVERED, "db": RECOVERED}, {"node": WORSE, "db": WORSE}]
     h.wait(4 * HOUR_S)
-    assert h.kinds[5:] == [{"node": REMINDER, "db": REMINDER}]
+    assert h.kinds[6:] == [{"node": REMINDER, "db": REMINDER}]
+
+
+def test_an_acknowledgement_of_the_node_ends_when_it_is_worse_again(h: Harness) -> None:
+    h.down("db").wait(60).acknowledge(None).starting("db").wait(60).down("db", reason="another").wait(4 * HOUR_S)
+    assert h.kinds[-1] == {"node": REMINDER, "db": REMINDER}
 
 
 def test_a_worse_health_ends_the_acknowledgement_of_the_node_and_a_drain_does_not(h: Harness) -> None:

@@ -148,11 +148,20 @@ def test_an_issue_is_told_and_cleared() -> None:
     harness = Harness().add("db")
     harness.node.overrides.set_issue("disk full")
     harness.wait(60)
-    assert harness.kinds == [{"node": WORSE}]
+    assert harness.kinds == [{"node": WORSE, "disk full": WORSE}]
     assert "disk full" in entry_of(harness.last, "node").reason
     harness.node.overrides.clear_issue()
     harness.wait(SETTLED_S)
-    assert harness.kinds[1:] == [{"node": RECOVERED}]
+    assert harness.kinds[1:] == [{"node": RECOVERED, "disk full": RECOVERED}]
+
+
+def test_an_issue_is_told_while_the_node_is_unhealthy_and_also_after_a_restart() -> None:
+    harness = Harness().add("db").down("db").wait(60)
+    harness.node.overrides.set_issue("disk full")
+    harness.wait(GROUP_WAIT_S)
+    assert harness.kinds[1:] == [{"disk full": WORSE}]
+    harness.restart("db").down("db").wait(SETTLED_S)
+    assert harness.kinds[2:] == [{"disk full": RECOVERED}], "the issue was not reported again"
 
 
 # ---- starts, drains, maintenance, removal

@@ -52,6 +52,7 @@ class Switch(Heartbeat):
 
 class Receiver:
     name = "receiver"
+    fingerprint = "0"
     resend_interval_s: ClassVar[float | None] = None
     error: DeliveryError | None = None
 

@@ -42,8 +42,10 @@ ACKNOWLEDGED = Acknowledgement(DOWN, WALL_S + 95.0, by="ops (user root)", reason
 
 
 def entry(service: Service | str | None, kind: Kind, health: Health, before: Health | None = UP, **more: Any) -> Entry:
-    """Of a service, of the target with this name, or of the node."""
-    if isinstance(service, str):
+    """Of a service, of the target with this name or of an issue, or of the node."""
+    if isinstance(service, str) and service.startswith("issue: "):
+        subject = Subject(Key("issue", service.removeprefix("issue: ")), 0.0)
+    elif isinstance(service, str):
         subject = Subject(Key("target", service), 0.0)
     else:
         subject = Subject(NODE, 0.0) if service is None else Subject(Key("service", service.id), 0.0, service)
@@ -81,6 +83,7 @@ def message(
     report = Report(
         at_s=100.0,
         node=node,
+        issues=tuple(one for one in others if one.subject.key.type == "issue"),
         services=tuple(one for one in others if one.subject.key.type == "service"),
         targets=tuple(one for one in others if one.subject.key.type == "target"),
         open=(),
@@ -161,6 +164,35 @@ MESSAGES: dict[str, tuple[Message, str]] = {
     ),
     "again within the resolve delay": (
         message(UP, *entries(Kind.RECURRED, UP, worst=DOWN, duration_s=14, changes=4, **REFUSED)),
+        "warning",
+    ),
+    "a cause has recovered, and an effect that the target does not get has not": (
+        message(DOWN, None, entry(DB, Kind.RECOVERED, UP, DOWN, effects=EFFECTS), not_up=(API,)),
+        "warning",
+    ),
+    "an issue while the node is unhealthy": (
+        message(
+            DOWN,
+            None,
+            entry("issue: disk full", Kind.WORSE, DOWN),
+            issues=("disk full", "raid degraded"),
+            reason="critical service Down: db; issue: disk full, raid degraded",
+            acknowledgement=ACKNOWLEDGED,
+        ),
+        "failure",
+    ),
+    "a reminder of an issue and a service": (
+        message(
+            DOWN,
+            None,
+            entry("issue: disk full", Kind.REMINDER, DOWN, DOWN, duration_s=14_400.0),
+            entry(DB, Kind.REMINDER, DOWN, DOWN, duration_s=14_400.0, **REFUSED),
+            issues=("disk full",),
+        ),
+        "failure",
+    ),
+    "an issue is cleared": (
+        message(DOWN, None, entry("issue: disk full", Kind.RECOVERED, UP, DOWN, duration_s=600.0)),
         "warning",
     ),
     "a target fails": (
@@ -286,6 +318,7 @@ def test_the_fields_for_programs() -> None:
             "acknowledged": None,
             "issues": ["disk full"],
         },
+        "issues": [],
         "services": [
             {
                 "id": "db",

@@ -15,7 +15,7 @@ import pytest
 
 from svcnode.core.model import Health, Impact, Service
 from svcnode.core.state_machine import service_health
-from svcnode.notify.causes import Relations
+from svcnode.notify.causes import Related, Relations
 from svcnode.notify.routes import AlertPolicy, NodeView, Route, RouteSettings, from_row
 from svcnode.notify.rule import Kind, Seen
 from svcnode.notify.subjects import NODE, Key, Severity, Subject
@@ -37,6 +37,7 @@ EVENTS = ("change",) * 12 + ("hold", "lose", "start", "remove", "restart", "kill
 
 class Target:
     name = "chat"
+    fingerprint = "0"
     resend_interval_s: ClassVar[float | None] = None
 
     async def deliver(self, message: Message) -> DeliveryError | None:
@@ -124,9 +125,9 @@ class World:
         subjects = [truth.subject for truth in self.truths.values() if not truth.subject.seen.is_removed]
         return [subject.service for subject in subjects if subject.service is not None]
 
-    def find_service(self, service_id: str) -> tuple[Service, Health] | None:
+    def find_service(self, service_id: str) -> Related | None:
         subject = self.truths[Key("service", service_id)].subject
-        return None if subject.service is None else (subject.service, subject.seen.health)
+        return None if subject.service is None else Related(subject.service, subject.seen.health)
 
     # ---- what happens
 
@@ -361,7 +362,8 @@ def act(harness: Harness, chance: random.Random) -> None:
         case "replace":
             node.replace(definition_with_a_new_probe(service_id, IMPACTS[service_id]))
         case "issue":
-            (node.overrides.clear_issue if node.condition.issues else node.overrides.set_issue)("disk full")
+            issue = chance.choice(["disk full", "raid degraded"])
+            (node.overrides.clear_issue if issue in node.condition.issues else node.overrides.set_issue)(issue)
         case "maintain":
             harness.maintain(chance.choice([service_id, None]), 600.0)
         case "drain":
@@ -372,13 +374,23 @@ def act(harness: Harness, chance: random.Random) -> None:
             harness.restart(*(service.id for service, _ in node), is_killed=chance.random() < 0.5)
 
 
+def true_health(harness: Harness, key: Key) -> Health:
+    match key.type:
+        case "service":
+            return service_health(harness.node.state(key.name).status)
+        case "issue":
+            return UNHEALTHY if key.name in harness.node.condition.issues else HEALTHY
+        case _:
+            return harness.node.health
+
+
 def check_told(harness: Harness) -> None:
     """No target is told better than it is, except of what is starting or held, or is listed with its cause."""
     for subject in harness.alerts.subjects.all():
         seen, name = subject.seen, subject.key.name or None
         is_told = subject.service is None or harness.policy.causes_messages(subject.service)
         if is_told and not (seen.is_starting or seen.is_held):
-            health = harness.node.health if name is None else service_health(harness.node.state(name).status)
+            health = true_health(harness, subject.key)
             assert seen.health is health, name
             for target, route in zip(harness.targets, harness.alerts.routes, strict=True):
                 causes = [] if subject.service is None else subject.service.depends_on

@@ -30,8 +30,10 @@ REFUSED = DeliveryError("connection refused", ReasonCode.CONNECTION_REFUSED)
 class Receiver:
     resend_interval_s: ClassVar[float | None] = None
 
-    def __init__(self, name: str = "receiver", *, is_failing: bool = False, takes_s: float = 0.0) -> None:
-        self.name = name
+    def __init__(
+        self, name: str = "receiver", *, is_failing: bool = False, takes_s: float = 0.0, fingerprint: str = "0"
+    ) -> None:
+        self.name, self.fingerprint = name, fingerprint
         self.is_failing = is_failing
         self.takes_s = takes_s
         self.attempts_s: list[float] = []
@@ -153,6 +155,22 @@ def test_a_failed_delivery_is_repeated_with_increasing_delays_and_says_what_is_t
         scenario()
     events = [getattr(record, "event", None) for record in caplog.records]
     assert events == ["notification_targets", "notification_failed", "notification_recovered"]
+
+
+@in_virtual_time
+async def test_the_others_are_told_of_a_target_that_fails_for_10_minutes_also_between_its_attempts() -> None:
+    node, db = node_and_db()
+    failing, same_host = Receiver(is_failing=True), Receiver(fingerprint="1")
+    routes = tuple(RouteSettings(target=one, name=f"hook {one.fingerprint}") for one in (failing, same_host))
+    settings = NotifySettings(routes=routes, policy=AlertPolicy())
+    async with Notifier(node, settings, NotifyStatus()) as notifier:
+        db.down("refused")
+        await asyncio.sleep(300)
+        notifier.apply(replace(settings, policy=AlertPolicy(resolve_delay_s=200)))
+        assert "hook 0" in notifier.problem or failing.attempts_s[-1] < 300, "a reload ends no failure"
+        await asyncio.sleep(600)
+        assert [one["targets"][0]["name"] for one in same_host.documents if one["targets"]] == ["hook 0"]
+        assert same_host.attempts_s[-1] == pytest.approx(5 + 600 + 5, abs=1)
 
 
 @in_virtual_time
@@ -332,7 +350,8 @@ async def test_settings_can_be_added_changed_and_removed() -> None:
 @in_virtual_time
 async def test_a_new_target_is_told_what_is_wrong_and_a_changed_one_continues_at_once() -> None:
     node, db = node_and_db()
-    wrong, right, new = Receiver("wrong", is_failing=True), Receiver("right"), Alertmanager("new")
+    wrong, right = Receiver(is_failing=True), Receiver()
+    new, other_path = Alertmanager("new"), Receiver(fingerprint="1")
     async with Notifier(node, settings_for(wrong), NotifyStatus()) as notifier:
         db.down("refused")
         await asyncio.sleep(100)
@@ -341,10 +360,16 @@ async def test_a_new_target_is_told_what_is_wrong_and_a_changed_one_continues_at
         assert right.changes == [("worse", 503)]
         await asyncio.sleep(10)
         assert new.changes == [("worse", 503)]
+        notifier.apply(settings_for(other_path))
+        await asyncio.sleep(10)
+        assert other_path.changes == [("worse", 503)]
+        notifier.apply(settings_for(right, new))
+        await asyncio.sleep(10)
+        assert right.changes == [("worse", 503)] * 2, "it was removed, so it is new again"
         notifier.apply(settings_for(right))
         db.up()
         await asyncio.sleep(400)
-        assert (len(right.documents), len(new.documents)) == (2, 1)
+        assert (len(right.documents), len(new.documents)) == (3, 2)
 
 
 # ---- across a restart
@@ -375,11 +400,11 @@ async def notify_down(storage: FakeStorage, *receivers: Receiver) -> None:
 
 
 @in_virtual_time
-async def test_what_each_target_was_told_is_saved_by_its_name_also_if_names_are_the_same() -> None:
+async def test_what_each_target_was_told_is_saved_by_its_url_also_if_names_are_the_same() -> None:
     storage = FakeStorage()
-    await notify_down(storage, Receiver("chat"), Receiver("mail"), Receiver("chat", is_failing=True))
+    await notify_down(storage, Receiver("chat"), Receiver("mail"), Receiver("chat", is_failing=True, fingerprint="1"))
     await asyncio.sleep(3600)
-    mail, first, second, new = Receiver("mail"), Receiver("chat"), Receiver("chat"), Receiver("new")
+    mail, first, second, new = Receiver("mail"), Receiver("chat"), Receiver("chat", fingerprint="1"), Receiver("new")
     node, db = node_and_db()
     db.down("refused")
     async with Notifier(node, settings_for(mail, first, second, new), NotifyStatus(), storage=storage):

@@ -28,7 +28,7 @@ def load_settings(folder: Path, text: str, environ: Mapping[str, str] | None = N
 
 def names(settings: NotifySettings | None) -> list[str]:
     assert settings
-    return [target.name for target in settings.targets]
+    return [route.name for route in settings.routes]
 
 
 def test_every_key_can_be_set(tmp_path: Path) -> None:
@@ -67,6 +67,34 @@ def test_targets_may_come_from_the_environment_or_tables_and_the_policy_has_defa
     assert names(load_settings(tmp_path, tables)) == ["https://a.example.com", "https://b.example.com"]
 
 
+def test_targets_on_one_host_are_numbered_and_recognized_by_their_url_or_by_a_given_name(tmp_path: Path) -> None:
+    def ids(*paths: str) -> list[str]:
+        urls = ", ".join(f'"https://a.example.com/{path}"' for path in paths)
+        pager = '{ url = "https://a.example.com/secret", name = "pager" }'
+        settings = load_settings(tmp_path, f"[notify]\nwebhook = [{urls}, {pager}]")
+        assert names(settings) == ["https://a.example.com", "https://a.example.com (2)", "pager"]
+        assert settings
+        return [route.id for route in settings.routes]
+
+    first, second, pager = ids("x", "y")
+    assert first != second
+    assert ids("y", "x") == [second, first, pager]
+    assert ids("x", "z")[0] == first
+    assert ids("x", "z")[1] != second
+    assert pager == "pager"
+
+
+def test_every_error_of_an_entry_is_found(tmp_path: Path) -> None:
+    entry = '{ url = "ftp://a", min_severity = "high", timezone = "UTC", reuse = true, colour = 1, name = "" }'
+    with pytest.raises(ConfigError) as caught:
+        load_settings(tmp_path, f"[notify]\nwebhook = {entry}")
+    keys = {error.key for error in (caught.value, *caught.value.others)}
+    assert keys == {f"notify.webhook.{name}" for name in ("url", "min_severity", "timezone", "colour", "name")}
+    entries = ", ".join(f'{{ url = "https://{host}.example.com", name = "x" }}' for host in "ab")
+    with pytest.raises(ConfigError, match="another target"):
+        load_settings(tmp_path, f"[notify]\nwebhook = [{entries}]")
+
+
 def test_an_error_does_not_show_a_url_from_the_environment(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(
@@ -82,8 +110,8 @@ def test_settings_loaded_twice_are_equal_so_that_a_reload_keeps_the_targets(tmp_
     assert first
     assert second
     assert other
-    assert first.targets == second.targets
-    assert first.targets != other.targets
+    assert first.routes == second.routes
+    assert first.routes != other.routes
 
 
 def test_a_target_may_be_a_table_that_says_what_it_gets(tmp_path: Path) -> None:

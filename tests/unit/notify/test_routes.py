@@ -56,6 +56,12 @@ def test_quiet_hours_end_at_a_local_time_also_when_clocks_change(at: str, end: s
     assert QuietHours(time(22), time(7), zone).end_s(at_s) == end_s
 
 
+def test_what_failed_together_is_escalated_in_one_message() -> None:
+    harness = Harness(None, escalate_after_s=900.0).add("db").add("api", depends_on=("db",))
+    harness.down("api").wait(3).down("db").wait(1000)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE, "api": WORSE}]
+
+
 def test_an_escalation_gets_only_what_is_open_for_long() -> None:
     harness = Harness(None, escalate_after_s=900.0).add("db").down("db").wait(600).up("db").wait(3600)
     assert not harness.reports, "it was over before"

@@ -142,7 +142,7 @@ async def test_what_got_worse_after_another_replica_has_told_is_told() -> None:
 async def test_what_the_registry_has_counts_more_than_what_was_saved_here() -> None:
     class Storage:
         def __init__(self) -> None:
-            self.texts = [json.dumps({"targets": [{"target": "receiver", "told": rows(503, at=-100.0)}]})]
+            self.texts = [json.dumps({"targets": [{"target": "receiver#0", "told": rows(503, at=-100.0)}]})]
 
         def save_state(self, text: str) -> None:
             self.texts.append(text)
@@ -233,17 +233,16 @@ async def test_a_replica_that_cannot_deliver_passes_its_turn_on_until_its_next_a
 
 
 @in_virtual_time
-async def test_alertmanager_is_not_shared_and_targets_with_the_same_name_are_numbered() -> None:
+async def test_alertmanager_is_not_shared_and_targets_with_the_same_name_are_distinguished() -> None:
     node, _ = node_and_db()
-    targets = (Receiver("a"), Alertmanager("m"), Receiver("a"), Receiver("b" * 300))
+    targets = (Receiver("a"), Alertmanager("m"), Receiver("a", fingerprint="1"), Receiver("b" * 300))
     turns = FakeTurns()
     async with Notifier(node, settings_for(*targets), NotifyStatus(), turns=turns) as notifier:
-        assert [turn.name for turn in turns.turns] == ["a", "a (2)", "b" * 240]
+        assert [turn.name for turn in turns.turns] == ["a#0", "a#1", "b" * 238 + "#0"]
         notifier.apply(settings_for(targets[2]))
-        assert [turn.is_dropped for turn in turns.turns[:3]] == [True, True, True]
-        assert [turn.name for turn in turns.turns[3:]] == ["a"]
+        assert [turn.is_dropped for turn in turns.turns] == [True, False, True]
         notifier.apply(None)
-        assert turns.turns[3].is_dropped
+        assert turns.turns[1].is_dropped
 
 
 @in_virtual_time

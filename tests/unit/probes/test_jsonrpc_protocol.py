@@ -45,6 +45,27 @@ def test_an_error_with_any_http_status_has_its_number_and_message(status: int) -
 
 
 @pytest.mark.parametrize(
+    ("status", "number", "data", "code"),
+    [
+        (200, -32005, None, ReasonCode.RATE_LIMITED),
+        (200, -32005, {"see": "https://provider.example"}, ReasonCode.RATE_LIMITED),
+        (200, -32029, None, ReasonCode.RATE_LIMITED),
+        (200, -32097, None, ReasonCode.RATE_LIMITED),
+        (200, 429, None, ReasonCode.RATE_LIMITED),
+        (429, -32000, None, ReasonCode.RATE_LIMITED),
+        (200, -32005, {"numSlotsBehind": 42}, ReasonCode.LAGGING),  # Solana
+        (200, -32005, {"numSlotsBehind": None}, ReasonCode.LAGGING),
+        (200, -32000, None, ReasonCode.SERVER_ERROR),
+    ],
+)
+def test_an_error_about_too_many_requests_has_its_own_code(
+    status: int, number: int, data: object, code: ReasonCode
+) -> None:
+    error = error_of({"id": 1, "error": {"code": number, "message": "slow down", "data": data}}, status)
+    assert (error.code, error.number) == (code, number)
+
+
+@pytest.mark.parametrize(
     ("code", "message", "shown"),
     [
         (1, {"text": "it's late", "final": True}, '1: {"text": "it\'s late", "final": true}'),

@@ -68,6 +68,7 @@ class Network:
 
 
 class Hook:
+    fingerprint = "0"
     resend_interval_s: ClassVar[float | None] = None
 
     def __init__(self, replica: str, name: str, simulation: Simulation, network: Network) -> None:

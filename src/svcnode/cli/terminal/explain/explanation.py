@@ -278,7 +278,7 @@ def _attempt_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]
         yield _group_text(details, group, zone, is_newest=not shown_count)
         shown_count += len(group)
     if left := len(details.recent_checks) - shown_count:
-        yield f"{_count_text(left, details)} before that are not shown; svcnode explain --json prints all."
+        yield f"Not shown: {_count_text(left, details)} before that; svcnode explain --json prints all."
 
 
 def _group_key(check: RecentCheck) -> tuple[Outcome, str, str]:
