@@ -266,6 +266,15 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "The client answers, and the validator does not vote or sign: check its signer, its keys, its clock, its peers "
         "and the load of its machine.",
     ),
+    ReasonCode.SLASHED: Remedy(
+        "the chain has slashed a validator",
+        "Stop every signer that has the key of the validator before you look further: two of them at the same time are "
+        "the usual cause, and the other validators of this machine are in danger too.",
+    ),
+    ReasonCode.LOW_BALANCE: Remedy(
+        "the account has less money than the options of the probe require",
+        "Send money to the account that the reason names. When it has none left, its transactions fail.",
+    ),
     ReasonCode.READ_ONLY: Remedy(
         "the server accepts no writes",
         "Check whether the server is a replica, its disk is full, or it was set to read-only.",

@@ -163,6 +163,10 @@ class RpcChainProbe(ChainProbe):
     async def chain_verdict(self, call: RpcCall) -> Verdict | None:
         """None if the client is ready."""
 
+    async def duty_verdict(self, call: RpcCall) -> Verdict | None:
+        """What the client says of an account or a contract. Only one that is ready can say it."""
+        return None
+
     @abstractmethod
     async def read_tip(self, call: RpcCall) -> Tip: ...
 
@@ -177,9 +181,17 @@ class RpcChainProbe(ChainProbe):
         return UNKNOWN_CHAIN_AGE_S if block_time_s is None else max(MIN_AGE_S, MAX_MISSING_BLOCKS * block_time_s)
 
     async def check_session(self, session: HttpSession) -> Verdict | None:
-        call = RpcCall(self, session)
-        verdict = await self.chain_verdict(call) or call.certificate_verdict
-        return verdict or (await self._reference_verdict(call) if self._references else None)
+        return await self.judge(RpcCall(self, session))
+
+    async def judge(self, call: RpcCall) -> Verdict | None:
+        """The first of these that is not ready."""
+        note: Verdict | None = None
+        for verdict_on in (self.chain_verdict, self._reference_verdict, self.duty_verdict):
+            verdict = await verdict_on(call)
+            if verdict is not None and verdict.outcome is not Outcome.READY:
+                return verdict
+            note = note or verdict
+        return call.certificate_verdict or note
 
     # ---- references
 
@@ -189,6 +201,8 @@ class RpcChainProbe(ChainProbe):
         return type(self)(url, proxy=self.proxy, ca=self.ca if text.startswith("https:") else "")
 
     async def _reference_verdict(self, call: RpcCall) -> Verdict | None:
+        if not self._references:
+            return None
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(reference._ask_tip()) for reference in self._references]
         own = await self.read_tip(call)  # after them: it has not less than it had when they answered
