@@ -39,6 +39,8 @@ KINDS = {
     "etcd": "svcnode.probes.etcd:EtcdProbe",
     "ethereum+http": "svcnode.probes.ethereum:EthereumProbe",
     "ethereum+https": "svcnode.probes.ethereum:EthereumProbe",
+    "ethereum+ws": "svcnode.probes.ethereum_ws:EthereumSubscriptionProbe [websocket]",
+    "ethereum+wss": "svcnode.probes.ethereum_ws:EthereumSubscriptionProbe [websocket]",
     "exec": "svcnode.probes.exec:ExecProbe",
     "file": "svcnode.probes.file:FileProbe",
     "grpc": "svcnode.probes.grpc:GrpcProbe [grpc]",

@@ -13,7 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from svcnode.net.http1 import HttpSession
+    from svcnode.net.http_response import HttpResponse
 
 # A client may be this many blocks behind, and at least `MIN_AGE_S`.
 MAX_MISSING_BLOCKS, MIN_AGE_S, UNKNOWN_CHAIN_AGE_S = 10, 60.0, 120.0
@@ -141,7 +142,7 @@ class RpcChainProbe(ChainProbe):
     max_block_age: BlockAge | None = None  # None: by the chain
     reference: WebUrls = ()
     max_behind: Count | None = None  # None: `default_max_behind`
-    _references: tuple[Self, ...] = field(init=False, compare=False, default=())
+    _references: tuple[RpcChainProbe, ...] = field(init=False, compare=False, default=())
 
     usual_distance: ClassVar[int] = 10  # in blocks; clients of a chain may differ by this
     error_codes: ClassVar[Mapping[int, ReasonCode]] = {}  # of errors that mean something else to these clients
@@ -181,7 +182,7 @@ class RpcChainProbe(ChainProbe):
         return UNKNOWN_CHAIN_AGE_S if block_time_s is None else max(MIN_AGE_S, MAX_MISSING_BLOCKS * block_time_s)
 
     async def check_session(self, session: HttpSession) -> Verdict | None:
-        return await self.judge(RpcCall(self, session))
+        return await self.judge(RpcCall(self, _HttpConnection(self, session)))
 
     async def judge(self, call: RpcCall) -> Verdict | None:
         """The first of these that is not ready."""
@@ -195,10 +196,15 @@ class RpcChainProbe(ChainProbe):
 
     # ---- references
 
-    def _reference_probe(self, text: str) -> Self:
+    @property
+    def reference_class(self) -> type[RpcChainProbe]:
+        """References are asked over HTTP."""
+        return type(self)
+
+    def _reference_probe(self, text: str) -> RpcChainProbe:
         """Without the login and the headers of this client."""
         url = Url.parse(f"{self.url.scheme.rpartition('+')[0]}+{text}")
-        return type(self)(url, proxy=self.proxy, ca=self.ca if text.startswith("https:") else "")
+        return self.reference_class(url, proxy=self.proxy, ca=self.ca if text.startswith("https:") else "")
 
     async def _reference_verdict(self, call: RpcCall) -> Verdict | None:
         if not self._references:
@@ -224,7 +230,7 @@ class RpcChainProbe(ChainProbe):
         try:
             with step("reference", self.url.host_port), self.session() as session:
                 async with asyncio.timeout(time_for_others_s()):
-                    return await self.read_tip(RpcCall(self, session)), str(self.url)
+                    return await self.read_tip(RpcCall(self, _HttpConnection(self, session))), str(self.url)
         except TimeoutError:
             return None, f"no response in time: {self.url}"
         except CheckError as exc:
@@ -240,17 +246,29 @@ def _problem_text(tip: Tip | None, text: str) -> str:
 class RpcCall:
     """Calls the methods of a client on one connection."""
 
-    def __init__(self, client: RpcChainProbe, session: HttpSession) -> None:
+    def __init__(self, client: RpcChainProbe, connection: RpcConnection) -> None:
         self._client = client
-        self._session = session
+        self.connection = connection
         self.certificate_verdict: Verdict | None = None  # of the last response
 
     async def __call__(self, method: str, *params: object, **named: object) -> Any:  # noqa: ANN401  any JSON value
         client = self._client
-        response = await self._session.send(build_rpc_request(client, method, named or [*params], keep_alive=True))
+        response = await self.connection.exchange(method, named or [*params])
         self.certificate_verdict = response.certificate_verdict
         try:
             return decode_result(response, client.code_for_status)
         except RpcError as exc:
             code = client.error_codes.get(exc.number, exc.code)
             raise CheckError(f"{method}: {exc}", code, _OUTCOMES.get(code, Outcome.FAILED)) from exc
+
+
+class RpcConnection(Protocol):
+    async def exchange(self, method: str, params: list[Any] | dict[str, Any]) -> HttpResponse: ...
+
+
+class _HttpConnection(NamedTuple):
+    client: RpcChainProbe
+    session: HttpSession
+
+    async def exchange(self, method: str, params: list[Any] | dict[str, Any]) -> HttpResponse:
+        return await self.session.send(build_rpc_request(self.client, method, params, keep_alive=True))

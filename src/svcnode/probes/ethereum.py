@@ -79,15 +79,19 @@ class EthereumProbe(RpcChainProbe):
         progress, limit_s = await call("eth_syncing"), self.max_block_age_s(BLOCK_TIMES_S.get(chain_id))
         if progress is not False and (limit_s == math.inf or not _is_at_its_end(progress)):
             return self.not_ready(f"syncing{_progress_text(progress)}", ReasonCode.SYNCING)
-        if limit_s < math.inf:
-            timestamp_s = _block_timestamp(await call("eth_getBlockByNumber", "latest", False))
-            if verdict := await self.age_verdict("the newest block", timestamp_s, limit_s, "max_block_age"):
-                return verdict
+        if verdict := await self.head_verdict(call, limit_s):
+            return verdict
 
         async def peer_count() -> int:
             return _parse_hex(await call("net_peerCount"))
 
         return await self.peers_verdict(self.min_peers, peer_count)
+
+    async def head_verdict(self, call: RpcCall, limit_s: float) -> Verdict | None:
+        if limit_s == math.inf:
+            return None
+        block_s = block_timestamp_s(await call("eth_getBlockByNumber", "latest", False))
+        return await self.age_verdict("the newest block", block_s, limit_s, "max_block_age")
 
     async def duty_verdict(self, call: RpcCall) -> Verdict | None:
         return await self._contract_verdict(call) or await self._balance_verdict(call)
@@ -134,9 +138,9 @@ def _is_at_its_end(progress: object) -> bool:
             return False
 
 
-def _block_timestamp(block: object) -> int:
+def block_timestamp_s(block: object) -> int:
     if not isinstance(block, dict):
-        raise CheckError("eth_getBlockByNumber returned no block", ReasonCode.UNEXPECTED_RESPONSE)
+        raise CheckError(f"{json_excerpt(block)} is not a block", ReasonCode.UNEXPECTED_RESPONSE)
     return _parse_hex(block.get("timestamp"))
 
 

@@ -68,26 +68,23 @@ class BeaconScript:
                 return response
         if request.method == "POST":
             self.posted.append((path, json.loads(request.body)))
-        match path.split("/"):
-            case ["node", "health"]:
-                return http_response(206 if self.is_syncing else 200)
-            case ["node", "syncing"]:
-                flags = {"is_syncing": self.is_syncing, "is_optimistic": False, "el_offline": False}
-                return data({"head_slot": str(self.slot), "sync_distance": "0", **flags})
-            case ["node", "peer_count"]:
-                return data({"connected": "56"})
-            case ["beacon", "genesis"]:
-                return data({"genesis_time": str(GENESIS_S)})
-            case ["config", "spec"]:
-                return data({"SECONDS_PER_SLOT": str(SLOT_S), "SLOTS_PER_EPOCH": str(SLOTS_PER_EPOCH)})
-            case ["beacon", "states", "head", "validators"] if request.method == "POST":
-                return self._validators(json.loads(request.body)["ids"])
-            case ["validator", "liveness", epoch] if request.method == "POST":
-                return self._liveness(int(epoch), json.loads(request.body))
-        return http_response(404, '{"code": 404}')
+        page, _, epoch = path.rpartition("/") if path.startswith("validator/") else (path, "", "")
+        if request.method == "POST":
+            answer = {"beacon/states/head/validators": self._validators, "validator/liveness": self._liveness}[page]
+            return answer(json.loads(request.body), epoch)
+        flags = {"is_syncing": self.is_syncing, "is_optimistic": False, "el_offline": False}
+        pages = {
+            "node/health": http_response(206 if self.is_syncing else 200),
+            "node/syncing": data({"head_slot": str(self.slot), "sync_distance": "0", **flags}),
+            "node/peer_count": data({"connected": "56"}),
+            "beacon/genesis": data({"genesis_time": str(GENESIS_S)}),
+            "config/spec": data({"SECONDS_PER_SLOT": str(SLOT_S), "SLOTS_PER_EPOCH": str(SLOTS_PER_EPOCH)}),
+        }
+        return pages[page]
 
-    def _validators(self, ids: list[str]) -> bytes:
-        rows = [self._row(index) for index in self.statuses if str(index) in ids or key(index) in ids]
+    def _validators(self, wanted: dict[str, list[str]], _epoch: str) -> bytes:
+        ids = {*wanted["ids"]}
+        rows = [self._row(index) for index in self.statuses if {str(index), key(index)} & ids]
         document = {"execution_optimistic": self.is_optimistic, "finalized": False, "data": rows[::-1]}
         return http_response(200, json.dumps(document))
 
@@ -95,7 +92,8 @@ class BeaconScript:
         validator = {"pubkey": key(index), "effective_balance": "32000000000", "slashed": index in self.slashed}
         return {"index": str(index), "balance": "1", "status": self.statuses[index], "validator": validator}
 
-    def _liveness(self, epoch: int, indices: list[str]) -> bytes:
+    def _liveness(self, indices: list[str], epoch_text: str) -> bytes:
+        epoch = int(epoch_text)
         if not self.epoch - 1 <= epoch <= self.epoch + 1:
             return http_response(400, '{"code": 400, "message": "more than one epoch from the current epoch"}')
         live = self.live.get(epoch, set())
