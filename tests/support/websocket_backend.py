@@ -32,7 +32,8 @@ class EthereumSocket:
         self.calls: list[str] = []
         self.requests: list[Request] = []
         self.head_on_subscribe = True
-        self.connections: list[ServerConnection] = []
+        self.connections: list[ServerConnection] = []  # that are subscribed
+        self._others: list[ServerConnection] = []
         self.port = free_port()
         self._status = status
         self._server: Server = serve(self._serve, "127.0.0.1", self.port, ssl=tls, process_request=self._refuse)
@@ -47,8 +48,8 @@ class EthereumSocket:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
         self.close_all()
+        self._server.shutdown()
         self._thread.join()
 
     def deliver(self, head: object = None, *, age_s: float = 0.0) -> None:
@@ -62,7 +63,7 @@ class EthereumSocket:
                 connection.send(message)
 
     def close_all(self) -> None:
-        for connection in self.connections:
+        for connection in [*self.connections, *self._others]:
             with suppress(Exception):
                 connection.close_socket()
         self.connections.clear()
@@ -72,6 +73,7 @@ class EthereumSocket:
         return None if self._status == 101 else connection.respond(self._status, "no\n")
 
     def _serve(self, connection: ServerConnection) -> None:
+        self._others.append(connection)
         with suppress(ConnectionClosed):
             for message in connection:
                 call = json.loads(message)

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Outcome, Verdict
 from svcnode.core.units import format_limit
 from svcnode.net.clock import monotonic_s
 from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache
@@ -36,10 +35,8 @@ from svcnode.probes.http_client import READY
 from svcnode.probes.jsonrpc_protocol import encode_request
 
 if TYPE_CHECKING:
+    from svcnode.core.model import Verdict
     from svcnode.probes.chain import RpcChainProbe
-
-
-_WAITING = {ReasonCode.STARTING, ReasonCode.STALLED}  # for a head, which may still arrive on the connection
 
 
 class Heads:
@@ -79,7 +76,7 @@ class RpcSocket(WebSocket):
         self._response: asyncio.Future[HttpResponse] | None = None
         self._head: asyncio.Future[None] | None = None
         self.subscribed_at_s: float | None = None
-        self.is_silent = False  # for so long that a new connection is better
+        self.is_silent = False  # for so long that a new connection may be better
 
     @property
     def is_usable(self) -> bool:
@@ -147,8 +144,6 @@ class EthereumSubscriptionProbe(EthereumProbe):
             if kept is not None and (verdict := await self._check_kept(kept)) is not None:
                 return verdict
             return await self._check_and_release(await open_websocket(self, self._make_socket))
-        except CheckError as exc:
-            return exc.verdict(self.url)
         except HandshakeStatusError as exc:
             return self.failed(str(exc), self.code_for_status(exc.status))
         except OSError as exc:
@@ -178,8 +173,8 @@ class EthereumSubscriptionProbe(EthereumProbe):
     async def _check_and_release(self, socket: RpcSocket) -> Verdict:
         is_kept = False
         try:
-            verdict = await self.judge(RpcCall(self, socket)) or READY
-            is_kept = self.reuse and socket.is_usable and (verdict.outcome is Outcome.READY or verdict.code in _WAITING)
+            verdict = await self._verdict_over(socket)
+            is_kept = self.reuse and socket.is_usable and verdict.code is not ReasonCode.TLS_EXPIRES_SOON
         finally:
             if not is_kept:
                 socket.abort()
@@ -187,6 +182,13 @@ class EthereumSubscriptionProbe(EthereumProbe):
             self.close()  # another check may have stored a connection at the same time
             self._sockets.put(socket)
         return verdict
+
+    async def _verdict_over(self, socket: RpcSocket) -> Verdict:
+        """Whatever it is, the connection can be kept: without it, no heads would arrive until the next check."""
+        try:
+            return await self.judge(RpcCall(self, socket)) or READY
+        except CheckError as exc:
+            return exc.verdict(self.url)
 
     async def head_verdict(self, call: RpcCall, limit_s: float) -> Verdict | None:
         if verdict := await EthereumProbe.head_verdict(self, call, limit_s):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,7 +47,6 @@ class BeaconScript:
         self.statuses: dict[int, str] = {}
         self.slashed: set[int] = set()
         self.live: dict[int, set[int]] = {}  # by epoch
-        self.is_syncing = False
         self.is_optimistic = False
         self.responses: dict[str, bytes] = {}  # by the beginning of the path
         self.posted: list[tuple[str, Any]] = []
@@ -54,6 +54,7 @@ class BeaconScript:
         monkeypatch.setattr(time, "time", lambda: self.now_s)
 
     def set_time(self, epoch: int, slot: int = GRACE_SLOTS) -> None:
+        self.is_syncing = False
         self.slot = epoch * SLOTS_PER_EPOCH + slot
         self.now_s = GENESIS_S + self.slot * SLOT_S + 1.5
 
@@ -70,8 +71,8 @@ class BeaconScript:
             self.posted.append((path, json.loads(request.body)))
         page, _, epoch = path.rpartition("/") if path.startswith("validator/") else (path, "", "")
         if request.method == "POST":
-            answer = {"beacon/states/head/validators": self._validators, "validator/liveness": self._liveness}[page]
-            return answer(json.loads(request.body), epoch)
+            body = json.loads(request.body)
+            return self._liveness(body, int(epoch)) if epoch else self._validators(body["ids"])
         flags = {"is_syncing": self.is_syncing, "is_optimistic": False, "el_offline": False}
         pages = {
             "node/health": http_response(206 if self.is_syncing else 200),
@@ -82,9 +83,9 @@ class BeaconScript:
         }
         return pages[page]
 
-    def _validators(self, wanted: dict[str, list[str]], _epoch: str) -> bytes:
-        ids = {*wanted["ids"]}
-        rows = [self._row(index) for index in self.statuses if {str(index), key(index)} & ids]
+    def _validators(self, ids: list[str]) -> bytes:
+        wanted = {*ids}
+        rows = [self._row(index) for index in self.statuses if {str(index), key(index)} & wanted]
         document = {"execution_optimistic": self.is_optimistic, "finalized": False, "data": rows[::-1]}
         return http_response(200, json.dumps(document))
 
@@ -92,8 +93,7 @@ class BeaconScript:
         validator = {"pubkey": key(index), "effective_balance": "32000000000", "slashed": index in self.slashed}
         return {"index": str(index), "balance": "1", "status": self.statuses[index], "validator": validator}
 
-    def _liveness(self, indices: list[str], epoch_text: str) -> bytes:
-        epoch = int(epoch_text)
+    def _liveness(self, indices: list[str], epoch: int) -> bytes:
         if not self.epoch - 1 <= epoch <= self.epoch + 1:
             return http_response(400, '{"code": 400, "message": "more than one epoch from the current epoch"}')
         live = self.live.get(epoch, set())
@@ -227,9 +227,10 @@ def test_a_node_that_is_not_in_sync_says_nothing_about_duties(checks: Checker, s
     """What it has not seen meanwhile does not count."""
     script.statuses = {1: "exited_slashed"}
     for name in ("is_syncing", "is_optimistic"):
-        assert checks.run(
-            [1], lambda name=name: setattr(script, name, True), lambda name=name: setattr(script, name, False)
-        ) == [not_ready(ReasonCode.SYNCING), failed(ReasonCode.SLASHED)]
+        assert checks.run([1], partial(setattr, script, name, True), partial(setattr, script, name, False)) == [
+            not_ready(ReasonCode.SYNCING),
+            failed(ReasonCode.SLASHED),
+        ]
     script.responses = {"validator/": http_response(503, '{"code": 503}')}
     script.statuses = {1: "active_ongoing"}
     assert checks.run([1], nothing) == [not_ready(ReasonCode.SYNCING)]
@@ -237,8 +238,8 @@ def test_a_node_that_is_not_in_sync_says_nothing_about_duties(checks: Checker, s
     assert checks.run(
         [1],
         nothing,
-        lambda: setattr(script, "is_syncing", True),
-        lambda: (setattr(script, "is_syncing", False), script.set_time(FIRST_EPOCH + 1)),
+        partial(setattr, script, "is_syncing", True),
+        partial(script.set_time, FIRST_EPOCH + 1),
         lambda: script.set_time(FIRST_EPOCH + 2),
         lambda: script.set_time(FIRST_EPOCH + 3),
         lambda: script.set_time(FIRST_EPOCH + 4),
@@ -271,15 +272,18 @@ def test_a_slashed_validator_is_told_also_without_the_liveness_of_the_others(
 GOOD_ROW = {"index": "1", "balance": "1", "status": "active_ongoing", "validator": {"pubkey": key(1), "slashed": False}}
 
 
+STATUSES: list[Any] = [
+    *({}, [None], [{}], [GOOD_ROW | {"status": 3}], "x", None),
+    *([GOOD_ROW | {"validator": value}] for value in ({}, None, {"pubkey": key(1)}, {"slashed": False})),
+    [GOOD_ROW | {"validator": {"pubkey": key(1), "slashed": "false"}}],
+]
+LIVENESS: list[Any] = [{}, [], [{"index": "2", "is_live": True}], [{"index": "1"}], None]
+LIVENESS += [[{"index": "1", "is_live": "true"}]]
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
-    [
-        *(("beacon/states", value) for value in ({}, [None], [{}], [GOOD_ROW | {"status": 3}], "x", None)),
-        *(("beacon/states", [GOOD_ROW | {"validator": value}]) for value in ({}, None, {"pubkey": key(1)})),
-        ("beacon/states", [GOOD_ROW | {"validator": {"pubkey": key(1), "slashed": "false"}}]),
-        *(("validator/", value) for value in ({}, [], [{"index": "2", "is_live": True}], [{"index": "1"}], None)),
-        ("validator/", [{"index": "1", "is_live": "true"}]),
-    ],
+    [*(("beacon/states", value) for value in STATUSES), *(("validator/", value) for value in LIVENESS)],
 )
 def test_an_answer_of_another_form_is_failed(checks: Checker, script: BeaconScript, path: str, value: object) -> None:
     script.statuses = {1: "active_ongoing"}

@@ -107,6 +107,7 @@ def test_a_client_that_does_not_follow_its_chain_is_not_asked(check: CheckRunner
 
 
 OLD = {"eth_getBlockByNumber": {"timestamp": "0x1"}}
+NO_RESULTS: list[Any] = [None, True, "", "1", "0x1", "0x" + "z" * 64, "0x" + "0" * 62 + " 1", {}]
 BALANCE = {"account": ACCOUNT, "min_balance": "1 ether"}
 
 
@@ -119,10 +120,7 @@ BALANCE = {"account": ACCOUNT, "min_balance": "1 ether"}
         ({"eth_getBalance": 10**19}, BALANCE, failed(ReasonCode.UNEXPECTED_RESPONSE)),
         ({"eth_getBalance": error(-32601, "no")}, BALANCE, unknown(ReasonCode.NOT_SUPPORTED)),
         ({"eth_getBalance": error(-32000, "missing trie node")}, BALANCE, failed(ReasonCode.SERVER_ERROR)),
-        *(
-            ({"eth_call": result}, {"call": call(expect="0x01")}, NOT_REGISTERED)
-            for result in (None, True, "", "1", "0x1", "0x" + "z" * 64, "0x" + "0" * 62 + " 1", {})
-        ),
+        *(({"eth_call": result}, {"call": call(expect="0x01")}, NOT_REGISTERED) for result in NO_RESULTS),
         ({"eth_call": error(3, "execution reverted")}, {"call": call(expect="0x01")}, NOT_REGISTERED),
         # The worse of two problems counts.
         (

@@ -70,6 +70,16 @@ def run(check: CheckRunner, main: Callable[[Checks], Any], port: int, **config: 
     check.run(scenario())
 
 
+def run_once(check: CheckRunner, port: int, **config: Any) -> Verdict:
+    verdicts: list[Verdict] = []
+
+    async def main(checks: Checks) -> None:
+        verdicts.append(await checks())
+
+    run(check, main, port, **config)
+    return verdicts[0]
+
+
 # ---- real clients
 
 
@@ -146,6 +156,23 @@ def test_the_connection_is_kept_and_heads_arrive_between_checks(check: CheckRunn
     run(check, main, backend.port, url=url_of(backend))
 
 
+def test_heads_arrive_also_while_another_problem_lasts(check: CheckRunner, backend: EthereumSocket) -> None:
+    """Otherwise the silence of a new connection would hide the problem."""
+
+    async def main(checks: Checks) -> None:
+        for answers, expected in (
+            ({"eth_getBalance": "0x0"}, failed(ReasonCode.LOW_BALANCE)),
+            ({"eth_getBalance": KeyError(-32000)}, failed(ReasonCode.SERVER_ERROR)),
+            ({"eth_getBalance": "0x1", "net_peerCount": "0x0"}, not_ready(ReasonCode.TOO_FEW_PEERS)),
+            ({"eth_getBlockByNumber": {"timestamp": "0x1"}}, LAGGING),
+        ):
+            backend.answers |= answers
+            assert await checks() == expected
+        assert len(backend.requests) == 1
+
+    run(check, main, backend.port, url=url_of(backend), account=f"0x{1:040}", min_balance="1 wei")
+
+
 def test_without_reuse_each_check_has_its_own_connection(check: CheckRunner, backend: EthereumSocket) -> None:
     async def main(checks: Checks) -> None:
         for _ in range(2):
@@ -219,10 +246,11 @@ def test_heads_that_are_old_or_from_the_future_do_not_count(check: CheckRunner, 
 def test_a_chain_that_makes_blocks_on_demand_needs_no_heads(check: CheckRunner, backend: EthereumSocket) -> None:
     backend.head_on_subscribe = False
     backend.answers["eth_getBlockByNumber"] = {"timestamp": "0x1"}
-    assert check(url_of(backend)) == LAGGING
-    assert check(url_of(backend), max_block_age="off", reuse=False) == READY
+    url, port = url_of(backend), backend.port
+    assert run_once(check, port, url=url) == LAGGING
+    assert run_once(check, port, url=url, max_block_age="off") == READY
     backend.answers["eth_subscribe"] = KeyError(-32601)
-    assert check(url_of(backend), max_block_age="off") == unknown(ReasonCode.NOT_SUPPORTED)
+    assert run_once(check, port, url=url, max_block_age="off") == unknown(ReasonCode.NOT_SUPPORTED)
 
 
 @pytest.mark.parametrize(
@@ -242,13 +270,13 @@ def test_everything_else_is_as_over_http(
     check: CheckRunner, answers: dict[str, Any], options: dict[str, Any], expected: Verdict
 ) -> None:
     with EthereumSocket(answers) as backend:
-        assert check.leaks_nothing(url_of(backend), **options) == expected
+        assert run_once(check, backend.port, url=url_of(backend), **options) == expected
 
 
 @pytest.mark.parametrize("status", [200, 302, 401, 404, 429, 503])
 def test_a_server_that_refuses_the_upgrade_says_why(check: CheckRunner, status: int) -> None:
     with EthereumSocket(status=status) as backend:
-        verdict = check.leaks_nothing(url_of(backend))
+        verdict = run_once(check, backend.port, url=url_of(backend))
         assert verdict.outcome is Outcome.FAILED
         assert (
             verdict.code
