@@ -54,6 +54,7 @@ SHARED = {
     "Options of logging in": "username",
     "Options of SQL servers": "max_lag",
     "Options of references": "reference",
+    "Options of accounts and contracts": "account",
 }
 # Options that a kind inherits and refuses.
 REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}

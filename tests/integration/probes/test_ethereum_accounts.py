@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TOO_LOW, LOW = failed(ReasonCode.LOW_BALANCE), not_ready(ReasonCode.LOW_BALANCE)
 NOT_REGISTERED = failed(ReasonCode.UNEXPECTED_RESPONSE)
-IS_REGISTERED = "0xc822d0d8"  # a selector, as of a registry of operators
+IS_REGISTERED = "0xc3c5a547"  # the selector of isRegistered(address)
 OWNER = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
 
 
