@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
@@ -15,7 +16,13 @@ from svcnode.probes import ethereum_ws, make_probe
 from svcnode.probes.run import close_probe, run_check
 from tests.support.backends import ProxyBackend, server_tls
 from tests.support.http_server import WAIT_TIMEOUT_S
-from tests.support.probe_assertions import REUSED, assert_nothing_is_left, becomes_true, check_with_steps
+from tests.support.probe_assertions import (
+    CHECK_TIMEOUT_S,
+    REUSED,
+    assert_nothing_is_left,
+    becomes_true,
+    check_with_steps,
+)
 from tests.support.servers.anvil import AnvilServer
 from tests.support.servers.ganache import GanacheServer
 from tests.support.verdicts import READY, failed, not_ready, unknown
@@ -33,7 +40,6 @@ if TYPE_CHECKING:
 NO_HEAD_YET = not_ready(ReasonCode.STARTING)
 SILENT = failed(ReasonCode.STALLED)
 LAGGING = not_ready(ReasonCode.LAGGING)
-SHORT_TIMEOUT_S = 0.5
 
 
 class Checks:
@@ -46,6 +52,11 @@ class Checks:
         verdict, error = await run_check(self.probe, timeout_s)
         assert error is None
         return verdict
+
+    async def without_a_head(self) -> Verdict:
+        """To this check no head arrives, so that it need not wait for one."""
+        with mock.patch.object(ethereum_ws, "time_for_others_s", return_value=0.05):
+            return await self()
 
     async def until(self, expected: Verdict) -> None:
         for _ in range(100):
@@ -95,8 +106,8 @@ def test_a_subscription_of_a_real_client_is_ready_when_a_head_has_arrived(
 ) -> None:
     async def main(checks: Checks) -> None:
         await asyncio.to_thread(server.mine)
-        assert await checks(SHORT_TIMEOUT_S) == NO_HEAD_YET
-        assert await checks(SHORT_TIMEOUT_S) == NO_HEAD_YET  # also with the newest block that it has
+        assert await checks.without_a_head() == NO_HEAD_YET
+        assert await checks.without_a_head() == NO_HEAD_YET  # also with the newest block that it has
         await asyncio.to_thread(server.mine)
         await checks.until(READY)
         verdict, steps = await check_with_steps(checks.probe)
@@ -120,7 +131,7 @@ def test_a_client_whose_mining_stops_is_not_ready_and_ready_again_when_it_goes_o
             await asyncio.to_thread(server.mine)
             await checks.until(READY)
             server.freeze()
-            assert await checks(SHORT_TIMEOUT_S) == failed(ReasonCode.TIMEOUT)
+            assert await checks(CHECK_TIMEOUT_S) == failed(ReasonCode.TIMEOUT)
             server.thaw()
             server.kill()
             assert await checks() == failed(ReasonCode.CONNECTION_REFUSED)
@@ -192,14 +203,14 @@ def test_a_subscription_that_is_silent_is_never_ready(
 
     async def main(checks: Checks) -> None:
         nonlocal now_s
-        assert await checks(SHORT_TIMEOUT_S) == NO_HEAD_YET
+        assert await checks.without_a_head() == NO_HEAD_YET
         now_s += 119
         assert await checks() == NO_HEAD_YET
         now_s += 2
         assert await checks() == SILENT
         for seconds in (0, 119, 2):
             now_s += seconds
-            assert await checks(SHORT_TIMEOUT_S) == SILENT
+            assert await checks.without_a_head() == SILENT
         assert len(backend.requests) == 2  # a connection has its time to deliver
         backend.head_on_subscribe = True
         assert await checks() == READY
@@ -220,7 +231,7 @@ def test_a_subscription_that_falls_silent_is_failed(
         backend.head_on_subscribe = False
         now_s += 61
         assert await checks() == SILENT  # the connection is closed
-        assert await checks(SHORT_TIMEOUT_S) == SILENT  # it is a new one, which has its time
+        assert await checks.without_a_head() == SILENT  # it is a new one, which has its time
         backend.deliver()
         await checks.until(READY)
         assert len(backend.requests) == 2
@@ -231,7 +242,7 @@ def test_a_subscription_that_falls_silent_is_failed(
 def test_heads_that_are_old_or_from_the_future_do_not_count(check: CheckRunner, backend: EthereumSocket) -> None:
     async def main(checks: Checks) -> None:
         backend.head_on_subscribe = False
-        assert await checks(SHORT_TIMEOUT_S) == NO_HEAD_YET
+        assert await checks.without_a_head() == NO_HEAD_YET
         backend.deliver(age_s=1000)
         backend.send('{"jsonrpc": "2.0", "method": "keepalive"}')  # of a gateway
         assert await checks() == NO_HEAD_YET
