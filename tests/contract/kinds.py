@@ -90,6 +90,7 @@ _GRPC = Row(
     lie=b"\xff\xff\xff\x00\x00\x00\x00\x00\x01",
 )
 _HTTP = Row(options={"json": {"/status": "ok"}})
+_METRICS = Row(options={"require": ["up == 1"]})
 _MYSQL = Row(
     beginnings=(b"\x4a\0\0\0\x0a8.0.36\0", mysql_greeting(), mysql_greeting() + b"\x07\0\0\x02\0\0\0\x02\0\0\0"),
     lie=b"\xff\xff\xff\x00",
@@ -118,6 +119,8 @@ ROWS = {
     "https": _HTTP,
     "mariadb": _MYSQL,
     "memcached": Row(beginnings=(b"VERSION 1.6.18", b"ERROR "), lie=b"VALUE svcnode 0 999999999999\r\n"),
+    "metrics+http": _METRICS,
+    "metrics+https": _METRICS,
     "mysql": _MYSQL,
     "nats": Row(
         beginnings=(NATS_INFO, b"INFO ", NATS_INFO + b"PONG\r\n", NATS_INFO + b"-ERR "),

@@ -18,7 +18,7 @@ from svcnode.core.text import closest_match, os_error_text
 from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from svcnode.cli._registry_args import BlockingRegistryClient
     from svcnode.config import Override, Settings
@@ -238,8 +238,24 @@ def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callabl
     return lambda: load(find_file(file), os.environ, flags, services)
 
 
-def heartbeat_warnings(settings: Settings) -> list[str]:
-    """Warnings for heartbeat services: without a control socket, nothing can send heartbeats to the node."""
+def config_warnings(settings: Settings) -> dict[str, str]:
+    """By text, the event in the log: of what is valid and may not do what was meant."""
+    heartbeats = dict.fromkeys(_heartbeat_warnings(settings), "heartbeat_unsupported")
+    return heartbeats | dict.fromkeys(_target_warnings(settings), "notification_target_unmatched")
+
+
+def _target_warnings(settings: Settings) -> Iterator[str]:
+    """For targets of services that the file does not have. A program or another replica may register them."""
+    services = [one.definition.service for one in settings.services]
+    ids, groups = {service.id for service in services}, {service.group for service in services}
+    for route in () if settings.notify is None else settings.notify.routes:
+        if unknown := sorted((route.services - ids) | (route.groups - groups)):
+            names = ", ".join(f'"{name}"' for name in unknown)
+            yield f"the target {route.name} gets {names}, which is no service or group of the configuration"
+
+
+def _heartbeat_warnings(settings: Settings) -> list[str]:
+    """For heartbeat services: without a control socket, nothing can send heartbeats to the node."""
     if settings.control is not None:
         return []
     return [

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.cli._args import add_config_option, heartbeat_warnings
+from svcnode.cli._args import add_config_option, config_warnings
 from svcnode.cli.output import show
 from svcnode.config import find_node_file, load
 from svcnode.core.model import Impact, Outcome
@@ -56,7 +56,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         lines.append(f"  fleet: the nodes of {settings.fleet.location}")
     lines += map(_service_line, settings.services)
     notes = [
-        *heartbeat_warnings(settings),
+        *config_warnings(settings),
         *_constant_health_notes(settings.services),
         *_long_stale_after_notes(settings.services),
     ]

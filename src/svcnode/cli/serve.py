@@ -8,7 +8,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from svcnode.cli._args import add_config_option, add_override_options, heartbeat_warnings, settings_reader
+from svcnode.cli._args import add_config_option, add_override_options, config_warnings, settings_reader
 
 if TYPE_CHECKING:
     import argparse
@@ -48,6 +48,6 @@ def run_command(arguments: argparse.Namespace) -> int:
     read_settings = settings_reader(arguments.config, arguments)
     settings = read_settings()
     logs.configure(settings.log_level, settings.log_format)
-    for text in heartbeat_warnings(settings):
-        logging.getLogger("svcnode").warning("%s", text, extra={"event": "heartbeat_unsupported"})
+    for text, event in config_warnings(settings).items():
+        logging.getLogger("svcnode").warning("%s", text, extra={"event": event})
     return agent.run(settings, read_settings, ignore_hangup=is_under_nohup)

@@ -229,6 +229,10 @@ def _rules_of_kind(kind: Any, schemes: list[str]) -> Iterator[Schema]:  # noqa: 
     if issubclass(kind, LoginProbe) or {"username", "password"} <= options.keys():
         yield _not_twice("username", r"//[^/?#@:]+(:[^/?#]*)?@")
         yield _not_twice("password", r"//[^/?#@:]*:[^/?#]+@")
+    if {"query", "require"} <= options.keys():
+        for option in ("require", "starting"):
+            is_set = {"properties": {option: {"minItems": 1}}, "required": [option]}
+            yield {"if": is_set, "then": {"required": ["query"]}}
     if "bearer" in options:
         yield _not_twice("bearer", r"//[^/?#]+@")
 

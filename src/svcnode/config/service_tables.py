@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from svcnode.config.reading import Tables
     from svcnode.config.sources import Source
     from svcnode.config.tables import RegisteredServiceTable
+    from svcnode.core.model import Schedule
     from svcnode.node.definition import TimingOptions
     from svcnode.probes.base import Probe
 
@@ -141,7 +142,9 @@ def service_from(
             if service.is_right(key):
                 source.report((*path, key), f"{why_unchecked}; remove this key")
         options = cast("ServiceOptions", {key: value for key, value in options.items() if key not in TIMING_KEYS})
-    elif not _is_timing_right(service, options, path, defaults, source):
+    elif (schedule := _schedule(service, options, path, defaults, source)) is None or not _fits(
+        probe, schedule, path, source
+    ):
         return None
     if service.push_token is not None and ("status" in service or (probe is not None and probe.ttl_s is None)):
         source.report((*path, "push_token"), 'is only for a service with the probe "heartbeat:"; remove this key')
@@ -185,21 +188,28 @@ def _why_unchecked(service: ServiceTable, probe: Probe | None) -> str:
     return "a service with a fixed status is not checked" if is_fixed else ""
 
 
-def _is_timing_right(
+def _schedule(
     service: ServiceTable, options: ServiceOptions, path: KeyPath, defaults: Defaults, source: Source
-) -> bool:
-    """Whether the keys of the schedule and the policy fit together. If one has an error, they are not judged."""
+) -> Schedule | None:
+    """None if the keys of the schedule and the policy do not fit together. If one has an error, they are not judged."""
     if not defaults.is_right or not service.is_right(*TIMING_KEYS):
-        return False
+        return None
     try:
-        timing(**cast("TimingOptions", {key: value for key, value in options.items() if key in TIMING_KEYS}))
+        return timing(**cast("TimingOptions", {key: value for key, value in options.items() if key in TIMING_KEYS}))[0]
     except InvalidValueError as exc:
         if service.given_keys(TIMING_KEYS):
             source.report(path, str(exc))
         else:
             defaults.report(str(exc), source)
-        return False
-    return True
+        return None
+
+
+def _fits(probe: Probe | None, schedule: Schedule, path: KeyPath, source: Source) -> bool:
+    with source.reporting(*path, "probe"):
+        if probe is not None:
+            probe.validate_interval(schedule.interval_s)
+        return True
+    return False
 
 
 def _text_options(service: ServiceTable) -> ServiceOptions:

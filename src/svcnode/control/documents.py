@@ -262,15 +262,17 @@ class IssueDocuments(DocumentKind):
         return name not in self._texts
 
     def apply(self, name: str, document: Document | None) -> None:
-        """The new text is set before the old one is cleared, so that the node is not healthy in between."""
+        """A new text takes the place of the old one, so that the node is not healthy in between."""
         old = self._texts.pop(name, None)
+        unused = None if old in self._texts.values() else old
         if document is not None:
             reason = document.value.get("reason", "")
             text = f"{name}: {reason}" if reason else name
             self._texts[name] = with_author(text, author_of(document.value))
-            self._node.overrides.set_issue(self._texts[name])
-        if old is not None and old not in self._texts.values():
-            self._node.overrides.clear_issue(old)
+            is_same = unused == self._texts[name]
+            self._node.overrides.set_issue(self._texts[name], instead_of=None if is_same else unused)
+        elif unused is not None:
+            self._node.overrides.clear_issue(unused)
 
     def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
         return True

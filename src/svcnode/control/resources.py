@@ -22,6 +22,7 @@ from svcnode.control.changes import (
     ChangeRequest,
     Precondition,
     Transaction,
+    ack_path,
     issue_path,
     service_path,
     status_path,
@@ -326,6 +327,8 @@ class Resources:
         if change.kind is ChangeKind.ACKNOWLEDGEMENT_ENDED and self._loop is not None:
             self._loop.call_soon_threadsafe(self._kinds.acks.delete_ended)
         self._store_expiry(change)
+        for service_id in {change.service_id, None}:
+            self._store_better(service_id)
 
     def _store_expiry(self, change: Change) -> None:
         state, service_id = change.after, change.service_id
@@ -335,9 +338,19 @@ class Resources:
         report = self._documents.get(path)
         expired = None if report is None else self._kinds.statuses.expired(report, state)
         if expired is not None:
-            self._documents[path] = self._unstored[path] = expired
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._write_soon)
+            self._store_changed(path, expired)
+
+    def _store_better(self, service_id: str | None) -> None:
+        """What is acknowledged has got better: after a restart, it must not cover what is worse again."""
+        document = self._documents.get(path := ack_path(service_id))
+        made = self._node.acknowledgements.find(service_id)
+        if document is not None and made is not None and made.health < document.value["health"]:
+            self._store_changed(path, document._replace(value={**document.value, "health": int(made.health)}))
+
+    def _store_changed(self, path: str, document: Document) -> None:
+        self._documents[path] = self._unstored[path] = document
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._write_soon)
 
     def _checked_changes(
         self, transaction: Transaction, waiting: list[tuple[ChangeRequest, asyncio.Future[Applied]]]

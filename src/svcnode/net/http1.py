@@ -20,7 +20,14 @@ from svcnode.core.option_types import option_type, public_text, show_url
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import type_name
 from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address, send
-from svcnode.net.http_response import PROTOCOLS, BodyProtocol, HttpProtocolError, HttpResponse, ResponseProtocol
+from svcnode.net.http_response import (
+    MAX_BODY_BYTES,
+    PROTOCOLS,
+    BodyProtocol,
+    HttpProtocolError,
+    HttpResponse,
+    ResponseProtocol,
+)
 from svcnode.net.proxy import FROM_ENVIRONMENT, Proxy
 from svcnode.net.tls import TlsOptions, connect_tls
 from svcnode.net.trace import step
@@ -88,6 +95,7 @@ class PreparedRequest:
     is_same_origin: bool  # as the URL of the client
     keep_alive: bool  # more requests follow on the same connection
     needs_body: bool
+    max_body_bytes: int = MAX_BODY_BYTES
     http2_head: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # then `payload` is the body
     step_name: str = "exchange"
     is_upgrade: bool = False  # to another protocol, which a proxy does not read
@@ -129,6 +137,7 @@ class Http1Client(TlsOptions):
         body: bytes = b"",
         content_type: str = "",
         needs: Needs = "status",
+        max_body_bytes: int = MAX_BODY_BYTES,
         url: Url | None = None,
         keep_alive: bool = False,
         http2: bool = False,
@@ -169,15 +178,16 @@ class Http1Client(TlsOptions):
             payload = "\r\n".join(lines).encode("latin-1") + body
             protocol_class = BodyProtocol if keep_alive else PROTOCOLS[needs]
         return PreparedRequest(
-            endpoint,
-            payload,
-            uses_tls,
-            protocol_class,
-            proxy,
-            is_same_origin,
-            keep_alive,
-            needs == "body",
-            head,
+            endpoint=endpoint,
+            payload=payload,
+            uses_tls=uses_tls,
+            protocol_class=protocol_class,
+            proxy=proxy,
+            is_same_origin=is_same_origin,
+            keep_alive=keep_alive,
+            needs_body=needs == "body",
+            max_body_bytes=max_body_bytes,
+            http2_head=head,
             is_upgrade=is_upgrade,
         )
 
@@ -245,7 +255,7 @@ class Http1Client(TlsOptions):
         self, transport: asyncio.Transport, protocol: ResponseProtocol, request: PreparedRequest
     ) -> HttpResponse:
         verdict = self.certificate_verdict(transport) if request.uses_tls else None
-        protocol.collects_body = request.needs_body
+        protocol.collects_body, protocol.max_body_bytes = request.needs_body, request.max_body_bytes
         with step(request.step_name):
             if request.http2_head:
                 to_end = request.needs_body or request.keep_alive

@@ -15,7 +15,7 @@ import h2.exceptions
 
 from svcnode.core.codes import ReasonCode
 from svcnode.net.connect import send
-from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES, ResponseProtocol
+from svcnode.net.http_response import MAX_HEAD_BYTES, ResponseProtocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,7 +39,6 @@ class Http2Protocol(ResponseProtocol):
 
     __slots__ = ("_body", "_data_bytes", "_http2", "_is_checked", "_reads_to_end", "_stream", "_transport", "_unsent")
 
-    max_body_bytes = MAX_BODY_BYTES
     max_overhead_bytes = MAX_HEAD_BYTES  # headers and frames around the body; many short frames take long to parse
 
     def __init__(self) -> None:

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from svcnode.core.model import Verdict
 
 MAX_HEAD_BYTES = 64 * 1024
-MAX_BODY_BYTES = 1024 * 1024
-# Head, body, and the framing of a chunked body.
-MAX_RESPONSE_BYTES = MAX_HEAD_BYTES + 2 * MAX_BODY_BYTES
+MAX_BODY_BYTES = 1024 * 1024  # unless a request allows more; of a compressed body always
 MAX_TRAILERS = 100
 _CHUNK_BYTES = 64 * 1024  # parsed at once
 _MAX_GZIP_MEMBERS = 100
@@ -59,10 +57,6 @@ class Http2ResponseError(HttpProtocolError):
     """The server speaks HTTP/2 only."""
 
 
-class BodyTooLargeError(HttpProtocolError):
-    """The body is larger than `MAX_BODY_BYTES`."""
-
-
 class HttpResponse(NamedTuple):  # created in every check; creating a frozen dataclass takes three times as long
     status: int
     headers: dict[str, str]  # by lower-case name
@@ -83,10 +77,11 @@ class HttpResponse(NamedTuple):  # created in every check; creating a frozen dat
 class ResponseProtocol(asyncio.Protocol):
     """Receives one response after the other. The parser is in the subclasses."""
 
-    __slots__ = ("__weakref__", "_headers", "_received_bytes", "collects_body", "is_idle", "response")
+    __slots__ = ("__weakref__", "_headers", "_received_bytes", "collects_body", "is_idle", "max_body_bytes", "response")
 
     def __init__(self) -> None:
         self.collects_body = False
+        self.max_body_bytes = MAX_BODY_BYTES
         self.is_idle = False  # the connection can carry another request
         self._reset()
 
@@ -147,19 +142,26 @@ class StatusProtocol(ResponseProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.is_idle = False
-        while data and not self.response.done():
+        at = 0
+        while at < len(data) and not self.response.done():
             limit = _CHUNK_BYTES if self._is_head_complete else MAX_HEAD_BYTES - self._received_bytes
-            part, data = data[:limit], data[limit:]
+            part = data[at : at + limit]
+            at += limit
             self._received_bytes += len(part)
             self._feed(part)
             if not limit:
                 self._fail(f"response headers larger than {MAX_HEAD_BYTES // 1024} KiB")
-            if self._received_bytes > MAX_RESPONSE_BYTES:
+            if self._received_bytes > self._max_response_bytes:
                 self._on_too_large()
+
+    @property
+    def _max_response_bytes(self) -> int:
+        """Head, body, and the framing of a chunked body."""
+        return MAX_HEAD_BYTES + 2 * self.max_body_bytes
 
     def _on_too_large(self) -> None:
         self.is_idle = False
-        self._fail(f"response larger than {MAX_RESPONSE_BYTES // 1024} KiB")
+        self._fail(f"response larger than {self._max_response_bytes // 1024} KiB")
 
     def _feed(self, data: bytes) -> None:
         if self.response.done():
@@ -284,9 +286,8 @@ class BodyProtocol(HeadersProtocol):
         if not self.collects_body:
             return
         self._body += part
-        if len(self._body) > MAX_BODY_BYTES and not self.response.done():
-            text = f"response body larger than {MAX_BODY_BYTES // 1024} KiB"
-            self._set_error(BodyTooLargeError(text, ReasonCode.UNEXPECTED_RESPONSE))
+        if len(self._body) > self.max_body_bytes:
+            self._fail(f"response body larger than {self.max_body_bytes // 1024} KiB")
 
     def on_message_begin(self) -> None:
         if self.response.done():

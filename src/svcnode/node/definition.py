@@ -182,6 +182,7 @@ def _reported_policy(ttl: Duration | None, timing: Mapping[str, object]) -> Poli
 
 def _checked(probe: Probe, **options: Unpack[TimingOptions]) -> tuple[ProbeConfig, Policy]:
     schedule, max_latency_s, policy = timing(**options)
+    probe.validate_interval(schedule.interval_s)
     return ProbeConfig(probe, schedule, max_latency_s), policy
 
 

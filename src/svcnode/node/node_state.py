@@ -156,6 +156,7 @@ class NodeState:
             old = self._states.entry(service_id)
             if (old.defined, old.probe_config) == (definition.service, definition.probe_config):
                 return
+            definition = _with_probe_of(old, definition)
             if keeps_state or _evidence_source(definition) == _evidence_source(old):
                 state = old.as_of(now_s)
                 policy = state_machine.with_deadline(definition.service.policy, state, self._wall_times.offset_s())
@@ -514,6 +515,14 @@ def _evidence_source(definition: Definition | Entry) -> tuple[Probe | None, bool
     """The source of the evidence: the probe, and whether heartbeats are expected."""
     probe = None if definition.probe_config is None else definition.probe_config.probe
     return probe, definition.service.policy.ttl_s is not None
+
+
+def _with_probe_of(old: Entry, definition: Definition) -> Definition:
+    """With the same object if the probe is an equal one: it remembers values of earlier checks."""
+    before, now = old.probe_config, definition.probe_config
+    if before is None or now is None or before.probe != now.probe:
+        return definition
+    return definition._replace(probe_config=now._replace(probe=before.probe))
 
 
 def _after_fork() -> None:

@@ -36,14 +36,19 @@ class HealthOverrides:
         self.condition = Condition(starting=starting)
         self.shared: SharedIssues | None = None
 
-    def set_issue(self, issue: object) -> None:
-        """The health is 503 until this issue is cleared. It may be any object, as a reason may."""
+    def set_issue(self, issue: object, *, instead_of: str | None = None) -> None:
+        """The health is 503 until this issue is cleared. It may be any object, as a reason may.
+
+        `instead_of` is its text until now, if that has changed: it is the same issue.
+        """
         issue = _issue_text(issue)
         if self.shared is not None:
             self.shared.set_issue(issue, is_set=True)
+            if instead_of is not None:
+                self.shared.set_issue(instead_of, is_set=False)
         with self._changing() as now_s:
-            if issue not in self.condition.issues:
-                self._set(now_s, issues=(*self.condition.issues, issue))
+            others = tuple(one for one in self.condition.issues if one != instead_of)
+            self._set(now_s, issues=others if issue in others else (*others, issue))
 
     def clear_issue(self, issue: object = None) -> None:
         """Clear one issue, or all of them."""

@@ -128,7 +128,7 @@ def _alert(entry: Entry, node_name: str, context: MessageContext) -> dict[str, A
 
 def _summary(entry: Entry, node_name: str) -> str:
     if entry.subject.key.type == "issue":
-        return f"Issue of {node_name}: {shown(entry.subject.key.name)}"
+        return f"Issue of {node_name}: {shown(entry.reason)}"
     if entry.subject.key.type == "target":
         return f"Notifications of {node_name} to {entry.subject.key.name} are not delivered"
     if (service := entry.subject.service) is not None:

@@ -143,7 +143,7 @@ class Sender:
             self.deliveries.waiting_since_s = None
             return
         self.deliveries.begin(report.at_s)
-        error = await try_deliver(self.target, self._build(report, self.deliveries))
+        error = await attempt(self._deliver(report), DELIVERY_TIMEOUT_S)
         now_s = self._clock()
         if error is None:
             self.route.delivered(report, now_s)
@@ -155,6 +155,9 @@ class Sender:
             self.route.failed(now_s)
             self._record_failure(error, now_s)
         self._on_attempt(self)
+
+    async def _deliver(self, report: Report) -> DeliveryError | None:
+        return await self.target.deliver(self._build(report, self.deliveries))
 
     def _record_success(self, now_s: float, *, is_message: bool) -> None:
         if self.deliveries.failures_in_a_row:

@@ -134,7 +134,7 @@ def _lines(
     made = situation.acknowledgement if report.node is None else report.node.acknowledgement
     if made is not None:
         yield f"node acknowledged {shown(made.text)}"
-    listed = {entry.subject.key.name for entry in report.issues}
+    listed = {entry.reason for entry in report.issues}
     yield from (f"issue: {shown(issue)}" for issue in situation.issues if issue not in listed)
     yield from entry_lines
     named = (entry for entry in report.services if entry.kind in OPEN)
@@ -249,7 +249,7 @@ def _affected(entry: Entry) -> list[Related]:
 
 
 def _issue_line(entry: Entry) -> str:
-    text, duration = shown(entry.subject.key.name), format_short_duration(entry.duration_s)
+    text, duration = shown(entry.reason), format_short_duration(entry.duration_s)
     if entry.kind in (*ENDED, Kind.TRANSIENT):
         return f"issue cleared after {duration}: {text}"
     again = f" again, for {duration}, and may return" if entry.kind is Kind.RECURRED else ""
@@ -277,7 +277,9 @@ def _entry_text(
             return f"{label} {words.be} {now_text}{was}{count}{reason}"
         case Kind.RECOVERED:
             at_most = "at most " if entry.duration_is_upper_bound else words.up_to
-            return f"{label} {words.have} recovered: {now_text} after {at_most}{duration}{count}"
+            is_well = entry.health is Health.HEALTHY  # or the target gets only what is critical
+            what = f"{words.have} recovered" if is_well else f"{words.be} no longer critical"
+            return f"{label} {what}: {now_text} after {at_most}{duration}{count}{reason}"
         case Kind.TRANSIENT:
             was_text = f"{label} {words.was} {health_text(entry.worst)}"
             return f"{was_text} for {words.up_to}{duration}{count}, now {now_text}{reason}"
@@ -364,7 +366,8 @@ def _node_fields(identity: Identity, situation: Situation | None, report: Report
 
 def _issue_fields(entry: Entry, to_wall: Callable[[float], float]) -> dict[str, Any]:
     return {
-        "text": shown(entry.subject.key.name),
+        "name": shown(entry.subject.key.name),
+        "text": shown(entry.reason),
         "change": entry.kind.value,
         "since": iso_time(to_wall(entry.opened_at_s)),
         "duration_s": _duration_field(entry),

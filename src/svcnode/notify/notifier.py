@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from svcnode.notify.turns import Turns
 
 CLOSE_TIMEOUT_S = 2.0
+SAVE_AFTER_S = 1.0
 MAX_NAME_CHARS = 240  # of a target that is shared
 FAILING_AFTER_S = 600.0  # a target that fails for this long is a problem that the others are told
 
@@ -96,6 +97,7 @@ class Notifier:
         self._unsubscribe: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None  # for the end of the next start limit
         self._timer_at_s = math.inf
+        self._saving: asyncio.TimerHandle | None = None  # since when a problem lasts, before anything is sent
 
     @property
     def _alerts(self) -> Alerts | None:
@@ -223,6 +225,8 @@ class Notifier:
         self._unsubscribe()
         self._status.alerts = None
         self._cancel_timer()
+        if self._saving is not None:
+            self._saving.cancel()
         if self._outages_task is not None:
             self._outages_task.cancel()
 
@@ -238,6 +242,8 @@ class Notifier:
             self._alerts.record_change(change, service)
             self._let_others_send_in_a_drain()
             self._wake()
+            if self._saving is None and any(route.settings.escalate_after_s for route in self._alerts.routes):
+                self._saving = self._loop.call_later(SAVE_AFTER_S, self._save_state)
 
     def _let_others_send_in_a_drain(self) -> None:
         for sender in self._senders:
@@ -295,7 +301,7 @@ class Notifier:
         deliveries, now_s = sender.deliveries, self._node.now_s()
         since_s = deliveries.failing_since_s
         if self._alerts is not None and (since_s is None or now_s - since_s >= FAILING_AFTER_S):
-            self._alerts.subjects.see_target(sender.name, deliveries.error, deliveries.code, now_s)
+            self._alerts.subjects.see_target(sender.name, deliveries.error, deliveries.code, now_s, since_s)
             sender.is_problem_at_s = math.inf
         elif since_s is not None:
             sender.is_problem_at_s = since_s + FAILING_AFTER_S
@@ -319,6 +325,9 @@ class Notifier:
         self._save_state()
 
     def _save_state(self) -> None:
+        if self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
         if self._storage is None or self._restore_task is not None:
             return  # do not overwrite the state before it is loaded
         alerts = self._alerts

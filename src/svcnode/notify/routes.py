@@ -429,6 +429,9 @@ class Route:
         shown = record.worst if kind in PAST and record.worst else now
         opened_s = now_s if record.opened_at_s is None else record.opened_at_s
         is_over = record.level is Health.HEALTHY or kind in PAST
+        ended_s = record.since_s if is_over and record.is_visible else now_s
+        if kind is Kind.RECOVERED and opened_s <= now.since_s <= ended_s and now.health is Health.HEALTHY:
+            ended_s = now.since_s  # during maintenance
         began_s = record.worst_at_s if kind in PAST else opened_s
         return Entry(
             subject=subject,
@@ -442,7 +445,7 @@ class Route:
             code=shown.code,
             first_failure_at_s=shown.first_failure_at_s,
             opened_at_s=opened_s,
-            duration_s=max(0.0, (record.since_s if is_over and record.is_visible else now_s) - began_s),
+            duration_s=max(0.0, ended_s - began_s),
             changes=record.changes,
             duration_is_upper_bound=record.is_restored and kind in ENDED,
             host=now.host,
@@ -533,7 +536,7 @@ def _by_severity(pair: tuple[Record, Kind]) -> tuple[bool, int, str]:
 
 def _to_row(record: Record, to_wall: Callable[[float], float]) -> dict[str, Any]:
     def wall(at_s: float | None) -> float | None:
-        return None if at_s is None or at_s == -math.inf else round(to_wall(at_s), 3)
+        return None if at_s is None or math.isinf(at_s) else round(to_wall(at_s), 3)
 
     service, worst = record.subject.service, record.worst
     row = {
@@ -552,6 +555,7 @@ def _to_row(record: Record, to_wall: Callable[[float], float]) -> dict[str, Any]
     if worst is not None:
         reason = truncate(sanitize(worst.reason), MAX_SAVED_REASON_CHARS)
         row |= {"worst": int(record.worst_level), "reason": reason, "code": worst.code}
+        row |= {"worst_at": wall(record.worst_at_s), "worse_at": wall(record.escalates_from_s)}
     return row
 
 
@@ -572,7 +576,8 @@ def from_row(
         if key.type == "service":
             service = Service(id=key.name, name=row["service_name"], description="", impact=Impact(row["impact"]))
         subject = Subject(key, now_s, service)
-        subject.seen = Seen(Health.HEALTHY, now_s, is_removed=key.type == "service")
+        text = key.name if key.type == "issue" else ""
+        subject.seen = Seen(Health.HEALTHY, now_s, text, is_removed=key.type == "service")
     record = Record(subject)
     record.health, record.changes, record.is_restored = Health(row["told"]), int(row["changes"]), True
     record.level = record.health
@@ -582,5 +587,7 @@ def from_row(
     record.named = frozenset(map(str, row.get("named", ())))
     if "worst" in row:
         record.worst_level = Health(row["worst"])
-        record.worst = Seen(record.worst_level, now_s, str(row["reason"]), row["code"])
+        record.worst_at_s = max(monotonic("worst_at"), record.opened_at_s or -math.inf)
+        record.escalates_from_s = monotonic("worse_at") if row["worse_at"] else math.inf
+        record.worst = Seen(record.worst_level, record.worst_at_s, str(row["reason"]), row["code"])
     return record

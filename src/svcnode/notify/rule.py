@@ -74,6 +74,10 @@ class Seen(NamedTuple):
     is_acknowledged: bool = False  # somebody takes care of it
     host: str = ""  # that its probe connects to
 
+    def began_s(self, at_s: float) -> float:
+        """When it got like this, which may be before it was seen, as in maintenance."""
+        return at_s if self.since_s == -math.inf else min(at_s, self.since_s)
+
 
 class Told:
     """What one target was told about one subject, and what has happened since."""
@@ -93,6 +97,7 @@ class Told:
         self.since_s = -math.inf  # since when it has this level
         self.not_down_since_s = -math.inf
         self.worse_at_s: float | None = None  # when it first got worse than told
+        self.escalates_from_s = math.inf  # the same, also from before a restart
         self.worst_level = Health.HEALTHY
         self.worst: Seen | None = None
         self.worst_at_s = -math.inf  # when it first was like that
@@ -110,8 +115,11 @@ class Told:
         if seen.is_held or is_hidden:
             self.is_visible = self.is_known = False
             return
-        if timing.escalate_after_s and self._is_well_for(timing.resolve_delay_s, at_s):
-            self._forget_untold()
+        if self._is_well_for(timing.resolve_delay_s, at_s):
+            if timing.escalate_after_s:
+                self._forget_untold()
+            elif level > self.health:
+                self._begin_again()
         is_change = level is not self.level
         if is_change or not self.is_known:
             if self.level is Health.UNHEALTHY or not self.is_known:
@@ -126,15 +134,24 @@ class Told:
     def _note_worst(self, seen: Seen, level: Health, at_s: float) -> None:
         if level > self.health or self.worst is not None:
             self.worse_at_s = at_s if self.worse_at_s is None else self.worse_at_s
-            self.opened_at_s = at_s if self.opened_at_s is None else self.opened_at_s
+            self.escalates_from_s = min(self.escalates_from_s, self.worse_at_s)
+            if self.opened_at_s is None:
+                self.opened_at_s = at_s if level is Health.HEALTHY else seen.began_s(at_s)
         is_first_evidence = self.worst is not None and self.worst.is_lost and level is self.worst_level
         if level > max(self.health, self.worst_level) or is_first_evidence:
-            self.worst, self.worst_level, self.worst_at_s = seen, level, at_s
+            self.worst, self.worst_level, self.worst_at_s = seen, level, seen.began_s(at_s)
         if self.worst is not None and self.worst.is_lost and level <= self.health:
             self._forget_untold()
 
+    def _begin_again(self) -> None:
+        """It was well for long, although that it was worse could not be told, as in quiet hours."""
+        self.worse_at_s = None
+        if self.health is Health.HEALTHY:
+            self.opened_at_s = None
+
     def _forget_untold(self) -> None:
         self.worse_at_s = self.worst = None
+        self.escalates_from_s = math.inf
         self.worst_level = Health.HEALTHY
         if self.health is Health.HEALTHY:
             self.opened_at_s, self.changes = None, 0
@@ -146,7 +163,7 @@ class Told:
             if not timing.escalate_after_s:
                 return self.worse_at_s + timing.group_wait_s
             if self.is_worse:
-                since_s = max(self.worse_at_s, self.unacknowledged_since_s)
+                since_s = max(min(self.worse_at_s, self.escalates_from_s), self.unacknowledged_since_s)
                 return math.inf if self.is_acknowledged else since_s + timing.escalate_after_s
         if self.is_better:
             return self._well_since_s + timing.resolve_delay_s
@@ -196,6 +213,7 @@ class Told:
         self.health, self.at_s, self.over_at_s = told.health, told.at_s, told.over_at_s
         self.opened_at_s, self.changes = told.opened_at_s, told.changes
         self.worst, self.worst_level, self.worst_at_s = told.worst, told.worst_level, told.worst_at_s
+        self.escalates_from_s = told.escalates_from_s
         if told.worst is None:
             self.worse_at_s = at_s if self.is_worse else None
             self.opened_at_s = self.worse_at_s if self.opened_at_s is None else self.opened_at_s

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from enum import Enum
+from itertools import count
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from svcnode.core.codes import ReasonCode
@@ -23,14 +24,14 @@ from svcnode.core.state_machine import service_health
 from svcnode.notify.rule import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from svcnode.core.model import Acknowledgement, Change, Service, ServiceState
     from svcnode.node.node_state import NodeState
 
 
 class Key(NamedTuple):
-    """Of a subject. The name is the id of a service, the text of an issue or the name of a target."""
+    """Of a subject. The name is the id of a service or the name of an issue or a target."""
 
     type: Literal["node", "issue", "service", "target"]
     name: str = ""
@@ -68,10 +69,10 @@ class Subject:
         self.acknowledgement: Acknowledgement | None = None
         self.last_acknowledgement: Acknowledgement | None = None  # the same, or the one that has ended
 
-    def acknowledge(self, made: Acknowledgement | None) -> None:
-        """None: nobody has, or that has ended."""
+    def acknowledge(self, made: Acknowledgement | None, *, is_over: bool) -> None:
+        """None: nobody has, or that has ended, maybe because the problem is over."""
         self.acknowledgement = made
-        self.last_acknowledgement = made or self.last_acknowledgement
+        self.last_acknowledgement = made or (self.last_acknowledgement if is_over else None)
 
     def severity(self, health: Health) -> Severity | None:
         """Of this health, which need not be the present one. None: there is no problem."""
@@ -159,13 +160,13 @@ class Subjects:
             self._start_limit_s = start_limit_s
             self._see_all(now_s)
 
-    def see_target(self, name: str, reason: str, code: str | None, now_s: float) -> None:
-        """Of a target that has failed for long; without a reason, it works again."""
+    def see_target(self, name: str, reason: str, code: str | None, now_s: float, since_s: float | None = None) -> None:
+        """Of a target that has failed for long, since then; without a reason, it works again."""
         key = Key("target", name)
         if not reason and key not in self._subjects:
             return
         subject = self._subjects.setdefault(key, Subject(key, now_s))
-        subject.seen = Seen(Health.PARTIAL if reason else Health.HEALTHY, now_s, reason, code)
+        subject.seen = Seen(Health.PARTIAL if reason else Health.HEALTHY, since_s or now_s, reason, code)
         self._on_seen(subject, now_s)
 
     # ---- how it is seen
@@ -189,7 +190,7 @@ class Subjects:
         is_starting = is_new and now_s < limit_s
         is_known = not is_new or (state.last_evidence_at_s is not None and not is_starting)
         is_held = self._condition.draining or self._registry.maintenance.at(service.id, now_s) is not None
-        subject.acknowledge(self._registry.acknowledgements.find(service.id))
+        subject.acknowledge(self._registry.acknowledgements.find(service.id), is_over=state.status is Status.UP)
         is_acknowledged = subject.acknowledgement is not None
         if is_held:
             is_well = state.status is Status.UP and subject.seen.health is Health.HEALTHY
@@ -221,7 +222,7 @@ class Subjects:
 
     def _remove(self, subject: Subject, now_s: float) -> None:
         self._count(subject, None, is_unknown=False)
-        subject.acknowledge(None)
+        subject.acknowledge(None, is_over=True)
         subject.seen = Seen(Health.HEALTHY, now_s, is_removed=True)
         del self._subjects[subject.key]
         self._on_seen(subject, now_s)
@@ -236,7 +237,7 @@ class Subjects:
         is_seen_failing = bool(self._not_up[NotUp.FAILING] or self._condition.issues)
         has_new_cause = is_seen_failing or bool(self._not_up[NotUp.LOST])
         is_failing = has_new_cause or bool(self._not_up[NotUp.ACKNOWLEDGED])
-        self.node.acknowledge(self._registry.acknowledgements.find())
+        self.node.acknowledge(self._registry.acknowledgements.find(), is_over=health is Health.HEALTHY)
         is_in_maintenance = self._registry.maintenance.at(None, now_s) is not None
         is_held = self._condition.draining or is_in_maintenance
         if is_held or (self._not_up[NotUp.IN_MAINTENANCE] and not is_failing):
@@ -257,17 +258,37 @@ class Subjects:
 
     def _see_issues(self, *, is_held: bool, now_s: float) -> None:
         """Each issue is a problem of its own, so that a new one is told while the node is unhealthy."""
-        present = {Key("issue", text) for text in self._condition.issues}
-        for key in self._issues.keys() | present:
-            subject = self._issues.setdefault(key, Subject(key, now_s))
-            health = Health.UNHEALTHY if key in present else Health.HEALTHY
+        texts = self._condition.issues
+        keys = {subject.seen.reason: key for key, subject in self._issues.items() if subject.seen.reason in texts}
+        for text in texts:
+            if text not in keys:
+                keys[text] = self._new_issue(text, now_s, taken=keys.values())
+        present = {key: text for text, key in keys.items()}
+        for key, subject in list(self._issues.items()):
+            is_over = key not in present
             made = self.node.acknowledgement
             is_covered = made is not None and self._registry.wall_time_s(subject.created_at_s) <= made.made_s
-            subject.acknowledge(made if is_covered else None)
-            subject.seen = Seen(health, subject.created_at_s, key.name, is_held=is_held, is_acknowledged=is_covered)
-            if key not in present and not is_held:
+            subject.acknowledge(made if is_covered else None, is_over=is_over)
+            subject.seen = Seen(
+                Health.HEALTHY if is_over else Health.UNHEALTHY,
+                now_s if is_over else subject.created_at_s,
+                present.get(key, subject.seen.reason),
+                is_held=is_held,
+                is_acknowledged=is_covered,
+            )
+            if is_over and not is_held:
                 del self._issues[key]
             self._on_seen(subject, now_s)
+
+    def _new_issue(self, text: str, now_s: float, taken: Collection[Key]) -> Key:
+        """An issue is named by its text before the colon. With another text, it is the same one."""
+        name = text.partition(": ")[0]
+        names = (name if number == 1 else f"{name} ({number})" for number in count(1))
+        key = next(key for key in (Key("issue", one) for one in names) if key not in taken)
+        subject = self._issues.get(key)
+        if subject is None or subject.seen.health is Health.HEALTHY:
+            self._issues[key] = Subject(key, now_s)
+        return key
 
 
 def _is_lost(state: ServiceState) -> bool:

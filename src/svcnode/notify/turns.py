@@ -114,7 +114,7 @@ class SharedTarget:
 
     def save_restored(self) -> None:
         """What this replica knows from before its start, if no other one has said anything."""
-        if not self.has_followed and self.turn.may_send and (own := self.route.keys()):
+        if not self.has_followed and self.turn.may_send and (own := self.route.keys() - self._known.keys()):
             self.own |= own
             self._save()
 

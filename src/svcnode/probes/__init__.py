@@ -54,6 +54,8 @@ KINDS = {
     "jsonrpc+https": "svcnode.probes.jsonrpc:JsonRpcProbe",
     "mariadb": "svcnode.probes.mysql:MysqlProbe [mysql]",
     "memcached": "svcnode.probes.memcached:MemcachedProbe",
+    "metrics+http": "svcnode.probes.metrics:MetricsProbe",
+    "metrics+https": "svcnode.probes.metrics:MetricsProbe",
     "mevboost+http": "svcnode.probes.mevboost:MevBoostProbe",
     "mevboost+https": "svcnode.probes.mevboost:MevBoostProbe",
     "mysql": "svcnode.probes.mysql:MysqlProbe [mysql]",

@@ -76,6 +76,9 @@ class Probe(ABC):
         the verdict is `unknown`.
         """
 
+    def validate_interval(self, interval_s: float) -> None:  # noqa: B027  most probes can have any
+        """Raise `OptionError` if an option of the probe cannot work with checks at this interval."""
+
     def batch_check(self) -> BatchCheck | None:
         """The same check without a task, for the scheduler; None if the probe or its options need `check`."""
         return None

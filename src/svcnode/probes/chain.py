@@ -20,6 +20,7 @@ from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import option_type, schema_of
 from svcnode.core.url import Url
+from svcnode.net.http_response import MAX_BODY_BYTES
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.trace import step
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError, time_for_others_s
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from svcnode.net.http1 import HttpSession
     from svcnode.net.http_response import HttpResponse
 
+LARGE_BODY_BYTES = 4 * 1024**2  # of a list of all peers or keys
 # A client may be this many blocks behind, and at least `MIN_AGE_S`.
 MAX_MISSING_BLOCKS, MIN_AGE_S, UNKNOWN_CHAIN_AGE_S = 10, 60.0, 120.0
 _NUMBER = re.compile("0x([0-9a-fA-F]{1,16})|([0-9]{1,20})")
@@ -251,9 +253,9 @@ class RpcCall:
         self.connection = connection
         self.certificate_verdict: Verdict | None = None  # of the last response
 
-    async def __call__(self, method: str, *params: object, **named: object) -> Any:  # noqa: ANN401  any JSON value
-        client = self._client
-        response = await self.connection.exchange(method, named or [*params])
+    async def __call__(self, method: str, *params: object, is_large: bool = False, **named: object) -> Any:  # noqa: ANN401  any JSON value
+        client, limit = self._client, LARGE_BODY_BYTES if is_large else MAX_BODY_BYTES
+        response = await self.connection.exchange(method, named or [*params], limit)
         self.certificate_verdict = response.certificate_verdict
         try:
             return decode_result(response, client.code_for_status)
@@ -263,12 +265,13 @@ class RpcCall:
 
 
 class RpcConnection(Protocol):
-    async def exchange(self, method: str, params: list[Any] | dict[str, Any]) -> HttpResponse: ...
+    async def exchange(self, method: str, params: list[Any] | dict[str, Any], max_bytes: int, /) -> HttpResponse: ...
 
 
 class _HttpConnection(NamedTuple):
     client: RpcChainProbe
     session: HttpSession
 
-    async def exchange(self, method: str, params: list[Any] | dict[str, Any]) -> HttpResponse:
-        return await self.session.send(build_rpc_request(self.client, method, params, keep_alive=True))
+    async def exchange(self, method: str, params: list[Any] | dict[str, Any], max_bytes: int, /) -> HttpResponse:
+        request = build_rpc_request(self.client, method, params, keep_alive=True, max_body_bytes=max_bytes)
+        return await self.session.send(request)

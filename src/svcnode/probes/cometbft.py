@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.option_types import PublicText, option_type
-from svcnode.net.http_response import BodyTooLargeError
 from svcnode.probes.chain import RpcChainProbe, Tip, flag_at, number_at, text_at, unexpected
 from svcnode.probes.json_pointer import resolve_pointer
 from svcnode.probes.options import Count
@@ -89,7 +88,7 @@ class CometbftProbe(RpcChainProbe):
         block_time, limit_s = text_at(status, "/sync_info/latest_block_time"), self.max_block_age_s(BLOCK_TIME_S)
 
         async def peer_count() -> int:
-            return await _peer_count(call)
+            return number_at(await call("net_info", is_large=True), "/n_peers")  # with 2.5 KB for each peer
 
         return (
             await self.age_verdict("the newest block", block_time, limit_s, "max_block_age")
@@ -140,10 +139,3 @@ def _is_by(signature: object, address: str) -> bool:
             return flag != ABSENT and found.upper() == address
         case _:
             return False
-
-
-async def _peer_count(call: RpcCall) -> int:
-    try:
-        return number_at(await call("net_info"), "/n_peers")
-    except BodyTooLargeError:
-        return 100  # it lists all peers, in about 2.5 KB each

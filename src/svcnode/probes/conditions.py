@@ -6,8 +6,9 @@
     age of VALUE <= 30s        of a time: RFC 3339, or Unix time in s, ms, µs or ns
     VALUE advances within 5m   it must grow at least once in this time, from one check to another
 
-In a JSON document, VALUE is a JSON pointer such as `/result/height`, in quotation marks if it has spaces, or `value`,
-which is all of it. Numbers may also be texts, decimal or hexadecimal: "812" and "0x32c" are numbers.
+What VALUE is depends on what the check reads. In a JSON document it is a JSON pointer such as `/result/height`, in
+quotation marks if it has spaces, or `value`, which is all of it; for metrics see `metrics_page`, for SQL `sql`. Numbers
+may also be texts, decimal or hexadecimal: "812" and "0x32c" are numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.model import Outcome
 from svcnode.core.option_types import option_type
 from svcnode.core.text import truncate, type_name
@@ -108,18 +109,24 @@ class Reader:
 
 
 def as_number(value: object) -> Number | None:
-    """None if it is not one. True is not 1."""
-    if isinstance(value, str) and len(value) <= _MAX_NUMBER_CHARS and _NUMBER.fullmatch(value):
-        return int(value, 16) if "x" in value.lower() else Decimal(value)
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return None
-    return None if math.isnan(value) else value
+    """None if it is not one. True is not 1. A fraction is the one that is written: 0.1 is a tenth."""
+    match value:
+        case bool():
+            return None
+        case int():
+            return value
+        case float() | Decimal():
+            return None if math.isnan(value) else Decimal(repr(value)) if isinstance(value, float) else value
+        case str() if len(value) <= _MAX_NUMBER_CHARS and _NUMBER.fullmatch(value):
+            return int(value, 16) if "x" in value.lower() else Decimal(value)
+        case _:
+            return None
 
 
 def as_unix_time_s(value: object) -> float | None:
     """None if it is not a time. Without a time zone, a text is UTC."""
     if (number := as_number(value)) is not None:
-        return float(number) * next(unit for limit, unit in _UNIX_UNITS if abs(float(number)) <= limit)
+        return _as_seconds(number)
     if not isinstance(value, str):
         return None
     try:
@@ -127,6 +134,13 @@ def as_unix_time_s(value: object) -> float | None:
     except ValueError:
         return None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _as_seconds(number: Number) -> float | None:
+    try:
+        return float(number) * next(unit for limit, unit in _UNIX_UNITS if abs(float(number)) <= limit)
+    except OverflowError:
+        return None
 
 
 # ---- what a condition tests
@@ -144,11 +158,15 @@ class Compare(Test):
     sign: str
     wanted: Any
 
+    @property
+    def is_with_number(self) -> bool:
+        return isinstance(self.wanted, int | Decimal) and not isinstance(self.wanted, bool)
+
     async def find_problem(self, name: str, value: object) -> Problem | None:
         if value is MISSING:
             return Problem(f"{name} is missing")
         found, wanted = value, self.wanted
-        if isinstance(wanted, int | Decimal) and not isinstance(wanted, bool):
+        if self.is_with_number:
             found = as_number(value)
             if found is None:
                 return Problem(f"{name} is {json_excerpt(value)}, which is not a number")
@@ -311,7 +329,7 @@ def json_value(reader: Reader) -> Value:
     return Value(pointer, partial(resolve_pointer, pointer=pointer))
 
 
-def parse_condition(text: str, read_value: Callable[[Reader], Value] = json_value) -> Condition:
+def parse_condition(text: str, read_value: Callable[[Reader], Value]) -> Condition:
     """`read_value` reads what the condition is about. Raises `InvalidValueError`."""
     if len(text) > MAX_CONDITION_CHARS:
         raise InvalidValueError(f"a condition has at most {MAX_CONDITION_CHARS} characters, not {len(text)}")
@@ -367,9 +385,9 @@ def _read_duration_s(reader: Reader) -> float:
     return parse_duration_s(found[0])
 
 
-def parse_conditions(given: object, read_value: Callable[[Reader], Value] = json_value) -> tuple[Condition, ...]:
+def parse_conditions(given: object, read_value: Callable[[Reader], Value], example: str) -> tuple[Condition, ...]:
     if not isinstance(given, list | tuple) or not all(isinstance(text, str) for text in given):
-        raise InvalidValueError(f'must be a list of conditions such as ["/peers >= 3"], not {type_name(given)}')
+        raise InvalidValueError(f'must be a list of conditions such as ["{example}"], not {type_name(given)}')
     return tuple(parse_condition(text, read_value) for text in given)
 
 
@@ -381,29 +399,58 @@ def equalities(expected: Mapping[str, Any]) -> tuple[Condition, ...]:
     )
 
 
-def _show(conditions: Sequence[Condition]) -> list[str]:
+def show_conditions(conditions: Sequence[Condition]) -> list[str]:
     return [condition.text for condition in conditions]
 
 
-_VALUE = r"""(/[^\s=<>!"']*|"/[^"]*"|'/[^']*'|value)"""
 _DURATION = r"[0-9.]+(ms|s|m|h|d)\s*$"
-_FORMS = (
-    rf"age\s+of\s+{_VALUE}\s*[<>]=?\s*{_DURATION}",
-    rf"{_VALUE}\s*advances\s+within\s+{_DURATION}",
-    rf"{_VALUE}\s*(==|!=|[<>]=?|contains\b|matches\b)\s*[^\s=<>]",
-)
-CONDITIONS_SCHEMA: dict[str, Any] = {
-    "type": "array",
-    "items": {"type": "string", "maxLength": MAX_CONDITION_CHARS, "pattern": rf"^\s*({'|'.join(_FORMS)})"},
-}
 
 
-@option_type(CONDITIONS_SCHEMA, show=_show)
+_ANY_TEST = r"(==|!=|[<>]=?|contains\b|matches\b)\s*[^\s=<>]"
+NUMBER_TEST = r"(==|!=|[<>]=?)\s*[+-]?[0-9]"
+
+
+def conditions_schema(value_pattern: str, test_pattern: str = _ANY_TEST) -> dict[str, Any]:
+    """The JSON Schema of a list of conditions; the patterns are those of what they are about, and of what follows."""
+    forms = (
+        rf"age\s+of\s+{value_pattern}\s*[<>]=?\s*{_DURATION}",
+        rf"{value_pattern}\s*advances\s+within\s+{_DURATION}",
+        rf"{value_pattern}\s*{test_pattern}",
+    )
+    pattern = rf"^\s*({'|'.join(forms)})"
+    return {"type": "array", "items": {"type": "string", "maxLength": MAX_CONDITION_CHARS, "pattern": pattern}}
+
+
+@option_type(conditions_schema(r"""(/[^\s=<>!"']*|"/[^"]*"|'/[^']*'|value)"""), show=show_conditions)
 def json_conditions(value: object) -> tuple[Condition, ...]:
-    return parse_conditions(value)
+    return parse_conditions(value, json_value, "/peers >= 3")
 
 
 Conditions = Annotated[tuple[Condition, ...], json_conditions]
+
+
+class ConditionalProbe:
+    """A probe with the options `require` and `starting`."""
+
+    __slots__ = ()
+
+    require: tuple[Condition, ...]
+    starting: tuple[Condition, ...]
+
+    def validate_interval(self, interval_s: float) -> None:
+        """Raise if a value could never be seen to advance in time, because checks are rarer."""
+        for option, conditions in (("require", self.require), ("starting", self.starting)):
+            for condition in conditions:
+                test = condition.test
+                if isinstance(test, Advances) and test.within_s <= interval_s:
+                    raise OptionError(option, _too_rare_text(condition.text, test.within_s, interval_s))
+
+
+def _too_rare_text(text: str, within_s: float, interval_s: float) -> str:
+    return (
+        f"{text!r} can never hold: {format_limit(within_s)} is not longer than the interval of the checks, "
+        f"{format_limit(interval_s)}; write {2 * interval_s:g}s or more, or set a shorter interval"
+    )
 
 
 async def find_problem(conditions: Iterable[Condition], document: object) -> Problem | None:
@@ -414,8 +461,12 @@ async def find_problem(conditions: Iterable[Condition], document: object) -> Pro
 
 
 async def find_starting(conditions: Iterable[Condition], document: object) -> Problem | None:
-    """The service is starting if one of the conditions holds."""
-    for condition in conditions:
-        if await condition.find_problem(document) is None:
-            return Problem(f"starting: {condition.text}", ReasonCode.STARTING, Outcome.NOT_READY)
-    return None
+    """The service is starting if one of the conditions holds. All are read, as above."""
+    holding = [condition.text for condition in conditions if await condition.find_problem(document) is None]
+    return Problem(f"starting: {holding[0]}", ReasonCode.STARTING, Outcome.NOT_READY) if holding else None
+
+
+async def judge(starting: Iterable[Condition], required: Iterable[Condition], document: object) -> Problem | None:
+    """A value that must advance is remembered while the service is starting, too."""
+    is_starting, problem = await find_starting(starting, document), await find_problem(required, document)
+    return is_starting or problem

@@ -82,7 +82,8 @@ class RpcSocket(WebSocket):
     def is_usable(self) -> bool:
         return self.error is None and not self.is_silent
 
-    async def exchange(self, method: str, params: list[Any] | dict[str, Any]) -> HttpResponse:
+    async def exchange(self, method: str, params: list[Any] | dict[str, Any], _max_bytes: int, /) -> HttpResponse:
+        """The limit is that of every message."""
         self._response = asyncio.get_running_loop().create_future()
         with step("exchange"):
             self.send_text(encode_request(method, params))

@@ -57,7 +57,7 @@ def starting_statuses(value: object) -> frozenset[str]:
 class _GrpcProtocol(Http2Protocol):
     __slots__ = ()
 
-    max_body_bytes = max_overhead_bytes = _MAX_RECEIVED_BYTES
+    max_overhead_bytes = _MAX_RECEIVED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _GrpcConnection:
         is_second_call = protocol.response.done() and protocol.response.exception() is None
         if is_second_call and not protocol.begin_next_request():
             raise EOFError  # the server has closed the connection
-        protocol.collects_body = True
+        protocol.collects_body, protocol.max_body_bytes = True, _MAX_RECEIVED_BYTES
         protocol.send_request(self.transport, headers, message)
         return await protocol.response
 

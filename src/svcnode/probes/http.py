@@ -32,6 +32,7 @@ from svcnode.net.http_response import Http2ResponseError, HttpResponse, InvalidJ
 from svcnode.net.os_errors import CodedOSError, verdict_for_os_error
 from svcnode.probes.conditions import (
     Condition,
+    ConditionalProbe,
     Conditions,
     Matches,
     Problem,
@@ -108,7 +109,7 @@ SUCCESS = statuses("2xx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class HttpProbe(HttpClientProbe):
+class HttpProbe(ConditionalProbe, HttpClientProbe):
     method: PublicText = "GET"
     body: RawBytes = b""
     status: Statuses = SUCCESS
@@ -239,18 +240,19 @@ class HttpProbe(HttpClientProbe):
 
     async def _find_problem(self, response: HttpResponse) -> Problem | None:
         document = response.document() if self._reads_json else None
-        if starting := await self._find_starting(document):
+        starting, problem = await self._find_starting(document), await find_problem(self._required, document)
+        if starting is not None:
             return starting
         text = response.body.decode("utf-8", "replace")
         if self.contains not in text:
             return Problem(f'the body does not contain "{self.contains}"')
         matches = Matches(self.matches, shows_value=False)
-        if self.matches and (problem := await matches.find_problem("the body", text)):
-            return problem
+        if self.matches and (mismatch := await matches.find_problem("the body", text)):
+            return mismatch
         # If only `starting` and `starting_json` are set, a body that is not JSON is fine, unless it is broken JSON.
         if isinstance(document, InvalidJson) and (self._required or document.reason):
             return Problem(f"the body is not JSON{document.suffix}")
-        return await find_problem(self._required, document)
+        return problem
 
     async def _find_starting(self, document: object) -> Problem | None:
         if self.starting_json and await find_problem(equalities(self.starting_json), document) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Annotated, Any
 
 from svcnode.core.errors import InvalidValueError
@@ -69,6 +70,8 @@ def is_equal(left: object, right: object) -> bool:
 
 
 def json_excerpt(value: object) -> str:
+    if isinstance(value, Decimal):
+        return truncate(str(value), _MAX_SHOWN_CHARS)
     try:
         return truncate(sanitize(json.dumps(value, ensure_ascii=False, default=str)), _MAX_SHOWN_CHARS)
     except RecursionError:

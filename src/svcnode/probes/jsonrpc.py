@@ -18,7 +18,7 @@ from svcnode.core.model import Verdict
 from svcnode.core.option_types import PublicText, option_type
 from svcnode.core.text import type_name
 from svcnode.net.http1 import PreparedRequest
-from svcnode.probes.conditions import Condition, Conditions, equalities, find_problem, find_starting
+from svcnode.probes.conditions import Condition, ConditionalProbe, Conditions, equalities, judge
 from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.json_pointer import Expectations, is_json_value
 from svcnode.probes.jsonrpc_protocol import RpcError, build_rpc_request, decode_result
@@ -37,7 +37,7 @@ def parameters(value: object) -> list[Any] | dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class JsonRpcProbe(HttpSessionProbe):
+class JsonRpcProbe(ConditionalProbe, HttpSessionProbe):
     method: PublicText
     params: Annotated[list[Any] | dict[str, Any], parameters] = field(default_factory=list)
     result: Expectations = field(default_factory=dict)  # by JSON pointer into the result; "" is the whole result
@@ -56,7 +56,6 @@ class JsonRpcProbe(HttpSessionProbe):
             result = decode_result(response, self.code_for_status)
         except RpcError as exc:
             return self.failed(f"{self.method}: {exc}", exc.code)
-        problem = await find_starting(self.starting, result) or await find_problem(self._required, result)
-        if problem is not None:
+        if (problem := await judge(self.starting, self._required, result)) is not None:
             return Verdict(problem.outcome, f"{self.method}: {problem.text}: {self.url}", problem.code)
         return response.certificate_verdict

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.text import excerpt
-from svcnode.net.http_response import InvalidJson
+from svcnode.net.http_response import MAX_BODY_BYTES, InvalidJson
 from svcnode.probes.base import CheckError
 from svcnode.probes.json_pointer import json_excerpt
 
@@ -48,7 +48,12 @@ def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
 
 
 def build_rpc_request(
-    client: Http1Client, method: str, params: list[Any] | dict[str, Any], *, keep_alive: bool = False
+    client: Http1Client,
+    method: str,
+    params: list[Any] | dict[str, Any],
+    *,
+    keep_alive: bool = False,
+    max_body_bytes: int = MAX_BODY_BYTES,
 ) -> PreparedRequest:
     return client.build_request(
         client.url.target,
@@ -57,6 +62,7 @@ def build_rpc_request(
         content_type="application/json",
         needs="body",
         keep_alive=keep_alive,
+        max_body_bytes=max_body_bytes,
     )
 
 

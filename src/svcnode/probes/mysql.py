@@ -1,12 +1,13 @@
 """`mysql://user:password@host:port/database`, `mariadb://…`: a MySQL or MariaDB server that answers a query.
 
-ready      the server answers a query; the write of `write` is committed; `query` returns TRUE
+ready      the server answers a query; the write of `write` is committed; `query` returns TRUE, or what `require` says
 not ready  the server is read-only, and `role` is "primary" or it is not a replica; `role` is "replica" and it is not a
            replica; it is a Galera member without a quorum, or not synced; it is a replica that is further behind than
            `max_lag`, whose replication has stopped, or whose `primary` is offline; the server refuses a statement
-           because it is read-only or has no space or memory left; the certificate expires within `min_cert_days`
+           because it is read-only or has no space or memory left; a condition of `starting` holds; a value that must
+           advance has not yet; the certificate expires within `min_cert_days`
 failed     any other error, such as wrong credentials or too many connections; the write does not end in time; `query`
-           does not return TRUE; connection refused, host unreachable, certificate not trusted
+           does not return TRUE, or what `require` says; connection refused, host unreachable, certificate not trusted
 unknown    no file descriptors or ports left on this machine; the resolver does not answer
 """
 
@@ -40,6 +41,7 @@ from svcnode.probes.replication import (
     write_code,
 )
 from svcnode.probes.session import driver_error_text
+from svcnode.probes.sql import Row
 
 if TYPE_CHECKING:
     from svcnode.core.url import Url
@@ -113,6 +115,7 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
     _unfinished_writes: dict[int, float] = field(init=False, compare=False, default_factory=dict)
 
     default_port: ClassVar = 3306
+    has_booleans: ClassVar = False
     tls_enabled_by: ClassVar = "tls = true"
     primary_schemes: ClassVar = ("mysql", "mariadb")
     primary_example: ClassVar = "mariadb://10.0.0.5"
@@ -158,7 +161,7 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
     async def check_connection(self, connection: MysqlConnection) -> Verdict | None:
         verdict = await self._state_verdict(connection)
         if verdict is None and (self.query or self.write):
-            await _prepare_session(connection)
+            await _prepare_session(connection, in_utc=bool(self.require or self.starting))
         if verdict is None and self.write:
             with step("write"):
                 verdict = await self._write_verdict(connection)
@@ -206,12 +209,7 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
         await _rows(connection, "SET SESSION TRANSACTION READ ONLY")
         row = await _first_row(connection, self.query)
         await _rows(connection, "SET SESSION TRANSACTION READ WRITE")
-        if not row:
-            return self.failed("the query returned no row", ReasonCode.UNEXPECTED_RESPONSE)
-        value = next(iter(row.values()))
-        if type(value) is not int or value != 1:
-            return self.failed("the query did not return TRUE", ReasonCode.UNEXPECTED_RESPONSE)
-        return None
+        return await self.row_verdict(Row.of(row, row.values()) if row else Row())
 
     async def _write_verdict(self, connection: MysqlConnection) -> Verdict | None:
         if (verdict := await self._unfinished_write_verdict(connection)) is not None:
@@ -400,12 +398,12 @@ async def _why_no_replica(connection: MysqlConnection, status: dict[str, str]) -
         return "this user may not see whether it is a replica; grant SLAVE MONITOR, or on MySQL REPLICATION CLIENT"
 
 
-async def _prepare_session(connection: MysqlConnection) -> None:
+async def _prepare_session(connection: MysqlConnection, *, in_utc: bool) -> None:
     """Let the server end a statement at the deadline itself: it often does not notice that its client has gone.
 
     MariaDB executes the first comment, MySQL the second.
     """
-    settings = "autocommit = 1"
+    settings = "autocommit = 1" + (", time_zone = '+00:00'" if in_utc else "")
     if (limit_s := time_left_s()) < math.inf:
         whole_s = max(1, math.ceil(limit_s))
         settings += (

@@ -1,13 +1,15 @@
 """`postgresql://user:password@host:port/database`: a PostgreSQL server that answers a query.
 
-ready      the server responds; `query`, if set, returns true; the write of `write`, if set, is committed
+ready      the server responds; `query`, if set, returns true, or what `require` says; the write of `write`, if set, is
+           committed
 not ready  the server is starting up or recovering; it does not have the expected `role`; it is a primary that is
            read-only, or that waits for more synchronous standbys than are connected; it is a replica that is further
            behind than `max_lag`, or whose lag is not known because of clock skew or because `primary` is offline; the
-           server refuses the write because it is read-only or has no disk space or memory left
-failed     any other error, such as wrong credentials or too many connections; `query` does not return true; the write
-           does not finish or is refused for another reason; connection refused, host unreachable, certificate not
-           trusted
+           server refuses the write because it is read-only or has no disk space or memory left; a condition of
+           `starting` holds; a value that must advance has not yet
+failed     any other error, such as wrong credentials or too many connections; `query` does not return true, or what
+           `require` says; the write does not finish or is refused for another reason; connection refused, host
+           unreachable, certificate not trusted
 unknown    no file descriptors or ports left on this machine; the resolver does not answer
 """
 
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import parse_qsl
 
 from psycopg import pq
+from psycopg.adapt import Transformer
 from psycopg.pq.abc import PGconn, PGresult
 
 from svcnode.core.codes import ReasonCode
@@ -41,11 +44,11 @@ from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError, time_left_s
 from svcnode.probes.libpq import PostgresqlError
 from svcnode.probes.replication import RETRY_PAUSES_S, KnownPositions, ReplicatedProbe, write_code
 from svcnode.probes.session import driver_error_text
+from svcnode.probes.sql import Row
 
 if TYPE_CHECKING:
     from svcnode.core.url import Url
 
-BOOLEAN_OID = 16
 URL_PARAMETERS = ("application_name", "host", "options", "sslmode")
 PLAINTEXT_SSL_MODES = ("disable", "allow", "prefer")
 SSL_MODES = (*PLAINTEXT_SSL_MODES, "require", "verify-ca", "verify-full")
@@ -133,6 +136,9 @@ SET LOCAL work_mem = '64kB';
 SELECT count(*) FROM generate_series(1, 5000);
 INSERT INTO {table} (id, written_at) VALUES (pg_backend_pid() % 64, now())
 ON CONFLICT (id) DO UPDATE SET written_at = excluded.written_at"""
+_BEGIN = "BEGIN READ ONLY"
+# Times have one form, and those without a zone are UTC.
+_BEGIN_FOR_CONDITIONS = f"{_BEGIN}; SET LOCAL datestyle = 'ISO'; SET LOCAL timezone = 'UTC'"
 _RUNNING_QUERY = "SELECT FROM pg_stat_activity WHERE pid IN ({pids}) AND usename = current_user AND state <> 'idle'"
 
 _STATE_QUERY = """\
@@ -381,14 +387,11 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
     # ---- query and write
 
     async def _query_verdict(self, connection: PGconn) -> Verdict | None:
-        await libpq.execute(connection, "BEGIN READ ONLY")
+        begin = _BEGIN_FOR_CONDITIONS if self.require or self.starting else _BEGIN
+        await libpq.execute(connection, begin, is_script=True)
         result = await libpq.execute_or_cancel(connection, self.query)
         await libpq.execute(connection, "ROLLBACK")
-        if not (result.ntuples and result.nfields):
-            return self.failed("the query returned no row", ReasonCode.UNEXPECTED_RESPONSE)
-        if result.ftype(0) != BOOLEAN_OID or result.get_value(0, 0) != b"t":
-            return self.failed("the query did not return true", ReasonCode.UNEXPECTED_RESPONSE)
-        return None
+        return await self.row_verdict(_first_row(result))
 
     async def _write_verdict(self, connection: PGconn) -> Verdict | None:
         if await self._is_write_running(connection):
@@ -462,6 +465,19 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
         return verdict._replace(reason=f"{libpq.lowercase_system_errors(text)}: {self.url}")
+
+
+def _first_row(result: PGresult) -> Row:
+    if not (result.ntuples and result.nfields):
+        return Row()
+    names = [(result.fname(column) or b"").decode(errors="replace") for column in range(result.nfields)]
+    loader = Transformer()
+    loader.set_pgresult(result)
+    try:
+        return Row.of(names, loader.load_row(0, tuple) or ())
+    except Exception as exc:  # a time beyond the year 9999, or broken JSON
+        text = f"the result cannot be read: {driver_error_text(exc)}"
+        raise CheckError(text, ReasonCode.UNEXPECTED_RESPONSE) from exc
 
 
 def _code_for_sqlstate(sqlstate: str) -> ReasonCode:

@@ -29,6 +29,7 @@ _PATTERN_TOKEN = re.compile(
 
 class _Matcher(Protocol):
     def search(self, text: str, *, timeout: float, concurrent: bool) -> object: ...
+    def fullmatch(self, text: str, *, timeout: float, concurrent: bool) -> object: ...
 
 
 @option_type({"type": "string", "maxLength": MAX_PATTERN_CHARS}, show=show_as_is)
@@ -56,11 +57,19 @@ async def pattern_matches(pattern: str, text: str) -> bool:
     return await DaemonCall("match").call(lambda: _search(pattern, text) is not None)
 
 
+def matches_fully(pattern: str, text: str) -> bool:
+    """As `pattern_matches`, but all of the text; for a caller that is in a thread."""
+    return _matcher(pattern).fullmatch(text, timeout=MATCH_TIMEOUT_S, concurrent=True) is not None
+
+
 def _search(pattern: str, text: str) -> object:
+    return _matcher(pattern).search(text, timeout=MATCH_TIMEOUT_S, concurrent=True)
+
+
+def _matcher(pattern: str) -> _Matcher:
     import regex
 
-    matcher = cast("_Matcher", regex.compile(pattern))  # cached by the package
-    return matcher.search(text, timeout=MATCH_TIMEOUT_S, concurrent=True)
+    return cast("_Matcher", regex.compile(pattern))  # cached by the package
 
 
 def _repeated_item_count(pattern: str) -> int:

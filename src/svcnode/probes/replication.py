@@ -22,9 +22,12 @@ from svcnode.net.trace import step
 from svcnode.probes.base import CheckError, time_for_others_s
 from svcnode.probes.options import Role, Seconds, WriteTarget
 from svcnode.probes.session import LoginProbe
+from svcnode.probes.sql import SqlConditions, SqlProbe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from svcnode.probes.sql import Row
 
 C = TypeVar("C")
 P = TypeVar("P")
@@ -53,9 +56,11 @@ NOT_READY_CODES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ReplicatedProbe(LoginProbe[C]):
+class ReplicatedProbe(SqlProbe, LoginProbe[C]):
     role: Role = ""
-    query: str = ""  # cannot write; its first value must be true
+    query: str = ""  # cannot write; its first value must be true, unless there are conditions
+    require: SqlConditions = ()  # on the first row
+    starting: SqlConditions = ()  # one of them holds: not ready
     write: WriteTarget = ""  # a table
     max_lag: Seconds | None = None
     primary: UrlText = ""
@@ -69,6 +74,7 @@ class ReplicatedProbe(LoginProbe[C]):
         """The options with which the probe of the primary uses TLS as this one does."""
 
     def validate_replication(self) -> None:
+        self.validate_query()
         if self.write and self.role == "replica":
             raise OptionError("write", 'cannot be used with role = "replica"')
         if not self.primary:
@@ -134,6 +140,10 @@ class ReplicatedProbe(LoginProbe[C]):
         elif isinstance(exc, TimeoutError) or verdict.code is ReasonCode.TIMEOUT:
             state = "does not respond"
         return self.not_ready(f"the lag is not known, because the primary {state} ({reason})", code)
+
+    async def row_verdict(self, row: Row) -> Verdict | None:
+        problem = await self.find_row_problem(row)
+        return problem and Verdict(problem.outcome, f"{problem.text}: {self.url}", problem.code)
 
     def write_error_verdict(self, text: str, code: ReasonCode) -> Verdict:
         outcome = Outcome.NOT_READY if code in NOT_READY_CODES else Outcome.FAILED

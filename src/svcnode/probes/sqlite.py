@@ -1,10 +1,13 @@
 """`sqlite:/path`: a SQLite database opens, and its header, its schema and one row can be read.
 
 ready      all of it can be read, the file is not truncated, and no write lock is held for all of `lock_wait`
+           with `query`: it returns 1, or what `require` says
 not ready  a write lock is held for longer, or another file is at the path since the last check
+           with `query`: a condition of `starting` holds; a value that must advance has not yet
            with `write`: it is full or read-only
 failed     missing, corrupt, not a SQLite database, or of another application if `application_id` is set
            with `thorough`: the last `PRAGMA quick_check` reported an error
+           with `query`: it fails, or returns something else
            with `write`: the table is missing, or the write fails for another reason
 unknown    no file descriptors or threads left on this machine
 
@@ -36,9 +39,10 @@ from svcnode.core.url import Url, UrlError, UrlForm
 from svcnode.net.os_errors import CodedOSError, ThreadStartError, verdict_for_file_error
 from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
-from svcnode.probes.base import UrlProbe
+from svcnode.probes.base import CheckError, UrlProbe, time_left_s
 from svcnode.probes.file_system import has_no_inodes, read_only_cause
 from svcnode.probes.options import PositiveSeconds, Seconds, WriteTarget
+from svcnode.probes.sql import Row, SqlConditions, SqlProbe
 from svcnode.probes.sqlite_files import DatabaseFiles, DatabaseIdentity, size_bytes
 
 if TYPE_CHECKING:
@@ -53,6 +57,7 @@ _BUSY_TIMEOUT_S = 0.05
 _THOROUGH_WAIT_S = 0.25  # so that the thorough check of a small database is part of the check that starts it
 _PASSES_WITHOUT_LOCK = 3
 _MAX_THOROUGH_ERRORS = 1000
+_STEPS_BETWEEN_DEADLINE_CHECKS = 10_000  # of SQLite's virtual machine
 
 
 class _Memory:
@@ -75,10 +80,13 @@ class _Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SqliteProbe(UrlProbe):
+class SqliteProbe(SqlProbe, UrlProbe):
     application_id: int | None = None  # the expected PRAGMA application_id
     lock_wait: Seconds = 1.0  # a write lock that is held for longer is reported
     thorough: PositiveSeconds | None = None  # the interval of PRAGMA quick_check
+    query: str = ""  # cannot write; its first value must be 1, unless there are conditions
+    require: SqlConditions = ()  # on the first row
+    starting: SqlConditions = ()  # one of them holds: not ready
     write: WriteTarget = ""  # the table
     _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("sqlite"))
     _thorough_thread: DaemonCall = field(
@@ -86,6 +94,7 @@ class SqliteProbe(UrlProbe):
     )
     _memory: _Memory = field(init=False, compare=False, default_factory=_Memory)
     url_form: ClassVar = UrlForm(host="none", path="[^?]+")
+    has_booleans: ClassVar = False
 
     @classmethod
     def for_path(cls, path: Path, application_id: int | None = None) -> Self:
@@ -98,6 +107,9 @@ class SqliteProbe(UrlProbe):
             raise UrlError("path", 'the URL has no path; write "sqlite:/var/lib/app/ledger.db"')
         if "\0" in self.write:
             raise OptionError("write", "must not contain null characters")
+        if "\0" in self.query:
+            raise OptionError("query", "must not contain null characters")
+        self.validate_query()
 
     @property
     def path(self) -> Path:
@@ -108,6 +120,9 @@ class SqliteProbe(UrlProbe):
         verdict = await self._wait_while_locked(self._check_now)
         if self.thorough is not None and verdict.outcome is Outcome.READY:
             verdict = await self._check_thoroughly(self.thorough)
+        if self.query and verdict.outcome is Outcome.READY:
+            with step("query"):
+                verdict = await self._check_query()
         if self.write and verdict.outcome is Outcome.READY:
             with step("write"):
                 verdict = await self._wait_while_locked(self._write_now)
@@ -266,6 +281,37 @@ class SqliteProbe(UrlProbe):
                 self._memory.thorough_connection = None
         return {str(text) for (text,) in rows} - {"ok"}
 
+    # ---- the query
+
+    async def _check_query(self) -> Verdict:
+        rows: list[Row] = []
+        until_s = time.monotonic() + time_left_s()
+        verdict = await self._wait_while_locked(lambda: self._query_now(rows, until_s))
+        if not rows:
+            return verdict
+        try:
+            problem = await self.find_row_problem(rows[-1])
+        except CheckError as exc:
+            return Verdict.failed(f"{exc}: {self.path}", code=exc.code)
+        return Verdict(problem.outcome, f"{problem.text}: {self.path}", problem.code) if problem else verdict
+
+    def _query_now(self, rows: list[Row], until_s: float) -> Verdict:
+        """With a shared lock, unlike the check: without it, the row may be of no transaction."""
+        files = DatabaseFiles(os.path.realpath(self.path))
+        try:
+            with closing(self._connect(files.wal_mode if files.has_wal else "mode=rw")) as database:
+                database.text_factory = lambda text: text.decode("utf-8", "replace")
+                database.set_authorizer(_allow_reading)
+                database.set_progress_handler(lambda: time.monotonic() > until_s, _STEPS_BETWEEN_DEADLINE_CHECKS)
+                cursor = database.execute(self.query)
+                row = cursor.fetchone()
+                rows.append(Row() if row is None else Row.of([name for name, *_ in cursor.description], row))
+        except sqlite3.Error as exc:
+            if (code := _QUERY_CODES.get(_error_name(exc))) is not None:
+                return Verdict.failed(f"the query failed: {exc}: {self.path}", code=code)
+            return self._verdict_for_error(exc)
+        return Verdict.ready()
+
     # ---- the write
 
     def _write_now(self) -> Verdict:
@@ -322,6 +368,20 @@ class SqliteProbe(UrlProbe):
             (code for prefix, code in _CODES_BY_ERROR_NAME.items() if name.startswith(prefix)), ReasonCode.OTHER
         )
         return Verdict.failed(f"{exc}: {self.path}", code=code)
+
+
+_QUERY_CODES = {
+    "": ReasonCode.BAD_REQUEST,  # an error of the module: several statements, or parameters
+    "SQLITE_ERROR": ReasonCode.BAD_REQUEST,
+    "SQLITE_AUTH": ReasonCode.BAD_REQUEST,  # it does not only read
+    "SQLITE_INTERRUPT": ReasonCode.TIMEOUT,
+}
+_READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+
+
+def _allow_reading(action: int, *_: object) -> int:
+    """A read-only connection would not be enough: ATTACH and VACUUM INTO create files."""
+    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
 
 
 class _LockedError(Exception):

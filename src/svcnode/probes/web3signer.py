@@ -19,8 +19,9 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome
 from svcnode.core.option_types import option_type
 from svcnode.core.url import UrlForm
-from svcnode.net.http_response import BodyTooLargeError
+from svcnode.net.http_response import MAX_BODY_BYTES
 from svcnode.probes.base import CheckError
+from svcnode.probes.chain import LARGE_BODY_BYTES
 from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.options import strings
 
@@ -73,12 +74,7 @@ class Web3SignerProbe(HttpSessionProbe):
                 raise self._unexpected("/healthcheck", response)
 
     async def _keys_verdict(self, session: HttpSession) -> Verdict | None:
-        try:
-            keys = await self._read_keys(session)
-        except BodyTooLargeError:
-            if self.keys:
-                raise
-            return None  # thousands of keys
+        keys = await self._read_keys(session)
         if missing := [key for key in self.keys if key not in keys]:
             shown = ", ".join(f"{key[:_SHOWN_CHARS]}…" for key in missing[:_SHOWN_KEYS])
             text = f"{len(missing)} of {len(self.keys)} keys are not loaded: {shown}"
@@ -97,7 +93,8 @@ class Web3SignerProbe(HttpSessionProbe):
 
     async def _get(self, session: HttpSession, path: str) -> HttpResponse:
         target = f"{self.url.path.rstrip('/')}/{path}"
-        return await session.send(self.build_request(target, needs="body", keep_alive=True))
+        limit = LARGE_BODY_BYTES if path.endswith("publicKeys") else MAX_BODY_BYTES
+        return await session.send(self.build_request(target, needs="body", keep_alive=True, max_body_bytes=limit))
 
     def _unexpected(self, path: str, response: HttpResponse) -> CheckError:
         outcome, code = Outcome.FAILED, self.code_for_status(response.status)

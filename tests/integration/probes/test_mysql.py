@@ -236,6 +236,50 @@ def test_a_query_must_return_true(check: CheckRunner, server: MariaDbServer, que
     assert verdict == (READY if code is ReasonCode.OK else failed(code))
 
 
+CONDITIONS_QUERY = """\
+SELECT NOW() - INTERVAL 30 SECOND AS newest, CURDATE() AS day, 812 AS height, 0.1 AS share,
+       SUM(18446744073709551615) AS wei, TRUE AS synced, NULL AS nothing,
+       x'6f6b' AS raw, TIME('00:01:30') AS took, 1 AS `Total rows`"""
+
+
+@pytest.mark.parametrize(
+    ("conditions", "code"),
+    [
+        (
+            ["height == 812", "HEIGHT < 1000", "share == 0.1", "wei == 18446744073709551615", "synced == 1"],
+            ReasonCode.OK,
+        ),
+        (["age of value <= 10m", "age of newest > 20s", "age of day <= 25h"], ReasonCode.OK),
+        (["nothing == null", 'raw == "ok"', "took == 90", '"total ROWS" == 1'], ReasonCode.OK),
+        (["age of newest <= 10s"], ReasonCode.LAGGING),
+        (["height advances within 1m"], ReasonCode.STARTING),
+        (["height > 812"], ReasonCode.UNEXPECTED_RESPONSE),
+        (["nothing != 0"], ReasonCode.UNEXPECTED_RESPONSE),
+        (["waiting != 0"], ReasonCode.UNEXPECTED_RESPONSE),
+    ],
+)
+def test_conditions_judge_the_first_row(
+    check: CheckRunner, server: MariaDbServer, conditions: list[str], code: ReasonCode
+) -> None:
+    """In whatever zone the server shows times."""
+    server.sql("SET GLOBAL time_zone = '+09:00'")
+    try:
+        verdict = check(server.url, query=CONDITIONS_QUERY, require=conditions)
+    finally:
+        server.sql("SET GLOBAL time_zone = 'SYSTEM'")
+    assert verdict.code == code
+
+
+def test_a_server_is_starting_by_its_rows_and_otherwise_the_first_value_must_be_true(
+    check: CheckRunner, server: MariaDbServer
+) -> None:
+    query = "SELECT TRUE, 5 AS remaining"
+    assert check(server.url, query=query, starting=["remaining > 5"]) == READY
+    assert check(server.url, query=query, starting=["remaining > 4"]) == not_ready(ReasonCode.STARTING)
+    empty = check(server.url, query="SELECT 1 AS waiting WHERE FALSE", require=["waiting < 5"])
+    assert empty == failed(ReasonCode.UNEXPECTED_RESPONSE)
+
+
 def test_a_query_cannot_write_and_a_write_is_committed(check: CheckRunner, server: MariaDbServer) -> None:
     server.sql("CREATE OR REPLACE TABLE ledger.precious (x INT); INSERT INTO ledger.precious VALUES (1)")
     for query in ("DELETE FROM precious", "COMMIT; DELETE FROM precious"):

@@ -337,6 +337,54 @@ def test_a_query_must_return_true(
     assert check(server.url, query=query) == expected
 
 
+CONDITIONS_QUERY = """\
+SELECT now() - interval '30 s' AS newest, now()::timestamp AS without_zone, current_date AS day, 812::bigint AS height,
+       0.1::numeric AS share, 1e20::numeric AS wei, 'NaN'::float8 AS broken, true AS synced, NULL::int AS nothing,
+       '\\x6f6b'::bytea AS raw, '{a,b}'::text[] AS modes, 'infinity'::date IS NULL AS never, interval '90 s' AS took,
+       1 AS "Total rows", 2 AS twice, 3 AS twice"""
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        (["height == 812", "HEIGHT < 1000", "share == 0.1", "wei > 99999999999999999999", "synced == true"], READY),
+        (["age of value <= 10m", "age of newest > 20s", "age of without_zone <= 5m", "age of day <= 25h"], READY),
+        (["nothing == null", 'raw == "ok"', 'modes contains "b"', "took == 90", '"total ROWS" == 1'], READY),
+        (["age of newest <= 10s"], failed(ReasonCode.LAGGING)),
+        (["height advances within 1m"], not_ready(ReasonCode.STARTING)),
+        (["height > 812"], UNEXPECTED_RESPONSE),
+        (["broken != 0"], UNEXPECTED_RESPONSE),
+        (["nothing != 0"], UNEXPECTED_RESPONSE),
+        (["waiting != 0"], UNEXPECTED_RESPONSE),
+        (["twice > 1"], UNEXPECTED_RESPONSE),
+    ],
+)
+def test_conditions_judge_the_first_row(
+    check: CheckRunner, server: PostgresServer, conditions: list[str], expected: ExpectedVerdict
+) -> None:
+    """In whatever form and zone the session shows times."""
+    options = "?options=-c%20datestyle%3DGerman%20-c%20timezone%3DAsia/Tokyo"
+    assert check(f"{server.url}{options}", query=CONDITIONS_QUERY, require=conditions) == expected
+
+
+def test_without_a_row_every_value_is_missing(check: CheckRunner, server: PostgresServer) -> None:
+    query = "SELECT 1 AS waiting WHERE false"
+    assert check(server.url, query=query, require=["waiting < 5"]) == UNEXPECTED_RESPONSE
+    assert check(server.url, query=query, require=["waiting advances within 1m"]) == not_ready(ReasonCode.STARTING)
+
+
+def test_a_server_is_starting_by_its_rows_and_otherwise_the_first_value_must_be_true(
+    check: CheckRunner, server: PostgresServer
+) -> None:
+    query = "SELECT true, 5 AS remaining"
+    assert check(server.url, query=query, starting=["remaining > 5"]) == READY
+    assert check(server.url, query=query, starting=["remaining > 4"]) == not_ready(ReasonCode.STARTING)
+    assert check(server.url, query="SELECT false, 5 AS remaining", starting=["remaining > 5"]) == UNEXPECTED_RESPONSE
+    assert check(server.url, query=query, starting=["rest > 5"]) == UNEXPECTED_RESPONSE
+    assert check(server.url, query="SELECT 'infinity'::date AS day", require=["day == 1"]) == UNEXPECTED_RESPONSE
+    assert check(server.url, query="CREATE TABLE written (x int)", require=["x == 1"]) == failed(ReasonCode.BAD_REQUEST)
+
+
 def test_a_server_whose_certificate_is_trusted_is_ready(
     check: CheckRunner, encrypted: PostgresServer, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

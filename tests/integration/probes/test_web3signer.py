@@ -68,7 +68,7 @@ def run(check: CheckRunner, options: dict[str, Any] | None = None, **pages: byte
         ({"keys": http_response(404), "eth1": http_response(200, f'["{OTHER_KEY}"]')}, {}, READY),
         ({"keys": http_response(404), "eth1": http_response(200, "[]")}, {}, NO_KEYS),
         ({"keys": http_response(200, json.dumps([OTHER_KEY] * 20_000))}, {}, READY),
-        ({"keys": http_response(200, json.dumps([OTHER_KEY] * 20_000))}, {"keys": [KEY]}, UNEXPECTED),
+        ({"keys": http_response(200, json.dumps([OTHER_KEY] * 20_000))}, {"keys": [KEY]}, failed(ReasonCode.NOT_FOUND)),
         ({"healthcheck": health(keys="DOWN")}, {}, failed(ReasonCode.UNHEALTHY)),
         ({"healthcheck": health(database="DOWN")}, {}, failed(ReasonCode.UNHEALTHY)),
         ({"healthcheck": http_response(404)}, {}, NOT_SUPPORTED),

@@ -109,3 +109,11 @@ def test_a_constant_node_health_and_a_stale_after_of_many_intervals_are_noted(
     found = [line for line in lines if line.startswith("Note: ")]
     assert len(found) == bool(note)
     assert all(note in line for line in found)
+
+
+def test_a_target_of_services_that_are_not_in_the_file_is_noted(run: Run) -> None:
+    target = '{ url = "https://a.example.com", services = ["s0", "dbb"], groups = ["storage"] }'
+    lines = lines_of(f"[notify]\nwebhook = {target}\n" + service("s0", PROBED, 'group = "storage"'), run)
+    (note,) = (line for line in lines if line.startswith("Note: "))
+    assert '"dbb"' in note
+    assert "storage" not in note

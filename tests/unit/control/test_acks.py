@@ -13,7 +13,7 @@ from svcnode.api.spec import Request
 from svcnode.control.changes import ack_path
 from svcnode.control.documents import RETRY_S, UNKNOWN_AFTER_S
 from svcnode.core.errors import StoreError
-from svcnode.core.model import Change, ChangeKind
+from svcnode.core.model import Change, ChangeKind, Health
 from svcnode.core.units import iso_time
 from tests.support.control_agent import ControlAgent
 
@@ -81,11 +81,23 @@ def test_it_survives_restarts_and_ends_when_the_problem_has_cleared(
     assert (made.by, made.reason, made.made_s, made.until_s) == ("ops", "disk ordered", 1e9 + 1000.0, None)
     assert body_of(agent.send("GET", f"{path}/ack"))["health"] == 503
     beat(agent, "initializing")
-    assert agent.node.acknowledgements.find(service_id) == made
+    assert agent.node.acknowledgements.find(service_id) == made._replace(health=Health.PARTIAL)
     beat(agent, "up")
     assert agent.send("GET", f"{path}/ack").code == 404
     beat(agent, "down")
     assert stored(agent) == set()
+
+
+@pytest.mark.parametrize(("path", "service_id"), [(SERVICE, "db"), (NODE, None)])
+def test_what_got_better_and_is_worse_again_after_a_restart_is_no_longer_acknowledged(
+    agent: ControlAgent, path: str, service_id: str | None
+) -> None:
+    ack(agent, path)
+    beat(agent, "initializing")
+    agent.restart()
+    assert body_of(agent.send("GET", f"{path}/ack"))["health"] == 206
+    beat(agent, "down")
+    assert agent.node.acknowledgements.find(service_id) is None
 
 
 def test_it_is_listed_with_the_service_and_with_the_node(agent: ControlAgent) -> None:

@@ -247,6 +247,19 @@ def test_a_body_is_decoded_up_to_the_limit() -> None:
     assert error_code(receive("body", response(3 * MAX_BODY_BYTES))) is ReasonCode.UNEXPECTED_RESPONSE
 
 
+@pytest.mark.parametrize(("size", "is_read"), [(3 * MAX_BODY_BYTES, True), (3 * MAX_BODY_BYTES + 1, False)])
+def test_a_request_may_allow_a_larger_body(size: int, is_read: bool) -> None:
+    def events(protocol: StatusProtocol) -> None:
+        protocol.max_body_bytes = 3 * MAX_BODY_BYTES
+        protocol.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
+
+    protocol = drive("body", events)
+    if is_read:
+        assert len(protocol.response.result().body) == size
+    else:
+        assert error_code(protocol) is ReasonCode.UNEXPECTED_RESPONSE
+
+
 def test_a_body_that_is_not_needed_or_of_an_error_need_not_be_decodable() -> None:
     def events(protocol: StatusProtocol) -> None:
         protocol.collects_body = False

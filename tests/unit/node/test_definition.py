@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from svcnode.core.errors import InvalidValueError, UnknownOptionError
+from svcnode.core.errors import InvalidValueError, OptionError, UnknownOptionError
 from svcnode.core.model import REPORTED_POLICY, Impact, Tolerance, Verdict
 from svcnode.node.definition import define
 from svcnode.probes.base import Probe
@@ -141,6 +141,18 @@ def test_every_option_of_the_schedule_and_the_policy_is_used() -> None:
     schedule = definition.probe_config.schedule
     assert (schedule.interval_s, schedule.transition_interval_s, schedule.timeout_s) == (5.0, 0.3, 0.5)
     assert (policy.rise, policy.fall, policy.start_period_s, policy.stale_after_s) == (4, 5, 120.0, 3600.0)
+
+
+@pytest.mark.parametrize("option", ["require", "starting"])
+def test_a_value_can_only_advance_in_a_time_longer_than_the_interval(option: str) -> None:
+    def probe(within: str) -> dict[str, Any]:
+        return {"url": "http://127.0.0.1/", option: ["/peers > 0", f"/height advances within {within}"]}
+
+    with pytest.raises(OptionError, match=rf"^{option}: .*10s.* 10 s.*20s or more.*interval") as caught:
+        define("db-1", probe=probe("10s"), interval="10s")
+    assert caught.value.option == option
+    assert define("db-1", probe=probe("10s"), interval="9s").probe_config is not None
+    assert define("db-1", probe=probe("11s"), interval="10s").probe_config is not None
 
 
 def test_stale_after_must_be_longer_than_the_interval() -> None:

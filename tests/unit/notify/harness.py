@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from svcnode.core.model import Acknowledgement, Maintenance, Verdict
@@ -10,6 +11,8 @@ from svcnode.core.state_machine import service_health
 from svcnode.node.definition import define
 from svcnode.node.node_state import Handle
 from svcnode.notify.alerts import Alerts
+from svcnode.notify.content import find_help
+from svcnode.notify.message import MessageContext, build_message
 from svcnode.notify.routes import AlertPolicy, RouteSettings
 from svcnode.probes.function import FunctionProbe
 from tests.support.nodes import make_node, record
@@ -60,7 +63,7 @@ class Harness:
 
     def start(self) -> None:
         clock = self.clock
-        self.node = make_node("validator-7", version="v1", clock=clock, wall_clock=lambda: self.wall() + clock())
+        self.node = make_node("validator-7", version="v1.4.2", clock=clock, wall_clock=lambda: self.wall() + clock())
         self.alerts = Alerts(self.node, self.routes, self.policy, clock.now_s)
         self.node.subscribe(self._on_change)
 
@@ -171,6 +174,17 @@ class Harness:
     @property
     def kinds(self) -> list[dict[str, Kind]]:
         return [kinds(report) for report in self.reports]
+
+    def message(self, *, message_id: str = "0f0f", page_url: str = "") -> Message:
+        """The last one as it is sent now, with all that helps."""
+        context = MessageContext(
+            identity=self.node.identity,
+            situation=self.alerts.situation(),
+            to_wall=self.node.wall_time_s,
+            find_help=partial(find_help, node=self.node, outages=self.alerts.outages),
+            page_url=page_url,
+        )
+        return build_message(self.last, context, message_id)
 
     def times_s(self) -> list[float]:
         return [report.at_s for report in self.reports]

@@ -6,7 +6,7 @@ import pytest
 
 from svcnode.core.model import Acknowledgement, Health
 from svcnode.notify.alertmanager import to_alerts
-from svcnode.notify.message import MessageContext, build_message
+from svcnode.notify.message import MessageContext
 from svcnode.notify.routes import AlertPolicy
 from svcnode.notify.rule import Kind
 from tests.unit.notify.harness import (
@@ -44,6 +44,17 @@ def test_an_acknowledged_service_and_the_node_that_fails_by_it_alone_have_no_rem
     assert h.kinds == [{"node": WORSE, "db": WORSE}]
     h.up("db").wait(RESOLVE_DELAY_S)
     assert h.kinds[1:] == [{"node": RECOVERED, "db": RECOVERED}]
+    assert h.node.acknowledgements.find("db") is None
+
+
+def test_an_acknowledgement_of_the_node_ends_when_it_is_healthy(h: Harness) -> None:
+    h.node.overrides.set_issue("disk full")
+    h.wait(60).acknowledge(None).wait(DAY_S)
+    assert h.kinds == [{"node": WORSE, "disk full": WORSE}]
+    h.node.overrides.clear_issue()
+    h.wait(RESOLVE_DELAY_S)
+    assert h.kinds[1:] == [{"node": RECOVERED, "disk full": RECOVERED}]
+    assert h.node.acknowledgements.find() is None
 
 
 def test_a_problem_that_is_acknowledged_before_it_is_told_is_told(h: Harness) -> None:
@@ -177,13 +188,17 @@ def test_a_target_of_an_escalation_is_told_the_recovery_of_what_was_acknowledged
     assert h.kinds == [{"node": WORSE, "db": WORSE}, {"node": RECOVERED, "db": RECOVERED}]
 
 
+def test_a_target_of_an_escalation_is_told_nothing_of_what_was_acknowledged_until_its_end() -> None:
+    h = escalating().down("db").wait(60).acknowledge("db").wait(DAY_S).up("db").wait(DAY_S)
+    assert h.reports == []
+
+
 # ---- what messages say
 
 
 def message(h: Harness) -> tuple[dict[str, object], str]:
     """The fields of the first service of the last message, and its text."""
-    context = MessageContext(identity=h.node.identity, situation=h.alerts.situation(), to_wall=h.node.wall_time_s)
-    built = build_message(h.last, context, "1")
+    built = h.message()
     return built.fields["services"][0], "\n".join((built.title, *built.lines))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.core.model import Health, Verdict
 from svcnode.node.definition import Definition
-from svcnode.notify.routes import AlertPolicy
+from svcnode.notify.routes import AlertPolicy, RouteSettings
 from svcnode.notify.rule import Kind
 from svcnode.sharing.record import from_registry
 from tests.support.nodes import record
@@ -155,6 +155,49 @@ def test_an_issue_is_told_and_cleared() -> None:
     assert harness.kinds[1:] == [{"node": RECOVERED, "disk full": RECOVERED}]
 
 
+def test_an_issue_with_another_text_is_the_same_one() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=3600.0)).add("db").down("db").wait(60)
+    overrides = harness.node.overrides
+    overrides.set_issue("lag: 812 behind")
+    harness.wait(60)
+    assert harness.kinds[1:] == [{"lag": WORSE}]
+    overrides.set_issue("lag: 815 behind", instead_of="lag: 812 behind")
+    harness.wait(3500)
+    assert len(harness.reports) == 2
+    overrides.set_issue("lag: of another kind")
+    harness.wait(60)
+    assert harness.kinds[2:] == [{"lag (2)": WORSE}]
+    overrides.clear_issue("lag: 815 behind")
+    harness.wait(SETTLED_S)
+    assert harness.kinds[3:] == [{"lag": RECOVERED}]
+    assert entry_of(harness.last, "lag").reason == "lag: 815 behind"
+
+
+def test_the_duration_of_a_problem_is_that_of_the_service_whoever_is_told_when() -> None:
+    harness = Harness().add("db").maintain("db", 20).down("db").wait(24).up("db").wait(SETTLED_S)
+    assert entry_of(harness.last, "db").duration_s == 24.0
+    harness = Harness().add("db").down("db").wait(10).maintain("db", 1000).wait(5).up("db").wait(2000)
+    assert entry_of(harness.last, "db").duration_s == 15.0
+    harness = Harness().add("db").down("db").wait(600)
+    new = FakeTarget("new")
+    harness.targets = (*harness.targets, new)
+    harness.alerts.apply([RouteSettings(target=one) for one in harness.targets], harness.policy, harness.clock.now_s)
+    harness.wait(60).up("db").wait(SETTLED_S)
+    assert [entry_of(report, "db").duration_s for report in new.reports] == [600.0 + GROUP_WAIT_S, 660.0]
+    harness = Harness().add("db").starting("db").wait(3600).down("db").wait(3).starting("db").wait(60)
+    assert entry_of(harness.last, "db").duration_s == 3.0, "of Down, not of all that was wrong"
+
+
+def test_a_problem_that_could_not_be_told_and_is_over_after_a_restart_is_told_as_over() -> None:
+    harness = Harness().add("db")
+    harness.targets[0].is_failing = True
+    harness.down("db").wait(60)
+    harness.targets[0].is_failing = False
+    harness.restart("db").up("db").wait(60)
+    assert harness.kinds == [{"node": TRANSIENT, "db": TRANSIENT}]
+    assert 0 < entry_of(harness.last, "db").duration_s < 3600
+
+
 def test_an_issue_is_told_while_the_node_is_unhealthy_and_also_after_a_restart() -> None:
     harness = Harness().add("db").down("db").wait(60)
     harness.node.overrides.set_issue("disk full")
@@ -162,6 +205,11 @@ def test_an_issue_is_told_while_the_node_is_unhealthy_and_also_after_a_restart()
     assert harness.kinds[1:] == [{"disk full": WORSE}]
     harness.restart("db").down("db").wait(SETTLED_S)
     assert harness.kinds[2:] == [{"disk full": RECOVERED}], "the issue was not reported again"
+    assert entry_of(harness.last, "disk full").reason == "disk full"
+    harness.node.overrides.set_issue("raid degraded")
+    harness.wait(60).node.overrides.clear_issue()
+    harness.wait(SETTLED_S)
+    assert harness.kinds[3:] == [{"raid degraded": WORSE}, {"raid degraded": RECOVERED}]
 
 
 # ---- starts, drains, maintenance, removal
@@ -187,7 +235,7 @@ def test_a_new_probe_is_a_start_with_its_own_limit_and_hides_no_recovery() -> No
     assert harness.kinds[1:] == [{"node": RECOVERED, "db": RECOVERED}]
 
 
-def test_during_a_drain_nothing_is_told_and_what_is_wrong_after_it_is() -> None:
+def test_during_a_drain_nothing_is_told_and_after_it_what_is_wrong_and_what_is_over() -> None:
     harness = Harness().add("db")
     harness.node.overrides.drain()
     harness.down("db").wait(3600)
@@ -195,6 +243,12 @@ def test_during_a_drain_nothing_is_told_and_what_is_wrong_after_it_is() -> None:
     harness.node.overrides.undrain()
     harness.wait(GROUP_WAIT_S)
     assert harness.kinds == [{"node": WORSE, "db": WORSE}]
+    harness.node.overrides.drain()
+    harness.up("db").wait(3600)
+    assert len(harness.reports) == 1
+    harness.node.overrides.undrain()
+    harness.wait(SETTLED_S)
+    assert harness.kinds[1:] == [{"node": RECOVERED, "db": RECOVERED}]
 
 
 @pytest.mark.parametrize("of", ["db", None])
@@ -214,7 +268,9 @@ def test_the_node_is_told_if_another_service_than_the_one_in_maintenance_fails()
 
 
 def test_a_removed_service_ends_what_was_told_about_it() -> None:
-    harness = Harness().add("db", "queue").down("db").wait(60).remove("db").wait(SETTLED_S)
+    harness = Harness().add("db", "queue").down("db").wait(60).remove("db").wait(RESOLVE_DELAY_S - 1)
+    assert len(harness.reports) == 1
+    harness.wait(1)
     assert harness.kinds[1:] == [{"node": RECOVERED, "db": REMOVED}]
     harness.add("db").wait(3600).down("queue").wait(2).remove("queue").wait(3600)
     assert harness.kinds[2:] == [{"node": TRANSIENT}], "nobody had heard of queue"
@@ -242,6 +298,12 @@ def test_a_reminder_has_all_that_is_open_and_every_message_restarts_its_time() -
     assert len(harness.reports) == 4
 
 
+def test_after_a_restart_a_reminder_comes_an_interval_after_that() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=3600)).add("db").down("db").wait(1800).restart("db").down("db")
+    assert len(harness.wait(3599).reports) == 1
+    assert harness.wait(1).kinds[1:] == [{"node": REMINDER, "db": REMINDER}]
+
+
 # ---- restarts
 
 
@@ -267,6 +329,12 @@ def test_a_problem_of_a_service_that_is_gone_after_a_restart_ends_as_no_longer_m
 
 def test_what_waits_for_the_group_wait_is_told_before_a_stop() -> None:
     harness = Harness().add("db").down("db").wait(1).restart(is_killed=False)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE}]
+
+
+def test_a_problem_of_a_process_that_was_killed_within_the_group_wait_is_told_if_it_lasts() -> None:
+    harness = Harness().add("db", "queue").down("db", "queue").wait(GROUP_WAIT_S - 1).restart("db", "queue")
+    harness.up("queue").down("db").wait(SETTLED_S)
     assert harness.kinds == [{"node": WORSE, "db": WORSE}]
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from svcnode.core.model import Health, Identity, Verdict
-from svcnode.notify.message import MessageContext, build_message
+from svcnode.core.model import Health, Verdict
 from svcnode.notify.routes import AlertPolicy
 from svcnode.notify.rule import Kind
 from svcnode.notify.subjects import Severity
@@ -21,10 +18,6 @@ from tests.unit.notify.harness import (
     definition_with_a_new_probe,
     entry_of,
 )
-
-if TYPE_CHECKING:
-    from svcnode.notify.routes import Report
-    from svcnode.notify.targets import Message
 
 WORSE, BETTER, RECOVERED, TRANSIENT, RECURRED, REMOVED, REMINDER = Kind
 SETTLED_S = RESOLVE_DELAY_S + GROUP_WAIT_S
@@ -59,6 +52,15 @@ def test_an_effect_that_is_noticed_first_is_in_the_same_message() -> None:
         ("api", 503),
         ("worker", 200),
     ]
+
+
+def test_an_effect_that_fails_later_is_listed_in_the_next_message() -> None:
+    harness = with_ledger().add("other").down("ledger").wait(60).down("worker").wait(60).down("other").wait(60)
+    assert harness.kinds[1:] == [{"other": WORSE, "worker": WORSE}]
+    harness = with_ledger().down("ledger").wait(60).starting("ledger").down("worker").wait(RESOLVE_DELAY_S - 1)
+    assert len(harness.reports) == 1, "it is not Up"
+    harness.wait(1)
+    assert harness.kinds[1:] == [{"ledger": BETTER, "worker": WORSE}]
 
 
 def test_the_recovery_of_an_effect_waits_for_that_of_its_cause() -> None:
@@ -104,13 +106,15 @@ def test_maintenance_of_the_cause_holds_only_the_cause() -> None:
     [
         (ALL, "partial", {"min_severity": Severity.CRITICAL}),
         (ALL, "critical", {"services": frozenset({"api"})}),
+        (ALL, "critical", {"groups": frozenset({"front"})}),
         (AlertPolicy(services="critical"), "none", {}),
     ],
 )
 def test_a_target_that_does_not_get_the_cause_gets_the_effect(
     policy: AlertPolicy, impact: str, route: dict[str, object]
 ) -> None:
-    harness = Harness(policy, **route).add("ledger", impact=impact).add("api", depends_on=["ledger"])  # type: ignore[arg-type]
+    harness = Harness(policy, **route).add("ledger", impact=impact)  # type: ignore[arg-type]
+    harness.add("api", depends_on=["ledger"], group="front")
     harness.down("ledger").wait(60).down("api").wait(GROUP_WAIT_S)
     assert harness.kinds[-1]["api"] is WORSE
     assert "ledger" not in harness.kinds[-1]
@@ -185,17 +189,11 @@ def spread(harness: Harness, verdict: Verdict, seconds: float) -> None:
         harness.wait(seconds / len(IDS))
 
 
-def message(harness: Harness, report: Report) -> Message:
-    identity = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1")
-    context = MessageContext(identity=identity, situation=harness.alerts.situation(), to_wall=lambda at_s: at_s)
-    return build_message(report, context, "0f0f")
-
-
 def test_a_host_with_30_services_dies_one_message_and_one_recovery_and_nothing_is_orphaned() -> None:
     harness = host_with_30_services()
     spread(harness, REFUSED, GROUP_WAIT_S - 0.1)
-    (report,) = harness.wait(60).reports
-    built = message(harness, report)
+    built = harness.wait(60).message()
+    assert len(harness.reports) == 1
     (line,) = built.lines
     assert line.startswith(f"30 services on {HOST} are Down, were Up: connection refused: db-00, ")
     (group,) = built.document()["groups"]
@@ -203,7 +201,7 @@ def test_a_host_with_30_services_dies_one_message_and_one_recovery_and_nothing_i
     spread(harness, Verdict.ready(), 40)
     harness.wait(SETTLED_S)
     assert harness.kinds[1:] == [dict.fromkeys(["node", *IDS], RECOVERED)]
-    (line,) = message(harness, harness.last).lines
+    (line,) = harness.message().lines
     assert line.startswith(f"30 services on {HOST} have recovered: Up after up to ")
     assert {harness.alerts.find(service_id).state for service_id in IDS} == {"inactive"}
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Maintenance
 from svcnode.node.checks import Checks
 from svcnode.notify import NotifyStatus
 from svcnode.notify.heartbeat import Heartbeat
@@ -94,7 +96,7 @@ async def running() -> AsyncIterator[Running]:
 
 
 @in_virtual_time
-async def test_one_is_sent_at_each_interval_after_the_first_also_while_the_node_is_down() -> None:
+async def test_one_is_sent_at_each_interval_after_the_first_also_while_the_node_is_down_or_in_maintenance() -> None:
     async with running() as node:
         node.db.down("refused")
         await asyncio.sleep(3.5 * INTERVAL_S)
@@ -102,6 +104,9 @@ async def test_one_is_sent_at_each_interval_after_the_first_also_while_the_node_
         assert node.switch.received_s == pytest.approx([60.0, 120.0, 180.0], abs=0.1)
         assert node.status.heartbeats == {"sent": 3, "failed": 0, "withheld": 0}
         assert node.shown == ("sent", "")
+        for service_id in ("db", None):
+            node.node.maintenance.set(Maintenance("control", math.inf), service_id)
+            assert await node.beats_within(2) == 2
 
 
 @in_virtual_time

@@ -53,7 +53,7 @@ def entry(service: Service | str | None, kind: Kind, health: Health, before: Hea
         "worst": max(health, before or UP),
         "severity": subject.severity(max(health, before or UP)) or Severity.WARNING,
         "since_s": 90.0,
-        "reason": "",
+        "reason": subject.key.name if subject.key.type == "issue" else "",
         "code": None,
         "first_failure_at_s": None,
         "opened_at_s": 90.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from svcnode.notify.routes import AlertPolicy, QuietHours
 from svcnode.notify.rule import Kind
 from svcnode.notify.subjects import Severity
-from tests.unit.notify.harness import GROUP_WAIT_S, RESOLVE_DELAY_S, Harness
+from tests.unit.notify.harness import GROUP_WAIT_S, RESOLVE_DELAY_S, FakeTarget, Harness, entry_of
 
 WORSE, RECOVERED = Kind.WORSE, Kind.RECOVERED
 SETTLED_S = RESOLVE_DELAY_S + GROUP_WAIT_S
@@ -24,6 +24,13 @@ def test_a_target_for_critical_problems_gets_only_503_and_critical_services_that
     assert harness.kinds == [{"node": WORSE, "db": WORSE}]
     harness.starting("db").wait(SETTLED_S)
     assert harness.kinds[1:] == [{"node": RECOVERED, "db": RECOVERED}], "no longer critical"
+
+
+def test_a_target_for_critical_problems_gets_issues() -> None:
+    harness = Harness(min_severity=Severity.CRITICAL).add("db").down("db").wait(60)
+    harness.node.overrides.set_issue("disk full")
+    harness.wait(60)
+    assert harness.kinds[1:] == [{"disk full": WORSE}]
 
 
 def test_a_target_with_services_or_groups_gets_these_and_not_the_node() -> None:
@@ -56,10 +63,37 @@ def test_quiet_hours_end_at_a_local_time_also_when_clocks_change(at: str, end: s
     assert QuietHours(time(22), time(7), zone).end_s(at_s) == end_s
 
 
+def test_a_target_may_have_its_own_interval_of_reminders() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=60), repeat_interval_s=3600).add("db").down("db").wait(7200)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE}, {"node": Kind.REMINDER, "db": Kind.REMINDER}]
+
+
 def test_what_failed_together_is_escalated_in_one_message() -> None:
     harness = Harness(None, escalate_after_s=900.0).add("db").add("api", depends_on=("db",))
     harness.down("api").wait(3).down("db").wait(1000)
     assert harness.kinds == [{"node": WORSE, "db": WORSE, "api": WORSE}]
+
+
+def test_an_escalation_counts_the_time_before_restarts() -> None:
+    harness = Harness(None, FakeTarget("pager"), FakeTarget("chat"), escalate_after_s=900.0).add("db").down("db")
+    for _ in range(3):
+        harness.wait(280)
+        harness.saved = harness.alerts.to_json(harness.clock.now_s)
+        harness.restart("db").wait(5).down("db")
+    assert not harness.reports
+    harness.wait(60)
+    assert harness.kinds == [{"node": WORSE, "db": WORSE}]
+
+
+def test_a_warning_that_waits_for_the_end_of_quiet_hours_makes_no_later_problem_longer_or_earlier() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)  # the start of the virtual time
+    quiet = QuietHours(now.time(), (now + timedelta(hours=8)).time(), UTC)
+    harness = Harness(AlertPolicy(services="all"), quiet_hours=quiet).add("db").add("cache", impact="partial")
+    harness.down("cache").wait(60).up("cache").wait(3600).down("db").wait(GROUP_WAIT_S - 1)
+    assert not harness.reports
+    harness.wait(60).up("db").wait(600)
+    assert [entry_of(report, "node").kind for report in harness.reports] == [WORSE, RECOVERED]
+    assert entry_of(harness.last, "node").duration_s == GROUP_WAIT_S - 1 + 60
 
 
 def test_an_escalation_gets_only_what_is_open_for_long() -> None:

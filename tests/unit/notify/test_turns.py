@@ -190,6 +190,28 @@ def test_what_two_replicas_have_told_at_once_is_merged(told: int) -> None:
 
 
 @in_virtual_time
+async def test_a_sender_that_was_cut_off_does_not_open_again_what_another_one_has_ended() -> None:
+    node, db = node_and_db()
+    receiver, turns = Receiver(), FakeTurns()
+    async with Notifier(node, settings_for(receiver, policy=POLICY), NotifyStatus(), turns=turns):
+        (turn,) = turns.turns
+        turn.give()
+        db.down("refused")
+        await asyncio.sleep(10)
+        turn.listener.on_saved()
+        turn.may_send = False
+        turn.listener.on_turn()
+        turn.give()  # its lease has ended, and it goes on by itself
+        count = len(turn.saved)
+        db.up()
+        await asyncio.sleep(30)
+        turn.tell(*rows(200, at=35.0))  # it is back
+        await asyncio.sleep(100)
+        assert len(turn.saved) == count
+    assert receiver.changes == [("worse", 503)]
+
+
+@in_virtual_time
 async def test_a_problem_that_is_no_longer_in_the_registry_is_over() -> None:
     node, _ = node_and_db()
     receiver, turns = Receiver(), FakeTurns(*rows(503, at=-10.0))

@@ -11,14 +11,15 @@ import pytest
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome
+from svcnode.core.option_types import schema_of
 from svcnode.probes import conditions
 from svcnode.probes.conditions import (
-    CONDITIONS_SCHEMA,
     Problem,
     find_problem,
     find_starting,
+    json_conditions,
+    json_value,
     parse_condition,
-    parse_conditions,
 )
 from tests.support.virtual_time import VirtualClock
 
@@ -31,7 +32,7 @@ def _wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problem(text: str, document: Any) -> Problem | None:
-    return asyncio.run(find_problem(parse_conditions([text]), document))
+    return asyncio.run(find_problem(json_conditions([text]), document))
 
 
 HOLDS = [
@@ -43,6 +44,9 @@ HOLDS = [
     ("/wei > 340282366920938463463374607431768211455", {"wei": "0x100000000000000000000000000000000"}),
     ("/ratio < 0.1", {"ratio": 0.05}),
     ("/ratio == 0.1", {"ratio": "0.1"}),
+    ("/ratio == 0.1", {"ratio": 0.1}),
+    ("/ratio > 1e-7", {"ratio": 2e-7}),
+    ("/ratio < 3", {"ratio": float("-inf")}),
     ("/delta != -1", {"delta": 1}),
     ("/synced == true", {"synced": True}),
     ("/synced != false", {"synced": True}),
@@ -90,6 +94,9 @@ FAILS = [
     ("age of /at <= 30s", {"at": 0}, "lagging"),
     ("age of /at <= 30s", {"at": "2026-11-17T13:00:00Z"}, "clock_skew"),
     ("age of /at <= 30s", {"at": "soon"}, "unexpected_response"),
+    ("age of /at <= 30s", {"at": 10**400}, "unexpected_response"),
+    ("age of /at <= 30s", {"at": float("inf")}, "clock_skew"),
+    ("age of /at <= 30s", {"at": float("-inf")}, "lagging"),
     ("age of /at <= 30s", {"at": True}, "unexpected_response"),
     ("age of /at <= 30s", {"at": None}, "unexpected_response"),
     ("age of /at <= 30s", {}, "unexpected_response"),
@@ -99,7 +106,7 @@ FAILS = [
 @pytest.mark.parametrize(("text", "document"), HOLDS)
 def test_a_condition_that_holds(text: str, document: Any) -> None:
     assert problem(text, document) is None
-    assert re.search(CONDITIONS_SCHEMA["items"]["pattern"], text), "the JSON Schema accepts it"
+    assert re.search(schema_of(json_conditions)["items"]["pattern"], text), "the JSON Schema accepts it"
 
 
 @pytest.mark.parametrize(("text", "document", "code"), FAILS)
@@ -117,7 +124,7 @@ def test_a_regular_expression_that_takes_too_long_is_a_failure() -> None:
 
 
 def test_a_service_is_starting_while_one_of_several_conditions_holds() -> None:
-    found = parse_conditions(["/a == 1", "/b == 1", "/c == 1"])
+    found = json_conditions(["/a == 1", "/b == 1", "/c == 1"])
     starting = asyncio.run(find_starting(found, {"b": 1, "c": 1}))
     assert starting is not None
     assert (starting.text, starting.outcome) == ("starting: /b == 1", Outcome.NOT_READY)
@@ -132,7 +139,7 @@ class Height:
 
     def __init__(self, within: str = "60s") -> None:
         self.clock = VirtualClock()
-        condition = parse_condition(f"/height advances within {within}")
+        condition = parse_condition(f"/height advances within {within}", json_value)
         object.__setattr__(condition.test, "clock", self.clock)
         self._conditions = (condition,)
 
@@ -192,7 +199,7 @@ def test_what_is_neither_a_number_nor_a_time_cannot_advance(value: Any) -> None:
 
 
 def test_a_failure_comes_before_what_only_has_to_start() -> None:
-    found = parse_conditions(["/height advances within 1m", "/peers > 0"])
+    found = json_conditions(["/height advances within 1m", "/peers > 0"])
     result = asyncio.run(find_problem(found, {"height": 1, "peers": 0}))
     assert result is not None
     assert result.outcome is Outcome.FAILED
@@ -225,7 +232,7 @@ def test_a_failure_comes_before_what_only_has_to_start() -> None:
 )
 def test_an_error_names_the_character(text: str, place: str) -> None:
     with pytest.raises(InvalidValueError, match=place):
-        parse_condition(text)
+        parse_condition(text, json_value)
 
 
 @pytest.mark.parametrize(
@@ -233,4 +240,4 @@ def test_an_error_names_the_character(text: str, place: str) -> None:
 )
 def test_what_is_no_list_of_conditions_is_refused(value: Any) -> None:
     with pytest.raises(InvalidValueError):
-        parse_conditions(value)
+        json_conditions(value)

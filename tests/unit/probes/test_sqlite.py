@@ -432,3 +432,80 @@ def test_a_second_check_does_not_start_while_the_first_runs(ledger: Path, monkey
         assert await probe.check() == READY
 
     asyncio.run(scenario())
+
+
+# ---- queries
+
+
+def set_journal_mode(path: Path, mode: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA journal_mode = {mode}")
+
+
+CONDITIONS_QUERY = """\
+SELECT datetime('now', '-30 seconds') AS newest, strftime('%s') AS now_s, count(*) AS waiting, 0.1 AS share,
+       NULL AS unset, 9223372036854775807 AS height, x'6f6b' AS raw FROM entries"""
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        (["waiting == 500", "share == 0.1", "height == 9223372036854775807", 'raw == "ok"', "unset == null"], READY),
+        (["age of value <= 10m", "age of newest > 20s", "age of now_s <= 5m"], READY),
+        (["age of newest <= 10s"], failed(ReasonCode.LAGGING)),
+        (["waiting advances within 1m"], not_ready(ReasonCode.STARTING)),
+        (["waiting < 500"], UNEXPECTED_RESPONSE),
+        (["wating < 500"], UNEXPECTED_RESPONSE),
+    ],
+)
+def test_conditions_judge_the_first_row(ledger: Path, mode: str, conditions: list[str], expected: Verdict) -> None:
+    set_journal_mode(ledger, mode)
+    assert check(ledger, query=CONDITIONS_QUERY, require=conditions) == expected
+    assert sorted(path.name for path in ledger.parent.iterdir() if path.stat().st_size) == ["ledger.db"]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT count(*) = 500 FROM entries", READY),
+        ("SELECT 2", UNEXPECTED_RESPONSE),
+        ("SELECT '1'", UNEXPECTED_RESPONSE),
+        ("SELECT 1 WHERE 0", UNEXPECTED_RESPONSE),
+        ("", READY),
+        ("SELEC 1", failed(ReasonCode.BAD_REQUEST)),
+        ("SELECT 1 FROM gone", failed(ReasonCode.BAD_REQUEST)),
+        ("SELECT 1; SELECT 1", failed(ReasonCode.BAD_REQUEST)),
+        ("DELETE FROM entries", failed(ReasonCode.BAD_REQUEST)),
+        ("PRAGMA user_version = 5", failed(ReasonCode.BAD_REQUEST)),
+        ("ATTACH 'other.db' AS other", failed(ReasonCode.BAD_REQUEST)),
+        ("VACUUM INTO 'copy.db'", failed(ReasonCode.BAD_REQUEST)),
+    ],
+)
+def test_a_query_must_return_1_and_can_only_read(
+    ledger: Path, query: str, expected: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ledger.parent)
+    before = ledger.read_bytes()
+    assert check(ledger, query=query) == expected
+    assert ledger.read_bytes() == before
+    assert [path.name for path in ledger.parent.iterdir()] == ["ledger.db"]
+
+
+def test_a_query_that_takes_too_long_ends_with_the_check(ledger: Path) -> None:
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+    probe = probe_of(ledger, query=endless)
+    for _ in range(2):  # the second is not hindered by the first
+        verdict, error = asyncio.run(run_check(probe, TIMEOUTS_S[0]))
+        assert error is None
+        assert verdict == failed(ReasonCode.TIMEOUT)
+        wait_until(lambda: not probe._thread.is_busy, "the end of the query")
+
+
+def test_a_query_waits_while_the_database_is_locked(ledger: Path) -> None:
+    probe = probe_of(ledger, query="SELECT 1", lock_wait="0s")
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        assert asyncio.run(probe.check()) == not_ready(ReasonCode.LOCKED)
+        database.execute("ROLLBACK")
+    assert asyncio.run(probe.check()) == READY

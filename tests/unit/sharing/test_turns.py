@@ -367,6 +367,22 @@ def test_the_last_sender_goes_on_while_etcd_is_away(simulation: Simulation, netw
     assert [(one.replica, one.changes) for one in network.received] == [("a", {"db": "worse"})]
 
 
+def test_a_sender_that_alone_is_cut_off_goes_on_and_another_one_continues(
+    simulation: Simulation, network: Network
+) -> None:
+    """It alone checks the services, so the others soon have no evidence."""
+    alone, *others = start_one_by_one(simulation, network, stale_after="20s", checked_by=["a"])
+    alone.client.requests.is_cut = alone.client.responses.is_cut = True
+    simulation.run_for(LEASE_S + LAST_SENDER_WAIT_S + 2.0)
+    successor, _ = split(others)
+    simulation.down.add("db")
+    simulation.run_for(TOLD_S)
+    assert sorted((one.replica, one.changes) for one in network.received) == [
+        ("a", {"db": "worse"}),
+        (successor.name, {"db": "worse", "web": "worse"}),
+    ]
+
+
 def test_after_a_minute_without_etcd_every_replica_sends(simulation: Simulation, network: Network) -> None:
     """The sender may be lost, and here it does not know what another replica sees."""
     start_one_by_one(simulation, network, stale_after="10m", checked_by=["b"])
