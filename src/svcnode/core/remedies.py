@@ -289,7 +289,10 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.WRONG_ROLE: Remedy(
         "the server has another role (primary, replica, validator) than the probe expects",
         "Check whether a failover happened: another server may have this role now.",
-        {"cometbft": "The validator is not in the active set: check whether it is jailed, and how much is staked."},
+        {
+            "beacon": "The validator has left the chain and has no duties any more: remove it from validators.",
+            "cometbft": "The validator is not in the active set: check whether it is jailed, and how much is staked.",
+        },
     ),
     ReasonCode.REPLICATION_STOPPED: Remedy(
         "the replica receives no changes from its primary",
@@ -498,7 +501,7 @@ _CODES_OF_THE_NODE = {  # of a service that no probe checks
     ReasonCode.FIXED,
     ReasonCode.REGISTRY_LOST,
 }
-_SAME_KINDS = {"https": "http", "mariadb": "mysql", "postgres": "postgresql"}
+_SAME_KINDS = {"https": "http", "mariadb": "mysql", "postgres": "postgresql", "ws": "http", "wss": "http"}
 
 
 def find_remedy(code: str) -> Remedy:

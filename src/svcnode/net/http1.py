@@ -6,7 +6,6 @@ a check uses none of them unless it is configured to.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -34,13 +33,14 @@ from svcnode.net.trace import step
 from svcnode.version import install_command
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
     from svcnode.core.url import Url
     from svcnode.net.http_response import Needs
 
-P = TypeVar("P", bound=asyncio.Protocol)
+P = TypeVar("P", bound="asyncio.Protocol")
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
