@@ -203,7 +203,7 @@ class Kind:
     @property
     def has_own_client(self) -> bool:
         """The HTTP kinds share a client, so some faults are tried with one of them only."""
-        return not self.is_http or self.scheme in {"http", "https"}
+        return not self.is_http or self.scheme in {"http", "https"} or self.scheme.endswith(("+ws", "+wss"))
 
     @cached_property
     def uses_tls(self) -> bool:

@@ -61,6 +61,7 @@ SHARED = {
     "Options of logging in": "username",
     "Options of SQL servers": "primary",
     "Options of references": "reference",
+    "Options of accounts and contracts": "account",
 }
 # Options that a kind inherits and refuses.
 REFUSED = {

@@ -72,6 +72,8 @@ class ReasonCode(StrEnum):
     LAGGING = "lagging"
     STALLED = "stalled"  # a value that must advance has not advanced in time
     DUTIES_MISSED = "duties_missed"  # a validator has missed more of its duties than it may
+    SLASHED = "slashed"  # a validator was punished by its chain for signing what it must not sign
+    LOW_BALANCE = "low_balance"  # an account has less money than the options of the probe require
     READ_ONLY = "read_only"
     WRONG_ROLE = "wrong_role"
     REPLICATION_STOPPED = "replication_stopped"

@@ -272,6 +272,15 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "The client answers, and the validator does not vote or sign: check its signer, its keys, its clock, its peers "
         "and the load of its machine.",
     ),
+    ReasonCode.SLASHED: Remedy(
+        "the chain has slashed a validator",
+        "Stop every signer that has the key of the validator before you look further: two of them at the same time are "
+        "the usual cause, and the other validators of this machine are in danger too.",
+    ),
+    ReasonCode.LOW_BALANCE: Remedy(
+        "the account has less money than the options of the probe require",
+        "Send money to the account that the reason names. When it has none left, its transactions fail.",
+    ),
     ReasonCode.READ_ONLY: Remedy(
         "the server accepts no writes",
         "Check whether the server is a replica, its disk is full, or it was set to read-only.",
@@ -286,7 +295,10 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.WRONG_ROLE: Remedy(
         "the server has another role (primary, replica, validator) than the probe expects",
         "Check whether a failover happened: another server may have this role now.",
-        {"cometbft": "The validator is not in the active set: check whether it is jailed, and how much is staked."},
+        {
+            "beacon": "The validator has left the chain and has no duties any more: remove it from validators.",
+            "cometbft": "The validator is not in the active set: check whether it is jailed, and how much is staked.",
+        },
     ),
     ReasonCode.REPLICATION_STOPPED: Remedy(
         "the replica receives no changes from its primary",
@@ -511,7 +523,7 @@ _CODES_OF_THE_NODE = {  # of a service that no probe checks
     ReasonCode.FIXED,
     ReasonCode.REGISTRY_LOST,
 }
-_SAME_KINDS = {"https": "http", "mariadb": "mysql", "postgres": "postgresql"}
+_SAME_KINDS = {"https": "http", "mariadb": "mysql", "postgres": "postgresql", "ws": "http", "wss": "http"}
 
 
 def find_remedy(code: str) -> Remedy:

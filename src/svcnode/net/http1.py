@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
@@ -42,11 +42,13 @@ from svcnode.version import install_command
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
     from svcnode.core.url import Url
     from svcnode.net.http_response import Needs
+
+P = TypeVar("P", bound="asyncio.Protocol")
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -104,6 +106,7 @@ class PreparedRequest:
     max_body_bytes: int = MAX_BODY_BYTES
     http2_head: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # then `payload` is the body
     step_name: str = "exchange"
+    is_upgrade: bool = False  # to another protocol, which a proxy does not read
 
 
 class _OpenConnection(NamedTuple):
@@ -146,6 +149,7 @@ class Http1Client(TlsOptions):
         url: Url | None = None,
         keep_alive: bool = False,
         http2: bool = False,
+        is_upgrade: bool = False,
         default_headers: Sequence[tuple[str, str]] = (),
     ) -> PreparedRequest:
         """A request to the host of the client's URL.
@@ -166,7 +170,7 @@ class Http1Client(TlsOptions):
         headers = [*_default_headers(url, method, body, content_type, keep_alive=keep_alive), *default_headers]
         if is_same_origin:
             headers = self._with_own_headers(headers)
-        if proxy is not None and not uses_tls:
+        if proxy is not None and not uses_tls and not is_upgrade:
             if http2:
                 raise OptionError("http2", "cannot be combined with proxy for an http URL")
             target = f"http://{url.host_port}{target}"
@@ -192,6 +196,7 @@ class Http1Client(TlsOptions):
             needs_body=needs == "body",
             max_body_bytes=max_body_bytes,
             http2_head=head,
+            is_upgrade=is_upgrade,
         )
 
     def _endpoint(self, url: Url, scheme: str) -> Endpoint:
@@ -275,20 +280,27 @@ class Http1Client(TlsOptions):
         return response if verdict is None else response._replace(certificate_verdict=verdict)
 
     async def _connect(self, request: PreparedRequest) -> tuple[asyncio.Transport, ResponseProtocol]:
-        if request.proxy is None and not request.uses_tls:
-            return await request.endpoint.connect(request.protocol_class)
-        if request.proxy is not None and not request.uses_tls:
-            with request.proxy.wrap_errors():
-                return await request.proxy.endpoint.connect(request.protocol_class)
-        connect = request.endpoint.connect if request.proxy is None else request.proxy.tunnel_to(request.endpoint)
-        server_name = (request.is_same_origin and self.server_name) or request.endpoint.host
-        alpn = "h2,http/1.1" if request.http2_head else ""  # offered only h2, servers without it send an alert
-        tls = await self.tls_context(with_client_certificate=request.is_same_origin, alpn=alpn)
-        transport, protocol = await connect_tls(connect, request.protocol_class, tls, server_name)
-        if alpn and transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
+        transport, protocol = await self.connect(request, request.protocol_class)
+        tls = transport.get_extra_info("ssl_object") if request.http2_head else None
+        if tls is not None and tls.selected_alpn_protocol() != "h2":
             transport.abort()
             raise HttpProtocolError("the server does not offer HTTP/2 in the TLS handshake", ReasonCode.PROTOCOL_ERROR)
         return transport, protocol
+
+    async def connect(self, request: PreparedRequest, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+        """A new connection to the server of the request, or to its proxy. The caller aborts it."""
+        if request.proxy is None and not request.uses_tls:
+            return await request.endpoint.connect(protocol)
+        if request.proxy is not None and not request.uses_tls and not request.is_upgrade:
+            with request.proxy.wrap_errors():
+                return await request.proxy.endpoint.connect(protocol)
+        connect = request.endpoint.connect if request.proxy is None else request.proxy.tunnel_to(request.endpoint)
+        if not request.uses_tls:
+            return await connect(protocol)
+        server_name = (request.is_same_origin and self.server_name) or request.endpoint.host
+        alpn = "h2,http/1.1" if request.http2_head else ""  # offered only h2, servers without it send an alert
+        tls = await self.tls_context(with_client_certificate=request.is_same_origin, alpn=alpn)
+        return await connect_tls(connect, protocol, tls, server_name)
 
 
 def _load_http2() -> ModuleType:

@@ -42,6 +42,8 @@ KINDS = {
     "ethereum+http": "svcnode.probes.ethereum:EthereumProbe",
     "ethereum+https": "svcnode.probes.ethereum:EthereumProbe",
     "ethereum+unix": "svcnode.probes.ethereum:UnixEthereumProbe",
+    "ethereum+ws": "svcnode.probes.ethereum_ws:EthereumSubscriptionProbe [websocket]",
+    "ethereum+wss": "svcnode.probes.ethereum_ws:EthereumSubscriptionProbe [websocket]",
     "exec": "svcnode.probes.exec:ExecProbe",
     "file": "svcnode.probes.file:FileProbe",
     "grpc": "svcnode.probes.grpc:GrpcProbe [grpc]",

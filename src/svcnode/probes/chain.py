@@ -13,7 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
@@ -176,6 +176,10 @@ class RpcChainRules(ChainRules, RpcProbe):
     async def chain_verdict(self, call: RpcCall) -> Verdict | None:
         """None if the client is ready."""
 
+    async def duty_verdict(self, call: RpcCall) -> Verdict | None:
+        """What the client says of an account or a contract. Only one that is ready can say it."""
+        return None
+
     @abstractmethod
     async def read_tip(self, call: RpcCall) -> Tip: ...
 
@@ -194,13 +198,20 @@ class RpcChainRules(ChainRules, RpcProbe):
         return UNKNOWN_CHAIN_AGE_S if block_time_s is None else max(MIN_AGE_S, MAX_MISSING_BLOCKS * block_time_s)
 
     async def check_rpc(self, connection: RpcConnection) -> Verdict | None:
-        call = RpcCall(self, connection)
-        verdict = await self.chain_verdict(call) or connection.certificate_verdict
-        return verdict or (await self._reference_verdict(call) if self._references else None)
+        """The first of these that is not ready."""
+        call, note = RpcCall(self, connection), None
+        for verdict_on in (self.chain_verdict, self._reference_verdict, self.duty_verdict):
+            verdict = await verdict_on(call)
+            if verdict is not None and verdict.outcome is not Outcome.READY:
+                return verdict
+            note = note or verdict
+        return connection.certificate_verdict or note
 
     # ---- references
 
     async def _reference_verdict(self, call: RpcCall) -> Verdict | None:
+        if not self._references:
+            return None
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(reference.ask_tip()) for reference in self._references]
         own = await self.read_tip(call)  # after them: it has not less than it had when they answered
@@ -222,7 +233,7 @@ class RpcChainRules(ChainRules, RpcProbe):
 class RpcChainProbe(RpcChainRules, HttpRpcProbe):
     """Over HTTP."""
 
-    def reference_probe(self, text: str) -> Self:
+    def reference_probe(self, text: str) -> RpcChainProbe:
         """Without the login and the headers of this client."""
         url = Url.parse(f"{self.url.scheme.rpartition('+')[0]}+{text}")
         return type(self)(url, proxy=self.proxy, ca=self.ca if text.startswith("https:") else "")
@@ -250,12 +261,12 @@ class RpcCall:
 
     def __init__(self, client: RpcChainRules, connection: RpcConnection) -> None:
         self._client = client
-        self._connection = connection
+        self.connection = connection
 
     async def __call__(self, method: str, *params: object, is_large: bool = False, **named: object) -> Any:  # noqa: ANN401  any JSON value
         try:
             limit = LARGE_BODY_BYTES if is_large else MAX_BODY_BYTES
-            return await self._connection.call(method, named or [*params], limit)
+            return await self.connection.call(method, named or [*params], limit)
         except RpcError as exc:
             code = self._client.error_codes.get(exc.number, exc.code)
             raise CheckError(f"{method}: {exc}", code, _OUTCOMES.get(code, Outcome.FAILED)) from exc

@@ -1,13 +1,17 @@
 """`ethereum+http://…`, `ethereum+https://…`, `ethereum+unix:///socket`: an execution client that follows its chain.
 
 ready      the client is not syncing, its newest block is not older than `max_block_age`, and it has at least
-           `min_peers` peers
+           `min_peers` peers; `account` has at least `min_balance` and `warn_balance`; `call` returns what it expects
 not ready  the client is syncing; its newest block is older, or dated in the future; it has fewer peers; it is more than
-           `max_behind` blocks behind the majority of `reference`; the certificate expires within `min_cert_days`
-failed     the client follows another chain than `chain_id`; a JSON-RPC error; a response that is not JSON-RPC;
-           connection refused, host unreachable, certificate not trusted
+           `max_behind` blocks behind the majority of `reference`; the account has less than `warn_balance`; the
+           certificate expires within `min_cert_days`
+failed     the client follows another chain than `chain_id`; the account has less than `min_balance`; the call is
+           reverted, or returns something else; a JSON-RPC error; a response that is not JSON-RPC; connection refused,
+           host unreachable, certificate not trusted
 unknown    the client does not have a method that the check needs; no file descriptors or ports left on this machine;
            the resolver or the proxy does not answer
+
+Account and contract are read from the newest block, so they say something only about a client that follows its chain.
 """
 
 from __future__ import annotations
@@ -15,12 +19,15 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import OptionError
 from svcnode.core.url import Url
 from svcnode.probes.base import CheckError
-from svcnode.probes.chain import RpcChainProbe, RpcChainRules, Tip
+from svcnode.probes.chain import RpcChainProbe, RpcChainRules, Tip, text_at
+from svcnode.probes.ethereum_options import Address, Call, Wei, amount_text
+from svcnode.probes.json_pointer import json_excerpt
 from svcnode.probes.options import Count
 from svcnode.probes.rpc_client import UnixRpcProbe
 
@@ -53,6 +60,21 @@ class EthereumRules(RpcChainRules):
 
     chain_id: Count | None = None
     min_peers: Count | None = None  # None: 1, if the client can say how many it has
+    account: Address = ""
+    min_balance: Wei | None = None
+    warn_balance: Wei | None = None
+    call: Call | None = None
+
+    error_codes: ClassVar = {3: ReasonCode.UNEXPECTED_RESPONSE}  # a contract reverted the call (go-ethereum and others)
+
+    def validate_options(self) -> None:
+        limits = [name for name in ("min_balance", "warn_balance") if getattr(self, name)]
+        if limits and not self.account:
+            raise OptionError(limits[0], "needs account")
+        if self.account and not limits:
+            raise OptionError("account", "needs min_balance or warn_balance")
+        if self.min_balance and self.warn_balance and self.warn_balance <= self.min_balance:
+            raise OptionError("warn_balance", f'must be more than min_balance ("{amount_text(self.min_balance)}")')
 
     async def chain_verdict(self, call: RpcCall) -> Verdict | None:
         chain_id = _parse_hex(await call("eth_chainId"))
@@ -61,15 +83,47 @@ class EthereumRules(RpcChainRules):
         progress, limit_s = await call("eth_syncing"), self.max_block_age_s(BLOCK_TIMES_S.get(chain_id))
         if progress is not False and (limit_s == math.inf or not _is_at_its_end(progress)):
             return self.not_ready(f"syncing{_progress_text(progress)}", ReasonCode.SYNCING)
-        if limit_s < math.inf:
-            timestamp_s = _block_timestamp(await call("eth_getBlockByNumber", "latest", False))
-            if verdict := await self.age_verdict("the newest block", timestamp_s, limit_s, "max_block_age"):
-                return verdict
+        if verdict := await self.head_verdict(call, limit_s):
+            return verdict
 
         async def peer_count() -> int:
             return _parse_hex(await call("net_peerCount"))
 
         return await self.peers_verdict(self.min_peers, peer_count)
+
+    async def head_verdict(self, call: RpcCall, limit_s: float) -> Verdict | None:
+        if limit_s == math.inf:
+            return None
+        block_s = block_timestamp_s(await call("eth_getBlockByNumber", "latest", False))
+        return await self.age_verdict("the newest block", block_s, limit_s, "max_block_age")
+
+    async def duty_verdict(self, call: RpcCall) -> Verdict | None:
+        return await self._contract_verdict(call) or await self._balance_verdict(call)
+
+    async def _contract_verdict(self, call: RpcCall) -> Verdict | None:
+        if (wanted := self.call) is None:
+            return None
+        result = text_at(await call("eth_call", {"to": wanted.to, "data": wanted.data}, "latest"), "")
+        if result == "0x":
+            text = f"nothing was returned: there is no contract at {wanted.to}, or it does not have this function"
+            return self.failed(text, ReasonCode.NOT_FOUND)
+        if not wanted.is_met_by(result):
+            text = f"the contract {wanted.to} returned {json_excerpt(result)}, expected {json_excerpt(wanted.expect)}"
+            return self.failed(text, ReasonCode.UNEXPECTED_RESPONSE)
+        return None
+
+    async def _balance_verdict(self, call: RpcCall) -> Verdict | None:
+        if not self.account:
+            return None
+        wei = _parse_hex(await call("eth_getBalance", self.account, "latest"))
+        balance = f"the account {self.account} has {amount_text(wei)}"
+        if self.min_balance and wei < self.min_balance:
+            text = f"{balance}; min_balance is {amount_text(self.min_balance)}"
+            return self.failed(text, ReasonCode.LOW_BALANCE)
+        if self.warn_balance and wei < self.warn_balance:
+            text = f"{balance}; warn_balance is {amount_text(self.warn_balance)}"
+            return self.not_ready(text, ReasonCode.LOW_BALANCE)
+        return None
 
     async def read_tip(self, call: RpcCall) -> Tip:
         return Tip(_parse_hex(await call("eth_chainId")), _parse_hex(await call("eth_blockNumber")))
@@ -101,9 +155,9 @@ def _is_at_its_end(progress: object) -> bool:
             return False
 
 
-def _block_timestamp(block: object) -> int:
+def block_timestamp_s(block: object) -> int:
     if not isinstance(block, dict):
-        raise CheckError("eth_getBlockByNumber returned no block", ReasonCode.UNEXPECTED_RESPONSE)
+        raise CheckError(f"{json_excerpt(block)} is not a block", ReasonCode.UNEXPECTED_RESPONSE)
     return _parse_hex(block.get("timestamp"))
 
 

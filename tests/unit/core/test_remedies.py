@@ -11,7 +11,7 @@ from svcnode.core.remedies import CUSTOM_CODE_MEANING, REMEDIES, advice_text, ad
 from svcnode.probes import KINDS
 
 PLACEHOLDERS = {"address", "host", "timeout", "id"}
-OTHER_KINDS = {"cometbft", "function", "reported", "svc"}
+OTHER_KINDS = {"beacon", "cometbft", "function", "reported", "svc"}
 
 
 def test_every_code_has_a_remedy_of_sentences_and_known_placeholders() -> None:

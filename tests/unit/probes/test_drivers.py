@@ -37,7 +37,7 @@ def driver_of(extra: str) -> str:
 
 def hide(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     """As if the packages were not installed and no kind had been imported."""
-    kinds = {row.partition(":")[0] for row in KINDS.values()} | {"svcnode.net.http2"}
+    kinds = {row.partition(":")[0] for row in KINDS.values()} | {"svcnode.net.http2", "svcnode.net.websocket"}
     for name, module in [*sys.modules.items()]:
         if name in kinds:
             package, _, child = name.rpartition(".")

@@ -21,8 +21,8 @@ def imported_by(path: Path) -> set[str]:
     return found
 
 
-# A Sentinel names a Redis server, which is checked as the other kind does.
-EXTENDED = {"redis_sentinel": {"svcnode.probes.redis"}}
+# A Sentinel names a Redis server, which is checked as the other kind does. A subscription needs a client that is ready.
+EXTENDED = {"redis_sentinel": {"svcnode.probes.redis"}, "ethereum_ws": {"svcnode.probes.ethereum"}}
 
 
 def test_no_module_imports_a_kind_that_it_does_not_extend() -> None:
