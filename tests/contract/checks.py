@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import Outcome, Verdict
@@ -18,10 +21,18 @@ from tests.support.probe_assertions import TIMEOUTS_S, assert_nothing_is_left
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Iterator
 
     from tests.support.check_runner import CheckRunner
 
 MAX_SENT_BYTES = 64 * 1024**2  # the limits of the probes and the buffers of the kernel are far below
+
+
+@contextmanager
+def listening(kind: Kind, server: FaultyServer) -> Iterator[Backend]:
+    """On a port, or on a Unix socket if the kind uses one."""
+    with TemporaryDirectory() as folder, Backend(server, path=Path(folder) / "s" if kind.is_unix else None) as backend:
+        yield backend
 
 
 def judge(check: CheckRunner, config: dict[str, Any], port: int, timeout_s: float = WAIT_TIMEOUT_S) -> Verdict:
@@ -49,7 +60,7 @@ def assert_failed(
 ) -> None:
     """The check is failed with a code of the fault, in time and without reading without a limit."""
     server = FaultyServer(kind, fault, tls)
-    with Backend(server) as backend:
+    with listening(kind, server) as backend:
         # On a busy machine, a check with a short deadline may not get as far as the fault.
         for timeout_s in TIMEOUTS_S if fault.hangs else (WAIT_TIMEOUT_S,):
             verdict = judge(check, kind.config(backend.address, **options), backend.port, timeout_s)

@@ -13,7 +13,7 @@ import ssl
 import struct
 import sys
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -21,8 +21,10 @@ from pamqp import commands
 from pamqp.frame import marshal
 
 from svcnode.core.errors import ProbeError
+from svcnode.core.model import Outcome
 from svcnode.net.http1 import Http1Client
 from svcnode.probes import KINDS, _load_kind, make_probe
+from tests.support.datagrams import UdpBackend, sntp_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -68,6 +70,12 @@ def _database(folder: Path) -> Path:
     return path
 
 
+@cache
+def _time_server() -> UdpBackend:
+    """Until the process ends."""
+    return UdpBackend(lambda request: [sntp_answer(request)]).__enter__()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
     """What cannot be derived from the class of a kind."""
@@ -79,7 +87,8 @@ class Row:
     upgrade: Callable[[Peer], object] | None = None  # how the server offers TLS, if the handshake is not the beginning
     reads_body: bool = True  # of an HTTP response
     has_own_tls: bool = False  # the driver makes the handshake, and tells less about it
-    local: Callable[[Path], dict[str, Any]] | None = None  # a probe of this machine that is ready
+    local: Callable[[Path], dict[str, Any]] | None = None  # a probe of this machine
+    outcomes: tuple[Outcome, ...] = (Outcome.READY,)  # that it may have
 
 
 _AMQP_START = marshal(commands.Connection.Start(mechanisms="AMQPLAIN PLAIN"), 0)
@@ -88,6 +97,12 @@ _AMQP = Row(beginnings=(_AMQP_START, _AMQP_START[:-9], _AMQP_START + _AMQP_TUNE)
 _GRPC = Row(
     beginnings=(b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", b"\0\0\0\x04\0\0\0\0\0"),
     lie=b"\xff\xff\xff\x00\x00\x00\x00\x00\x01",
+)
+_DNS = Row(
+    options={"tcp": True},
+    path="/example.org",
+    beginnings=(b"\x00\x20", b"\x00\x1d\x00\x00\x84\x00\x00\x01\x00\x00\x00\x00\x00\x00"),
+    lie=b"\xff\xff",
 )
 _HTTP = Row(options={"json": {"/status": "ok"}})
 _METRICS = Row(options={"require": ["up == 1"]})
@@ -109,14 +124,19 @@ _TCP = Row(options={"send": "hello\n", "expect": "a text that no server of these
 ROWS = {
     "amqp": _AMQP,
     "amqps": _AMQP,
+    "clock": Row(local=lambda _: {"url": "clock:", "server": _time_server().address, "kernel": False}),
     "disk": Row(local=lambda folder: {"url": f"disk:{folder}", "min_free": "1B"}),
+    "dns": _DNS,
     "exec": Row(local=lambda _: {"url": "exec:", "argv": [sys.executable, "-c", ""]}),
     "file": Row(local=lambda folder: {"url": f"file:{_database(folder)}"}),
     "grpc": _GRPC,
     "grpcs": _GRPC,
-    "heartbeat": Row(local=lambda _: {"url": "heartbeat:30s"}),
+    "heartbeat": Row(local=lambda _: {"url": "heartbeat:30s"}, outcomes=(Outcome.UNKNOWN,)),
     "http": _HTTP,
+    "http+unix": _HTTP,
     "https": _HTTP,
+    # Unknown where the kernel does not allow it.
+    "icmp": Row(local=lambda _: {"url": "icmp:127.0.0.1"}, outcomes=(Outcome.READY, Outcome.UNKNOWN)),
     "mariadb": _MYSQL,
     "memcached": Row(beginnings=(b"VERSION 1.6.18", b"ERROR "), lie=b"VALUE svcnode 0 999999999999\r\n"),
     "metrics+http": _METRICS,
@@ -135,6 +155,9 @@ ROWS = {
     "sqlite": Row(local=lambda folder: {"url": f"sqlite:{_database(folder)}"}),
     "svc+http": _SVC,
     "svc+https": _SVC,
+    "systemd": Row(
+        local=lambda folder: {"url": "systemd:svcnode", "bus": f"{folder}/no-bus"}, outcomes=(Outcome.UNKNOWN,)
+    ),
     "tcp": _TCP,
     "tls": _TCP,
     "valkey": _REDIS,
@@ -167,6 +190,11 @@ class Kind:
         has_default = {f.name for f in fields if (f.default, f.default_factory) != (dataclasses.MISSING,) * 2}
         required = {f.name: "status" for f in fields if f.init and f.name not in {"url", *has_default}}
         return {**required, **self.row.options, **self.tls_options}
+
+    @property
+    def is_unix(self) -> bool:
+        """Its address is the path of a socket."""
+        return self.scheme.endswith("+unix")
 
     @property
     def is_http(self) -> bool:
@@ -230,11 +258,12 @@ def network_kinds(*, uses_tls: bool) -> list[Kind]:
     """One of each class: mariadb stands for mysql too, which has the same class."""
     found: dict[type, Kind] = {}
     for kind in NETWORK_KINDS:
-        if kind.uses_tls is uses_tls:
+        if kind.uses_tls is uses_tls and not kind.is_unix:
             found.setdefault(kind.probe_class, kind)
     return [*found.values()]
 
 
 PLAIN_KINDS = network_kinds(uses_tls=False)
 TLS_KINDS = network_kinds(uses_tls=True)
+UNIX_KINDS = [kind for kind in NETWORK_KINDS if kind.is_unix]
 LOCAL_SCHEMES = [scheme for scheme in KINDS if ROWS.get(scheme, Row()).local is not None]

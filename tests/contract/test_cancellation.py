@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.probes import make_probe
+from tests.contract.checks import listening
 from tests.contract.faults import FAULTS, FaultyServer
-from tests.contract.kinds import ALLOWED, LOCAL_SCHEMES, PLAIN_KINDS, ROWS, TLS_KINDS, Kind
-from tests.support.backends import Backend, HttpBackend, http_response, open_file_count, server_tls
+from tests.contract.kinds import ALLOWED, LOCAL_SCHEMES, PLAIN_KINDS, ROWS, TLS_KINDS, UNIX_KINDS, Kind
+from tests.support.backends import HttpBackend, http_response, open_file_count, server_tls
 from tests.support.http_server import becomes_true
 
 if TYPE_CHECKING:
@@ -56,13 +57,15 @@ def cancel_at_every_iteration(check: CheckRunner, config: dict[str, Any]) -> Non
     check.run(scenario())
 
 
-@pytest.mark.parametrize("kind", [*PLAIN_KINDS, *(kind for kind in TLS_KINDS if kind.has_own_client)], ids=str)
+@pytest.mark.parametrize(
+    "kind", [*PLAIN_KINDS, *UNIX_KINDS, *(kind for kind in TLS_KINDS if kind.has_own_client)], ids=str
+)
 def test_a_cancelled_check_of_any_kind_leaves_nothing_open(
     check: CheckRunner, kind: Kind, certificate: Certificate
 ) -> None:
     options = {"ca": str(certificate.certificate)} if kind.uses_tls else {}
     server = FaultyServer(kind, FAULTS["silent"], server_tls(certificate) if kind.uses_tls else None)
-    with Backend(server) as backend:
+    with listening(kind, server) as backend:
         cancel_at_every_iteration(check, kind.config(backend.address, **options))
 
 

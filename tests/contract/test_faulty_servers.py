@@ -16,7 +16,17 @@ from svcnode.probes import KINDS, make_probe
 from svcnode.probes.run import run_check
 from tests.contract.checks import assert_failed, judge
 from tests.contract.faults import CHUNKED, CLOSED, FAULTS, PLAIN_FAULTS, WRONG, Fault, FaultyServer, endlessly
-from tests.contract.kinds import ADDRESS, LOCAL_SCHEMES, NATS_INFO, PASSWORD, PLAIN_KINDS, TLS_KINDS, Kind, is_accepted
+from tests.contract.kinds import (
+    ADDRESS,
+    LOCAL_SCHEMES,
+    NATS_INFO,
+    PASSWORD,
+    PLAIN_KINDS,
+    TLS_KINDS,
+    UNIX_KINDS,
+    Kind,
+    is_accepted,
+)
 from tests.support.backends import Backend, Peer, close, closed_port, full_backlog
 from tests.support.http_server import WAIT_TIMEOUT_S
 from tests.support.probe_assertions import CHECK_TIMEOUT_S, assert_nothing_is_left
@@ -31,13 +41,13 @@ every_kind = pytest.mark.parametrize("kind", PLAIN_KINDS, ids=str)
 CASES = [
     pytest.param(kind, fault, id=f"{kind}, {name}")
     for name, fault in {**FAULTS, **PLAIN_FAULTS}.items()
-    for kind in PLAIN_KINDS
+    for kind in [*PLAIN_KINDS, *UNIX_KINDS]
     if fault.concerns(kind)
 ]
 
 
 def test_every_scheme_is_covered() -> None:
-    covered = {kind.probe_class for kind in (*PLAIN_KINDS, *TLS_KINDS)}
+    covered = {kind.probe_class for kind in (*PLAIN_KINDS, *TLS_KINDS, *UNIX_KINDS)}
     assert {scheme for scheme in KINDS if Kind(scheme).probe_class not in covered} == {*LOCAL_SCHEMES}
 
 

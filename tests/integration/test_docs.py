@@ -38,12 +38,19 @@ ALL_PAGES = (
 )
 # The shortest valid URL of kinds without a host.
 URLS = {
+    "clock": "clock:",
     "disk": "disk:/var/lib",
+    "dns": "dns://localhost:53/example.org",
+    "ethereum+unix": "ethereum+unix:///run/geth.ipc",
     "exec": "exec:",
     "file": "file:/run/app/done",
     "heartbeat": "heartbeat:",
+    "http+unix": "http+unix:///run/app.sock:/health",
+    "icmp": "icmp:10.0.0.1",
+    "jsonrpc+unix": "jsonrpc+unix:///run/geth.ipc",
     "redis+sentinel": "redis+sentinel://localhost/mymaster",
     "sqlite": "sqlite:/var/lib/ledger.db",
+    "systemd": "systemd:validator.service",
 }
 TLS = "Options of TLS"
 HTTP = "Options of HTTP"
@@ -52,11 +59,16 @@ SHARED = {
     HTTP: "headers",
     "Options of connections": "reuse",
     "Options of logging in": "username",
-    "Options of SQL servers": "max_lag",
+    "Options of SQL servers": "primary",
     "Options of references": "reference",
 }
 # Options that a kind inherits and refuses.
-REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}
+REFUSED = {
+    "etcd": {"bearer"},
+    "http+unix": {"proxy", "redirects"},
+    "postgres": {"min_cert_days"},
+    "postgresql": {"min_cert_days"},
+}
 REQUIRED = {"mariadb": ("username",), "mysql": ("username",)}
 # Options that cannot be combined with the other ones, such as a token with a user name; with those that they need.
 SEPARATE = {

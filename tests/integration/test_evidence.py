@@ -140,6 +140,20 @@ def test_a_node_that_stood_still_does_not_improve_a_service_that_was_down(tmp_pa
         assert set(answers) == {(503, 503)}
 
 
+def test_a_node_that_stood_still_names_itself_as_the_cause(tmp_path: Path) -> None:
+    defaults = DEFAULTS.replace('"1m"', '"1500ms"')  # stale_after
+    with Backend(close) as backend:
+        services = [service(f"db-{number}", f"tcp://{backend.address}") for number in range(3)]
+        with Agent(tmp_path, *ANY_PORT, "--log-format", "json", config=defaults + "".join(services)) as agent:
+            agent.wait_until(lambda: agent.health() == 200)
+            agent.signal(signal.SIGSTOP)
+            time.sleep(4)
+            agent.signal(signal.SIGCONT)
+            for number in range(3):
+                agent.wait_for_event("service_status", service=f"db-{number}", code="cannot_check")
+            agent.wait_until(lambda: agent.health() == 200)
+
+
 # ---- one transition, one time
 
 

@@ -100,6 +100,8 @@ def servers_of_every_kind(folder: Path, certificate: Certificate) -> dict[str, R
 
 
 def options_of(server: RealServer) -> dict[str, Any]:
+    if isinstance(server, GanacheServer):
+        return {"min_peers": 0, "max_block_age": "off"}  # a chain of its own
     certificate: Certificate | None = getattr(server, "certificate", None)
     if certificate is None:
         return {}

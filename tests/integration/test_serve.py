@@ -237,6 +237,13 @@ def test_a_reload_that_replaces_a_failed_service_never_shows_200(agent: Agent) -
     assert 200 not in [entry["node_health"] for entry in agent.events("node_health")[before:]]
 
 
+def test_signals_that_mean_nothing_to_a_node_do_not_end_it(agent: Agent) -> None:
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1):
+        agent.signal(number)
+    agent.reload()
+    assert last_event(agent) == "reloaded"
+
+
 def test_a_reload_changes_the_log(agent: Agent) -> None:
     agent.config_file.write_text('[node]\nversion = "v0.0.9"\n[log]\nlevel = "error"\n' + FIXED)
     before = len(agent.events("reloaded"))

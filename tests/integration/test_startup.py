@@ -37,12 +37,14 @@ NOT_LOADED = {
 KINDS = {
     "beacon+http://127.0.0.1:1": "beacon",
     "bitcoin+http://127.0.0.1:1": "bitcoin",
+    "clock:": "clock",
     "cometbft+http://127.0.0.1:1": "cometbft",
     "disk:/": "disk",
     "etcd://127.0.0.1:1": "etcd",
     "ethereum+http://127.0.0.1:1": "ethereum",
     "exec:/bin/true": "exec",
     "file:/run/app.pid": "file",
+    "icmp:127.0.0.1": "icmp",
     "heartbeat:30s": "heartbeat",
     "http://127.0.0.1:1": "http",
     "ipfs+http://127.0.0.1:1": "ipfs",
@@ -59,15 +61,17 @@ KINDS = {
 # Kinds with a driver; a driver may load anything but the driver of another kind.
 KINDS_WITH_A_DRIVER = {
     "amqp://127.0.0.1:1": ("amqp", "aiormq"),
+    "dns:example.org": ("dns", "dns"),
     "grpc://127.0.0.1:1": ("grpc", "h2"),
     "mysql://me:pw@127.0.0.1:1": ("mysql", "asyncmy"),
     "nats://127.0.0.1:1": ("nats", "nats"),
     "postgresql://127.0.0.1:1": ("postgresql", "psycopg"),
     "redis://127.0.0.1:1": ("redis", "redis"),
+    "systemd:svcnode": ("systemd", "jeepney"),
     "redis+sentinel://127.0.0.1:1/mymaster": ("redis_sentinel", "redis"),
 }
 # Other kinds are loaded by a plain URL, and their driver has the name of its extra.
-_LISTED = {"jsonrpc", *KINDS.values(), *(kind for kind, _ in KINDS_WITH_A_DRIVER.values())}  # jsonrpc needs an option
+_LISTED = {"jsonrpc", "metrics", *KINDS.values(), *(kind for kind, _ in KINDS_WITH_A_DRIVER.values())}  # need an option
 for _scheme, _target in probes.KINDS.items():
     _module = _target.partition(":")[0].removeprefix("svcnode.probes.")
     if _module not in _LISTED and "[" in _target:

@@ -231,7 +231,9 @@ def test_systemd_accepts_the_units_also_with_a_credential(tmp_path: Path) -> Non
     with_credential = SERVICE.replace("#LoadCredential=", "LoadCredential=")
     assert with_credential != SERVICE
     assert problems(tmp_path, with_credential) == []
-    assert problems(tmp_path, SERVICE.replace("ProtectClock=yes", "ProtectTheClock=yes")) != [], "a mistake is noticed"
+    assert problems(tmp_path, SERVICE.replace("ProtectHostname=yes", "ProtectTheHostname=yes")) != [], (
+        "a mistake is noticed"
+    )
     assert "\n[Install]\nWantedBy=multi-user.target\n" in SERVICE
     assert "\n[Install]\nWantedBy=sockets.target\n" in (UNITS / "svcnode.socket").read_text()
     assert KEYS["Restart"] == ["on-failure"]
@@ -278,6 +280,15 @@ asyncio.run(main())
 """
 NOT_CHECKED = {"exec", "heartbeat"}
 HOST_KINDS = {"disk", "file", "sqlite"}
+# Whose result depends on the machine of the tests, but not on the sandbox.
+OTHER_PROBES = {
+    "clock": "clock:",
+    "icmp": "icmp:127.0.0.1",
+    "systemd": "systemd:svcnode",
+    "http+unix": "http+unix:///run/missing.sock",
+    "ethereum+unix": "ethereum+unix:///run/missing.sock",
+    "jsonrpc+unix": {"url": "jsonrpc+unix:///run/missing.sock", "method": "eth_chainId"},
+}
 
 
 def _sandboxed(unit: Path = UNITS / "svcnode.service") -> list[str]:
@@ -291,14 +302,14 @@ def verdicts(probes: Sequence[Any], folder: Path, prefix: Sequence[str] = ()) ->
     return checked
 
 
-def unreachable_probes() -> list[dict[str, str]]:
+def unreachable_probes() -> list[dict[str, Any]]:
     """One for each kind that connects: to a port without a server, by name."""
     logins = dict.fromkeys(("mysql", "mariadb", "amqp", "amqps"), "me:password@")
-    paths = {"redis+sentinel": "/mymaster"}
-    schemes = [scheme for scheme in KINDS if scheme not in NOT_CHECKED | HOST_KINDS]
+    paths = {"redis+sentinel": "/mymaster", "dns": "/example.org"}
+    schemes = [scheme for scheme in KINDS if scheme not in NOT_CHECKED | HOST_KINDS | OTHER_PROBES.keys()]
     urls = {scheme: f"{scheme}://{logins.get(scheme, '')}localhost:1{paths.get(scheme, '')}" for scheme in schemes}
-    method = {"method": "eth_chainId"}
-    return [{"url": url, **(method if scheme.startswith("jsonrpc") else {})} for scheme, url in urls.items()]
+    required: dict[str, dict[str, Any]] = {"jsonrpc": {"method": "eth_chainId"}, "metrics": {"require": ["up == 1"]}}
+    return [{"url": url, **required.get(scheme.partition("+")[0], {})} for scheme, url in urls.items()]
 
 
 def host_probes(folder: Path) -> list[Any]:
@@ -317,11 +328,13 @@ def test_every_kind_of_probe_but_exec_works_in_the_sandbox(tmp_path: Path) -> No
         postgresql = stack.enter_context(PostgresServer(tmp_path / "postgresql"))
         redis = stack.enter_context(RedisServer(tmp_path / "redis", certificate=certificate))
         working = [*host_probes(tmp_path), postgresql.url, {"url": redis.url, "ca": str(certificate.certificate)}]
-        probes = [*working, *unreachable_probes()]
+        unreachable = unreachable_probes()
+        probes = [*working, *unreachable, *OTHER_PROBES.values()]
         outside, inside = verdicts(probes, tmp_path), verdicts(probes, tmp_path, _sandboxed())
     assert inside == outside
     assert [outcome for outcome, _ in outside[: len(working)]] == ["ready"] * len(working)
-    assert len(set(map(tuple, outside[len(working) :]))) == 1, "all are refused"
+    assert len(set(map(tuple, outside[len(working) : -len(OTHER_PROBES)]))) == 1, "all are refused"
+    assert inside[len(working) + len(unreachable)][0] != "unknown", "the state of the clock can be read"
 
 
 @pytest.mark.usefixtures("_sandbox")
@@ -330,6 +343,7 @@ def test_the_stand_in_for_the_sandbox_restricts(tmp_path: Path) -> None:
     tightened_unit = tmp_path / "tightened.service"
     for line, tightened, probe in (
         ("ProtectSystem=full", "ProtectSystem=strict", "disk:/"),
+        ("SystemCallFilter=adjtimex", "#SystemCallFilter=adjtimex", "clock:"),
         ("SystemCallFilter=~@privileged", "SystemCallFilter=~connect @privileged", "tcp://127.0.0.1:1"),
     ):
         assert line in SERVICE

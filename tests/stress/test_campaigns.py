@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stress import alerts, control_kills, history_kills, memory_limits, scale, sharing_model, soak
+from tests.stress import alerts, control_kills, history_kills, hung, memory_limits, scale, sharing_model, soak
 from tests.stress.campaigns import MIB
 from tests.stress.memory_limits import Limit
 
@@ -38,6 +38,12 @@ def test_alertmanager_shows_what_the_node_has_reported(tmp_path: Path) -> None:
     campaign.run(30.0)
     assert campaign.report.problems == []
     assert campaign.report.samples > 0
+
+
+def test_services_that_hang_at_once_wait_for_nothing_and_disturb_no_others(tmp_path: Path) -> None:
+    times = hung.run_campaign(tmp_path, count=1000, good=100, interval_s=5.0, timeout_s=3.0)
+    assert times.most_open > 800, "each has a check of its own"
+    assert times.disturbed == 0
 
 
 def test_a_node_without_memory_answers_truthfully_or_ends_with_a_line(tmp_path: Path) -> None:

@@ -84,22 +84,37 @@ class Backend:
     """Runs its script for each connection, in a thread per connection."""
 
     def __init__(
-        self, script: Callable[[Peer], object], *, tls: ssl.SSLContext | None = None, host: str = "", port: int = 0
+        self,
+        script: Callable[[Peer], object],
+        *,
+        tls: ssl.SSLContext | None = None,
+        host: str = "",
+        port: int = 0,
+        path: Path | None = None,
     ) -> None:
+        """`path` is that of a Unix socket, instead of host and port."""
         self._script = script
         self._tls = tls
         self.host = host or "127.0.0.1"
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        self._listener = socket.create_server((self.host, port), family=family)
-        self.port: int = self._listener.getsockname()[1]
+        self._path = path
+        if path is not None:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(path))
+            self._listener.listen()
+        else:
+            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+            self._listener = socket.create_server((self.host, port), family=family)
+        self.port: int = 0 if path is not None else self._listener.getsockname()[1]
         self.connection_count = 0
-        self._waker_address: tuple[str, int] | None = None
+        self._waker_address: object = None
         self._errors: list[Exception] = []
         self._loop_threads: list[threading.Thread] = []
         self._accept_thread = threading.Thread(target=self._accept, name=f"backend {self.port}")
 
     @property
     def address(self) -> str:
+        if self._path is not None:
+            return str(self._path)
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
@@ -108,9 +123,9 @@ class Backend:
 
     def __exit__(self, *_: object) -> None:
         with socket.socket(self._listener.family) as waker:
-            waker.bind((self.host, 0))
-            self._waker_address = waker.getsockname()[:2]
-            waker.connect((self.host, self.port))
+            waker.bind("" if self._path is not None else (self.host, 0))  # "": the kernel chooses a name
+            self._waker_address = waker.getsockname()[:2] if self._path is None else waker.getsockname()
+            waker.connect(self._listener.getsockname())
         self._accept_thread.join()
         self._listener.close()
         for thread in self._loop_threads:
@@ -121,7 +136,9 @@ class Backend:
         while True:
             sock, client = self._listener.accept()
             sock.settimeout(4 * WAIT_TIMEOUT_S)  # longer than any check
-            if client[:2] == self._waker_address:  # connections before it are served
+            if (
+                client if self._path is not None else client[:2]
+            ) == self._waker_address:  # connections before it are served
                 sock.close()
                 return
             self.connection_count += 1
@@ -238,8 +255,9 @@ class HttpBackend(Backend):
         tls: ssl.SSLContext | None = None,
         host: str = "",
         port: int = 0,
+        path: Path | None = None,
     ) -> None:
-        super().__init__(self._respond, tls=tls, host=host, port=port)
+        super().__init__(self._respond, tls=tls, host=host, port=port, path=path)
         self._response = response
         self.requests: list[ReceivedRequest] = []
 

@@ -88,13 +88,14 @@ class LoopDisk(_Disk):
         finally:
             _run("fsfreeze", "--unfreeze", str(self.path))
 
+    def device(self) -> Path:
+        command = ["findmnt", "-n", "-o", "SOURCE", str(self.path)]
+        return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+
     def report_error(self) -> None:
         """As after a damaged block: ext4 accepts no writes until it is mounted again."""
         _run("mount", "-o", "remount,errors=remount-ro", str(self.path))
-        source = subprocess.run(
-            ["findmnt", "-n", "-o", "SOURCE", self.path], capture_output=True, text=True, check=True
-        ).stdout
-        trigger = Path("/sys/fs/ext4") / Path(source.strip()).name / "trigger_fs_error"
+        trigger = Path("/sys/fs/ext4") / self.device().name / "trigger_fs_error"
         if not trigger.exists():
             pytest.skip(f"not in this kernel: {trigger}")
         trigger.write_text("1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -48,13 +49,13 @@ def test_log_lines_of_changes(caplog: pytest.LogCaptureFixture, snapshot: Snapsh
     services = ConfiguredServices(node)
     caplog.set_level(logging.DEBUG, "svcnode")
     probed = ServiceSettings(definition=define("db", probe="tcp://127.0.0.1:5432"))
-    services.apply([probed, fixed("a", Status.UP), fixed("b", Status.DOWN)])
+    asyncio.run(services.apply([probed, fixed("a", Status.UP), fixed("b", Status.DOWN)]))
     refused = Verdict.failed("connection refused: 127.0.0.1:5432", code=ReasonCode.CONNECTION_REFUSED)
     for verdict in (Verdict.ready(), refused, refused, refused):
         record(node, "db", verdict)
         clock.advance(2.0)
-    services.apply([fixed("a", Status.DOWN)])
-    services.apply([])
+    asyncio.run(services.apply([fixed("a", Status.DOWN)]))
+    asyncio.run(services.apply([]))
     node.overrides.drain()
     snapshot("log_lines_of_changes", lines(caplog.records))
 

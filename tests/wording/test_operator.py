@@ -13,7 +13,7 @@ from svcnode.agent.embed.asgi import NEEDS_ASYNCIO
 from svcnode.agent.embed.operator_app import NOT_RUNNING
 from svcnode.api.spec import Request
 from svcnode.core.address import Address
-from svcnode.operator import OVERLOADED
+from svcnode.operator import NO_THREAD, OVERLOADED
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_NOT_GIVEN, TOKEN_REQUIRED, OperatorAuth
 from svcnode.operator.events import INVALID_EVENT_ID, TOO_MANY_STREAMS
 from svcnode.operator.history_api import history
@@ -33,6 +33,7 @@ RESPONSES = {
     "not running, embedded": NOT_RUNNING,
     "not on asyncio, embedded": NEEDS_ASYNCIO,
     "too many requests": OVERLOADED,
+    "no free thread": NO_THREAD,
     "too many streams": TOO_MANY_STREAMS,
     "bad event id": INVALID_EVENT_ID,
 }

@@ -22,7 +22,7 @@ from svcnode.net.os_errors import InconclusiveError, ThreadStartError, verdict_f
 from svcnode.net.streams import ResponseTooLargeError
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes import disk as disk_probe
-from svcnode.probes.file_system import error_state
+from svcnode.probes.file_system import error_state, parse_mounts
 from svcnode.probes.function import FunctionProbe
 from svcnode.probes.run import run_check
 from tests.support.backends import (
@@ -228,7 +228,7 @@ def test_reasons_of_files_and_programs(snapshot: Snapshot, tmp_path: Path, monke
     monkeypatch.undo()
     for state in ("emergency_ro", "shutdown"):
         mount = f"42 27 7:0 / / rw - ext4 /dev/loop0 rw,{state}"
-        lines.append(f"disk after an error: {error_state(os.makedev(7, 0), [mount])}")
+        lines.append(f"disk after an error: {error_state(os.makedev(7, 0), parse_mounts([mount]))}")
     lines.append(shown("exec missing", check("exec:/no/such/program")))
     scripts = {
         "exec 1": "exit 1",

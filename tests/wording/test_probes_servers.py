@@ -299,6 +299,10 @@ def test_redis(snapshot: Snapshot) -> None:
     assert isinstance(probe, RedisProbe)
     roles = [probe._role_verdict({"role": "slave", "master_link_status": link}) for link in ("up", "down")]
     lines = [reasons("redis", map(sending, answers)), reasons("redis", map(sending, writes), write=True)]
+    lags = [
+        redis_info("role:slave", "master_link_status:up", *each) for each in ((), ("master_last_io_seconds_ago:31",))
+    ]
+    lines.append(reasons("redis", map(sending, lags), max_lag="30s"))
     snapshot("redis", "\n".join([*lines, *(line(verdict) for verdict in roles if verdict is not None)]))
 
 
@@ -445,7 +449,8 @@ def test_postgresql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) 
         verdict(REPLICA, write="svcnode_write"),
         verdict(READ_ONLY, PostgresqlResult(b"configuration file")),
         verdict(READ_ONLY, PostgresqlResult(b"user"), write="svcnode_write"),
-        verdict(PostgresqlResult(b"f", b"off", b"ANY 2 (a, b, c)", b"on"), PostgresqlResult(b"1")),
+        verdict(PostgresqlResult(b"f", b"off", b"ANY 2 (a, b, c)", b"on"), PostgresqlResult(b"1", b"0")),
+        verdict(PostgresqlResult(b"f", b"off", b"ANY 2 (a, b, c)", b"on"), PostgresqlResult(b"0", b"2")),
         verdict(PRIMARY, missing, write="svcnode_write"),
         verdict(PRIMARY, full, write="svcnode_write"),
         verdict(PRIMARY, denied, write="svcnode_write"),

@@ -136,7 +136,7 @@ class Agent:
         with self._signals.installed():
             try:
                 bound = self._listeners.open(settings)
-                self._services.apply(settings.services)
+                await self._services.apply(settings.services)
                 self._fleet.apply(settings.fleet)
                 # After the services: their registration is not a transition to record.
                 log_history_location(settings.history)
@@ -270,7 +270,7 @@ class Agent:
         history.set_has_folder(new.history.has_folder)
         await self._surface.apply_notify(new.notify)
         self._control.set_configured(new)
-        diff = self._services.apply(new.services)
+        diff = await self._services.apply(new.services)
         self._fleet.apply(new.fleet)
         if self._replica is not None and new.sharing is not None:
             self._replica.services.set_default_observers(new.sharing.observers)
@@ -331,7 +331,20 @@ def _log_failed_reload(exc: SvcnodeError) -> None:
 
 def allocate_fds() -> tuple[int, int]:
     """The limits of connections and of concurrent checks; smaller than the defaults if the system allows too few."""
-    connections, checks = ServerLimits().connections, MAX_CONCURRENT_CHECKS
-    available = raise_fd_limit(connections + checks + RESERVED_FDS) - RESERVED_FDS
-    checks = max(1, min(checks, available // 4))
-    return max(1, min(connections, available - checks)), checks
+    max_connections = ServerLimits().connections
+    needed = max_connections + MAX_CONCURRENT_CHECKS + RESERVED_FDS
+    allowed = raise_fd_limit(needed)
+    available = allowed - RESERVED_FDS
+    connections = max(1, min(max_connections, available - available // 4))
+    checks = max(1, min(MAX_CONCURRENT_CHECKS, available - connections))
+    if allowed < needed:
+        log.warning(
+            "the limit of open files is %d: %d checks at a time and %d connections, and what exceeds this has to wait; "
+            "raise it to %d (ulimit -Hn, or LimitNOFILE= in the systemd unit)",
+            allowed,
+            checks,
+            connections,
+            needed,
+            extra={"event": "few_open_files", "limit": allowed, "checks": checks, "connections": connections},
+        )
+    return connections, checks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
 
 MAX_LISTED_IDS = 5
+BATCH = 50  # services that are applied at once: some milliseconds
 
 log = logging.getLogger("svcnode")
 
@@ -57,6 +59,18 @@ class ConfigDiff(NamedTuple):
         return "; ".join(filter(None, [self.renamed, text or "no service changed"]))
 
 
+class _Pauses:
+    """Lets the event loop run its other callbacks after each batch."""
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    async def if_due(self) -> None:
+        self._done += 1
+        if self._done % BATCH == 0:
+            await asyncio.sleep(0)
+
+
 class ConfiguredServices:
     def __init__(self, node: NodeState, service_list: ServiceList | None = None) -> None:
         """`service_list` registers the services; by default, the node does."""
@@ -66,38 +80,37 @@ class ConfiguredServices:
         self._fixed: dict[str, Status] = {}
         node.subscribe(self._log_change)
 
-    def apply(self, services: Iterable[ServiceSettings]) -> ConfigDiff:
-        """Add, replace and remove services. Unchanged services are left alone."""
+    async def apply(self, services: Iterable[ServiceSettings]) -> ConfigDiff:
+        """Add, replace and remove services, a few at a time: requests are answered in between.
+
+        Unchanged services are left alone.
+        """
         configured = {service.id: service for service in services}
-        diff = self._diff(configured)
+        pause = _Pauses()
+        removed, added, changed = [], [], []
         self._log_fixed({service.id: service.status for service in configured.values() if service.status is not None})
-        # Services are removed last: otherwise the node may be healthy for a moment, without its failed service.
         for service in configured.values():
-            self._apply_service(service)
-        for service_id in diff.removed:
+            current = self._current.get(service.id)
+            if current is None:
+                added.append(service.id)
+            elif current != service:
+                changed.append(service.id)
+            self._apply_service(current, service)
+            await pause.if_due()
+        # Services are removed last: otherwise the node may be healthy for a moment, without its failed service.
+        for service_id in [service_id for service_id in self._current if service_id not in configured]:
+            removed.append(service_id)
             self._service_list.deregister(service_id)
             del self._current[service_id]
-        return diff
+            await pause.if_due()
+        return ConfigDiff(tuple(removed), tuple(added), tuple(changed))
 
     def file_of(self, service_id: str) -> Path | None:
         """The configuration file with the probe of the service; None: it comes from another source."""
         service = self._current.get(service_id)
         return None if service is None else service.file
 
-    def _diff(self, configured: Mapping[str, ServiceSettings]) -> ConfigDiff:
-        current = self._current
-        return ConfigDiff(
-            removed=tuple(service_id for service_id in current if service_id not in configured),
-            added=tuple(service_id for service_id in configured if service_id not in current),
-            changed=tuple(
-                service_id
-                for service_id in configured
-                if service_id in current and current[service_id] != configured[service_id]
-            ),
-        )
-
-    def _apply_service(self, service: ServiceSettings) -> None:
-        current = self._current.get(service.id)
+    def _apply_service(self, current: ServiceSettings | None, service: ServiceSettings) -> None:
         if current is None:
             self._service_list.add(service.definition)
         elif current.definition != service.definition:

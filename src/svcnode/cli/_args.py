@@ -196,17 +196,19 @@ def service_client(arguments: argparse.Namespace) -> ControlClient | BlockingReg
 
 
 def control_client(arguments: argparse.Namespace) -> ControlClient:
-    from svcnode.control.client import ControlClient
+    """The default of `timeout`, which a command may set, is that of the client."""
+    from svcnode.control.client import DEFAULT_TIMEOUT, ControlClient
 
     by = arguments.by or os.environ.get("SUDO_USER", "")
+    timeout = getattr(arguments, "timeout", DEFAULT_TIMEOUT)
     if arguments.socket is not None:
-        return ControlClient(arguments.socket, by=by)
+        return ControlClient(arguments.socket, timeout=timeout, by=by)
     from svcnode.config import find_node_file, load_control
 
     control = load_control(find_node_file(arguments.config), os.environ)
     if control is None:
         raise InvalidValueError("the configuration has no control socket; name it with --socket")
-    return ControlClient(control.listen, by=by)
+    return ControlClient(control.listen, timeout=timeout, by=by)
 
 
 def add_override_options(parser: argparse.ArgumentParser) -> None:

@@ -42,6 +42,7 @@ _TIMES = (
     '"2026-12-01T22:00:00Z" or with another zone, "2026-12-01 22:00" in the time of this machine, or "+2h" from now'
 )
 _WITH_REGISTRY = ("register", "deregister", "beat")
+_RELOAD_TIMEOUT = "35s"  # the node ends its own wait after 30 s; thousands of services take some seconds
 _REMOVING = ("deregister", "issue", "drain", "maintain", "ack")
 
 
@@ -337,7 +338,7 @@ def _ack(client: ControlClient, arguments: argparse.Namespace) -> str:
 
 def _configure_reload(parser: CommandParser) -> None:
     parser.description = "Let the running node read its configuration again, and say what has changed."
-    parser.set_defaults(action=_reload)
+    parser.set_defaults(action=_reload, timeout=_RELOAD_TIMEOUT)
 
 
 def _reload(client: ControlClient, arguments: argparse.Namespace) -> str:

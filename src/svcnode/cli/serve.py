@@ -32,13 +32,24 @@ def configure(parser: CommandParser) -> None:
     add_override_options(parser)
 
 
+def _survive_signals() -> None:
+    """Signals that mean nothing to a node, such as those of log rotation, would end Python. So would a SIGHUP until the
+    agent installs its handlers; there is nothing to reload yet.
+
+    With handlers that do nothing, not ignored: a program of an exec: probe would inherit that.
+    """
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: None)
+
+
 def run_command(arguments: argparse.Namespace) -> int:
+    _survive_signals()
     if os.getpid() == 1:  # of a container
         from svcnode.cli._container_init import continue_in_child
 
         continue_in_child()
-    # Until the agent installs its handlers, a SIGHUP would end the process; there is nothing to reload yet.
-    is_under_nohup = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
+    is_under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
     gc.disable()  # modules stay loaded: searching them for garbage, now or later, takes time for nothing
     from svcnode.agent import agent, logs  # after the signal: loading them takes time

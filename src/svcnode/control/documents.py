@@ -32,7 +32,6 @@ from svcnode.control.changes import (
 )
 from svcnode.control.document_kind import FREE_TEXTS, DocumentKind, author_of, with_safe_texts
 from svcnode.control.service_documents import RunDocuments, ServiceDocuments, StatusDocuments, service_not_found
-from svcnode.control.standstill import Standstill
 from svcnode.core.errors import ControlError
 from svcnode.core.maintenance import DAY_S, MAX_DAYS_AHEAD, MAX_MAINTENANCE_DAYS, PlannedMaintenance, parse_time_s
 from svcnode.core.model import Acknowledgement, Health, Maintenance
@@ -311,7 +310,8 @@ class Documents:
         end: Callable[[str, int], None],
     ) -> None:
         """`end` deletes a document that has ended, unless its revision has changed."""
-        self.standstill = Standstill(node.now_s)
+        self.standstill = node.standstill
+        self.standstill.start()
         self.services = ServiceDocuments(node, self.standstill, service_list, define_service)
         self.statuses = StatusDocuments(node, self.services)
         self.issues = IssueDocuments(node)

@@ -28,7 +28,6 @@ from svcnode.control.changes import (
     status_path,
 )
 from svcnode.control.documents import Documents
-from svcnode.control.standstill import TICK_S
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError, StoreError
 from svcnode.core.model import ChangeKind
@@ -39,6 +38,7 @@ from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.node.feed import changes_by
+from svcnode.node.standstill import TICK_S
 from svcnode.probes import is_loaded, load_kinds, scheme_of
 
 if TYPE_CHECKING:

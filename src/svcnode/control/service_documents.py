@@ -31,10 +31,10 @@ from svcnode.node.definition import RegisteredService, define
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from svcnode.control.standstill import Standstill
     from svcnode.core.model import Policy, ServiceState
     from svcnode.node.definition import PushAccess, ServiceList
     from svcnode.node.node_state import NodeState
+    from svcnode.node.standstill import Standstill
 
     Define = Callable[[str, Mapping[str, Any]], RegisteredService]
 

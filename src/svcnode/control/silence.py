@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from svcnode.control.standstill import Standstill
     from svcnode.node.node_state import NodeState
+    from svcnode.node.standstill import Standstill
 
 
 class SilentServices:

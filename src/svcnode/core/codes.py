@@ -18,6 +18,7 @@ class ReasonCode(StrEnum):
     NO_EVIDENCE = "no_evidence"  # no check has given a result yet
     NOT_STARTED = "not_started"  # no check has given a result yet, and the node runs no checks
     STALE = "stale"  # the last evidence is older than stale_after
+    CANNOT_CHECK = "cannot_check"  # there is none, because this machine could not check
     TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl, or no success of a job in time
     FIXED = "fixed"  # the configuration sets the status
     REPORTED = "reported"  # the program reported the status and gave no code
@@ -90,6 +91,8 @@ class ReasonCode(StrEnum):
     TOO_FEW_PEERS = "too_few_peers"
     WRONG_CHAIN = "wrong_chain"
     CLOCK_SKEW = "clock_skew"
+    CLOCK_UNSYNCHRONIZED = "clock_unsynchronized"  # no program keeps the clock right, or it has ended
+    NOT_RUNNING = "not_running"  # the unit is inactive, has failed or is masked
     PARTIALLY_HEALTHY = "partially_healthy"
     UNHEALTHY = "unhealthy"
 
@@ -112,6 +115,7 @@ class ReasonCode(StrEnum):
     CORRUPT = "corrupt"
     DISK_LOW = "disk_low"
     INODES_LOW = "inodes_low"  # the file system has no free inodes left
+    NOT_MOUNTED = "not_mounted"  # the volume that should be at the path is missing, or another one is mounted
     REPLACED = "replaced"  # another file is at the path since the last check
 
     # Programs and functions.

@@ -358,6 +358,7 @@ class ServiceState(NamedTuple):
     recent_failures: RecentFailures = NO_FAILURES
     failures_before_run: RecentFailures = NO_FAILURES  # `recent_failures` before the failures in a row began
     job_started_at_s: float | None = None  # the first start of a job since the last evidence
+    host_fault: str = ""  # why this machine could not run the last check; "" if it could
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

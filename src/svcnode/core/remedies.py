@@ -51,6 +51,12 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "No check has finished in time: the node's machine may be overloaded, or was suspended. See the log of the "
         "node.",
     ),
+    ReasonCode.CANNOT_CHECK: Remedy(
+        "there is no valid result, because the node's machine could not check",
+        "The fault is on the node's machine, and says nothing about the service; the reason names it. For too many "
+        "open files, raise the limit of the node's process (ulimit -n, or LimitNOFILE in its systemd unit). A machine "
+        "that stood still was suspended or overloaded, or the node's process was stopped.",
+    ),
     ReasonCode.TTL_EXPIRED: Remedy("no heartbeat, report or success of a job arrived in time", _NO_REPORT),
     ReasonCode.FIXED: Remedy(
         "the configuration sets the status; the service is not checked",
@@ -368,6 +374,16 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.CLOCK_SKEW: Remedy(
         "the clocks of the node and the service differ too much",
         "Synchronize both clocks (NTP).",
+        {"clock": "Synchronize the clock of the node's machine. If it is right, the clock of the server is wrong."},
+    ),
+    ReasonCode.CLOCK_UNSYNCHRONIZED: Remedy(
+        "the clock of the node's machine is not synchronized",
+        "Start a program that synchronizes it, such as chrony or systemd-timesyncd, and check that it reaches its "
+        "servers: chronyc sources, or timedatectl timesync-status.",
+    ),
+    ReasonCode.NOT_RUNNING: Remedy(
+        "the unit is inactive, has failed or is masked",
+        "See systemctl status and journalctl for this unit.",
     ),
     ReasonCode.PARTIALLY_HEALTHY: Remedy(
         "the service says that it is partially healthy",
@@ -456,6 +472,11 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "the file system has no free inodes",
         "Remove files, or create the file system with more inodes.",
     ),
+    ReasonCode.NOT_MOUNTED: Remedy(
+        "the volume that should be at the path is not mounted",
+        "Find out why: findmnt, and the log of the kernel. Stop the programs that write below the mount point before "
+        "you mount it: what they wrote meanwhile is on another file system, and is hidden then.",
+    ),
     ReasonCode.REPLACED: Remedy(
         "another file is at the path since the last check",
         "Check that this was intended. Programs that opened the file before still use the old one: restart them.",
@@ -485,6 +506,7 @@ _CODES_OF_THE_NODE = {  # of a service that no probe checks
     ReasonCode.NO_EVIDENCE,
     ReasonCode.NOT_STARTED,
     ReasonCode.STALE,
+    ReasonCode.CANNOT_CHECK,
     ReasonCode.TTL_EXPIRED,
     ReasonCode.FIXED,
     ReasonCode.REGISTRY_LOST,

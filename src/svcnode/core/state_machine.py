@@ -35,7 +35,7 @@ from svcnode.core.model import (
     Verdict,
 )
 from svcnode.core.text import MAX_REASON_CHARS, truncate
-from svcnode.core.units import format_limit
+from svcnode.core.units import format_duration, format_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -65,7 +65,7 @@ def apply_evidence(state: ServiceState, evidence: Evidence, policy: Policy, now_
         case Outcome.READY:
             return _after_ready(state, evidence, policy, now_s)
         case Outcome.UNKNOWN:
-            return state
+            return _after_unknown(state, evidence.verdict)
         case Outcome.NOT_READY:
             return _after_not_ready(state, evidence, policy, now_s)
         case Outcome.FAILED:
@@ -82,6 +82,7 @@ def _after_ready(state: ServiceState, evidence: Evidence, policy: Policy, now_s:
             failures_in_a_row=0,
             last_ready_at_s=evidence.at_s,
             last_evidence_at_s=evidence.at_s,
+            host_fault="",
         )
     recent = _after_success(state.recent_failures, evidence, policy)
     if recent.is_unreliable:
@@ -148,6 +149,31 @@ def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_
         recent,
         before_run,
     )
+
+
+# The fault is on this machine: every check that needs the same has it.
+_HOST_FAULTS = {
+    ReasonCode.RESOURCE_EXHAUSTED: "",  # the reason says what there is too little of
+    ReasonCode.RESOLVER_FAILED: "the DNS resolver does not answer",
+    ReasonCode.NETWORK_UNREACHABLE: "it has no route",
+}
+_NOT_RUN = "check not run: "
+
+
+def host_fault(verdict: Verdict) -> str:
+    """What keeps this machine from checking, in the same words for all services; "" if it is not to blame."""
+    if verdict.outcome is not Outcome.UNKNOWN or verdict.code not in _HOST_FAULTS:
+        return ""
+    text = _HOST_FAULTS[ReasonCode(verdict.code)] or verdict.reason.removeprefix(_NOT_RUN)
+    return f"this host cannot check ({text})"
+
+
+def _after_unknown(state: ServiceState, verdict: Verdict) -> ServiceState:
+    """It says nothing about the service. If the evidence expires, or there was none, it says why."""
+    fault = host_fault(verdict)
+    if fault and state.code == ReasonCode.NO_EVIDENCE:
+        return state._replace(reason=f"{fault}: {state.reason}", code=ReasonCode.CANNOT_CHECK, host_fault=fault)
+    return state if fault == state.host_fault else state._replace(host_fault=fault)
 
 
 def after_start(state: ServiceState, at_s: float) -> ServiceState:
@@ -226,8 +252,11 @@ def _unreliable_verdict(recent: RecentFailures, policy: Policy, failure: Verdict
     return Verdict(Outcome.NOT_READY, reason, ReasonCode.UNRELIABLE)
 
 
-def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
-    """The state at `now_s`, with what follows if its evidence has expired: it is stale, or Down by its ttl."""
+def as_of(state: ServiceState, now_s: float, policy: Policy, standstill_s: float = 0.0) -> ServiceState:
+    """The state at `now_s`, with what follows if its evidence has expired: it is stale, or Down by its ttl.
+
+    `standstill_s`: for how long this machine stood still when the evidence expired.
+    """
     expiry_s = expires_at_s(state, policy)
     if now_s < expiry_s:
         return state
@@ -237,10 +266,14 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
             status=Status.DOWN, reason=reason, code=ReasonCode.TTL_EXPIRED, since_s=expiry_s, ready_in_a_row=0
         )
     missing = "success" if state.status is Status.UP else "evidence"
-    is_lost = policy.stale_code == ReasonCode.REGISTRY_LOST
-    source, problem = (" from the registry", "lost") if is_lost else ("", "stale")
+    if policy.stale_code == ReasonCode.REGISTRY_LOST:
+        problem, code, source = "lost", policy.stale_code, " from the registry"
+    elif fault := f"this host stood still for {format_duration(standstill_s)}" if standstill_s else state.host_fault:
+        problem, code, source = fault, ReasonCode.CANNOT_CHECK, ""
+    else:
+        problem, code, source = "stale", policy.stale_code, ""
     reason = f"{problem}: no {missing}{source} for {policy.stale_after_s:g} s"
-    return without_evidence(state, reason, policy.stale_code, expiry_s)
+    return without_evidence(state, reason, code, expiry_s)
 
 
 def without_evidence(state: ServiceState, reason: str, code: str, at_s: float) -> ServiceState:
@@ -253,7 +286,7 @@ def without_evidence(state: ServiceState, reason: str, code: str, at_s: float) -
 
 
 def is_stale(state: ServiceState) -> bool:
-    return state.code in (ReasonCode.STALE, ReasonCode.REGISTRY_LOST)
+    return state.code in (ReasonCode.STALE, ReasonCode.CANNOT_CHECK, ReasonCode.REGISTRY_LOST)
 
 
 def expires_at_s(state: ServiceState, policy: Policy) -> float:
@@ -381,8 +414,15 @@ def node_health(services: Tally, condition: Condition) -> Health:
 _MAX_NAMED_IDS = 5
 
 
-def node_health_with_reason(services: Sequence[tuple[Service, Status]], condition: Condition) -> tuple[Health, str]:
-    """The health, and every cause that is sufficient for it by itself."""
+def common_fault(states: Iterable[ServiceState]) -> str:
+    """What keeps this machine from checking, if that is why there is no evidence of a service."""
+    return next((state.reason.partition(": ")[0] for state in states if state.code == ReasonCode.CANNOT_CHECK), "")
+
+
+def node_health_with_reason(
+    services: Sequence[tuple[Service, Status]], condition: Condition, fault: str = ""
+) -> tuple[Health, str]:
+    """The health, and every cause that is sufficient for it by itself. `fault` is `common_fault` of the states."""
     total = Tally()
     for service, status in services:
         one = service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
@@ -390,9 +430,9 @@ def node_health_with_reason(services: Sequence[tuple[Service, Status]], conditio
     relevant = [(service, status) for service, status in services if service.affects_health]
     match health := node_health(total, condition):
         case Health.UNHEALTHY:
-            reason = "; ".join(_causes_of_unhealthy(total, relevant, condition))
+            reason = "; ".join(filter(None, (*_causes_of_unhealthy(total, relevant, condition), fault)))
         case Health.PARTIAL:
-            reason = "; ".join(_causes_of_partial(relevant, condition))
+            reason = "; ".join(filter(None, (fault, *_causes_of_partial(relevant, condition))))
         case Health.HEALTHY:
             reason = _healthy_reason(len(services), len(relevant))
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -25,6 +26,12 @@ _AUTHORITY_PATTERN = re.compile(
     (?:\#.*)?""",
     re.DOTALL | re.VERBOSE,
 )
+# A Unix socket, and the path of a request after a colon: ///run/docker.sock:/containers/ledger/json
+_UNIX_PATTERN = re.compile(
+    r"(?!//[^/])(?://)?(?P<socket>/[^:?#]*)(?::(?P<path>/[^?#]*))?(?:\?(?P<query>[^\#]*))?(?:\#.*)?", re.DOTALL
+)
+_UNIX_SUFFIX = "+unix"
+MAX_SOCKET_BYTES = 107  # of a path in Linux's sockaddr_un, without the null at its end
 _SEVERAL_PORTS = re.compile("[0-9]*,")
 _NOT_IN_HOST = {*map(chr, range(0x21)), *"/?#@\\[]"}
 # From 1 to 65535.
@@ -36,6 +43,7 @@ _PLAIN_HOST = re.compile(r"(?:[A-Za-z0-9_:-]{1,63}(?:\.|\Z))+")
 
 
 NO_PATH = "/?"
+_SOCKET = r"(//)?/[^:?#]*[^:?#/]"
 
 
 class UrlForm(NamedTuple):
@@ -47,18 +55,24 @@ class UrlForm(NamedTuple):
     path: str = "(/[^?#]*)?"
     query: str = ".*"  # "": none
     path_alone: str = ""  # if the URL is the whole probe; "": as `path`
+    whole: str = ""  # of everything after the scheme and its colon, instead of the parts
 
     def pattern(self, *, is_alone: bool = False) -> str:
         """Of what follows the scheme and its colon."""
         path = (is_alone and self.path_alone) or self.path
         if self.host == "any":
-            return ".*"
+            return self.whole or ".*"
         if self.host == "none":
             return f"(?!//[^/]){path}"
         credentials = "([^/?#]*@)?" if self.has_credentials else ""
         host = r"(\[[0-9A-Fa-f:.]+(%[^\]]*)?\]|[^:/?#\[\]@,\s]+)" + ("?" if self.host == "optional" else "")
         port = f"(:{_PORT_PATTERN})" if self.needs_port else f"(:({_PORT_PATTERN})?)?"
         return rf"//{credentials}{host}{port}{path}(\?{self.query})?(#.*)?"
+
+
+# Of a socket, and of a socket that a request is sent to.
+SOCKET_FORM = UrlForm(host="none", path=_SOCKET)
+HTTP_SOCKET_FORM = UrlForm(host="none", path=rf"{_SOCKET}(:/[^?#]*)?(\?[^#]*)?(#.*)?")
 
 
 class UrlError(ProbeError):
@@ -71,9 +85,10 @@ class UrlError(ProbeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Url:
-    """Either `scheme://username:password@host:port/path?query`, or `scheme:path`.
+    """Either `scheme://username:password@host:port/path?query`, or `scheme:path`, or, if the scheme ends with `+unix`,
+    `scheme:///socket:/path?query`.
 
-    User name and password are percent-decoded; path and query are not.
+    User name, password and socket are percent-decoded; path and query are not.
     """
 
     scheme: str
@@ -83,6 +98,7 @@ class Url:
     query: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
+    socket: str = ""  # the path of a Unix socket, instead of host and port
 
     @classmethod
     def parse(cls, text: str, *, register_secrets: bool = True) -> Url:
@@ -93,6 +109,8 @@ class Url:
         if found is None:
             raise UrlError("scheme", "invalid URL: it must begin with a scheme, such as http://127.0.0.1:8080/health")
         scheme, rest = found["scheme"].lower(), found["rest"]
+        if scheme.endswith(_UNIX_SUFFIX):
+            return cls._parse_unix(scheme, rest)
         if not rest.startswith("//"):
             return cls(scheme=scheme, path=rest)
         found = _AUTHORITY_PATTERN.fullmatch(rest)
@@ -110,12 +128,30 @@ class Url:
         host, port = parse_host(parts["host"]), _port(parts["port"])
         return cls(scheme=scheme, host=host, port=port, path=path, query=query, username=username, password=password)
 
+    @classmethod
+    def _parse_unix(cls, scheme: str, rest: str) -> Url:
+        found = _UNIX_PATTERN.fullmatch(rest)
+        path = unquote(found["socket"]) if found else ""
+        if found is None or path.endswith("/") or "\0" in path:
+            raise UrlError(
+                "path",
+                f"invalid URL: expected {scheme}:///run/app.sock or, with the path of a request, {scheme}:///run/app.sock:/health",
+            )
+        if len(os.fsencode(path)) > MAX_SOCKET_BYTES:
+            raise UrlError("path", f"the path of the socket is too long: Linux allows {MAX_SOCKET_BYTES} bytes")
+        query = found["query"] or ""
+        register_likely_keys(unquote(query))
+        return cls(scheme=scheme, socket=path, path=found["path"] or "", query=query)
+
     def __str__(self) -> str:
         """Without secrets: the password, and the query, which often contains a key."""
+        query = f"?{MASK}" if self.query else ""
+        if self.socket:
+            request = f":{self.path or '/'}{query}" if self.path or query else ""
+            return redacted(f"{self.scheme}://{self.socket}{request}")
         if not self.host:
             return redacted(f"{self.scheme}:{self.path}")
         user = f"{self.username}{f':{MASK}' if self.password else ''}@" if self.username or self.password else ""
-        query = f"?{MASK}" if self.query else ""
         return redacted(f"{self.scheme}://{user}{self.host_port}{self.path}{query}")
 
     def __repr__(self) -> str:

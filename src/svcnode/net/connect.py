@@ -1,4 +1,4 @@
-"""Opens TCP connections, with the steps "resolve" and "connect".
+"""Opens TCP connections, with the steps "resolve" and "connect", and connections to Unix sockets.
 
 The addresses of a name are tried as RFC 8305 (happy eyeballs) says: the next attempt starts when the previous one fails
 or has taken 250 ms, and the first connection is used. A single address takes no task and no timer.
@@ -14,7 +14,8 @@ import os
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.text import one_line, os_error_text, truncate
@@ -32,6 +33,7 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 REUSE_STEP_DETAIL = "connection of an earlier check"
 ATTEMPT_DELAY_S = 0.25  # "Connection Attempt Delay" of RFC 8305
+BACKLOG_POLL_S = 0.05
 RESOLVE_INTERVAL_S = 60.0  # how often the name of a reused connection is resolved again
 _MAX_SHOWN_FAILURES, _MAX_SHOWN_CHARS = 3, 100
 _NO_ROUTE_ERRNOS = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL}  # of this machine, or of a router
@@ -89,6 +91,41 @@ class TcpEndpoint(NamedTuple):
                 raise_if_own_network(exc, address)
             raise
         return sock
+
+
+@dataclass(frozen=True, slots=True)
+class UnixEndpoint:
+    """A Unix socket, with the members of a `TcpEndpoint` that an HTTP client uses."""
+
+    path: str
+
+    host: ClassVar[str] = "localhost"
+    is_ip_address: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return self.path
+
+    async def connect(self, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+        """A new connection and its protocol. The caller aborts it.
+
+        A socket whose queue is full refuses at once with EAGAIN, where TCP would wait. So this waits.
+        """
+        with step("connect", self.path):
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            try:
+                while True:
+                    try:
+                        sock.connect(self.path)
+                        break
+                    except BlockingIOError:
+                        await asyncio.sleep(BACKLOG_POLL_S)
+            except BaseException:  # also on cancellation
+                sock.close()
+                raise
+            return await transport_from_socket(sock, protocol)
+
+
+Endpoint = TcpEndpoint | UnixEndpoint
 
 
 async def race_addresses(
@@ -224,6 +261,8 @@ async def transport_from_socket(sock: socket.socket, protocol: Callable[[], P]) 
     """A transport for a connected socket. The socket belongs to the transport, also if this fails."""
     loop = asyncio.get_running_loop()
     try:
+        if sock.family == socket.AF_UNIX:
+            return await loop.create_unix_connection(protocol, sock=sock)
         return await loop.create_connection(protocol, sock=sock)
     except BaseException:  # also on cancellation
         # uvloop closes the descriptor itself but may leave its number in the socket object, which would later close

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 
 
@@ -14,3 +15,9 @@ def raise_fd_limit(needed: int) -> int:
     if allowed > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     return allowed
+
+
+def fd_limit() -> float:
+    """The soft limit: what this process may use without a change of its limits. Infinity: unlimited."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if soft == resource.RLIM_INFINITY else soft

@@ -18,7 +18,15 @@ from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.option_types import option_type, public_text, show_url
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import type_name
-from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address, send
+from svcnode.net.connect import (
+    REUSE_STEP_DETAIL,
+    ConnectionCache,
+    Endpoint,
+    TcpEndpoint,
+    UnixEndpoint,
+    peer_address,
+    send,
+)
 from svcnode.net.http_response import (
     MAX_BODY_BYTES,
     PROTOCOLS,
@@ -85,7 +93,7 @@ def _is_latin1(text: str) -> bool:
 class PreparedRequest:
     """A request in bytes, which can be sent any number of times."""
 
-    endpoint: TcpEndpoint
+    endpoint: Endpoint
     payload: bytes = field(repr=False)
     uses_tls: bool
     protocol_class: type[ResponseProtocol]
@@ -124,7 +132,7 @@ class Http1Client(TlsOptions):
 
     @property
     def http_scheme(self) -> str:
-        return self.url.scheme.rpartition("+")[2]
+        return "http" if self.url.socket else self.url.scheme.rpartition("+")[2]
 
     def build_request(  # noqa: PLR0913  a request has these parts
         self,
@@ -153,7 +161,7 @@ class Http1Client(TlsOptions):
             keep_alive = keep_alive or self.reuse
         if keep_alive and method == "HEAD":
             raise OptionError("reuse", "cannot be used with HEAD: its responses have no visible end")
-        endpoint = TcpEndpoint.of(url.require_host(), url.port or self.default_ports[scheme])
+        endpoint = self._endpoint(url, scheme)
         proxy = Proxy.from_option(self.proxy, scheme, endpoint) if self.proxy else None
         headers = [*_default_headers(url, method, body, content_type, keep_alive=keep_alive), *default_headers]
         if is_same_origin:
@@ -185,6 +193,13 @@ class Http1Client(TlsOptions):
             max_body_bytes=max_body_bytes,
             http2_head=head,
         )
+
+    def _endpoint(self, url: Url, scheme: str) -> Endpoint:
+        if not url.socket:
+            return TcpEndpoint.of(url.require_host(), url.port or self.default_ports[scheme])
+        if self.proxy:
+            raise OptionError("proxy", "cannot be used with a Unix socket")
+        return UnixEndpoint(url.socket)
 
     def _with_own_headers(self, default: list[tuple[str, str]]) -> list[tuple[str, str]]:
         own = [*self.headers, *self.authorization()]
@@ -253,8 +268,7 @@ class Http1Client(TlsOptions):
         protocol.collects_body, protocol.max_body_bytes = request.needs_body, request.max_body_bytes
         with step(request.step_name):
             if request.http2_head:
-                to_end = request.needs_body or request.keep_alive
-                protocol.send_request(transport, request.http2_head, request.payload, to_end=to_end)
+                protocol.send_request(transport, request.http2_head, request.payload)
             else:
                 send(transport, request.payload)
             response = await protocol.response
@@ -288,7 +302,7 @@ def _load_http2() -> ModuleType:
 def _default_headers(
     url: Url, method: str, body: bytes, content_type: str, *, keep_alive: bool
 ) -> Iterator[tuple[str, str]]:
-    yield from (("Host", url.host_port), ("User-Agent", "svcnode"), ("Accept", "*/*"))
+    yield from (("Host", url.host_port or UnixEndpoint.host), ("User-Agent", "svcnode"), ("Accept", "*/*"))
     if not keep_alive:
         yield "Connection", "close"
     if body and content_type:

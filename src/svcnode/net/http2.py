@@ -37,7 +37,7 @@ def http2_headers(method: str, scheme: str, target: str, headers: Sequence[tuple
 class Http2Protocol(ResponseProtocol):
     """Collects the events of h2 into a response."""
 
-    __slots__ = ("_body", "_data_bytes", "_http2", "_is_checked", "_reads_to_end", "_stream", "_transport", "_unsent")
+    __slots__ = ("_body", "_data_bytes", "_http2", "_is_checked", "_stream", "_transport", "_unsent")
 
     max_overhead_bytes = MAX_HEAD_BYTES  # headers and frames around the body; many short frames take long to parse
 
@@ -51,7 +51,6 @@ class Http2Protocol(ResponseProtocol):
 
     def _reset(self) -> None:
         super()._reset()
-        self._reads_to_end = True
         self._body = bytearray()
         self._data_bytes = 0
         self._stream = 0
@@ -62,11 +61,8 @@ class Http2Protocol(ResponseProtocol):
         """Whether the response to the last request has begun."""
         return bool(self._headers)
 
-    def send_request(
-        self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], body: bytes, *, to_end: bool = True
-    ) -> None:
+    def send_request(self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         self._transport = transport
-        self._reads_to_end = to_end
         if self.response.done():  # the server has sent something that is not HTTP/2
             return
         self._stream = self._http2.get_next_available_stream_id()
@@ -104,7 +100,7 @@ class Http2Protocol(ResponseProtocol):
                 self._close("the server reset the HTTP/2 stream", ReasonCode.CONNECTION_CLOSED)
             case h2.events.ResponseReceived() | h2.events.TrailersReceived() if event.stream_id == self._stream:
                 self._headers.update(cast("list[tuple[str, str]]", event.headers))
-                if not self._reads_to_end:
+                if self._headers.get("content-type", "").startswith("text/event-stream"):  # it may be silent for long
                     self._complete()
             case h2.events.DataReceived() if event.stream_id == self._stream:
                 self._on_data(event)

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 1024 * 1024  # unless a request allows more; of a compressed body always
+ENOUGH_BODY_BYTES = 64 * 1024  # of a body that is not kept: a server that sends so much does not hang
 MAX_TRAILERS = 100
 _CHUNK_BYTES = 64 * 1024  # parsed at once
 _MAX_GZIP_MEMBERS = 100
 _MAX_REPAIRS = 100  # parts in which an irregular head may arrive
 # The part of a response to wait for.
-Needs = Literal["status", "head", "body"]
+Needs = Literal["status", "head", "end", "body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,8 @@ class ResponseProtocol(asyncio.Protocol):
             self._reset()
         return is_usable
 
-    def send_request(
-        self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], body: bytes, *, to_end: bool = True
-    ) -> None:
-        """For HTTP/2, whose requests are more than bytes. The response is complete after its headers, or `to_end`."""
+    def send_request(self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+        """For HTTP/2, whose requests are more than bytes."""
         raise NotImplementedError  # HTTP/1.1 sends the bytes of the request itself
 
     def _set_response(self, status: int, body: bytes) -> None:
@@ -254,6 +253,50 @@ class HeadersProtocol(StatusProtocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
 
+class EndProtocol(StatusProtocol):
+    """Receives the status, and waits for the end of a response with a good one: a server may hang after the head.
+
+    Of an endless body, `ENOUGH_BODY_BYTES` are enough, and of an event stream, which may be silent, the head.
+    """
+
+    __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_head_complete and self._received_bytes > MAX_HEAD_BYTES + ENOUGH_BODY_BYTES:
+            self._complete()
+
+    def on_message_complete(self) -> None:
+        if self._is_head_complete:  # of the final response
+            self._complete()
+
+    def _on_head(self, status: int) -> None:
+        if not 200 <= status < 300 or _EVENT_STREAM.search(self._head):
+            self._complete()
+
+    def _on_incomplete(self, exc: Exception | None) -> None:
+        if self._is_head_complete:
+            self._headers = self.with_headers().headers
+        super()._on_incomplete(exc)
+
+    def _complete(self) -> None:
+        if not self.response.done():
+            super()._on_head(self._parser.get_status_code())
+
+
+_EVENT_STREAM = re.compile(rb"\ncontent-type:[ \t]*text/event-stream", re.IGNORECASE)
+
+
+class EndHeadersProtocol(EndProtocol):
+    """Receives the headers too."""
+
+    __slots__ = ()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_head_complete:  # otherwise it is a trailer
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+
 class BodyProtocol(HeadersProtocol):
     """Reads to the end of the body, and keeps it if `collects_body` is set."""
 
@@ -303,7 +346,12 @@ class BodyProtocol(HeadersProtocol):
             self._set_response(self._parser.get_status_code(), bytes(self._body))
 
 
-PROTOCOLS: dict[Needs, type[StatusProtocol]] = {"status": StatusProtocol, "head": HeadersProtocol, "body": BodyProtocol}
+PROTOCOLS: dict[Needs, type[StatusProtocol]] = {
+    "status": StatusProtocol,
+    "head": HeadersProtocol,
+    "end": EndHeadersProtocol,
+    "body": BodyProtocol,
+}
 
 
 # ---- deviations

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Iterator
 
+    from svcnode.net.connect import Endpoint
+
 P = TypeVar("P", bound=asyncio.Protocol)
 
 FROM_ENVIRONMENT = "environment"
@@ -32,7 +34,7 @@ class Proxy:
     headers: list[tuple[str, str]] = field(repr=False)
 
     @classmethod
-    def from_option(cls, option: str, scheme: str, target: TcpEndpoint) -> Proxy | None:
+    def from_option(cls, option: str, scheme: str, target: Endpoint) -> Proxy | None:
         text = _from_environment(scheme, target) if option == FROM_ENVIRONMENT else option
         if not text:
             return None
@@ -58,7 +60,7 @@ class Proxy:
                 f"proxy {self.endpoint}: {connection_error_text(exc)}", ReasonCode.PROXY_FAILED
             ) from exc
 
-    def tunnel_to(self, target: TcpEndpoint) -> Callable[[Callable[[], P]], Awaitable[tuple[asyncio.Transport, P]]]:
+    def tunnel_to(self, target: Endpoint) -> Callable[[Callable[[], P]], Awaitable[tuple[asyncio.Transport, P]]]:
         """A function that connects to the target through this proxy."""
 
         async def connect(protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
@@ -74,7 +76,7 @@ class Proxy:
 
         return connect
 
-    async def _open_tunnel(self, sock: socket.socket, target: TcpEndpoint) -> None:
+    async def _open_tunnel(self, sock: socket.socket, target: Endpoint) -> None:
         loop = asyncio.get_running_loop()
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *(f"{name}: {value}" for name, value in self.headers)]
         await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode("latin-1"))
@@ -91,7 +93,7 @@ class Proxy:
             )
 
 
-def _from_environment(scheme: str, target: TcpEndpoint) -> str:
+def _from_environment(scheme: str, target: Endpoint) -> str:
     from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
     if proxy_bypass_environment(str(target)):

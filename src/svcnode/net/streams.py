@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
-    from svcnode.net.connect import TcpEndpoint
+    from svcnode.net.connect import Endpoint
 
 MAX_RECEIVED_BYTES = 64 * 1024  # in one check
 BUFFER_LIMIT_BYTES = 64 * 1024
@@ -86,7 +86,7 @@ class ConnectionStreams(NamedTuple):
 
 
 async def open_streams(
-    endpoint: TcpEndpoint,
+    endpoint: Endpoint,
     tls: ssl.SSLContext | None = None,
     server_name: str = "",
     *,

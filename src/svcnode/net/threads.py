@@ -98,6 +98,15 @@ def call_with_timeout(function: Callable[[], T], timeout_s: float) -> T:
     return future.result()
 
 
+async def call_in_pool(function: Callable[[], T]) -> T:
+    """Run a short call in a thread of the event loop's pool. Raises `ThreadStartError` if there can be no thread."""
+    try:
+        future = asyncio.get_running_loop().run_in_executor(None, function)
+    except RuntimeError as exc:
+        raise ThreadStartError from exc
+    return await future
+
+
 class DaemonCall:
     """Runs blocking calls one at a time. It stays busy until a call returns, even after the caller was cancelled."""
 

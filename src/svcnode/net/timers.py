@@ -18,6 +18,7 @@ TIMER_RESOLUTION_S = 0.001  # uvloop's
 # code and data stay in the processor's caches; but requests to the node wait for the whole batch.
 TICK_S = 0.005
 TICKS_PER_S = round(1 / TICK_S)
+MAX_RUN_S = 0.02  # what is due after that waits for one iteration of the loop, in which requests are answered
 
 LATE_AFTER_S = 0.1
 GRACE_S = 0.02
@@ -73,8 +74,9 @@ class TimerQueue:
 
     def _run_due(self) -> None:
         self._timer_at_s = -math.inf  # `add` sets no timer while callbacks run
+        end_s = self.time() + MAX_RUN_S
         # Timers may fire early by their resolution; a callback due within it runs now, or the timer would be set twice.
-        while self._times_s and self._times_s[0] <= self.time() + TIMER_RESOLUTION_S:
+        while self._times_s and self._times_s[0] <= (now_s := self.time()) + TIMER_RESOLUTION_S and now_s < end_s:
             for callback in self._callbacks.pop(int(heapq.heappop(self._times_s) * TICKS_PER_S), ()):
                 try:
                     callback()

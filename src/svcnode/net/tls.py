@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
+TICKETS_WITHIN_S = 0.1  # of the end of the handshake
 _READ_BYTES = 64 * 1024
 
 
@@ -172,6 +174,8 @@ class TlsProtocol(asyncio.Protocol):
         self.tls = context.wrap_bio(self._received, self._to_send, server_hostname=server_name)
         self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.handshake.add_done_callback(_retrieve_exception)
+        self._reaction: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # to the end of the handshake
+        self._reaction.add_done_callback(_retrieve_exception)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -180,18 +184,49 @@ class TlsProtocol(asyncio.Protocol):
         self._advance()
 
     def data_received(self, data: bytes) -> None:
+        was_open = self._is_open
         self._received.write(data)
         self._advance()
+        if was_open:
+            self._set_reaction()
 
     def eof_received(self) -> None:
         self._received.write_eof()
         self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._set_reaction(exc)
         if not self.handshake.done():
             self.handshake.set_exception(exc or ConnectionResetError("connection closed during the TLS handshake"))
         elif self._is_open:
             self._inner.connection_lost(exc)
+
+    async def wait_for_reaction(self, timeout_s: float) -> None:
+        """Wait for the first thing that the server does after the handshake. Raises `ssl.SSLError` if it is an alert,
+        and `OSError` if it is a reset.
+
+        With TLS 1.3, the client has finished when the server begins to judge its certificate. If it accepts it, most
+        servers send session tickets; all others react to the end of the session, which is sent here. It is sent late:
+        what is sent to a server that has closed the connection may destroy its alert, which is not read yet.
+        """
+        if self.tls.version() != "TLSv1.3":
+            return
+        await asyncio.wait([self._reaction], timeout=min(TICKETS_WITHIN_S, timeout_s / 2))
+        if not self._reaction.done():
+            with suppress(ssl.SSLWantReadError):
+                self.tls.unwrap()
+            self._send()
+            await asyncio.wait([self._reaction], timeout=timeout_s)
+        if self._reaction.done():
+            self._reaction.result()
+
+    def _set_reaction(self, exc: Exception | None = None) -> None:
+        if self._reaction.done():
+            return
+        if exc is None:
+            self._reaction.set_result(None)
+        else:
+            self._reaction.set_exception(exc)
 
     @property
     def _is_open(self) -> bool:
@@ -228,13 +263,14 @@ class TlsProtocol(asyncio.Protocol):
         if not self.handshake.done():
             self.handshake.set_exception(exc)
         elif self._is_open:
+            self._set_reaction(None if inner_exc is None else exc)
             self._inner.connection_lost(inner_exc)
 
 
-def _retrieve_exception(handshake: asyncio.Future[None]) -> None:
+def _retrieve_exception(future: asyncio.Future[None]) -> None:
     """Mark it as retrieved: a cancelled check no longer waits for it."""
-    if not handshake.cancelled():
-        handshake.exception()
+    if not future.cancelled():
+        future.exception()
 
 
 class TlsTransport(asyncio.Transport):
@@ -247,6 +283,9 @@ class TlsTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         self._layer.write(bytes(data))
+
+    async def wait_for_reaction(self, timeout_s: float) -> None:
+        await self._layer.wait_for_reaction(timeout_s)
 
     def abort(self) -> None:
         self._plain.abort()
@@ -287,7 +326,7 @@ def sent_certificates(transport: asyncio.BaseTransport) -> list[dict[str, Any]]:
 
 async def connect_tls(
     connect: Connect, protocol: Callable[[], P], context: ssl.SSLContext, server_name: str
-) -> tuple[asyncio.Transport, P]:
+) -> tuple[TlsTransport, P]:
     """Connect with `connect` and start TLS. The caller aborts the connection."""
     inner = protocol()
     plain, layer = await connect(lambda: TlsProtocol(inner, context, server_name))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 READ_FILES_STEP = "read files"  # of options, such as a certificate; not recorded
+TIME_SERVER_STEP = "ask time server"
 
 
 class Step(NamedTuple):

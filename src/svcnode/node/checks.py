@@ -60,12 +60,10 @@ class Checks:
         """
         from asyncio import get_running_loop
 
-        from svcnode.node.scheduler import MAX_CONCURRENT_CHECKS
-
         if self._running_scheduler is not None or self._is_starting:
             yield
             return
-        scheduler = self._make_scheduler(max_concurrent_checks or MAX_CONCURRENT_CHECKS, recorder)
+        scheduler = self._make_scheduler(max_concurrent_checks or _checks_beside_a_program(), recorder)
         try:
             async with AsyncExitStack() as stack:
                 if self.workers_folder is None:
@@ -180,6 +178,14 @@ class Checks:
         self._starting_loop = None
         if self._workers is not None:
             self._workers.after_fork()
+
+
+def _checks_beside_a_program() -> int:
+    """The limit of concurrent checks in a program that embeds the node: half of the descriptors are for the program."""
+    from svcnode.net.fd_limit import fd_limit
+    from svcnode.node.scheduler import MAX_CONCURRENT_CHECKS
+
+    return max(1, int(min(MAX_CONCURRENT_CHECKS, fd_limit() // 2)))
 
 
 def _after_fork() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Policy, ServiceState, Status, Tally
     from svcnode.node.definition import Definition
+    from svcnode.node.standstill import Standstill
 
 
 class Entry:
@@ -29,6 +30,7 @@ class Entry:
 
     __slots__ = (
         "_dated_by",
+        "_standstill",
         "_wall_offset_s",
         "defined",
         "expires_at_s",
@@ -45,11 +47,13 @@ class Entry:
         *,
         in_maintenance: bool,
         wall_offset_s: Callable[[], float],
+        standstill: Standstill,
     ) -> None:
         self.defined = self.service = definition.service
         self.probe_config = definition.probe_config
         self.queued_at_s = math.inf
         self._wall_offset_s = wall_offset_s
+        self._standstill = standstill
         self._dated_by: tuple[ServiceState, float] | None = None  # what the deadline follows from
         self.set_maintenance(in_maintenance)
         self.set_state(state)
@@ -82,7 +86,8 @@ class Entry:
     def as_of(self, now_s: float) -> ServiceState:
         if now_s < self.expires_at_s:
             return self.state
-        return state_machine.as_of(self.state, now_s, self.service.policy)
+        standstill_s = self._standstill.duration_s(self.expires_at_s, now_s)
+        return state_machine.as_of(self.state, now_s, self.service.policy, standstill_s)
 
     @property
     def tally(self) -> Tally:

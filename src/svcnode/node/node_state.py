@@ -28,6 +28,7 @@ from svcnode.node.feed import ChangeFeed
 from svcnode.node.maintenance import MaintenanceWindows
 from svcnode.node.overrides import HealthOverrides, SharedIssues
 from svcnode.node.service_states import ServiceStates
+from svcnode.node.standstill import Standstill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -99,7 +100,8 @@ class NodeState:
         self._clock = clock
         self._wall_times = WallTimes(clock, wall_clock)
         self._lock = threading.Lock()
-        self._states = ServiceStates(self._on_status, self._wall_times.offset_s)
+        self.standstill = Standstill(clock)
+        self._states = ServiceStates(self._on_status, self._wall_times.offset_s, self.standstill)
         self.overrides = HealthOverrides(self._changing, self._publish_node, starting=starting)
         self.maintenance = MaintenanceWindows(
             self._changing, self._on_maintenance, self._on_plan, clock=clock, wall_time_s=self.wall_time_s
@@ -486,6 +488,7 @@ class NodeState:
         was_changing = self._lock.locked()
         self._lock = threading.Lock()  # in any case: a thread may have locked it without having returned from `acquire`
         self.feed.after_fork()
+        self.standstill.stop()
         if was_changing:
             self._states.rebuild()
             self._publish_node(self._clock())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Evidence, ServiceState
     from svcnode.node.definition import Definition
+    from svcnode.node.standstill import Standstill
 
 CLOCK_CHECK_S = 60.0
 
@@ -30,13 +31,17 @@ class ServiceStates:
     """
 
     def __init__(
-        self, on_status: Callable[[float, Entry, ServiceState], None], wall_offset_s: Callable[[], float]
+        self,
+        on_status: Callable[[float, Entry, ServiceState], None],
+        wall_offset_s: Callable[[], float],
+        standstill: Standstill,
     ) -> None:
         """`wall_offset_s` is the time from the clock of evidence to the wall clock, now."""
         self.entries: dict[str, Entry] = {}
         self.tally = Tally()
         self._on_status = on_status
         self._wall_offset_s = wall_offset_s
+        self._standstill = standstill
         self._clock_check_at_s = math.inf  # of the wall clock, as long as there are jobs that run by a schedule
         self._expiry = ExpiryQueue(lambda entry: self.entries.get(entry.service.id) is entry)
 
@@ -55,7 +60,13 @@ class ServiceStates:
         """Add a service, or replace one at its position."""
         service_id = definition.service.id
         old = self.entries.get(service_id)
-        entry = Entry(definition, state, in_maintenance=in_maintenance, wall_offset_s=self._wall_offset_s)
+        entry = Entry(
+            definition,
+            state,
+            in_maintenance=in_maintenance,
+            wall_offset_s=self._wall_offset_s,
+            standstill=self._standstill,
+        )
         self.entries[service_id] = entry
         if entry.has_schedule:
             self._clock_check_at_s = -math.inf

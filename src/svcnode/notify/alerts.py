@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import ChangeKind, Health
-from svcnode.core.state_machine import node_health_with_reason, service_health
+from svcnode.core.state_machine import common_fault, node_health_with_reason, service_health
 from svcnode.notify.causes import Related, Relations
 from svcnode.notify.outages import MAX_TRANSITIONS, OutageLog
 from svcnode.notify.routes import NodeView, Route, Situation, from_row
@@ -91,8 +91,11 @@ class Alerts:
         return config.probe.url.host if config is not None and isinstance(config.probe, UrlProbe) else ""
 
     def _node_health(self) -> tuple[Health, str]:
-        services = [(service, state.status) for service, state in self._node]
-        return node_health_with_reason(services, self._node.condition)
+        services = list(self._node)
+        fault = common_fault(state for _, state in services)
+        return node_health_with_reason(
+            [(service, state.status) for service, state in services], self._node.condition, fault
+        )
 
     # ---- what is shown
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from svcnode.core.codes import ReasonCode
 from svcnode.notify.rule import OPEN, Kind
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def _alike(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 
 def _host_and_code(entry: Entry) -> Hashable:
-    return (_fact(entry), entry.host) if entry.host else None
+    is_of_its_host = entry.host and entry.code != ReasonCode.CANNOT_CHECK  # that is a fault of this one
+    return (_fact(entry), entry.host) if is_of_its_host else None
 
 
 def _code_and_reason(entry: Entry) -> Hashable:

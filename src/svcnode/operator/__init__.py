@@ -7,14 +7,16 @@ without such requests loads none of them. A handler is `async (context, request,
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from svcnode.api.app import StreamingResponse
 from svcnode.api.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Response, error_response, split_path
+from svcnode.net.os_errors import ThreadStartError
+from svcnode.net.threads import call_in_pool
 from svcnode.operator.single_flight import OverloadedError
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ ROUTES = {
 # Pages of other sites must not embed our responses: the size of an image alone tells them the status of a service.
 SAME_ORIGIN_ONLY = ("Cross-Origin-Resource-Policy", "same-origin")
 OVERLOADED = error_response(503, "Too many requests in progress; retry in 10 seconds", ("Retry-After", "10"))
+NO_THREAD = error_response(503, "This host has no free thread; retry in 10 seconds", ("Retry-After", "10"))
 _handlers: dict[str, RouteHandler] = {}  # loaded handlers, by path
 _NAME = "{name}"
 _ROUTE_SEGMENTS = {path: split_path(path) for path in ROUTES}
@@ -59,11 +62,13 @@ async def handle(context: OperatorContext, request: Request) -> Response | Strea
     if match is None:
         return _with_same_origin_policy(NOT_FOUND)
     path, name = match
-    handler = _handlers[path] if path in _handlers else await asyncio.to_thread(_load_handler, path)
     try:
+        handler = _handlers[path] if path in _handlers else await call_in_pool(partial(_load_handler, path))
         response = await handler(context, request, name)
     except OverloadedError:
         response = OVERLOADED
+    except ThreadStartError:
+        response = NO_THREAD
     return (
         response._replace(head=_with_same_origin_policy(response.head))
         if isinstance(response, StreamingResponse)

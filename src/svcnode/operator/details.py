@@ -5,7 +5,6 @@ Id, name and description are as the interface publishes them, and groups as they
 
 from __future__ import annotations
 
-import asyncio
 import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -17,6 +16,7 @@ from svcnode.core.model import Outcome, Status, Tolerance
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
+from svcnode.net.threads import call_in_pool
 from svcnode.node.maintenance import planned_text
 from svcnode.node.stats import FIXED_KIND, probe_kind
 from svcnode.operator.sharing import node_sharing, observed_states, shared_probe
@@ -96,7 +96,7 @@ async def all_details(context: OperatorContext, request: Request, name: str) -> 
         return await context.shared(key, lambda: _make_response(context, with_recent_checks=with_recent_checks))
     ids = dict.fromkeys(query["id"])  # without duplicates
     node = await context.shared("node details", lambda: node_details(context))
-    return await asyncio.to_thread(lambda: _make_response(context, node, ids, with_recent_checks=with_recent_checks))
+    return await call_in_pool(lambda: _make_response(context, node, ids, with_recent_checks=with_recent_checks))
 
 
 async def details_of_one(context: OperatorContext, request: Request, name: str) -> Response:
@@ -131,8 +131,10 @@ def node_details(context: OperatorContext) -> Json:
     identity, condition, process = context.node.identity, context.node.condition, context.process_stats
     builder = _DetailsBuilder(context)
     process.adjust_start_time(builder.now_s, context.node.wall_time_s(builder.now_s))
-    services = [(service, state.status) for service, state in context.node]
-    health, reason = state_machine.node_health_with_reason(services, condition)
+    found = list(context.node)
+    fault = state_machine.common_fault(state for _, state in found)
+    services = [(service, state.status) for service, state in found]
+    health, reason = state_machine.node_health_with_reason(services, condition, fault)
     return {
         "name": identity.node_name,
         "version": identity.node_version,

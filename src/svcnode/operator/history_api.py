@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -11,6 +10,7 @@ from svcnode.api.spec import error_response, make_response, parse_query
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.strict_json import compact_json
 from svcnode.history.records import MINUTES, RESOLUTIONS
+from svcnode.net.threads import call_in_pool
 from svcnode.operator.event_hub import transition_document
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def _make_response(context: OperatorContext, params: HistoryParams) -> Res
         for service_id in params.service_ids
         if params.transitions
     }
-    return await asyncio.to_thread(lambda: make_response(200, encode_history(params, buckets, transitions, unknown)))
+    return await call_in_pool(lambda: make_response(200, encode_history(params, buckets, transitions, unknown)))
 
 
 async def _unknown_ids(context: OperatorContext, service_ids: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import asyncio
 import math
 import re
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib import resources
 from string import Template
@@ -25,6 +25,7 @@ from svcnode.core.strict_json import compact_json
 from svcnode.core.text import one_line
 from svcnode.core.units import format_coarse_duration, format_latency, iso_time
 from svcnode.history.records import HOURS
+from svcnode.net.threads import call_in_pool
 from svcnode.node.stats import FIXED_KIND
 from svcnode.operator.details import node_details, services_details
 
@@ -354,7 +355,7 @@ def availability(buckets: Sequence[Bucket]) -> float | None:
 
 
 async def static_file(context: OperatorContext, request: Request, name: str) -> Response:
-    return await asyncio.to_thread(_file_response, name) if name in STATIC_FILES else NOT_FOUND
+    return await call_in_pool(partial(_file_response, name)) if name in STATIC_FILES else NOT_FOUND
 
 
 @cache

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from svcnode.net.threads import call_in_pool
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
 
@@ -40,7 +42,7 @@ class SingleFlight:
 
     async def get(self, key: Hashable, make: Callable[[], T], *, version: object = None) -> T:
         """The result of `make()`, run in a thread; shared with other calls for the same key and version."""
-        return await self.get_async(key, lambda: asyncio.to_thread(make), version=version)
+        return await self.get_async(key, lambda: call_in_pool(make), version=version)
 
     async def get_async(
         self, key: Hashable, make: Callable[[], Coroutine[Any, Any, T]], *, version: object = None

@@ -23,17 +23,18 @@ from svcnode.core.url import Url
 from svcnode.net.http_response import MAX_BODY_BYTES
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.trace import step
-from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError, time_for_others_s
+from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError, UrlProbe, time_for_others_s
 from svcnode.probes.conditions import Age
 from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.json_pointer import MISSING, json_excerpt, resolve_pointer
-from svcnode.probes.jsonrpc_protocol import RpcError, build_rpc_request, decode_result
+from svcnode.probes.jsonrpc_protocol import RpcError
 from svcnode.probes.options import Count, WebUrls, seconds
+from svcnode.probes.rpc_client import HttpRpcProbe, RpcProbe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from svcnode.net.http1 import HttpSession
+    from svcnode.probes.rpc_client import RpcConnection
 
 LARGE_BODY_BYTES = 4 * 1024**2  # of a list of all peers or keys
 # A client may be this many blocks behind, and at least `MIN_AGE_S`.
@@ -92,9 +93,10 @@ def unexpected(pointer: str, value: object, expected: str) -> CheckError:
 # ---- probes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ChainProbe(HttpSessionProbe, ABC):
-    """A client of a chain."""
+class ChainRules(UrlProbe):
+    """What holds for every client of a chain."""
+
+    __slots__ = ()
 
     async def age_verdict(
         self, head: str, time: object, limit_s: float, option: str, *, max_ahead_s: float = MAX_CLOCK_SKEW_S
@@ -125,6 +127,11 @@ class ChainProbe(HttpSessionProbe, ABC):
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ChainProbe(ChainRules, HttpSessionProbe, ABC):
+    """A client of a chain that is asked over HTTP."""
+
+
 class Tip(NamedTuple):
     """Where a client is."""
 
@@ -132,29 +139,33 @@ class Tip(NamedTuple):
     number: int  # of the newest block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RpcChainProbe(ChainProbe):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RpcChainRules(ChainRules, RpcProbe):
     """A client that is asked by JSON-RPC, one call after the other: some reject batches, and providers charge for them.
 
     References are other clients of the same chain, such as public endpoints. A client that is behind the majority of
     those that answer is not ready. Nothing that they do makes it failed.
     """
 
+    __slots__ = ()  # as in UrlProbe
+
     max_block_age: BlockAge | None = None  # None: by the chain
     reference: WebUrls = ()
     max_behind: Count | None = None  # None: `default_max_behind`
-    _references: tuple[Self, ...] = field(init=False, compare=False, default=())
+    _references: tuple[RpcChainProbe, ...] = field(init=False, compare=False, default=())
+
+    calls_often: ClassVar = True
 
     usual_distance: ClassVar[int] = 10  # in blocks; clients of a chain may differ by this
     error_codes: ClassVar[Mapping[int, ReasonCode]] = {}  # of errors that mean something else to these clients
 
     def __post_init__(self) -> None:
-        self.build_request(self.url.target)  # reject invalid options when the probe is made
+        self.validate_transport()
         self.validate_options()
         if self.max_behind is not None and not self.reference:
             raise OptionError("max_behind", "needs reference")
         try:
-            object.__setattr__(self, "_references", tuple(map(self._reference_probe, self.reference)))
+            object.__setattr__(self, "_references", tuple(map(self.reference_probe, self.reference)))
         except ProbeError as exc:
             raise OptionError("reference", str(exc)) from exc
 
@@ -168,6 +179,10 @@ class RpcChainProbe(ChainProbe):
     @abstractmethod
     async def read_tip(self, call: RpcCall) -> Tip: ...
 
+    @abstractmethod
+    def reference_probe(self, text: str) -> RpcChainProbe:
+        """Of the client at this URL."""
+
     def default_max_behind(self, chain: object) -> int:
         """For a kind that knows more of the chain."""
         return self.usual_distance
@@ -178,21 +193,16 @@ class RpcChainProbe(ChainProbe):
             return self.max_block_age
         return UNKNOWN_CHAIN_AGE_S if block_time_s is None else max(MIN_AGE_S, MAX_MISSING_BLOCKS * block_time_s)
 
-    async def check_session(self, session: HttpSession) -> Verdict | None:
-        call = RpcCall(self, session)
-        verdict = await self.chain_verdict(call) or call.certificate_verdict
+    async def check_rpc(self, connection: RpcConnection) -> Verdict | None:
+        call = RpcCall(self, connection)
+        verdict = await self.chain_verdict(call) or connection.certificate_verdict
         return verdict or (await self._reference_verdict(call) if self._references else None)
 
     # ---- references
 
-    def _reference_probe(self, text: str) -> Self:
-        """Without the login and the headers of this client."""
-        url = Url.parse(f"{self.url.scheme.rpartition('+')[0]}+{text}")
-        return type(self)(url, proxy=self.proxy, ca=self.ca if text.startswith("https:") else "")
-
     async def _reference_verdict(self, call: RpcCall) -> Verdict | None:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(reference._ask_tip()) for reference in self._references]
+            tasks = [group.create_task(reference.ask_tip()) for reference in self._references]
         own = await self.read_tip(call)  # after them: it has not less than it had when they answered
         answers = [task.result() for task in tasks]
         numbers = sorted(tip.number for tip, _ in answers if tip is not None and tip.chain == own.chain)
@@ -207,12 +217,22 @@ class RpcChainProbe(ChainProbe):
             return self.not_ready(f"{text}; {note}" if problems else text, ReasonCode.LAGGING)
         return Verdict.ready(note) if problems else None
 
-    async def _ask_tip(self) -> tuple[Tip | None, str]:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RpcChainProbe(RpcChainRules, HttpRpcProbe):
+    """Over HTTP."""
+
+    def reference_probe(self, text: str) -> Self:
+        """Without the login and the headers of this client."""
+        url = Url.parse(f"{self.url.scheme.rpartition('+')[0]}+{text}")
+        return type(self)(url, proxy=self.proxy, ca=self.ca if text.startswith("https:") else "")
+
+    async def ask_tip(self) -> tuple[Tip | None, str]:
         """The tip of a reference and its URL, or None and the reason."""
         try:
             with step("reference", self.url.host_port), self.session() as session:
                 async with asyncio.timeout(time_for_others_s()):
-                    return await self.read_tip(RpcCall(self, session)), str(self.url)
+                    return await self.read_tip(RpcCall(self, self.connection(session))), str(self.url)
         except TimeoutError:
             return None, f"no response in time: {self.url}"
         except CheckError as exc:
@@ -228,18 +248,14 @@ def _problem_text(tip: Tip | None, text: str) -> str:
 class RpcCall:
     """Calls the methods of a client on one connection."""
 
-    def __init__(self, client: RpcChainProbe, session: HttpSession) -> None:
+    def __init__(self, client: RpcChainRules, connection: RpcConnection) -> None:
         self._client = client
-        self._session = session
-        self.certificate_verdict: Verdict | None = None  # of the last response
+        self._connection = connection
 
     async def __call__(self, method: str, *params: object, is_large: bool = False, **named: object) -> Any:  # noqa: ANN401  any JSON value
-        client, limit = self._client, LARGE_BODY_BYTES if is_large else MAX_BODY_BYTES
-        request = build_rpc_request(client, method, named or [*params], keep_alive=True, max_body_bytes=limit)
-        response = await self._session.send(request)
-        self.certificate_verdict = response.certificate_verdict
         try:
-            return decode_result(response, client.code_for_status)
+            limit = LARGE_BODY_BYTES if is_large else MAX_BODY_BYTES
+            return await self._connection.call(method, named or [*params], limit)
         except RpcError as exc:
-            code = client.error_codes.get(exc.number, exc.code)
+            code = self._client.error_codes.get(exc.number, exc.code)
             raise CheckError(f"{method}: {exc}", code, _OUTCOMES.get(code, Outcome.FAILED)) from exc

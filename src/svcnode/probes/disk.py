@@ -1,10 +1,11 @@
-"""`disk:/path`: the file system of a path has free space and inodes, and accepts writes.
+"""`disk:/path`: the file system of a path is mounted, has free space and inodes, and accepts writes.
 
 ready      it is writable, has free inodes, more than `min_free` is free, and more than `warn_free` if it is set
 not ready  less than `warn_free` is free
 failed     read-only, also after an error; no free inodes; less than `min_free` is free; with `write`, a file cannot be
-           created, synced and removed; the path does not exist, or its file system stores no data, like /proc
-unknown    no file descriptors or threads left on this machine
+           created, synced and removed; the path does not exist, or its file system stores no data, like /proc; a
+           volume is not mounted that was mounted before, or that /etc/fstab, `mount` or `uuid` expect
+unknown    no file descriptors or threads left on this machine; with `uuid`, the machine does not tell it
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
@@ -28,10 +29,23 @@ from svcnode.net.os_errors import CodedOSError, code_for_os_error, verdict_for_f
 from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
 from svcnode.probes.base import UrlProbe
-from svcnode.probes.file_system import has_no_inodes, read_only_cause
+from svcnode.probes.file_system import (
+    MountMemory,
+    has_no_inodes,
+    has_uuid,
+    read_fstab,
+    read_mounts,
+    read_only_cause,
+)
 from svcnode.probes.options import WriteTarget, size
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from svcnode.probes.file_system import Mount
+
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]+)?) ?%", re.ASCII)
+_UUID = re.compile("[0-9A-Fa-f-]{4,36}", re.ASCII)
 _UNITS = ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)
 _WRITE_BYTES = 4096  # one block: less may be stored in the inode, also if no block is free
 _CREATE_ATTEMPTS = 10  # several nodes may write in the same directory
@@ -65,8 +79,29 @@ def disk_space(value: object) -> DiskSpace:
     try:
         return DiskSpace(str(value), bytes=size(value))
     except InvalidValueError:
-        shown = f'"{value}"' if isinstance(value, str) else type_name(value)
-        raise InvalidValueError(f'must be a size such as "5GiB" or a share such as "10%", not {shown}') from None
+        text = f'must be a size such as "5GiB" or a share such as "10%", not {_shown(value)}'
+        raise InvalidValueError(text) from None
+
+
+@option_type({"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^/."}]}, show=lambda value: value)
+def mount_point(value: object) -> bool | str:
+    """`true` for the path of the URL, or another absolute path."""
+    if isinstance(value, bool) or (isinstance(value, str) and value.startswith("/") and value != "/"):
+        return value
+    raise InvalidValueError(
+        f'must be true or the absolute path of a mount point, such as "/srv/data", not {_shown(value)}'
+    )
+
+
+def _shown(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else type_name(value)
+
+
+@option_type({"type": "string", "pattern": f"^{_UUID.pattern}$"}, show=str)
+def file_system_uuid(value: object) -> str:
+    if isinstance(value, str) and _UUID.fullmatch(value):
+        return value
+    raise InvalidValueError(f"must be the UUID of a file system, as blkid shows it, not {_shown(value)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -75,6 +110,9 @@ class DiskProbe(UrlProbe):
     warn_free: Annotated[DiskSpace | None, disk_space] = None
     read_only: bool = False  # a read-only mount is allowed; it needs no free space
     write: WriteTarget = ""  # the name of the file
+    mount: Annotated[bool | str, mount_point] = False  # True: the path is a mount point
+    uuid: Annotated[str, file_system_uuid] = ""
+    _mounts: MountMemory = field(init=False, compare=False, default_factory=MountMemory)
     _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("disk"))
     url_form: ClassVar = UrlForm(host="none", path=".+")
 
@@ -100,16 +138,40 @@ class DiskProbe(UrlProbe):
     def _check_now(self) -> Verdict:
         path = self.url.file_path
         try:
-            info = os.statvfs(path)
-            if not info.f_blocks:
-                text = f"the file system has 0 blocks, so it stores no data: {path}"
-                return Verdict.failed(text, code=ReasonCode.NOT_SUPPORTED)
-            if self.read_only and info.f_flag & os.ST_RDONLY:
-                return Verdict.ready()
-            if cause := read_only_cause(path, info):
-                return Verdict.failed(f"{cause}: {path}", code=ReasonCode.READ_ONLY)
+            with suppress(OSError):
+                os.statvfs(path)  # mounts what is mounted on demand
+            mounts = read_mounts()
+            return self._mount_verdict(path, mounts) or self._file_system_verdict(path, mounts)
         except OSError as exc:
             return verdict_for_file_error(exc, path)
+
+    def _mount_verdict(self, path: str, mounts: Sequence[Mount]) -> Verdict | None:
+        """None if everything that is expected above the path is mounted."""
+        real_path = os.path.realpath(path)
+        required = real_path if self.mount is True else str(self.mount or "").rstrip("/")
+        if missing := self._mounts.missing_point(real_path, required, mounts, read_fstab()):
+            return Verdict.failed(f"not mounted: {missing}: {path}", code=ReasonCode.NOT_MOUNTED)
+        if not self.uuid:
+            return None
+        match has_uuid(real_path, self.uuid, mounts):
+            case True:
+                return None
+            case False:
+                text = f"not mounted: another file system than that with the UUID {self.uuid} is at this path: {path}"
+                return Verdict.failed(text, code=ReasonCode.NOT_MOUNTED)
+            case None:
+                text = f"this machine does not tell the UUID of a file system, neither in /dev nor by udev: {path}"
+                return Verdict.unknown(text, code=ReasonCode.NOT_SUPPORTED)
+
+    def _file_system_verdict(self, path: str, mounts: Sequence[Mount]) -> Verdict:
+        info = os.statvfs(path)
+        if not info.f_blocks:
+            text = f"the file system has 0 blocks, so it stores no data: {path}"
+            return Verdict.failed(text, code=ReasonCode.NOT_SUPPORTED)
+        if self.read_only and info.f_flag & os.ST_RDONLY:
+            return Verdict.ready()
+        if cause := read_only_cause(path, info, mounts):
+            return Verdict.failed(f"{cause}: {path}", code=ReasonCode.READ_ONLY)
         return self._verdict_for_free_space(info, path)
 
     def _verdict_for_free_space(self, info: os.statvfs_result, path: str) -> Verdict:

@@ -1,4 +1,4 @@
-"""`ethereum+http://…`, `ethereum+https://…`: an Ethereum execution client that follows its chain.
+"""`ethereum+http://…`, `ethereum+https://…`, `ethereum+unix:///socket`: an execution client that follows its chain.
 
 ready      the client is not syncing, its newest block is not older than `max_block_age`, and it has at least
            `min_peers` peers
@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.url import Url
 from svcnode.probes.base import CheckError
-from svcnode.probes.chain import RpcChainProbe, Tip
+from svcnode.probes.chain import RpcChainProbe, RpcChainRules, Tip
 from svcnode.probes.options import Count
+from svcnode.probes.rpc_client import UnixRpcProbe
 
 if TYPE_CHECKING:
     from svcnode.core.model import Verdict
@@ -45,8 +47,10 @@ BLOCK_TIMES_S = {
 MAX_BEHIND_S, MIN_BEHIND = 30, 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EthereumProbe(RpcChainProbe):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EthereumRules(RpcChainRules):
+    __slots__ = ()  # as in UrlProbe
+
     chain_id: Count | None = None
     min_peers: Count | None = None  # None: 1, if the client can say how many it has
 
@@ -73,6 +77,19 @@ class EthereumProbe(RpcChainProbe):
     def default_max_behind(self, chain: object) -> int:
         block_time_s = BLOCK_TIMES_S.get(chain, 1.0) if isinstance(chain, int) else 1.0
         return max(MIN_BEHIND, int(MAX_BEHIND_S / block_time_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EthereumProbe(EthereumRules, RpcChainProbe):
+    """Over HTTP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UnixEthereumProbe(EthereumRules, UnixRpcProbe):
+    """Through its IPC socket. References are asked over HTTP."""
+
+    def reference_probe(self, text: str) -> EthereumProbe:
+        return EthereumProbe(Url.parse(f"ethereum+{text}"))
 
 
 def _is_at_its_end(progress: object) -> bool:

@@ -1,4 +1,4 @@
-"""`http://…`, `https://…`: an endpoint responds with the expected status and body.
+"""`http://…`, `https://…`, `http+unix:///socket:/path`: an endpoint responds with the expected status and body.
 
 ready      the status is in `status`, the body is as expected, and all conditions of `require` hold
 not ready  the status is in `starting_status`, the body matches `starting_json`, or a condition of `starting` holds; a
@@ -16,7 +16,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urljoin
 
 from svcnode.core.codes import ReasonCode
@@ -25,10 +25,11 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import PublicText, option_type
 from svcnode.core.redaction import redacted
 from svcnode.core.text import truncate
-from svcnode.core.url import Url
+from svcnode.core.url import HTTP_SOCKET_FORM, Url
 from svcnode.net.batch import BatchCheck
+from svcnode.net.connect import TcpEndpoint
 from svcnode.net.http1 import DEFAULT_PORTS, PreparedRequest
-from svcnode.net.http_response import Http2ResponseError, HttpResponse, InvalidJson, StatusProtocol
+from svcnode.net.http_response import EndProtocol, Http2ResponseError, HttpResponse, InvalidJson, StatusProtocol
 from svcnode.net.os_errors import CodedOSError, verdict_for_os_error
 from svcnode.probes.conditions import (
     Condition,
@@ -147,12 +148,12 @@ class HttpProbe(ConditionalProbe, HttpClientProbe):
         return bool(self.json or self.starting_json or self.require or self.starting)
 
     def _build_request_to(self, url: Url, method: str, body: bytes) -> PreparedRequest:
-        is_same_origin = _origin(url) == _origin(self.url)
+        is_same_origin = url is self.url or _origin(url) == _origin(self.url)
         return self.build_request(
             _unique_target(url) if self.fresh else url.target,
             method=method,
             body=body if is_same_origin else b"",
-            needs="body" if self._needs_body else "head",  # the location of a redirect is in the head
+            needs="body" if self._needs_body else "head" if method == "HEAD" else "end",
             url=None if is_same_origin else url,
             http2=self.http2,
             default_headers=_NO_CACHE if self.fresh else (),
@@ -169,7 +170,10 @@ class HttpProbe(ConditionalProbe, HttpClientProbe):
             or self.http2
             or self.reuse
         )
-        return _ExchangeCheck(self) if is_plain and self._request.endpoint.is_ip_address else None
+        endpoint = self._request.endpoint
+        if is_plain and isinstance(endpoint, TcpEndpoint) and endpoint.is_ip_address:
+            return _ExchangeCheck(self, endpoint)
+        return None
 
     async def check(self) -> Verdict:
         began_s = time.monotonic()
@@ -260,17 +264,29 @@ class HttpProbe(ConditionalProbe, HttpClientProbe):
         return await find_starting(self.starting, document)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UnixHttpProbe(HttpProbe):
+    """The same through a Unix socket, as of Docker. The path of the request follows the socket, after a colon."""
+
+    url_form: ClassVar = HTTP_SOCKET_FORM
+
+    def __post_init__(self) -> None:
+        if self.redirects:
+            raise OptionError("redirects", "cannot be used with a Unix socket")
+        HttpProbe.__post_init__(self)
+
+
 class _ExchangeCheck(BatchCheck):
-    """As `HttpProbe.check` if it needs only the head of one response."""
+    """As `HttpProbe.check` if it needs only the status of one response."""
 
     __slots__ = ("_probe", "_protocol")
 
-    def __init__(self, probe: HttpProbe) -> None:
-        super().__init__(probe._request.endpoint)
+    def __init__(self, probe: HttpProbe, endpoint: TcpEndpoint) -> None:
+        super().__init__(endpoint)
         self._probe = probe
 
     def on_connected(self) -> None:
-        self._protocol = StatusProtocol()
+        self._protocol = StatusProtocol() if self._probe.method == "HEAD" else EndProtocol()
         self.send(self._probe._request.payload)
 
     def on_data(self, data: bytes) -> Verdict | None:
@@ -326,7 +342,8 @@ def _redirect_url(url: Url, location: str) -> Url:
     if not location:
         raise CodedOSError("redirect without a location", ReasonCode.REDIRECTED)
     with suppress(ProbeError, ValueError):
-        new = Url.parse(urljoin(f"{url.scheme}://{url.host_port}{url.target}", location), register_secrets=False)
+        base = f"http://localhost{url.target}" if url.socket else f"{url.scheme}://{url.host_port}{url.target}"
+        new = Url.parse(urljoin(base, location), register_secrets=False)
         if new.scheme in DEFAULT_PORTS and new.require_host():
             return new
     raise CodedOSError("redirect to an invalid URL", ReasonCode.REDIRECTED)

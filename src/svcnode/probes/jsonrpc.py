@@ -1,4 +1,4 @@
-"""`jsonrpc+http://…`, `jsonrpc+https://…`: a JSON-RPC 2.0 method returns the expected result.
+"""`jsonrpc+http://…`, `jsonrpc+https://…`, `jsonrpc+unix:///socket`: a JSON-RPC 2.0 method returns the expected result.
 
 ready      the method returned a result that is as in `result`, and all conditions of `require` hold
 not ready  a condition of `starting` holds; a value that must advance has not yet; the certificate expires within
@@ -17,14 +17,13 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
 from svcnode.core.option_types import PublicText, option_type
 from svcnode.core.text import type_name
-from svcnode.net.http1 import PreparedRequest
 from svcnode.probes.conditions import Condition, ConditionalProbe, Conditions, equalities, judge
-from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.json_pointer import Expectations, is_json_value
-from svcnode.probes.jsonrpc_protocol import RpcError, build_rpc_request, decode_result
+from svcnode.probes.jsonrpc_protocol import RpcError
+from svcnode.probes.rpc_client import HttpRpcProbe, RpcProbe, UnixRpcProbe
 
 if TYPE_CHECKING:
-    from svcnode.net.http1 import HttpSession
+    from svcnode.probes.rpc_client import RpcConnection
 
 
 @option_type({"type": ["array", "object"]})
@@ -36,26 +35,36 @@ def parameters(value: object) -> list[Any] | dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class JsonRpcProbe(ConditionalProbe, HttpSessionProbe):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MethodProbe(ConditionalProbe, RpcProbe):
+    __slots__ = ()  # as in UrlProbe
+
     method: PublicText
     params: Annotated[list[Any] | dict[str, Any], parameters] = field(default_factory=list)
     result: Expectations = field(default_factory=dict)  # by JSON pointer into the result; "" is the whole result
     require: Conditions = ()  # on the result
     starting: Conditions = ()  # one of them holds: not ready
     _required: tuple[Condition, ...] = field(init=False, compare=False)
-    _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        self.validate_transport()
         object.__setattr__(self, "_required", (*equalities(self.result), *self.require))
-        object.__setattr__(self, "_request", build_rpc_request(self, self.method, self.params))
 
-    async def check_session(self, session: HttpSession) -> Verdict | None:
-        response = await session.send(self._request)
+    async def check_rpc(self, connection: RpcConnection) -> Verdict | None:
         try:
-            result = decode_result(response, self.code_for_status)
+            result = await connection.call(self.method, self.params)
         except RpcError as exc:
             return self.failed(f"{self.method}: {exc}", exc.code)
         if (problem := await judge(self.starting, self._required, result)) is not None:
             return Verdict(problem.outcome, f"{self.method}: {problem.text}: {self.url}", problem.code)
-        return response.certificate_verdict
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class JsonRpcProbe(MethodProbe, HttpRpcProbe):
+    """Over HTTP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UnixJsonRpcProbe(MethodProbe, UnixRpcProbe):
+    """Through a Unix socket."""

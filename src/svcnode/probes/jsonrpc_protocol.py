@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 over HTTP: encoding a request and decoding its result."""
+"""JSON-RPC 2.0: encoding a request and decoding its result."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from svcnode.net.http1 import Http1Client, PreparedRequest
     from svcnode.net.http_response import HttpResponse
+
+    Params = list[Any] | dict[str, Any]
 
 TOO_MANY_REQUESTS = 429
 _ID = 1
@@ -43,14 +45,14 @@ class RpcError(CheckError):
         self.number = number  # of the error; 0 if the response holds none
 
 
-def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
+def encode_request(method: str, params: Params) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": _ID, "method": method, "params": params}).encode()
 
 
 def build_rpc_request(
     client: Http1Client,
     method: str,
-    params: list[Any] | dict[str, Any],
+    params: Params,
     *,
     keep_alive: bool = False,
     max_body_bytes: int = MAX_BODY_BYTES,
@@ -67,20 +69,36 @@ def build_rpc_request(
 
 
 def decode_result(response: HttpResponse, code_for_status: Callable[[int], ReasonCode] = code_for_http_status) -> Any:  # noqa: ANN401  any JSON value
-    match response.document():
+    """The result in a response over HTTP. With an error status, an error in the body counts, and a result does not."""
+    document, status = response.document(), response.status
+    name = f"HTTP status {status}: the body"
+    if 200 <= status < 300:
+        return result_of(document, name)
+    _raise_error(document, status)
+    raise RpcError(f"{name} is not a JSON-RPC response{_why(document)}", code_for_status(status))
+
+
+def result_of(document: object, name: str = "the response") -> Any:  # noqa: ANN401  any JSON value
+    _raise_error(document)
+    match document:
+        case {"result": result, "id": id_} if type(id_) is int and id_ == _ID:
+            return result
+        case _:
+            raise RpcError(f"{name} is not a JSON-RPC response{_why(document)}", ReasonCode.PROTOCOL_ERROR)
+
+
+def _raise_error(document: object, status: int = 200) -> None:
+    match document:
         case {"error": {"code": code, "message": message} as error}:
             text = excerpt(f"error {_message_text(code)}: {_message_text(message)}", _MAX_SHOWN_CHARS)
             number = code if isinstance(code, int) else 0
-            raise RpcError(text, _error_code(number, error.get("data"), response.status), number)
-        case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= response.status < 300:
-            return result
-        case document:
-            why = document.suffix if isinstance(document, InvalidJson) else ""
-            is_success = 200 <= response.status < 300
-            raise RpcError(
-                f"HTTP status {response.status}: the body is not a JSON-RPC response{why}",
-                ReasonCode.PROTOCOL_ERROR if is_success else code_for_status(response.status),
-            )
+            raise RpcError(text, _error_code(number, error.get("data"), status), number)
+        case _:
+            pass
+
+
+def _why(document: object) -> str:
+    return document.suffix if isinstance(document, InvalidJson) else ""
 
 
 def _error_code(number: int, data: object, status: int) -> ReasonCode:

@@ -59,6 +59,9 @@ GALERA_JOINING, GALERA_JOINED = "1", "3"  # wsrep_local_state
 # second, but lists only one source then, so its own statement comes first.
 REPLICA_STATUS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _ACCESS_DENIED = 1045
+_USER_LIMIT = 1226  # ER_USER_LIMIT_REACHED: of connections at the same time, or of something per hour
+# The resource that the text names: max_queries_per_hour, which MySQL calls max_questions, and so on.
+_PER_HOUR = re.compile(r"'max_(?:questions|updates|\w+_per_hour)'")
 # MariaDB executes the first comment, MySQL the second.
 _PRIMARY_QUERY = "SELECT /*M! @@global.gtid_binlog_pos */ /*!50700 @@global.gtid_executed */ AS position"
 _APPLIED_QUERY = "SELECT /*M! @@global.gtid_slave_pos */ /*!50700 @@global.gtid_executed */ AS position"
@@ -84,7 +87,7 @@ _NUMBERS = {
     ReasonCode.TIMEOUT: (1205, 1969, 3024),
     ReasonCode.TLS_FAILED: (2026,),
     ReasonCode.TLS_REQUIRED: (3159,),
-    ReasonCode.TOO_MANY_CONNECTIONS: (1040, 1203, 1226),  # of the server, of all users, of this user
+    ReasonCode.TOO_MANY_CONNECTIONS: (1040, 1203, _USER_LIMIT),  # of the server, of all users, of this user
     ReasonCode.USER_DISABLED: (3118, 4151),  # MySQL, MariaDB: account locked
 }
 _CODES = {number: code for code, numbers in _NUMBERS.items() for number in numbers}
@@ -355,6 +358,8 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
             return ReasonCode.AUTH_REQUIRED
         if _NO_SPACE.search(str(message)):
             return ReasonCode.STORAGE_FULL
+        if number == _USER_LIMIT and _PER_HOUR.search(str(message)):
+            return ReasonCode.RATE_LIMITED
         return _CODES.get(number, ReasonCode.SERVER_ERROR) if isinstance(number, int) else ReasonCode.SERVER_ERROR
 
 

@@ -3,7 +3,8 @@
 ready      the server responds; `query`, if set, returns true, or what `require` says; the write of `write`, if set, is
            committed
 not ready  the server is starting up or recovering; it does not have the expected `role`; it is a primary that is
-           read-only, or that waits for more synchronous standbys than are connected; it is a replica that is further
+           read-only, or that waits for more synchronous standbys than are connected, or whose standbys the user may
+           not see; it is a replica that is further
            behind than `max_lag`, or whose lag is not known because of clock skew or because `primary` is offline; the
            server refuses the write because it is read-only or has no disk space or memory left; a condition of
            `starting` holds; a value that must advance has not yet
@@ -121,6 +122,7 @@ _WRITE_CODES = {
     "57014": ReasonCode.WRITE_TIMEOUT,  # statement_timeout
 }
 _INSUFFICIENT_PRIVILEGE = "42501"
+_WARNING, _ADMIN_SHUTDOWN = b"01000", b"57P01"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _TABLE_NAME = re.compile(r"(?:[a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}")
 _CREATE_TABLE = "CREATE TABLE {table} (id integer PRIMARY KEY, written_at timestamptz NOT NULL); "
@@ -149,9 +151,10 @@ _NOT_SUPPORTED_CLASSES = ("0A", "42")
 _SOURCE_QUERY = "SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only'"
 # Settings of this user or this session do not say anything about the server.
 _OWN_SOURCES = (b"user", b"database user", b"client", b"session")
-# Without the privilege to see sync_state, every connected standby counts.
+# Without the privilege to see it, sync_state is NULL.
 _SYNC_STANDBY_QUERY = """\
-SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum')"""
+SELECT count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')), count(*) FILTER (WHERE sync_state IS NULL)
+FROM pg_stat_replication"""
 _STANDBY_COUNT = re.compile(rb"\s*(?:first\s|any\s)?\s*(\d+)\s*\(", re.IGNORECASE)
 
 # Positions are bytes since the beginning of the WAL. After a restart of the replica, the received position may be less
@@ -323,12 +326,19 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
     async def _standby_verdict(self, connection: PGconn, names: bytes) -> Verdict | None:
         found = _STANDBY_COUNT.match(names)
         required = int(found[1]) if found else 1
-        (count,) = await libpq.execute_for_row(connection, _SYNC_STANDBY_QUERY, 1)
-        connected = int(count or 0)
+        connected, hidden = [
+            int(count or 0) for count in await libpq.execute_for_row(connection, _SYNC_STANDBY_QUERY, 2)
+        ]
         if connected >= required:
             return None
-        text = f"every commit waits: {connected} of {required} synchronous standbys connected"
-        return self.not_ready(text, ReasonCode.TOO_FEW_REPLICAS)
+        if connected + hidden < required:
+            text = f"every commit waits: {connected + hidden} of {required} synchronous standbys connected"
+            return self.not_ready(text, ReasonCode.TOO_FEW_REPLICAS)
+        if self.write:  # it shows whether a commit waits
+            return None
+        text = "it is not known whether every commit waits, because the user may not see which standbys are synchronous"
+        hint = f"GRANT pg_read_all_stats TO {_quoted(_user_name(connection))}"
+        return self.not_ready(f"{text}; missing privilege: {hint}", ReasonCode.PERMISSION_DENIED)
 
     # ---- the lag of a replica
 
@@ -396,8 +406,8 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
     async def _write_verdict(self, connection: PGconn) -> Verdict | None:
         if await self._is_write_running(connection):
             return self.failed("the write of an earlier check has not finished", ReasonCode.WRITE_TIMEOUT)
-        warnings: list[PGresult] = []
-        connection.notice_handler = warnings.append
+        are_waits_cancelled: list[bool] = []
+        connection.notice_handler = lambda notice: are_waits_cancelled.append(_is_wait_cancelled(notice))
         try:
             with step("write"):
                 await libpq.execute_or_cancel(connection, _write_script(self.write), is_script=True)
@@ -410,9 +420,9 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
             return self._write_error_verdict(exc, connection)
         finally:
             connection.notice_handler = None
-        if warnings:  # the wait for a synchronous standby was cancelled: only this server has the data
-            text = driver_error_text(libpq.join_lines(warnings[0].get_error_message()))
-            return self.failed(f"the write is not confirmed: {text}", ReasonCode.WRITE_FAILED)
+        if any(are_waits_cancelled):
+            text = "the write is not confirmed: its wait for a synchronous standby was cancelled"
+            return self.failed(text, ReasonCode.WRITE_FAILED)
         return None
 
     async def _is_write_running(self, connection: PGconn) -> bool:
@@ -504,9 +514,25 @@ def _user_name(connection: PGconn) -> str:
     return driver_error_text(connection.user.decode(errors="replace"))
 
 
+def _is_wait_cancelled(notice: PGresult) -> bool:
+    """Whether only this server has the data: it reports success, and warns that it did not wait for a standby.
+
+    The SQLSTATE is that of the cancellation, or of any warning; the function of the server that warns is then the only
+    sign (syncrep.c). What a trigger raises is no error of the write. libpq frees the notice when its handler returns.
+    """
+    sqlstate, function = (
+        notice.error_field(field) for field in (pq.DiagnosticField.SQLSTATE, pq.DiagnosticField.SOURCE_FUNCTION)
+    )
+    return sqlstate == _ADMIN_SHUTDOWN or (sqlstate == _WARNING and function == b"SyncRepWaitForLSN")
+
+
+def _quoted(name: str) -> str:
+    return name if _NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
 def _write_hint(sqlstate: str, table: str, user: str) -> str:
     """The statements that are missing."""
-    user = user if _NAME.fullmatch(user) else '"' + user.replace('"', '""') + '"'
+    user = _quoted(user)
     schema = table.rpartition(".")[0]
     grant = (_GRANT_SCHEMA if schema else "") + _GRANT
     if sqlstate == _INSUFFICIENT_PRIVILEGE:

@@ -1,9 +1,10 @@
 """`redis://user:password@host:port/db`, `valkey://…`, and `rediss://…`, `valkeys://…` with TLS: Redis or Valkey.
 
 ready      the server responds to PING; if it is a replica, its link to the primary is up; with `write`, it stores a key
-not ready  the server is loading its data; it is a replica whose link to the primary is down; it does not have the
-           expected `role`; it reports that it refuses writes: no memory left, too few replicas, cluster down, cannot
-           save its data, with `write` also read-only; the certificate expires within `min_cert_days`
+not ready  the server is loading its data; it is a replica whose link to the primary is down, or that has heard
+           nothing from it for longer than `max_lag`; it does not have the expected `role`; it reports that it refuses
+           writes: no memory left, too few replicas, cluster down, cannot save its data, with `write` also read-only;
+           the certificate expires within `min_cert_days`
 failed     any other error, such as wrong credentials or too many connections; the write does not end in time or is
            refused for another reason; connection refused, host unreachable, certificate not trusted
 unknown    no file descriptors or ports left on this machine; the resolver does not answer
@@ -38,7 +39,7 @@ from svcnode.core.url import UrlForm
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
-from svcnode.probes.options import Count, Role, WriteTarget
+from svcnode.probes.options import Count, Role, Seconds, WriteTarget
 from svcnode.probes.session import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class RedisProbe(LoginProbe[RedisConnection]):
     role: Role = ""
     db: Count | None = None  # without it, the path of the URL, and without that 0
     write: WriteTarget = ""  # a key
+    max_lag: Seconds | None = None  # of a replica
     _slot_keys: list[str] = field(init=False, compare=False, default_factory=list)  # of a cluster; the last one served
 
     default_port: ClassVar = 6379
@@ -170,10 +172,25 @@ class RedisProbe(LoginProbe[RedisConnection]):
         is_replica = info["role"] == "slave"
         if is_replica and info.get("master_link_status") != "up":
             return self.not_ready("the link of this replica to its primary is down", ReasonCode.REPLICATION_STOPPED)
+        if is_replica and (verdict := self._lag_verdict(info)) is not None:
+            return verdict
         if self.role and is_replica != (self.role == "replica"):
             text = f'the server is a {"replica" if is_replica else "primary"}; role is "{self.role}"'
             return self.not_ready(text, ReasonCode.WRONG_ROLE)
         return None
+
+    def _lag_verdict(self, info: dict[str, str]) -> Verdict | None:
+        """A primary that is frozen keeps its link up until repl-timeout, 60 s by default."""
+        if self.max_lag is None:
+            return None
+        silent_s = int(info.get("master_last_io_seconds_ago", -1))
+        if silent_s < 0:
+            text = "this replica does not report when it last heard from its primary"
+            return self.not_ready(text, ReasonCode.REPLICATION_STOPPED)
+        if silent_s <= self.max_lag:
+            return None
+        text = f"this replica has heard nothing from its primary for {silent_s} s; max_lag is {self.max_lag:g} s"
+        return self.not_ready(text, ReasonCode.LAGGING)
 
     # ---- whether it serves, as it reports itself
 

@@ -39,6 +39,7 @@ class RedisSentinelProbe(RedisProbe):
     """The connection of this probe is that to the Sentinel."""
 
     role: Annotated[str, one_of("primary")] = "primary"
+    max_lag: ClassVar = None  # type: ignore[misc]  # no option: a master has no lag
     tls: bool = False  # of both servers
     sentinel_username: PublicText = ""
     sentinel_password: str = ""

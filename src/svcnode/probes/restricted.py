@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
     ProbeTable = str | Mapping[str, Any]  # a URL, or a table with a url and options, as in TOML
 
-LOCAL_KINDS = frozenset({"disk", "exec", "file", "sqlite"})
+LOCAL_KINDS = frozenset(
+    {"clock", "disk", "ethereum+unix", "exec", "file", "http+unix", "jsonrpc+unix", "sqlite", "systemd"}
+)
 FILE_OPTIONS = frozenset({"ca", "client_certificate", "client_key", "credentials_file"})
 # Options without secrets: limits, names, and what the response must be. A probe without a login and without headers
 # reads only what every client can read. All other options may hold a secret, also those of later versions.
 PUBLIC_OPTIONS = frozenset(
-    "chain chain_id contains db expect fresh grace http2 jetstream json keys matches max_behind max_block_age "  # noqa: SIM905  a list would take 30 lines
-    "max_finalized_age max_l1_age max_lag max_missed max_safe_age max_slot_lag method min_cert_days min_peers "
-    "min_relays period prefix queue redirects result reuse role schedule server_name service sslmode starting_json "
-    "starting_status status timezone tls ttl validator vhost vote_account write".split()
+    "authoritative chain chain_id contains db expect fresh grace http2 jetstream json keys matches max_behind "  # noqa: SIM905  a list would take 30 lines
+    "max_block_age max_finalized_age max_l1_age max_lag max_missed max_safe_age max_slot_lag method min_cert_days "
+    "min_peers min_relays period prefix queue redirects result reuse role schedule server_name service sslmode "
+    "starting_json starting_status status tcp timezone tls ttl type validator vhost vote_account write".split()
 )
 
 

@@ -13,7 +13,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import error_text, safe_reason
 from svcnode.net.timers import LATE_AFTER_S, Deadline, TimerQueue
-from svcnode.net.trace import READ_FILES_STEP, details_of, interrupted_step, progress_of
+from svcnode.net.trace import READ_FILES_STEP, TIME_SERVER_STEP, details_of, interrupted_step, progress_of
 from svcnode.probes.base import check_deadline_s
 
 if TYPE_CHECKING:
@@ -102,6 +102,17 @@ _TIMEOUT_CODES = {
 }
 
 
+# The fault is not one of the service.
+_UNKNOWN_STEPS = {
+    "resolve": ("the DNS resolver did not answer within {:g} s", ReasonCode.RESOLVER_FAILED),
+    READ_FILES_STEP: (
+        "reading a file that the options of the probe name took more than {:g} s",
+        ReasonCode.FILE_NOT_READABLE,
+    ),
+    TIME_SERVER_STEP: ("the time server did not answer within {:g} s", ReasonCode.TIMEOUT),
+}
+
+
 def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdict:
     if progress := progress_of(cancelled):
         return Verdict.failed(safe_reason(f"{progress}, within {timeout_s:g} s"), code=ReasonCode.TIMEOUT)
@@ -110,15 +121,9 @@ def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdic
 
 def step_timeout_verdict(timeout_s: float, step: str | None, details: Sequence[str] = ()) -> Verdict:
     """The verdict of a check whose deadline passed in this step."""
-    if step == "resolve":  # a fault of this machine, not of the service
-        return Verdict.unknown(
-            f"the DNS resolver did not answer within {timeout_s:g} s", code=ReasonCode.RESOLVER_FAILED
-        )
-    if step == READ_FILES_STEP:
-        return Verdict.unknown(
-            f"reading a file that the options of the probe name took more than {timeout_s:g} s",
-            code=ReasonCode.FILE_NOT_READABLE,
-        )
+    if step in _UNKNOWN_STEPS:
+        text, code = _UNKNOWN_STEPS[step]
+        return Verdict.unknown(text.format(timeout_s), code=code)
     if step == "wait for lock":  # the service answers, and another client holds the lock
         return Verdict.not_ready(f"locked for {timeout_s:g} s", code=ReasonCode.LOCKED)
     where = "; ".join([*([f"step: {step}"] if step else ()), *details])

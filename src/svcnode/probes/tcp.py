@@ -2,13 +2,15 @@
 
 ready      connected; for tls, also handshake done and certificate valid; `expect` received, if it is set
 not ready  the certificate expires within `min_cert_days`
-failed     connection refused, network unreachable, certificate not valid, `expect` not received
+failed     connection refused, network unreachable, certificate not valid, `expect` not received; for tls, also if the
+           server rejects the client after the handshake, as one without a certificate
 unknown    no file descriptors or ports left on this machine, or the resolver failed
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,8 +22,9 @@ from svcnode.core.url import NO_PATH, UrlForm
 from svcnode.net.batch import BatchCheck
 from svcnode.net.connect import TcpEndpoint, send
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.net.tls import connect_tls
+from svcnode.net.tls import TlsTransport, connect_tls
 from svcnode.net.trace import attach_progress, step
+from svcnode.probes.base import time_left_s
 from svcnode.probes.options import PublicBytes, RawBytes
 from svcnode.probes.session import TlsProbe
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Never
 
 MAX_RECEIVED_BYTES = 64 * 1024
+MAX_REACTION_S = 1.0  # of a server that says nothing after the TLS handshake
 MAX_SHOWN_CHARS = 80
 _MAX_QUOTED_BYTES = 1024
 READY = Verdict.ready()
@@ -72,8 +76,12 @@ class TcpProbe(TlsProbe):
             certificate_verdict = self.certificate_verdict(transport) if self._uses_tls else None
             if self.send:
                 send(transport, self.send)
-            if self.expect and not await self._wait_for_expected(protocol):
-                return self._mismatch_verdict(protocol)
+            if self.expect:
+                if not await self._wait_for_expected(protocol):
+                    return self._mismatch_verdict(protocol)
+            elif isinstance(transport, TlsTransport):
+                with step("exchange"):
+                    await transport.wait_for_reaction(min(MAX_REACTION_S, time_left_s() / 2))
             return certificate_verdict or READY
         finally:
             transport.abort()
@@ -146,7 +154,11 @@ class _ExpectProtocol(asyncio.Protocol):
             self.matched.set_result(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.matched.done():
+        if self.matched.done():
+            return
+        if isinstance(exc, ssl.SSLError):
+            self.matched.set_exception(exc)
+        else:
             self.matched.set_result(False)
 
 

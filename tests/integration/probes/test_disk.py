@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.probes import make_probe
+from svcnode.probes import file_system, make_probe
 from svcnode.probes.run import run_check
 from tests.support.disks import LoopDisk, MemoryDisk
 from tests.support.servers.base import wait_until
@@ -128,3 +128,62 @@ def test_a_write_that_hangs_is_failed_until_the_file_system_works_again(mount_po
             assert run(probe, HANG_TIMEOUT_S) == failed(ReasonCode.STILL_RUNNING)
         wait_until(lambda: run(probe) == READY, "ready again")
         assert set(mount_point.iterdir()) == files
+
+
+# ---- volumes that are not mounted
+
+
+def test_a_volume_that_was_mounted_is_failed_while_it_is_not(mount_point: Path) -> None:
+    probe = probe_of(mount_point, min_free="1B", write=True)
+    with MemoryDisk(mount_point):
+        assert run(probe) == READY
+    assert run(probe) == failed(ReasonCode.NOT_MOUNTED)
+    assert list(mount_point.iterdir()) == []  # nothing is written to the file system below
+    with MemoryDisk(mount_point):
+        assert run(probe) == READY
+
+
+def test_a_folder_of_a_volume_that_is_not_mounted_is_failed_with_the_cause(mount_point: Path) -> None:
+    probe = probe_of(mount_point / "chain", min_free="1B")
+    with MemoryDisk(mount_point):
+        (mount_point / "chain").mkdir()
+        assert run(probe) == READY
+    assert run(probe) == failed(ReasonCode.NOT_MOUNTED)
+
+
+def test_a_path_that_must_be_a_mount_point_is_failed_if_it_is_none(mount_point: Path) -> None:
+    options = {"min_free": "1B", "mount": True}
+    mount_point.mkdir()
+    assert check(mount_point, **options) == failed(ReasonCode.NOT_MOUNTED)
+    with MemoryDisk(mount_point):
+        link = mount_point.with_name("link")
+        link.symlink_to(mount_point)
+        assert check(mount_point, **options) == check(link, **options) == READY
+        (mount_point / "chain").mkdir()
+        assert check(mount_point / "chain", **options) == failed(ReasonCode.NOT_MOUNTED)
+        assert check(mount_point / "chain", min_free="1B", mount=str(mount_point)) == READY
+
+
+def test_a_volume_in_fstab_that_is_not_mounted_is_failed(
+    mount_point: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(file_system, "_FSTAB", tmp_path / "fstab")
+    mount_point.mkdir()
+    assert check(mount_point, min_free="1B") == READY
+    (tmp_path / "fstab").write_text(f"UUID=6a22 {mount_point} ext4 defaults,nofail 0 2\n")
+    assert check(mount_point, min_free="1B") == failed(ReasonCode.NOT_MOUNTED)
+    with MemoryDisk(mount_point):
+        assert check(mount_point, min_free="1B") == READY
+
+
+def test_the_mounted_file_system_must_have_the_uuid(
+    mount_point: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    by_uuid = tmp_path / "by-uuid"
+    by_uuid.mkdir()
+    monkeypatch.setattr(file_system, "_BY_UUID", by_uuid)
+    with LoopDisk(mount_point, size_bytes=1024**2) as disk:
+        (by_uuid / "6a22-13f4").symlink_to(disk.device())
+        assert check(mount_point, uuid="6a22-13f4") == READY
+        assert check(mount_point, uuid="6a22-13f5") == failed(ReasonCode.NOT_MOUNTED)
+        assert check(tmp_path, min_free="1B", uuid="6a22-13f4") == failed(ReasonCode.NOT_MOUNTED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -164,14 +165,38 @@ def test_a_response_without_a_body_is_complete_after_its_head(check: CheckRunner
         assert check(f"http://{backend.address}", status="2xx" if b"204" in response else 304, matches="^$") == READY
 
 
-def test_a_check_does_not_wait_for_an_unneeded_body(check: CheckRunner) -> None:
-    def send_endlessly(peer: Peer) -> None:
-        ReceivedRequest.read(peer)
-        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nhel")
+def sending_to(peer: Peer, data: bytes) -> None:
+    ReceivedRequest.read(peer)
+    peer.send(data)
 
-    with Backend(send_endlessly) as backend:
-        assert check(f"http://{backend.address}") == READY
-        assert check.times_out(f"http://{backend.address}", "exchange", contains="hello") == TIMEOUT
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 5000", b"Transfer-Encoding: chunked", b"Connection: close"])
+@pytest.mark.parametrize("options", [{}, {"contains": "hello"}])
+def test_a_response_whose_body_does_not_come_is_failed(
+    check: CheckRunner, framing: bytes, options: dict[str, str]
+) -> None:
+    with Backend(partial(sending_to, data=b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % framing)) as backend:
+        assert check.times_out(f"http://{backend.address}", "exchange", **options) == TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("response", "options", "expected"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n", {"method": "HEAD"}, READY),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", {}, READY),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * 200_000, {}, READY),
+        (b"HTTP/1.1 503 No\r\nContent-Length: 5000\r\n\r\n", {}, failed(ReasonCode.SERVER_ERROR)),
+        (CONTINUE + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", {}, READY),
+    ],
+    ids=["HEAD", "event stream", "large body", "error", "after 100"],
+)
+def test_a_check_does_not_wait_for_a_body_that_has_no_end_or_says_nothing_more(
+    check: CheckRunner, response: bytes, options: dict[str, str], expected: ExpectedVerdict
+) -> None:
+    """Every server keeps the connection open after the response."""
+    with Backend(partial(sending_to, data=response)) as backend:
+        assert check(f"http://{backend.address}", **options) == expected
+        assert check(f"http://{backend.address}", redirects=1, **options) == expected
 
 
 # ---- redirects
@@ -187,10 +212,10 @@ HTTP2_ONLY = bytes.fromhex("000006 04 00 00000000 0003 00000064")
         (CONTINUE, {}, INCOMPLETE_RESPONSE, ""),
         (SWITCHING, {}, UNEXPECTED_RESPONSE, ""),
         (HTTP2_ONLY, {}, PROTOCOL_ERROR, "http2 = true"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", {}, READY, ""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", {}, INCOMPLETE_RESPONSE, ""),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", {"contains": "hello"}, INCOMPLETE_RESPONSE, ""),
     ],
-    ids=["only a 100", "switches", "HTTP/2 only", "unneeded body", "short body"],
+    ids=["only a 100", "switches", "HTTP/2 only", "short body", "short body that is compared"],
 )
 def test_an_incomplete_or_invalid_response_is_failed(
     check: CheckRunner, response: bytes, options: dict[str, str], expected: ExpectedVerdict, detail: str

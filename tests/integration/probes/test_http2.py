@@ -17,7 +17,15 @@ from tests.support.http2_backend import Http2Backend
 from tests.support.nginx_proxy import running_nginx
 from tests.support.ports import free_port
 from tests.support.probe_assertions import check_with_steps, reusing
-from tests.support.verdicts import CONNECTION_CLOSED, PROTOCOL_ERROR, READY, UNEXPECTED_RESPONSE, failed, not_ready
+from tests.support.verdicts import (
+    CONNECTION_CLOSED,
+    PROTOCOL_ERROR,
+    READY,
+    UNEXPECTED_RESPONSE,
+    ExpectedVerdict,
+    failed,
+    not_ready,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,6 +161,21 @@ def goaway(http2: h2.connection.H2Connection, stream: int) -> None:
 def test_a_server_that_ends_the_stream_is_failed(check: CheckRunner, respond: Respond) -> None:
     with Http2Backend(respond) as backend:
         assert check.leaks_nothing(f"http://{backend.address}", http2=True) == CONNECTION_CLOSED
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected"), [(b"text/plain", failed(ReasonCode.TIMEOUT)), (b"text/event-stream", READY)]
+)
+def test_a_response_whose_body_does_not_come_is_failed(
+    check: CheckRunner, content_type: bytes, expected: ExpectedVerdict
+) -> None:
+    def respond(http2: h2.connection.H2Connection, stream: int) -> None:
+        http2.send_headers(stream, [(b":status", b"200"), (b"content-type", content_type)])
+
+    with Http2Backend(respond) as backend:
+        url = f"http://{backend.address}"
+        verdict = check(url, http2=True) if expected == READY else check.times_out(url, "exchange", http2=True)
+    assert verdict == expected
 
 
 def test_a_compressed_body_is_decoded(check: CheckRunner) -> None:

@@ -516,6 +516,7 @@ def error(number: int, text: bytes = b"the text of the server") -> bytes:
     [
         (1053, ReasonCode.SHUTTING_DOWN),
         (1203, ReasonCode.TOO_MANY_CONNECTIONS),
+        (1226, ReasonCode.TOO_MANY_CONNECTIONS),
         (3032, ReasonCode.CONNECTIONS_DISABLED),
         (3118, ReasonCode.USER_DISABLED),
         (3159, ReasonCode.TLS_REQUIRED),
@@ -525,3 +526,33 @@ def error(number: int, text: bytes = b"the text of the server") -> bytes:
 def test_an_error_has_the_code_of_its_number(check: CheckRunner, number: int, code: ReasonCode) -> None:
     with Backend(sending(packet(0, error(number)))) as backend:
         assert check(f"mysql://me:{PASSWORD}@{backend.address}") == failed(code)
+
+
+@pytest.mark.parametrize(
+    ("resource", "code"),
+    [
+        ("max_user_connections", ReasonCode.TOO_MANY_CONNECTIONS),
+        ("max_questions", ReasonCode.RATE_LIMITED),  # MySQL
+        ("max_updates", ReasonCode.RATE_LIMITED),
+        ("max_connections_per_hour", ReasonCode.RATE_LIMITED),
+    ],
+)
+def test_a_limit_of_the_user_is_one_of_connections_or_a_rate(
+    check: CheckRunner, resource: str, code: ReasonCode
+) -> None:
+    text = f"User 'me' has exceeded the '{resource}' resource (current value: 5)".encode()
+    with Backend(sending(packet(0, error(1226, text)))) as backend:
+        assert check(f"mysql://me:{PASSWORD}@{backend.address}") == failed(code)
+
+
+@pytest.mark.parametrize("limit", ["MAX_QUERIES_PER_HOUR", "MAX_CONNECTIONS_PER_HOUR"])
+def test_a_user_with_no_queries_left_for_this_hour_is_rate_limited(
+    check: CheckRunner, server: MariaDbServer, limit: str
+) -> None:
+    server.sql(f"CREATE OR REPLACE USER limited IDENTIFIED BY '{PASSWORD}' WITH {limit} 1")
+    url = f"mariadb://limited:{PASSWORD}@127.0.0.1:{server.port}"
+    try:
+        check(url)
+        assert check(url) == failed(ReasonCode.RATE_LIMITED)
+    finally:
+        server.sql("DROP USER limited")

@@ -178,9 +178,9 @@ def test_read_only_transactions_of_the_user_of_the_probe_only_say_nothing_about_
 def test_a_primary_without_its_synchronous_standbys_is_not_ready(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby, encrypted: PostgresServer
 ) -> None:
-    """A standby that is not synchronous does not count if the user may see it."""
+    """A standby that is not synchronous does not count, nor one of which the user may not see whether it is."""
     with server.synchronous("gone"):
-        assert check(server.url) == READY
+        assert check(server.url) == not_ready(ReasonCode.PERMISSION_DENIED)
         with server.granted("pg_read_all_stats"):
             assert check(server.url) == not_ready(ReasonCode.TOO_FEW_REPLICAS)
         assert check.times_out(server.url, "write", write=True) == WRITE_TIMEOUT
@@ -189,6 +189,17 @@ def test_a_primary_without_its_synchronous_standbys_is_not_ready(
     with encrypted.synchronous("ANY 1 (gone, lost)"):
         assert check(url) == check(url, write=True) == not_ready(ReasonCode.TOO_FEW_REPLICAS)
         assert check(f"{url}&options=-c%20synchronous_commit%3Dlocal", write=True) == READY
+
+
+def test_a_synchronous_standby_that_the_user_may_not_see_is_proved_by_a_write(
+    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
+) -> None:
+    with server.synchronous("*"):
+        wait_until(lambda: server.psql("SELECT sync_state FROM pg_stat_replication") == "sync", "synchronous")
+        assert check(server.url) == not_ready(ReasonCode.PERMISSION_DENIED)
+        assert check(server.url, write=True) == READY
+        with server.granted("pg_read_all_stats"):
+            assert check(server.url) == READY
 
 
 def test_a_commit_whose_wait_for_a_standby_was_cancelled_is_not_confirmed(
@@ -214,6 +225,20 @@ def test_a_commit_whose_wait_for_a_standby_was_cancelled_is_not_confirmed(
             assert check.run(main()) == failed(ReasonCode.WRITE_FAILED)
         finally:
             replica.thaw()
+
+
+@pytest.mark.parametrize("level", ["NOTICE", "WARNING"])
+def test_what_a_trigger_raises_is_no_error_of_the_write(check: CheckRunner, server: PostgresServer, level: str) -> None:
+    body = f"BEGIN RAISE {level} 'the row was written'; RETURN NULL; END"
+    server.psql(
+        f"CREATE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $${body}$$;"
+        f"CREATE TRIGGER raise AFTER INSERT OR UPDATE ON {WRITE_TABLE} EXECUTE FUNCTION raise()",
+        database=DATABASE,
+    )
+    try:
+        assert check(server.url, write=True) == READY
+    finally:
+        server.psql("DROP FUNCTION raise CASCADE", database=DATABASE)
 
 
 def test_a_server_that_does_not_know_the_functions_of_postgresql_is_ready(

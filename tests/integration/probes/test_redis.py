@@ -91,6 +91,29 @@ def test_a_replica_without_its_primary_is_not_ready(
         wait_until(replica.is_following, "following again")
 
 
+def test_a_replica_whose_primary_is_frozen_is_not_ready_after_max_lag(
+    check: CheckRunner, server: RedisServer, replica: RedisReplica
+) -> None:
+    """Its link stays up until repl-timeout. The primary of the tests pings it each second; the default is 10 s."""
+    assert check(replica.url, max_lag="30s") == check(server.url, max_lag="0s") == READY
+    with replica.setting("repl-timeout", "60", "3"):
+        server.freeze()
+        try:
+            wait_until(lambda: check(replica.url, max_lag="2s") == not_ready(ReasonCode.LAGGING), "lagging")
+            assert check(replica.url) == READY
+        finally:
+            server.thaw()
+        wait_until(lambda: check(replica.url, max_lag="2s") == READY, "heard from its primary")
+
+
+def test_a_replica_that_does_not_say_when_it_heard_from_its_primary_is_not_ready_with_max_lag(
+    check: CheckRunner,
+) -> None:
+    with Backend(sending(b"+PONG\r\n" + bulk("role:slave\r\nmaster_link_status:up\r\n") * 4)) as backend:
+        verdict = check(f"redis://{backend.address}", max_lag="30s")
+    assert verdict == not_ready(ReasonCode.REPLICATION_STOPPED)
+
+
 # ---- servers that refuse writes and say so
 
 

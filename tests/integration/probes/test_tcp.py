@@ -14,7 +14,7 @@ from svcnode.core.model import Outcome
 from svcnode.net.connect import reject_self_connect
 from svcnode.probes import make_probe
 from svcnode.probes.tcp import MAX_RECEIVED_BYTES
-from tests.support.backends import Backend, Peer, reissued, sending, server_tls, unresponsive
+from tests.support.backends import Backend, Peer, close, reissued, sending, server_tls, unresponsive
 from tests.support.certificates import Certificate, make_certificate, make_chain
 from tests.support.verdicts import EXPIRES_SOON, NO_DESCRIPTORS, READY, UNEXPECTED_RESPONSE, ExpectedVerdict, failed
 
@@ -139,6 +139,30 @@ def test_a_client_certificate_is_sent(check: CheckRunner, certificate: Certifica
         assert outcome_with(client_certificate=str(unknown.certificate), client_key=str(unknown.key)) is Outcome.FAILED
         assert outcome_with(client_certificate=str(both)) is Outcome.READY
         assert outcome_with() is Outcome.FAILED
+
+
+@pytest.mark.parametrize("script", [unresponsive, sending(b"welcome"), close], ids=["silent", "speaks", "closes"])
+@pytest.mark.parametrize("tickets", [0, 2])
+def test_a_client_that_the_server_rejects_after_the_handshake_is_failed(
+    check: CheckRunner,
+    certificate: Certificate,
+    script: Callable[[Peer], None],
+    tickets: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With TLS 1.3, the client has finished before the server sees that it has no certificate."""
+    ca = str(certificate.certificate)
+    required, open_to_all = server_tls(certificate, clients=certificate.certificate), server_tls(certificate)
+    required.num_tickets = open_to_all.num_tickets = tickets
+    with monkeypatch.context() as patch, Backend(script, tls=required) as backend:
+        patch.setattr("svcnode.probes.tcp.MAX_REACTION_S", 60.0)  # a busy machine may take long
+        for options in ({}, {"send": "hello"}, {"expect": "welcome"}):
+            verdict = check(f"tls://{backend.address}", ca=ca, **options)
+            assert verdict.outcome is Outcome.FAILED
+            # A server that has not read everything resets the connection, and so may destroy its own alert.
+            assert verdict.code in (ReasonCode.AUTH_REQUIRED, ReasonCode.CONNECTION_CLOSED)
+    with Backend(script, tls=open_to_all) as backend:
+        assert check.leaks_nothing(f"tls://{backend.address}", ca=ca) == READY
 
 
 def test_a_key_with_a_passphrase_is_rejected_without_a_prompt(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import logging
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.agent.configured_services import ConfigDiff, ConfiguredServices
+from svcnode.agent.configured_services import BATCH, ConfigDiff, ConfiguredServices
 from svcnode.config import ServiceSettings
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
@@ -26,6 +28,9 @@ class Setup:
     def _record(self, change: Change) -> None:
         self.changes.append((change.kind, change.service_id))
 
+    def apply(self, services: list[ServiceSettings]) -> ConfigDiff:
+        return asyncio.run(self.services.apply(services))
+
     @property
     def statuses(self) -> dict[str, Status]:
         return {service.id: state.status for service, state in self.node}
@@ -45,11 +50,11 @@ def fixed(service_id: str, status: Status = Status.UP) -> ServiceSettings:
 
 
 def test_services_are_replaced_added_and_removed_in_this_order_and_the_diff_has_their_ids(setup: Setup) -> None:
-    first = setup.services.apply([probed("a"), probed("b"), fixed("c"), fixed("d")])
+    first = setup.apply([probed("a"), probed("b"), fixed("c"), fixed("d")])
     assert first == ConfigDiff(added=("a", "b", "c", "d"))
     setup.changes.clear()
     services = [probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e"), fixed("f")]
-    second = setup.services.apply(services)
+    second = setup.apply(services)
     assert second == ConfigDiff(removed=("a",), added=("e", "f"), changed=("b", "c"))
     assert second.counts == {"removed": 1, "added": 2, "changed": 2}
     up, initializing, down = Status.UP, Status.INITIALIZING, Status.DOWN
@@ -88,21 +93,21 @@ class OtherSource:
 def test_another_object_can_register_the_services(setup: Setup) -> None:
     service_list = OtherSource(setup.node)
     services = ConfiguredServices(setup.node, service_list)
-    services.apply([probed("a"), probed("b")])
-    services.apply([probed("b", "Ledger")])
+    asyncio.run(services.apply([probed("a"), probed("b")]))
+    asyncio.run(services.apply([probed("b", "Ledger")]))
     assert service_list.calls == [("add", "a"), ("add", "b"), ("replace", "b"), ("deregister", "a")]
     assert setup.statuses.keys() == {"a", "b"}
 
 
 def test_after_an_error_the_next_attempt_applies_the_rest(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    setup.services.apply([probed("old")])
+    setup.apply([probed("old")])
     wanted = [probed("a"), fixed("b"), probed("c")]
     with monkeypatch.context() as patched:
         patched.setattr(setup.node, "report", _fail)
         with pytest.raises(MemoryError):
-            setup.services.apply(wanted)
+            setup.apply(wanted)
     assert setup.statuses.keys() == {"old", "a", "b"}
-    setup.services.apply(wanted)
+    setup.apply(wanted)
     assert setup.statuses == {"a": Status.INITIALIZING, "b": Status.UP, "c": Status.INITIALIZING}
 
 
@@ -124,7 +129,7 @@ def test_services_with_a_fixed_status_are_logged_in_one_line_when_they_change(
         [fixed("a")],
         [],
     ):
-        setup.services.apply(services)
+        setup.apply(services)
     lines = [line for line in fields_of(caplog.records, "event", "services") if line[0] != "node_health"]
     assert lines == [("fixed_status", 3), ("fixed_status", 1), ("fixed_status", 0)]
 
@@ -132,7 +137,7 @@ def test_services_with_a_fixed_status_are_logged_in_one_line_when_they_change(
 def test_changes_are_logged_and_a_status_down_and_node_health_503_are_warnings_but_a_drain_is_not(
     setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    setup.services.apply([probed("db")])
+    setup.apply([probed("db")])
     caplog.set_level(logging.INFO, "svcnode")
     refused = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
     for verdict in (Verdict.ready(), *[refused] * 3, *[Verdict.ready()] * 2):
@@ -153,3 +158,24 @@ def test_changes_are_logged_and_a_status_down_and_node_health_503_are_warnings_b
         ("INFO", 503, 200),
         ("INFO", 200, 503),
     ]
+
+
+def test_other_callbacks_run_while_many_services_are_applied(setup: Setup) -> None:
+    seen: list[int] = []
+
+    async def watch() -> None:
+        while True:
+            seen.append(len(setup.node))
+            await asyncio.sleep(0)
+
+    async def main(services: list[ServiceSettings]) -> None:
+        watching = asyncio.create_task(watch())
+        await setup.services.apply(services)
+        watching.cancel()
+
+    asyncio.run(main([probed(f"s{number}") for number in range(10 * BATCH)]))
+    assert max(after - before for before, after in pairwise(seen)) == BATCH
+    assert len(seen) >= 10
+    seen.clear()
+    asyncio.run(main([probed("s0")]))
+    assert max(before - after for before, after in pairwise(seen)) == BATCH, "as they are removed"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNLIMITED = resource.RLIM_INFINITY
+NEEDED_FDS = 4096 + 8192 + RESERVED_FDS
 
 
 @pytest.fixture(autouse=True)
@@ -103,20 +104,36 @@ def test_a_store_on_a_mount_that_hangs_does_not_block_the_event_loop(
 @pytest.mark.parametrize(
     ("soft", "hard", "shares", "raised_to"),
     [
-        (1024, 20_000, (4096, 1024), 4096 + 1024 + RESERVED_FDS),
-        (1024, UNLIMITED, (4096, 1024), 4096 + 1024 + RESERVED_FDS),
+        (1024, 20_000, (4096, 8192), NEEDED_FDS),
+        (1024, UNLIMITED, (4096, 8192), NEEDED_FDS),
+        (1024, 8192, (4096, 3968), 8192),
         (1024, 2048, (1440, 480), 2048),
         (1024, 1024, (672, 224), None),
+        (128, 128, (1, 1), None),
         (64, 64, (1, 1), None),
-        (20_000, 20_000, (4096, 1024), None),
-        (UNLIMITED, UNLIMITED, (4096, 1024), None),
+        (20_000, 20_000, (4096, 8192), None),
+        (UNLIMITED, UNLIMITED, (4096, 8192), None),
     ],
 )
 def test_connections_and_checks_share_the_file_descriptors(
-    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, shares: tuple[int, int], raised_to: int | None
+    monkeypatch: pytest.MonkeyPatch,
+    soft: int,
+    hard: int,
+    shares: tuple[int, int],
+    raised_to: int | None,
 ) -> None:
     raised: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
     assert allocate_fds() == shares
     assert raised == ([] if raised_to is None else [(raised_to, hard)])
+
+
+@pytest.mark.parametrize(("limit", "shares"), [(20_000, []), (1024, [(224, 672)]), (128, [(1, 1)])])
+def test_the_log_says_what_fewer_file_descriptors_allow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: int, shares: list[tuple[int, int]]
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    allocate_fds()
+    logged = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [(record.__dict__["checks"], record.__dict__["connections"]) for record in logged] == shares

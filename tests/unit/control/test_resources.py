@@ -19,7 +19,6 @@ from svcnode.api.spec import Request
 from svcnode.control import store as store_module
 from svcnode.control.changes import ChangeRequest, run_path, status_path
 from svcnode.control.resources import STORE_ISSUE, Resources
-from svcnode.control.standstill import TICK_S
 from svcnode.control.store import ControlStore
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import StoreError
@@ -29,6 +28,7 @@ from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.core.units import iso_time
 from svcnode.node.definition import define
 from svcnode.node.node_state import NodeState
+from svcnode.node.standstill import TICK_S
 from svcnode.probes import KINDS
 from tests.support.control_agent import (
     ControlAgent,

@@ -27,6 +27,7 @@ from svcnode.core.state_machine import (
     add_tallies,
     after_start,
     as_of,
+    common_fault,
     expires_at_s,
     initial_state,
     is_change_pending,
@@ -151,6 +152,37 @@ def test_the_policy_sets_the_code_of_a_stale_service(verdicts: tuple[tuple[float
     assert (state.status is Status.UP, state.code) == (False, ReasonCode.REGISTRY_LOST)
     assert "registry for 33 s" in state.reason
     assert as_of(state, 1e6, policy) is state
+
+
+def test_evidence_that_this_machine_could_not_renew_says_so_in_the_same_words_for_all() -> None:
+    exhausted = Verdict.unknown("check not run: too many open files", code=ReasonCode.RESOURCE_EXHAUSTED)
+    unresolved = Verdict.unknown("DNS resolver failed: http://db", code=ReasonCode.RESOLVER_FAILED)
+    for before, status in ((UP, Status.INITIALIZING), (DOWN, Status.DOWN)):
+        for verdict, text in ((exhausted, "too many open files"), (unresolved, "the DNS resolver does not answer")):
+            state = as_of(state_after(*before, (before[-1][0] + 10.0, verdict)), 93.0, POLICY)
+            assert (state.status, state.code) == (status, ReasonCode.CANNOT_CHECK)
+            assert state.reason.startswith(f"this host cannot check ({text}): no ")
+            assert common_fault([state]) == f"this host cannot check ({text})"
+            assert (FAILED.reason in state.reason) is (before is DOWN), "both facts"
+            assert as_of(state, 1e6, POLICY) is state
+            assert next_state(state, Evidence(READY, 95.0), POLICY).host_fault == ""
+
+
+def test_a_machine_that_cannot_check_says_so_before_the_first_evidence() -> None:
+    exhausted = Verdict.unknown("check not run: too many open files", code=ReasonCode.RESOURCE_EXHAUSTED)
+    state = state_after((1.0, exhausted))
+    assert (state.status, state.code, state.since_s) == (Status.INITIALIZING, ReasonCode.CANNOT_CHECK, 0.0)
+    assert state_after((1.0, exhausted), (2.0, READY)).status is Status.UP
+    again = state_after((1.0, exhausted), (2.0, Verdict.unknown("the probe failed", code=ReasonCode.PROBE_ERROR)))
+    assert again.host_fault == "", "it can, but this probe does not work"
+
+
+def test_a_machine_that_stood_still_is_the_reason_of_what_expired_meanwhile() -> None:
+    for before, status in ((UP, Status.INITIALIZING), (DOWN, Status.DOWN)):
+        state = as_of(state_after(*before), 7300.0, POLICY, standstill_s=7200.0)
+        assert (state.status, state.code) == (status, ReasonCode.CANNOT_CHECK)
+        assert state.reason.startswith("this host stood still for 2 h: no ")
+    assert common_fault([state_after(*UP)]) == ""
 
 
 def test_failures_do_not_extend_an_old_success() -> None:
@@ -400,10 +432,14 @@ def test_the_counts_in_a_row_are_those_of_the_last_outcomes(history: History) ->
 
 @brief
 @given(histories(), seconds)
-def test_an_unknown_verdict_has_no_effect_but_expiry(history: History, later_s: float) -> None:
+def test_an_unknown_verdict_has_no_effect_but_expiry_and_why_there_is_no_evidence(
+    history: History, later_s: float
+) -> None:
     now_s = history.now_s + later_s
-    unknown = Evidence(verdict=UNKNOWN, at_s=now_s)
-    assert next_state(history.last, unknown, history.policy) == as_of(history.last, now_s, history.policy)
+    state = next_state(history.last, Evidence(verdict=UNKNOWN, at_s=now_s), history.policy)
+    expired = as_of(history.last, now_s, history.policy)
+    why = expired.reason, expired.code, expired.host_fault
+    assert state._replace(reason=why[0], code=why[1], host_fault=why[2]) == expired
 
 
 @brief

@@ -94,3 +94,10 @@ def test_a_service_that_is_not_counted_because_of_maintenance_is_named_while_it_
 def test_the_health_is_that_of_node_health(pairs: list[tuple[Impact, Status]], condition: Condition) -> None:
     services = [(f"s{number}", impact, status) for number, (impact, status) in enumerate(pairs)]
     assert health_and_reason(*services, condition=condition)[0] is node_health(tally(pairs), condition)
+
+
+def test_a_fault_of_this_machine_is_said_once_with_the_services_that_it_keeps_from_being_up() -> None:
+    fault = "this host stood still for 2 h"
+    service = Service(id="db", name="db", description="", impact=CRITICAL)
+    assert node_health_with_reason([(service, INITIALIZING)], NO_CONDITION, fault)[1].startswith(f"{fault}; ")
+    assert node_health_with_reason([(service, DOWN)], NO_CONDITION, fault)[1].endswith(f"; {fault}")

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.redaction import redacted
-from svcnode.core.url import NO_PATH, Url, UrlError, UrlForm, UrlPart, is_valid_hostname, redact_url
+from svcnode.core.url import (
+    HTTP_SOCKET_FORM,
+    NO_PATH,
+    SOCKET_FORM,
+    Url,
+    UrlError,
+    UrlForm,
+    UrlPart,
+    is_valid_hostname,
+    redact_url,
+)
 from svcnode.probes.interpolate import interpolate_url
 
 if TYPE_CHECKING:
@@ -50,6 +60,9 @@ def invalid_part(text: str, use: Callable[[Url], object] = str) -> UrlPart:
         ("file:///run/app.pid", Url(scheme="file", path="/run/app.pid")),
         ("exec:/bin/check a ?b #c", Url(scheme="exec", path="/bin/check a ?b #c")),
         ("exec:", Url(scheme="exec")),
+        ("http+unix:///run/a%20b.sock", Url(scheme="http+unix", socket="/run/a b.sock")),
+        ("http+unix:/run/a:/v1/b:c?k=v#x", Url(scheme="http+unix", socket="/run/a", path="/v1/b:c", query="k=v")),
+        ("http+unix:///run/a?k=v", Url(scheme="http+unix", socket="/run/a", query="k=v")),
     ],
 )
 def test_a_url_is_split_into_its_parts(text: str, url: Url) -> None:
@@ -62,6 +75,11 @@ def test_a_url_is_split_into_its_parts(text: str, url: Url) -> None:
         ("scheme", ["", "//db:1", "127.0.0.1:5432", "/run/app.pid", ":x", "ü:x", "1tcp://h", " tcp:"]),
         ("url", ["tcp://h\n:1", "tcp://\x7f", "exec:a\tb", "http://h/\udcff", "tcp://[::1]x:1", "tcp://[::1:1"]),
         ("port", [f"tcp://db:{port}" for port in ("0", "65536", "-1", "http", "8 0", "٣", "9" * 5000, "0000080000")]),
+        (
+            "path",
+            ["a+unix:", "a+unix:x", "a+unix://h/x", "a+unix:///", "a+unix:///x/", "a+unix:///x:y", "a+unix:///%00"],
+        ),
+        ("path", [f"a+unix:///{'x' * 107}", f"a+unix:///{'é' * 54}"]),
         ("host", ["nats://a,b", "nats://a:1,b:2", "nats://a:1,", "tcp://[::g]:1", "tcp://[]:1", "tcp://[127.0.0.1]:1"]),
     ],
 )
@@ -215,6 +233,15 @@ def test_a_part_that_a_form_does_not_have_is_rejected(text: str, form: UrlForm, 
         (UrlForm(host="none", path=".+"), "///a", True),
         (UrlForm(host="none", path=".+"), "//host/a", False),
         (UrlForm(host="any"), "anything", True),
+        (UrlForm(host="any", whole="[a-z]+"), "anything", True),
+        (UrlForm(host="any", whole="[a-z]+"), "//anything", False),
+        (SOCKET_FORM, "///run/a.sock", True),
+        (SOCKET_FORM, "/run/a.sock", True),
+        (SOCKET_FORM, "///run/a.sock:/x", False),
+        (SOCKET_FORM, "//host/a.sock", False),
+        (HTTP_SOCKET_FORM, "///run/a.sock:/x?k=v#y", True),
+        (HTTP_SOCKET_FORM, "///run/a.sock:x", False),
+        (HTTP_SOCKET_FORM, "///", False),
     ],
 )
 def test_the_pattern_of_a_form_has_its_parts(form: UrlForm, text: str, is_accepted: bool) -> None:
@@ -225,6 +252,19 @@ def test_a_url_alone_may_need_more() -> None:
     form = UrlForm(host="none", path=".*", path_alone=".+")
     assert re.fullmatch(form.pattern(), "")
     assert not re.fullmatch(form.pattern(is_alone=True), "")
+
+
+def test_a_socket_is_shown_with_the_path_of_the_request_and_without_the_query() -> None:
+    shown = {
+        "http+unix:/run/a": "http+unix:///run/a",
+        "http+unix:///run/a:/v1": "http+unix:///run/a:/v1",
+        "http+unix:///run/a:/v1?k=v": "http+unix:///run/a:/v1?***",
+        "http+unix:///run/a?k=v": "http+unix:///run/a:/?***",
+    }
+    assert {text: str(Url.parse(text)) for text in shown} == shown
+    key = "0123456789abcdef0123456789abcdef"
+    Url.parse(f"http+unix:///run/a?k={key}")
+    assert redacted(key) == "***"
 
 
 def test_the_target_of_a_request_is_the_path_and_the_query() -> None:

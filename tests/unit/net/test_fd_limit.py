@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import math
 import resource
 
 import pytest
 
-from svcnode.net.fd_limit import raise_fd_limit
+from svcnode.net.fd_limit import fd_limit, raise_fd_limit
 
 UNLIMITED = resource.RLIM_INFINITY
 
@@ -28,3 +29,9 @@ def test_the_soft_limit_is_raised_as_far_as_needed_and_allowed(
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
     assert raise_fd_limit(5000) == allowed
     assert raised == ([] if raised_to is None else [(raised_to, hard)])
+
+
+@pytest.mark.parametrize(("soft", "limit"), [(1024, 1024), (UNLIMITED, math.inf)])
+def test_a_program_may_use_what_its_soft_limit_allows(monkeypatch: pytest.MonkeyPatch, soft: int, limit: float) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, UNLIMITED))
+    assert fd_limit() == limit

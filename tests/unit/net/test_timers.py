@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svcnode.net.timers import TICK_S, TIMER_RESOLUTION_S, TimerQueue
+from svcnode.net.timers import MAX_RUN_S, TICK_S, TIMER_RESOLUTION_S, TimerQueue
 from svcnode.node.scheduler import ProbeScheduler
-from tests.support.scheduling import HUNG_S, ScriptedProbe, make_node, make_scheduler, seeded_jitter
+from tests.support.scheduling import HUNG_S, ScriptedProbe, block_loop, make_node, make_scheduler, seeded_jitter
 from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
 
@@ -23,6 +24,25 @@ async def test_a_deadline_is_not_early_if_another_timer_is_due_before_it() -> No
         scheduler._timers.add(5.0001, lambda: None)
         await asyncio.sleep(10.0)
     assert hung.cancelled_at_s == [pytest.approx(5.0045, abs=TIMER_RESOLUTION_S)]
+
+
+@in_virtual_time
+async def test_other_callbacks_run_between_many_that_are_due_and_take_long() -> None:
+    timers, order = TimerQueue(asyncio.get_running_loop()), list[str]()
+
+    def take_long() -> None:
+        order.append("due")
+        block_loop(MAX_RUN_S * 0.4)
+
+    for number in range(6):
+        timers.add(1.0 + number * 2 * TICK_S, take_long)
+    await asyncio.sleep(0.9)
+    block_loop(0.5)
+    while order.count("due") < 6:
+        order.append("request")
+        await asyncio.sleep(0)
+    runs = [len(list(group)) for name, group in groupby(order) if name == "due"]
+    assert runs == [3, 3]
 
 
 @settings(max_examples=10)

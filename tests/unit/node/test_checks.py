@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ import pytest
 
 from svcnode.node.checks import Checks
 from tests.support.nodes import make_node
+from tests.support.scheduling import ConcurrencyCounter, ScriptedProbe, register_many
+from tests.support.virtual_time import run_in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,6 +57,26 @@ def test_a_ping_is_answered_only_by_a_scheduler_that_runs(checks: Checks) -> Non
         return is_running
 
     assert asyncio.run(ping()) == [False, True, False]
+
+
+@pytest.mark.parametrize(("limit", "most"), [(8, 4), (1, 1)])
+def test_checks_leave_half_of_the_file_descriptors_to_the_program(
+    monkeypatch: pytest.MonkeyPatch, limit: int, most: int
+) -> None:
+    node, counter = make_node(), ConcurrencyCounter()
+    checks = Checks(node)
+    register_many(node, 20, lambda: ScriptedProbe(duration_s=0.2, concurrency=counter), interval="1s")
+
+    async def probe() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+            running = checks.running()
+            await running.__aenter__()
+        await asyncio.sleep(5)
+        await running.__aexit__(None, None, None)
+
+    run_in_virtual_time(probe())
+    assert counter.peak == most
 
 
 class FakeHistory:

@@ -396,6 +396,25 @@ def test_services_that_fail_alike_are_one_line_and_one_group() -> None:
     assert two["groups"] == [], "two are told with all that is known of each"
 
 
+def test_a_fault_of_this_machine_is_one_line_whatever_the_hosts_of_the_services() -> None:
+    many = [
+        entry(
+            named(f"s{number}"),
+            Kind.WORSE,
+            STARTING,
+            reason=f"this host stood still for 2 h: no success for {30 + number} s",
+            host=f"10.0.0.{number % 4}",
+            code=ReasonCode.CANNOT_CHECK,
+            before=Health.HEALTHY,
+        )
+        for number in range(200)
+    ]
+    built = message(STARTING, None, *many)
+    (group,) = built.document()["groups"]
+    assert (group["host"], group["count"], group["reason"]) == ("", 200, "this host stood still for 2 h")
+    assert "200 services" in built.title
+
+
 def test_effects_are_in_the_line_of_their_cause_and_after_it_in_the_fields() -> None:
     worker = Service(id="worker", name="", description="", depends_on=("block-api",))
     api = entry(API, Kind.WORSE, DOWN, effects=(Related(worker, DOWN),), causes=(Related(DB, STARTING),))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,6 +18,8 @@ from svcnode.api.spec import METHOD_NOT_ALLOWED, NOT_FOUND, Request, Response
 from svcnode.core.address import Address
 from svcnode.operator import ROUTES, OperatorApp
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_REQUIRED, OperatorAuth
+from tests.support.nodes import make_node
+from tests.support.operator_context import operator_context
 
 HERE = Address(scheme="http", host="127.0.0.1", port=8420)
 ELSEWHERE = Address(scheme="http", host="0.0.0.0", port=8420)
@@ -130,3 +134,31 @@ def test_every_response_forbids_embedding_by_other_sites(
 
     monkeypatch.setattr(operator, "_handlers", {"/events": stream})
     assert cast("Any", get("/events")).head == same_origin(Response(200))
+
+
+@pytest.mark.parametrize("path", ["/", "/details", "/metrics", "/history?id=db", "/static/page.css", "/badge/db.svg"])
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_without_a_free_thread_the_response_says_so(
+    monkeypatch: pytest.MonkeyPatch, path: str, is_loaded: bool
+) -> None:
+    node = make_node()
+    node.register("db")
+    target, _, query = path.partition("?")
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def ask() -> Any:
+        request = Request("GET", target.encode(), query.encode())
+        if is_loaded:
+            await operator.handle(operator_context(node), request)
+        else:
+            monkeypatch.setattr(operator, "_handlers", {})
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            return await operator.handle(operator_context(node), request)
+
+    answer = asyncio.run(ask())
+    expected = 200 if is_loaded and "badge" in path else 503  # a badge needs no thread
+    assert answer.code == expected

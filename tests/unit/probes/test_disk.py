@@ -11,8 +11,8 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.probes import file_system, make_probe
-from svcnode.probes.file_system import error_state
-from tests.support.verdicts import READY, failed
+from svcnode.probes.file_system import Mount, MountMemory, error_state, fstab_points, mount_of, parse_mounts
+from tests.support.verdicts import READY, failed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,14 +116,14 @@ MOUNT_TABLE = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
     [(254, 0, ""), (7, 0, "emergency_ro"), (7, 1, ""), (0, 44, ""), (7, 2, "shutdown"), (7, 3, ""), (70, 0, "")],
 )
 def test_the_mount_table_has_the_state_after_an_error(major: int, minor: int, state: str) -> None:
-    found = error_state(os.makedev(major, minor), MOUNT_TABLE.splitlines(keepends=True))
+    found = error_state(os.makedev(major, minor), parse_mounts(MOUNT_TABLE.splitlines(keepends=True)))
     assert bool(found) == bool(state)
     assert state in found
 
 
-@pytest.mark.parametrize("line", ["", "27", "27 1 7:0", "27 1 7:0 / / rw", "27 1 7:0 / / rw -", " - ", "- - 7:0"])
-def test_an_incomplete_mount_table_has_no_state(line: str) -> None:
-    assert error_state(os.makedev(7, 0), [line]) == ""
+@pytest.mark.parametrize("line", ["", "27", "27 1 7:0", "27 1 7:0 / / rw", "27 1 7:0 / / rw - ext4", " - ", "- - 7:0"])
+def test_an_incomplete_line_of_the_mount_table_is_left_out(line: str) -> None:
+    assert list(parse_mounts([line])) == []
 
 
 def test_without_a_mount_table_the_file_system_is_used_as_it_reports_itself(
@@ -131,6 +131,110 @@ def test_without_a_mount_table_the_file_system_is_used_as_it_reports_itself(
 ) -> None:
     monkeypatch.setattr(file_system, "_MOUNT_TABLE", tmp_path / "missing")
     assert check(tmp_path, min_free="1B") == READY
+
+
+# ---- what should be mounted
+
+
+def mounted(*points: str) -> list[Mount]:
+    return [Mount("8:1", point, "/dev/sda1", ["rw"]) for point in ("/", *points)]
+
+
+def missing(path: str, *points: str, required: str = "", fstab: str = "", memory: MountMemory | None = None) -> str:
+    found = (memory or MountMemory()).missing_point(path, required, mounted(*points), fstab.splitlines())
+    return found.partition(" ")[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "point"),
+    [
+        ("/proc/self", "/proc"),
+        ("/mnt/data", "/mnt/data"),
+        ("/mnt/database", "/"),
+        ("/mnt/bind mount/x", "/mnt/bind mount"),
+        ("/mnt/a - b", "/mnt/a - b"),
+        ("/", "/"),
+    ],
+)
+def test_the_mount_of_a_path_is_the_longest_above_it(path: str, point: str) -> None:
+    found = mount_of(path, list(parse_mounts(MOUNT_TABLE.splitlines())))
+    assert found is not None
+    assert found.point == point
+
+
+FSTAB = r"""
+# <file system> <mount point> <type> <options> <dump> <pass>
+UUID=1f0e / ext4 errors=remount-ro 0 1
+UUID=6a22 /srv/data/ xfs defaults,nofail 0 2
+/dev/sdc1 /srv/my\040data ext4
+/dev/sdd1 /media/backup ext4 noauto,user 0 0
+/dev/sde1 none swap sw 0 0
+/dev/sdf1 swap swap
+#/dev/sdg1 /srv/old ext4
+incomplete
+"""
+
+
+def test_what_is_mounted_at_boot_is_read_from_fstab() -> None:
+    assert list(fstab_points(FSTAB.splitlines())) == ["/srv/data", "/srv/my data"]
+
+
+@pytest.mark.parametrize(
+    ("path", "points", "expected"),
+    [
+        ("/srv/data/chain", ["/srv/data"], ""),
+        ("/srv/data/chain", [], "/srv/data"),
+        ("/srv/data", ["/srv/data/chain"], "/srv/data"),
+        ("/srv/database", [], ""),
+        ("/media/backup", [], ""),
+        ("/srv/old", [], ""),
+        ("/", [], ""),
+    ],
+)
+def test_a_volume_of_fstab_must_be_mounted(path: str, points: list[str], expected: str) -> None:
+    assert missing(path, *points, fstab=FSTAB) == expected
+
+
+def test_a_required_mount_point_must_be_mounted() -> None:
+    assert missing("/srv/data/chain", "/srv/data", required="/srv/data") == ""
+    assert missing("/srv/data/chain", "/srv", required="/srv/data") == "/srv/data"
+
+
+def test_what_was_mounted_before_must_be_mounted() -> None:
+    memory = MountMemory()
+    assert missing("/srv/data/chain", memory=memory) == ""
+    assert missing("/srv/data/chain", "/srv/data", memory=memory) == ""
+    for _ in range(2):
+        assert missing("/srv/data/chain", memory=memory) == "/srv/data"
+        assert missing("/srv/data/chain", "/srv", memory=memory) == "/srv/data"
+    assert missing("/srv/data/chain", "/srv", "/srv/data", memory=memory) == ""
+    assert missing("/elsewhere", memory=memory) == ""  # the path is a link that was changed
+
+
+def test_without_a_mount_table_nothing_is_missing() -> None:
+    assert MountMemory().missing_point("/srv/data", "/srv/data", [], FSTAB.splitlines()) == ""
+
+
+UUID = "6a2213f4-9c6b-4c15-8e0e-3f9d5a0f2d11"
+
+
+def test_the_uuid_of_a_file_system_is_read_from_dev_or_udev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a directory, whose device has a number; udev's files are as udev(7) stores its database."""
+    by_uuid, udev = tmp_path / "by-uuid", tmp_path / "udev"
+    monkeypatch.setattr(file_system, "_BY_UUID", by_uuid)
+    monkeypatch.setattr(file_system, "_UDEV_DATA", udev)
+    assert check(tmp_path, min_free="1B", uuid=UUID) == unknown(ReasonCode.NOT_SUPPORTED)
+    udev.mkdir()
+    device = tmp_path.stat().st_dev
+    entry = udev / f"b{os.major(device)}:{os.minor(device)}"
+    entry.write_text(f"S:disk/by-uuid/{UUID}\nE:ID_FS_TYPE=ext4\nE:ID_FS_UUID={UUID}\n")
+    assert check(tmp_path, min_free="1B", uuid=UUID.upper()) == READY
+    entry.write_text("E:ID_FS_UUID=another\n")
+    assert check(tmp_path, min_free="1B", uuid=UUID) == failed(ReasonCode.NOT_MOUNTED)
+    by_uuid.mkdir()
+    assert check(tmp_path, min_free="1B", uuid=UUID) == failed(ReasonCode.NOT_MOUNTED)
+    (by_uuid / UUID).symlink_to("/dev/null")  # another device
+    assert check(tmp_path, min_free="1B", uuid=UUID) == failed(ReasonCode.NOT_MOUNTED)
 
 
 def temporary_file(folder: Path) -> Path:

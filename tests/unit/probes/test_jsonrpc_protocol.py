@@ -10,7 +10,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.redaction import register_secret
 from svcnode.net.http_response import HttpResponse
-from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
+from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request, result_of
 
 
 def response(body: object, status: int = 200) -> HttpResponse:
@@ -129,3 +129,15 @@ def test_ambiguous_json_is_not_a_response_and_the_error_has_the_detail(body: byt
 )
 def test_a_result_with_an_http_error_is_not_a_response(status: int, code: ReasonCode) -> None:
     assert error_of({"id": 1, "result": True}, status).code is code
+
+
+def test_a_response_without_http_is_judged_alike() -> None:
+    assert result_of({"id": 1, "result": False}) is False
+    for document, code in (
+        ({"id": 1, "error": {"code": -32601, "message": "no"}}, ReasonCode.NOT_SUPPORTED),
+        ({"id": 2, "result": True}, ReasonCode.PROTOCOL_ERROR),
+        (None, ReasonCode.PROTOCOL_ERROR),
+    ):
+        with pytest.raises(RpcError) as caught:
+            result_of(document)
+        assert caught.value.code is code

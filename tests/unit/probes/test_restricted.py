@@ -13,6 +13,8 @@ PUBLIC: list[Any] = [
     "http://127.0.0.1:8080/health",
     "tcp://[::1]:5432",
     "heartbeat:30s",
+    "icmp:10.0.0.1",
+    {"url": "dns://10.0.0.1/example.org", "type": "AAAA", "expect": ["fd00::1"], "tcp": True},
     {"url": "heartbeat:", "period": "1d", "grace": "1h"},
     {"url": "https://example.org/", "status": "2xx", "contains": "ok", "max_lag": "5s", "min_cert_days": 7},
 ]
@@ -27,6 +29,8 @@ RESTRICTED: list[Any] = [
     {"url": "http://a/", "ca": "/etc/ca.pem"},
     {"url": "http://a/", "proxy": "http://u:p@b"},
     {"url": "http://a/", "an_option_of_later": "x"},
+    *("http+unix:///run/docker.sock:/info", "ethereum+unix:///run/geth.ipc", "systemd:validator", "clock:"),
+    {"url": "jsonrpc+unix:///run/geth.ipc", "method": "m"},
     *("exec:/bin/true", "EXEC:/bin/true", "disk:/", "third-party://a", "not a url", ""),
 ]
 

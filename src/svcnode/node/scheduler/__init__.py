@@ -42,7 +42,7 @@ FIRST_CHECKS_WITHIN_S = 2.0
 # connections at once overflow the backlog of a server, and the checks would stay in step.
 START_SPACING_S = 0.0005
 JITTER = 0.05  # a share of the interval, added or subtracted, so that equal intervals do not run in step
-MAX_CONCURRENT_CHECKS = 1024
+MAX_CONCURRENT_CHECKS = 8192  # a check that hangs costs a descriptor, and little else
 LATE_CHECKS_LOG_INTERVAL_S = 60.0
 
 _REGISTRATION_CHANGES = {ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED}
@@ -91,6 +91,7 @@ class ProbeScheduler:
         )
         self._is_running = True
         self._unsubscribe = self._node.subscribe(self._on_change)
+        self._node.standstill.start()
         self._expire_stale_periodically()
         self._log_late_checks_periodically()
         probed_ids = [service.id for service, _ in self._node if self._node.probe_config(service.id)]
@@ -100,6 +101,7 @@ class ProbeScheduler:
 
     async def __aexit__(self, *_: object) -> None:
         self._unsubscribe()
+        self._node.standstill.stop()
         self._is_running = False  # a call of `_sync_runner` may still be queued in the loop
         self._recorder.flush()
         self._timers.close()
@@ -171,6 +173,7 @@ class ProbeScheduler:
         # First: an error below must not be the end of it.
         self._timers.add(next_tick_s(self._loop.time()), self._expire_stale_periodically)
         self._node.expire_stale()
+        self._node.standstill.tick()
 
     def _log_late_checks_periodically(self) -> None:
         self._recorder.log_late_checks()

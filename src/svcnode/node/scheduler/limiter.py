@@ -1,8 +1,9 @@
 """A limit on concurrent checks.
 
-Services whose last check was slow share a quarter of the slots, so that hung services do not delay the others. Among
-the slow ones, those whose check completed go before those that timed out. A service that starts to hang occupies an
-ordinary slot once, until its deadline.
+A slot is usually free: there are as many as the descriptors of the process allow, so a thousand services that hang at
+once do not wait for each other. A quarter of the slots is kept for services whose last check was quick, so that hung
+services do not delay the others even if there are more of them than slots. Among the slow ones, those whose check
+completed go before those that timed out. A service that starts to hang occupies any slot once, until its deadline.
 """
 
 from __future__ import annotations
@@ -15,13 +16,18 @@ from svcnode.node.scheduler.runner import SpeedClass
 if TYPE_CHECKING:
     from svcnode.node.scheduler.runner import ProbeRunner
 
-SLOW_SHARE = 4
+QUICK_SHARE = 4
+
+
+def slots_for_slow(count: int) -> int:
+    """How many of the slots are for services whose last check was slow, too."""
+    return max(1, count - max(1, count // QUICK_SHARE))
 
 
 class ConcurrencyLimiter:
     def __init__(self, count: int) -> None:
         self._free = count
-        self._free_for_slow = max(1, count // SLOW_SHARE)
+        self._free_for_slow = slots_for_slow(count)
         self._waiting: tuple[deque[ProbeRunner], ...] = tuple(deque() for _ in SpeedClass)
 
     def acquire(self, runner: ProbeRunner) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Protocol
 
+from svcnode.core.state_machine import host_fault
+from svcnode.core.text import one_line
 from svcnode.net.timers import LATE_AFTER_S
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 # Late checks are logged only when at least 5 per minute and 5 % of all checks are late.
 MIN_LATE_CHECKS_LOGGED, MIN_LATE_SHARE_LOGGED = 5, 0.05
+FAULT_LOG_INTERVAL_S = 60.0
 
 log = logging.getLogger("svcnode.scheduler")
 
@@ -46,11 +50,14 @@ class Recorder:
         self._on_recorded = on_recorded
         self._evidence: dict[ProbeRunner, Evidence] = {}
         self._check_count = self._late_check_count = 0  # since the last call of `log_late_checks`
+        self._faults_logged_s: dict[str, float] = {}  # of this machine
 
     def add(self, runner: ProbeRunner, evidence: Evidence) -> None:
         self._check_count += 1
         if runner.started_s - runner.due_s > LATE_AFTER_S:
             self._late_check_count += 1
+        if fault := host_fault(evidence.verdict):
+            self._log_fault(fault)
         if not self._evidence:
             self._loop.call_soon(self.flush)
         self._evidence[runner] = evidence
@@ -69,6 +76,15 @@ class Recorder:
             log.exception("recording %d checks failed", len(ids), extra={"event": "record_failed", "services": ids})
         for runner in added:
             self._on_recorded(runner, states.get(runner.service_id))
+
+    def _log_fault(self, fault: str) -> None:
+        """One line for all services, and one a minute as long as it lasts."""
+        now_s = self._loop.time()
+        if now_s - self._faults_logged_s.get(fault, -math.inf) >= FAULT_LOG_INTERVAL_S:
+            self._faults_logged_s = {fault: now_s} | {
+                text: at_s for text, at_s in self._faults_logged_s.items() if now_s - at_s < FAULT_LOG_INTERVAL_S
+            }
+            log.warning("%s", one_line(fault), extra={"event": "host_fault", "reason": fault})
 
     def log_late_checks(self) -> None:
         late, total = self._late_check_count, self._check_count

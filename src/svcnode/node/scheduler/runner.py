@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Evidence, Outcome, Verdict
+from svcnode.core.state_machine import host_fault
 from svcnode.core.text import one_line
 from svcnode.net.timers import Deadline
 from svcnode.probes.run import (
@@ -239,6 +240,8 @@ class OutcomeLog:
     def _log(self, verdict: Verdict, now_s: float) -> None:
         # An error in the program, which only its log shows: the status of the service stays as it is for a while.
         level = logging.WARNING if verdict.code == ReasonCode.BAD_RETURN else logging.INFO
+        if host_fault(verdict):  # one line of the recorder is about all services
+            level = logging.DEBUG
         summary = f"; {self._unlogged} changes in {now_s - self._logged_s:.0f} s" if self._unlogged > 1 else ""
         self._write(level, verdict, summary)
         self._logged_s, self._unlogged = now_s, 0

@@ -33,7 +33,7 @@ def hint_texts(details: ParsedDetails) -> Iterator[str]:
         yield _advice(advised_code(details.code, is_probed=False, is_failure=not is_up), details)
         return
     if details.last_outcome is Outcome.READY:
-        is_state_bad = details.code in (ReasonCode.STALE, ReasonCode.UNRELIABLE)
+        is_state_bad = details.code in (ReasonCode.STALE, ReasonCode.CANNOT_CHECK, ReasonCode.UNRELIABLE)
         yield _advice(details.code, details) if is_state_bad else "Nothing: the last check succeeded."
         return
     codes = [*([details.code] if details.code == ReasonCode.UNRELIABLE else []), *codes_to_fix(details)]
@@ -60,7 +60,8 @@ def codes_to_fix(details: ParsedDetails) -> Iterator[str]:
         return
     newest = details.recent_checks[0]
     yield advised_code(newest.code, is_probed=True, is_failure=newest.outcome is Outcome.FAILED)
-    if newest.outcome is Outcome.UNKNOWN and details.status is Status.DOWN and details.code != ReasonCode.STALE:
+    is_stale = details.code in (ReasonCode.STALE, ReasonCode.CANNOT_CHECK)
+    if newest.outcome is Outcome.UNKNOWN and details.status is Status.DOWN and not is_stale:
         yield details.code  # the check cannot run now; this is why the service was Down before
 
 

@@ -87,11 +87,25 @@ def _up_rule(details: ParsedDetails) -> Iterator[str]:
         yield from _unreliable_counts(details)
 
 
+def _no_evidence_rule(details: ParsedDetails) -> str:
+    """Empty if there is evidence."""
+    match details.code:
+        case ReasonCode.NO_EVIDENCE | ReasonCode.NOT_STARTED:
+            return "A service is Initializing until its first check has a result."
+        case ReasonCode.STALE:
+            return f"{_stale_rule(details)} Without a valid result, a service that was Up is Initializing."
+        case ReasonCode.CANNOT_CHECK:
+            valid = _setting_text("stale_after", details.stale_after_s)
+            return (
+                f"The node's machine could not check the service. Without a result of the last {valid}, it is not Up."
+            )
+        case _:
+            return ""
+
+
 def _initializing_rule(details: ParsedDetails) -> str:
-    if details.code in (ReasonCode.NO_EVIDENCE, ReasonCode.NOT_STARTED):
-        return "A service is Initializing until its first check has a result."
-    if details.code == ReasonCode.STALE:
-        return f"{_stale_rule(details)} Without a valid result, a service that was Up is Initializing."
+    if rule := _no_evidence_rule(details):
+        return rule
     if details.code == ReasonCode.UNRELIABLE:
         return (
             "The service works only some of the time: too many of its checks failed, although there were not always "
@@ -113,7 +127,7 @@ def _stale_rule(details: ParsedDetails) -> str:
 
 
 def _down_rule(details: ParsedDetails) -> Iterator[str]:
-    if details.code == ReasonCode.STALE:
+    if details.code in (ReasonCode.STALE, ReasonCode.CANNOT_CHECK):
         yield f"The reason is now: {details.reason}."
         yield f"{_stale_rule(details)} A service that was Down stays Down until a check shows otherwise."
         return
