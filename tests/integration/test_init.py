@@ -38,6 +38,7 @@ from tests.support.commands import svcnode
 from tests.support.http_server import becomes_true
 from tests.support.processes import Agent, has_ipv6, run_command
 from tests.support.servers.beacon import BeaconServer
+from tests.support.servers.chains import StubChain
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.ipfs import IpfsServer
 from tests.support.servers.mariadb import MariaDbServer
@@ -46,6 +47,7 @@ from tests.support.servers.nats import NatsServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import RabbitServer
 from tests.support.servers.redis import RedisServer
+from tests.support.servers.signers import MevBoostServer, Web3SignerServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -58,7 +60,17 @@ SILENCE_S = 0.3  # for servers that never respond
 ANSWER_S = 60.0  # for servers that do
 KINDS = [entry.kind for entry in CATALOG]
 BY_KIND = {entry.kind: entry for entry in CATALOG}
-HTTP_KINDS = ["etcd", "ethereum", "beacon", "ipfs", "node"]
+CHAINS = ["ethereum", "opnode", "cometbft", "solana", "substrate", "bitcoin"]
+HTTP_KINDS = ["etcd", *CHAINS, "beacon", "web3signer", "mevboost", "ipfs", "node"]
+
+
+def chain(kind: str, **state: Any) -> Callable[[Path], RealServer]:
+    def make(folder: Path) -> StubChain:
+        client = StubChain(folder, kind)
+        client.set(**state)
+        return client
+
+    return make
 
 
 # etcd reports its health without a login even if it requires one for data.
@@ -68,6 +80,9 @@ OPEN: dict[str, Callable[[Path], RealServer]] = {
     "etcd": lambda folder: EtcdServer(folder, requires_auth=True),
     "beacon": BeaconServer,
     "ipfs": IpfsServer,
+    "web3signer": Web3SignerServer,
+    "mevboost": MevBoostServer,
+    **{kind: chain(kind) for kind in CHAINS},
 }
 WITH_AUTH: dict[str, Callable[[Path], RealServer]] = {
     "postgresql": PostgresServer,
@@ -75,6 +90,7 @@ WITH_AUTH: dict[str, Callable[[Path], RealServer]] = {
     "redis": lambda folder: RedisServer(folder, password="ledger-password"),
     "amqp": RabbitServer,
     "nats": NatsServer,
+    "bitcoin": chain("bitcoin", needs_login=True),
 }
 
 
@@ -147,6 +163,38 @@ def test_a_server_that_requires_a_password_gets_a_tcp_probe(
             file.write_text("\n".join(lines).replace("# probe =", "probe ="))
             assert "tcp://" not in file.read_text()
             check(folder, REDIS_PASSWORD="ledger-password")
+
+
+def test_an_op_stack_client_is_told_from_an_ethereum_client_and_needs_no_peers(
+    folder: Path, tmp_path: Path, unused_port: int
+) -> None:
+    with (
+        chain("ethereum")(tmp_path / "ethereum") as ethereum,
+        chain("ethereum", chain=10, peers=0, transaction_type="0x7e")(tmp_path / "optimism") as optimism,
+    ):
+        init(folder, {"ethereum": [ethereum.port, optimism.port]}, unused_port)
+        assert {service["name"]: service["probe"] for service in written(folder)["services"]} == {
+            "Ethereum execution client": f"ethereum+http://127.0.0.1:{ethereum.port}",
+            "OP Stack execution client": {"url": f"ethereum+http://127.0.0.1:{optimism.port}", "min_peers": 0},
+        }
+        check(folder)
+
+
+@pytest.mark.parametrize("kind", wide_but(CHAINS, "solana"))
+def test_a_client_of_a_chain_is_recognized_by_its_answer_and_not_by_its_port(kind: str, tmp_path: Path) -> None:
+    with chain(kind)(tmp_path / "server") as server:
+        result = scan_output(HTTP_KINDS, server.port)
+        assert [service.entry.kind for service in result.found] == [kind]
+
+
+def test_a_signer_and_relays_that_have_failed_are_found_with_their_own_probes(
+    folder: Path, tmp_path: Path, unused_port: int
+) -> None:
+    with Web3SignerServer(tmp_path / "signer") as signer, MevBoostServer(tmp_path / "boost") as boost:
+        signer.set(database="DOWN")
+        boost.set(available_relays=0)
+        init(folder, {"web3signer": [signer.port], "mevboost": [boost.port]}, unused_port)
+        assert [service["probe"] for service in written(folder)["services"]] == [signer.url, boost.url]
 
 
 def test_without_the_driver_the_report_and_the_file_name_the_package(

@@ -152,10 +152,15 @@ def toml_value(value: object) -> str:
 
     match value:
         case dict():
-            pairs = ", ".join(f"{toml_value(key)} = {toml_value(inner)}" for key, inner in value.items())
+            pairs = ", ".join(f"{_toml_key(key)} = {toml_value(inner)}" for key, inner in value.items())
             return f"{{ {pairs} }}" if pairs else "{}"
         case list():
             return f"[{', '.join(map(toml_value, value))}]"
         case _:
             # JSON's quoting is valid TOML, except for one character that TOML requires to be escaped.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(key: str) -> str:
+    is_bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
+    return key if is_bare else toml_value(key)

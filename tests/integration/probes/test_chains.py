@@ -24,9 +24,10 @@ TOO_FEW_PEERS = not_ready(ReasonCode.TOO_FEW_PEERS)
 RATE_LIMITED = failed(ReasonCode.RATE_LIMITED)
 DUTIES_MISSED = failed(ReasonCode.DUTIES_MISSED)
 A_DAY_S = 86_400
-# The methods of peers and of references: without them, a check without options is the same.
+# The methods of peers, of references and of `svcnode init`: without them, a check without options is the same.
 OPTIONAL = {"net_peerCount", "net_info", "getnetworkinfo", "eth_blockNumber", "commit", "getGenesisHash", "getSlot"}
-OPTIONAL |= {"getVoteAccounts", "chain_getHeader", "getblockheader"}
+OPTIONAL |= {"getVoteAccounts", "chain_getHeader", "getblockheader", "web3_clientVersion", "getVersion"}
+OPTIONAL |= {"eth_getTransactionByBlockNumberAndIndex"}
 NEEDED = [(kind, method) for kind, methods in METHODS.items() for method in methods if method not in OPTIONAL]
 
 

@@ -2,14 +2,16 @@
 
 The documents are those of the clients, without what no probe reads:
 
-ethereum   the execution API specification: eth_chainId, eth_syncing, eth_getBlockByNumber, net_peerCount
+ethereum   the execution API specification: eth_chainId, eth_syncing, eth_getBlockByNumber, net_peerCount. On an OP
+           Stack chain, the first transaction of a block has the type 0x7e (deposits.md of its specification)
 cometbft   CometBFT's rpc/openapi/openapi.yaml, asked by JSON-RPC: status, net_info, commit. A commit has an entry for
            each validator; of one that did not vote, it has the flag 1 and no address (types/block.go)
 solana     Agave's rpc crate: getHealth with the error -32005 of custom_error.rs; the account of the clock as
            account-decoder/src/parse_sysvar.rs shows it; getVoteAccounts
 substrate  polkadot-sdk's sc-rpc-api: system_health, chain_getHeader; the key of Timestamp.Now in the state
 bitcoin    Bitcoin Core's getblockchaininfo and getnetworkinfo, and its errors (src/rpc/protocol.h), with HTTP status
-           404 for a method that it does not have, 500 for others
+           404 for a method that it does not have, 500 for others; 401 with the realm "jsonrpc" without a login
+           (src/httprpc.cpp)
 opnode     op-service/eth/sync_status.go and op-node/rollup/types.go of the Optimism repository
 
 Debian has no package of these clients.
@@ -53,6 +55,8 @@ DEFAULTS: dict[str, Any] = {
     "finalized_age_s": 0,
     "l1_age_s": 0,
     "votes": "current",
+    "needs_login": False,
+    "transaction_type": "0x2",  # of the first one of a block
 }
 
 
@@ -76,7 +80,7 @@ class StubChain(FakeHttpServer):
         self.set(cached_at=None)
 
     def is_ready(self) -> bool:
-        return http_request(self.port, "/", method="POST", body={"id": 1, "method": "any"})[0] in (200, 404)
+        return http_request(self.port, "/", method="POST", body={"id": 1, "method": "any"})[0] in (200, 401, 404)
 
 
 def with_reference(folder: Path, stack: ExitStack, kind: str) -> StubChain:
@@ -99,6 +103,8 @@ def respond_as(kind: str, **state: Any) -> Callable[[ReceivedRequest], bytes]:
 
 
 def handle_request(request: Request) -> Response:
+    if request.state["needs_login"] and "authorization" not in request.headers:
+        return Response(401, headers={"WWW-Authenticate": 'Basic realm="jsonrpc"'})
     return Response(*answer(request.state["kind"], request.state, json.loads(request.body)))
 
 
@@ -242,6 +248,8 @@ METHODS: dict[str, dict[str, Callable[[Mapping[str, Any], Any], object]]] = {
         "eth_getBlockByNumber": lambda state, _: {"number": hex(_number(state)), "timestamp": hex(_head_s(state))},
         "eth_blockNumber": lambda state, _: hex(_number(state)),
         "net_peerCount": lambda state, _: hex(state["peers"]),
+        "web3_clientVersion": lambda *_: "Geth/v1.16.3-stable/linux-amd64/go1.24.6",
+        "eth_getTransactionByBlockNumberAndIndex": lambda state, _: {"hash": HASH, "type": state["transaction_type"]},
     },
     "cometbft": {
         "status": _status,
@@ -254,6 +262,7 @@ METHODS: dict[str, dict[str, Callable[[Mapping[str, Any], Any], object]]] = {
         "getGenesisHash": lambda state, _: state["chain"] or "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d",
         "getSlot": lambda state, _: _number(state),
         "getVoteAccounts": _vote_accounts,
+        "getVersion": lambda *_: {"solana-core": "2.3.6", "feature-set": 3640012085},
     },
     "substrate": {
         "system_chain": lambda state, _: state["chain"] or "Polkadot",

@@ -12,6 +12,8 @@ from tests.support.servers.http_request import http_request
 
 KEY = "0x93247f2209abcacf57b75a51dafae777f9dd38bc7053d1af526f220a7489a6d3a2753e5f3e8b1cfe39b56f43611df74a"
 
+BOOST_VERSION = {"X-MEVBoost-Version": "1.9"}
+
 
 class Web3SignerServer(FakeHttpServer):
     """`database` is the check of its slashing protection."""
@@ -48,9 +50,9 @@ def handle_request(request: Request) -> Response:
         case "/api/v1/eth2/publicKeys":
             return Response(200, state["keys"])
         case "/eth/v1/builder/status" if state["available_relays"]:
-            return Response(200, {})
+            return Response(200, {}, BOOST_VERSION)
         case "/eth/v1/builder/status":
-            return Response(503, {"code": 503, "message": "all relays are unavailable"})
+            return Response(503, {"code": 503, "message": "all relays are unavailable"}, BOOST_VERSION)
         case _:
             return Response(404)
 

@@ -25,7 +25,7 @@ from svcnode.cli.init.select import SelectedProbe, select_probes
 from svcnode.cli.init.template import PORT_ONLY, free_port, node_name_from, render_config
 from svcnode.cli.output import show, show_bytes
 from svcnode.core.errors import InvalidValueError, SvcnodeError
-from svcnode.core.text import one_line, os_error_text, suggestion
+from svcnode.core.text import one_line, os_error_text, suggestion, toml_value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -159,7 +159,8 @@ def format_report(result: ScanResult, probes: Sequence[SelectedProbe]) -> Iterat
 
 
 def _row(probe: SelectedProbe) -> tuple[str, str, str]:
-    return probe.found.entry.title, one_line(probe.probe), one_line(_result_text(probe))
+    shown = probe.probe if isinstance(probe.probe, str) else toml_value(probe.probe)
+    return probe.found.entry.title, one_line(shown), one_line(_result_text(probe))
 
 
 def _result_text(probe: SelectedProbe) -> str:

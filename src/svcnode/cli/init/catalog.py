@@ -6,8 +6,8 @@ whether they match, or None if more bytes are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from svcnode.core.model import VERSION_PATTERN
@@ -15,11 +15,14 @@ from svcnode.core.url import Url
 from svcnode.net.http1 import Http1Client
 from svcnode.net.streams import open_streams
 from svcnode.net.trace import step
+from svcnode.probes.jsonrpc_protocol import encode_request
 
 if TYPE_CHECKING:
     from svcnode.net.connect import TcpEndpoint
+    from svcnode.net.http_response import HttpResponse
 
 Matcher = Callable[[bytes], bool | None]
+ProbeConfig = str | dict[str, object]  # a URL, or a table with its options
 MAX_BANNER_BYTES = 4096  # all protocols here need far fewer
 
 POSTGRESQL_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
@@ -64,9 +67,9 @@ class BannerFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class HttpFingerprint:
-    """The JSON of an HTTP response."""
+    """An HTTP response."""
 
-    matcher: Callable[[object], bool]
+    matcher: Callable[[HttpResponse], bool]
     target: str
     method: str = "GET"
     body: bytes = b""
@@ -76,8 +79,23 @@ class HttpFingerprint:
         request = http.build_request(
             self.target, method=self.method, body=self.body, content_type="application/json", needs="body"
         )
-        response = await http.send(request)
-        return response.status == 200 and self.matcher(response.document())
+        return self.matcher(await http.send(request))
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptFingerprint:
+    """The fingerprint of a service, without those that have another one too."""
+
+    fingerprint: Fingerprint
+    other: Fingerprint
+
+    async def matches(self, endpoint: TcpEndpoint) -> bool:
+        return await self.fingerprint.matches(endpoint) and not await self.other.matches(endpoint)
+
+
+def rpc(matcher: Callable[[object], bool], method: str, *params: object) -> HttpFingerprint:
+    """The response to a call of JSON-RPC."""
+    return HttpFingerprint(has_json(matcher), "/", "POST", encode_request(method, [*params]))
 
 
 # ---- matchers of bytes
@@ -133,6 +151,31 @@ def is_amqp(received: bytes) -> bool | None:
     return received[:3] == b"\x01\x00\x00" and received[7:11] == b"\x00\x0a\x00\x0a"
 
 
+# ---- matchers of HTTP responses
+
+
+def has_json(
+    matcher: Callable[[object], bool], *, statuses: tuple[int, ...] = (200,)
+) -> Callable[[HttpResponse], bool]:
+    return lambda response: response.status in statuses and matcher(response.document())
+
+
+def is_mev_boost(response: HttpResponse) -> bool:
+    """Commit-Boost has a header of its own. The status is 503 if no relay is available."""
+    return any(f"x-{name}-version" in response.headers for name in ("mevboost", "commitboost"))
+
+
+def is_bitcoin(response: HttpResponse) -> bool:
+    """Bitcoin Core answers nothing without a login. Its fork or a proxy may."""
+    if response.status == 401:
+        return 'realm="jsonrpc"' in response.headers.get("www-authenticate", "")
+    match response.document():
+        case {"result": {"chain": str(), "initialblockdownload": bool()}}:
+            return response.status == 200
+        case _:
+            return False
+
+
 # ---- matchers of JSON
 
 
@@ -144,6 +187,55 @@ def is_execution_client(document: object) -> bool:
     match document:
         case {"jsonrpc": "2.0", "result": str(version)}:
             return bool(version)
+        case _:
+            return False
+
+
+def is_op_stack(document: object) -> bool:
+    """The first transaction of each block, which brings the block of L1, has a type of its own."""
+    match document:
+        case {"jsonrpc": "2.0", "result": {"type": "0x7e"}}:
+            return True
+        case _:
+            return False
+
+
+def is_op_node(document: object) -> bool:
+    match document:
+        case {"jsonrpc": "2.0", "result": {"l2_chain_id": int(), "block_time": int()}}:
+            return True
+        case _:
+            return False
+
+
+def is_cometbft(document: object) -> bool:
+    match document:
+        case {"jsonrpc": "2.0", "result": {"node_info": {"network": str()}, "sync_info": {"catching_up": bool()}}}:
+            return True
+        case _:
+            return False
+
+
+def is_solana(document: object) -> bool:
+    match document:
+        case {"jsonrpc": "2.0", "result": {"solana-core": str()}}:
+            return True
+        case _:
+            return False
+
+
+def is_substrate(document: object) -> bool:
+    match document:
+        case {"jsonrpc": "2.0", "result": {"peers": int(), "isSyncing": bool(), "shouldHavePeers": bool()}}:
+            return True
+        case _:
+            return False
+
+
+def is_web3signer(document: object) -> bool:
+    match document:
+        case {"outcome": "UP" | "DOWN", "checks": [{"id": "default-check"}, *_]}:
+            return True
         case _:
             return False
 
@@ -177,6 +269,7 @@ class CatalogEntry:
     # Probe URLs with {address} for host:port: without a password, and with one.
     url: str
     login_url: str = ""
+    options: Mapping[str, object] = field(default_factory=dict)  # of the probe, if its defaults do not fit
     aliases: tuple[str, ...] = ()
     article: str = ""
     fallback: CatalogEntry | None = None  # tried at the same port if this one does not match
@@ -185,8 +278,9 @@ class CatalogEntry:
     def title_with_article(self) -> str:
         return f"{self.article} {self.title}".lstrip()
 
-    def probe_at(self, endpoint: TcpEndpoint) -> str:
-        return self.url.replace("{address}", str(endpoint))
+    def probe_at(self, endpoint: TcpEndpoint) -> ProbeConfig:
+        url = self.url.replace("{address}", str(endpoint))
+        return {"url": url, **self.options} if self.options else url
 
     def login_probe_at(self, endpoint: TcpEndpoint) -> str:
         return self.login_url.replace("{address}", str(endpoint))
@@ -196,8 +290,18 @@ _EIGEN_NODE = CatalogEntry(
     kind="node",
     title="another validator-service node, under /eigen",
     ports=(),
-    fingerprint=HttpFingerprint(is_node, "/eigen/node"),
+    fingerprint=HttpFingerprint(has_json(is_node), "/eigen/node"),
     url="svc+http://{address}/eigen/node",
+)
+_OP_STACK_BLOCK = rpc(is_op_stack, "eth_getTransactionByBlockNumberAndIndex", "latest", "0x0")
+_OP_STACK_CLIENT = CatalogEntry(
+    kind="ethereum",
+    title="OP Stack execution client",
+    article="an",
+    ports=(),
+    fingerprint=_OP_STACK_BLOCK,
+    url="ethereum+http://{address}",
+    options={"min_peers": 0},  # it gets its blocks from op-node
 )
 
 CATALOG = (
@@ -265,7 +369,7 @@ CATALOG = (
         kind="etcd",
         title="etcd",
         ports=(2379,),
-        fingerprint=HttpFingerprint(is_etcd, "/version"),
+        fingerprint=HttpFingerprint(has_json(is_etcd), "/version"),
         url="etcd://{address}",
     ),
     CatalogEntry(
@@ -273,35 +377,90 @@ CATALOG = (
         title="Ethereum execution client",
         article="an",
         ports=(8545,),
-        fingerprint=HttpFingerprint(
-            is_execution_client,
-            "/",
-            method="POST",
-            body=b'{"jsonrpc":"2.0","id":1,"method":"web3_clientVersion","params":[]}',
-        ),
+        fingerprint=ExceptFingerprint(rpc(is_execution_client, "web3_clientVersion"), _OP_STACK_BLOCK),
         url="ethereum+http://{address}",
+        fallback=_OP_STACK_CLIENT,
+    ),
+    CatalogEntry(
+        kind="opnode",
+        title="op-node",
+        article="an",
+        ports=(9545, 8547),  # its own default, and that of the compose files of several chains
+        fingerprint=rpc(is_op_node, "optimism_rollupConfig"),
+        url="opnode+http://{address}",
+        aliases=("op-node",),
     ),
     CatalogEntry(
         kind="beacon",
         title="Ethereum beacon node",
         article="an",
         ports=(5052, 3500, 9596),  # Lighthouse, Prysm, Lodestar
-        fingerprint=HttpFingerprint(is_beacon_node, "/eth/v1/node/version"),
+        fingerprint=HttpFingerprint(has_json(is_beacon_node), "/eth/v1/node/version"),
         url="beacon+http://{address}",
+    ),
+    CatalogEntry(
+        kind="web3signer",
+        title="Web3Signer",
+        article="a",
+        ports=(9000,),
+        fingerprint=HttpFingerprint(has_json(is_web3signer, statuses=(200, 503)), "/healthcheck"),
+        url="web3signer+http://{address}",
+    ),
+    CatalogEntry(
+        kind="mevboost",
+        title="MEV-Boost",
+        ports=(18550,),
+        fingerprint=HttpFingerprint(is_mev_boost, "/eth/v1/builder/status"),
+        url="mevboost+http://{address}",
+        aliases=("mev-boost",),
+    ),
+    CatalogEntry(
+        kind="cometbft",
+        title="CometBFT node",
+        article="a",
+        ports=(26657,),
+        fingerprint=rpc(is_cometbft, "status"),
+        url="cometbft+http://{address}",
+        aliases=("cosmos", "tendermint"),
+    ),
+    CatalogEntry(
+        kind="solana",
+        title="Solana node",
+        article="a",
+        ports=(8899,),
+        fingerprint=rpc(is_solana, "getVersion"),
+        url="solana+http://{address}",
+    ),
+    CatalogEntry(
+        kind="substrate",
+        title="Substrate node",
+        article="a",
+        ports=(9944, 9933),  # 9933: HTTP of older ones
+        fingerprint=rpc(is_substrate, "system_health"),
+        url="substrate+http://{address}",
+        aliases=("polkadot",),
+    ),
+    CatalogEntry(
+        kind="bitcoin",
+        title="Bitcoin Core",
+        ports=(8332,),
+        fingerprint=HttpFingerprint(is_bitcoin, "/", "POST", encode_request("getblockchaininfo", [])),
+        url="bitcoin+http://{address}",
+        login_url="bitcoin+http://svcnode:${BITCOIN_PASSWORD}@{address}",
     ),
     CatalogEntry(
         kind="ipfs",
         title="IPFS node",
         article="an",
         ports=(5001,),
-        fingerprint=HttpFingerprint(is_ipfs, "/api/v0/version", method="POST"),
+        fingerprint=HttpFingerprint(has_json(is_ipfs), "/api/v0/version", method="POST"),
         url="ipfs+http://{address}",
     ),
     CatalogEntry(
         kind="node",
         title="another validator-service node",
         ports=(8420,),
-        fingerprint=HttpFingerprint(is_node, "/svc/node"),
+        fingerprint=HttpFingerprint(has_json(is_node), "/svc/node"),
         url="svc+http://{address}",
         aliases=("svc",),
         fallback=_EIGEN_NODE,

@@ -18,6 +18,7 @@ from svcnode.probes.run import run_check
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from svcnode.cli.init.catalog import ProbeConfig
     from svcnode.cli.init.scan import FoundService
     from svcnode.probes.base import Probe
 
@@ -27,10 +28,10 @@ CHECK_TIMEOUT_S = 1.5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedProbe:
     found: FoundService
-    probe: str
+    probe: ProbeConfig
     verdict: Verdict | None = None  # of the preferred probe, if it could be created
     unavailable_reason: str = ""  # why the preferred probe could not be created
-    preferred_probe: str = ""  # set if `probe` is only the tcp: fallback
+    preferred_probe: ProbeConfig = ""  # set if `probe` is only the tcp: fallback
 
 
 async def select_probes(found: Iterable[FoundService]) -> list[SelectedProbe]:

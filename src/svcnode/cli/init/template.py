@@ -165,5 +165,9 @@ def _tcp_fallback_comments(probe: SelectedProbe) -> Iterator[str]:
 
 def _fix_text(probe: SelectedProbe) -> str:
     replace = "Fix this, then replace" if probe.unavailable_reason else "Replace"
-    user = ", with a user that may log in and its password in the environment" if "${" in probe.preferred_probe else ""
+    user = (
+        ", with a user that may log in and its password in the environment"
+        if "${" in str(probe.preferred_probe)
+        else ""
+    )
     return f"{replace} the probe below with this{user}:"

@@ -8,17 +8,26 @@ from svcnode.cli.init.catalog import (
     Matcher,
     is_amqp,
     is_beacon_node,
+    is_bitcoin,
+    is_cometbft,
     is_etcd,
     is_execution_client,
     is_ipfs,
     is_memcached,
+    is_mev_boost,
     is_mysql,
     is_nats,
     is_node,
+    is_op_node,
+    is_op_stack,
     is_postgresql,
     is_redis,
     is_sentinel,
+    is_solana,
+    is_substrate,
+    is_web3signer,
 )
+from svcnode.net.http_response import HttpResponse
 
 MARIADB = b"[\x00\x00\x00\x0a5.5.5-10.11.6-MariaDB-0+deb12u1\x00" + bytes(40)
 MYSQL = b"J\x00\x00\x00\x0a8.0.36\x00" + bytes(40)
@@ -80,12 +89,22 @@ def test_a_response_of_another_server_does_not_match(kind: str, received: bytes)
     assert matcher(received) is False
 
 
+def result(value: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": 1, "result": value}
+
+
 DOCUMENTS = {
     is_etcd: {"etcdserver": "3.4.23", "etcdcluster": "3.4.0"},
     is_execution_client: {"jsonrpc": "2.0", "id": 1, "result": "Geth/v1.14.0-stable/linux-amd64/go1.22"},
     is_beacon_node: {"data": {"version": "Lighthouse/v5.1.0"}},
     is_ipfs: {"Version": "0.28.0", "Commit": "", "Repo": "15"},
     is_node: {"node_name": "validator-7", "spec_version": "v0.0.1", "node_version": "v1.4.2"},
+    is_op_stack: result({"blockHash": "0x1", "transactionIndex": "0x0", "type": "0x7e"}),
+    is_op_node: result({"genesis": {}, "block_time": 2, "l1_chain_id": 1, "l2_chain_id": 10}),
+    is_cometbft: result({"node_info": {"network": "cosmoshub-4"}, "sync_info": {"catching_up": False}}),
+    is_solana: result({"feature-set": 3640012085, "solana-core": "2.3.6"}),
+    is_substrate: result({"peers": 0, "isSyncing": False, "shouldHavePeers": True}),
+    is_web3signer: {"status": "DOWN", "checks": [{"id": "default-check", "status": "UP"}], "outcome": "DOWN"},
 }
 ODD: list[object] = [
     *(None, [], {}, 5),
@@ -97,6 +116,14 @@ ODD: list[object] = [
     {"data": {"version": None}},
     {"version": "0.28.0"},
     {"Version": 1},
+    result({"type": "0x2"}),
+    result(None),
+    result({"l2_chain_id": "10", "block_time": 2}),
+    result({"node_info": {}, "sync_info": {}}),
+    result({"version": "2.3.6"}),
+    result({"peers": 3, "isSyncing": False}),
+    {"status": "UP", "checks": [], "outcome": "UP"},
+    {"status": "UP", "checks": [{"id": "database", "status": "UP"}], "outcome": "UP"},
     {"node_name": "validator-7"},
     {"node_name": "validator-7", "spec_version": "0.0.1", "node_version": "v1.4.2"},
     {"node_name": 7, "spec_version": "v0.0.1", "node_version": "v1.4.2"},
@@ -112,3 +139,31 @@ def test_a_document_matches_exactly_its_service(matcher: object) -> None:
 @pytest.mark.parametrize("document", ODD, ids=repr)
 def test_a_similar_document_does_not_match(document: object) -> None:
     assert not [matcher for matcher in DOCUMENTS if matcher(document)]
+
+
+INFO = b'{"result": {"chain": "main", "blocks": 5, "initialblockdownload": false}, "error": null, "id": 1}'
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "expected"),
+    [
+        (401, {"www-authenticate": 'Basic realm="jsonrpc"'}, b"", True),
+        (401, {"www-authenticate": 'Basic realm="router"'}, b"", False),
+        (401, {}, b"", False),
+        (200, {}, INFO, True),
+        (503, {}, INFO, False),
+        (200, {}, b'{"jsonrpc": "2.0", "id": 1, "error": {"code": -32601}}', False),
+        (200, {}, b"<html></html>", False),
+    ],
+)
+def test_bitcoin_is_recognized_by_its_realm_or_its_document(
+    status: int, headers: dict[str, str], body: bytes, expected: bool
+) -> None:
+    assert is_bitcoin(HttpResponse(status, headers, body)) is expected
+
+
+def test_mev_boost_is_recognized_by_its_header() -> None:
+    for status in (200, 503):
+        assert is_mev_boost(HttpResponse(status, {"x-mevboost-version": "1.9"}, b"{}"))
+        assert is_mev_boost(HttpResponse(status, {"x-commitboost-version": "0.8.0"}, b""))
+        assert not is_mev_boost(HttpResponse(status, {}, b"{}"))
