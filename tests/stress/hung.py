@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from svcnode.node.scheduler import JITTER
 from tests.stress.campaigns import campaign_folder, campaign_parser, machine
@@ -36,18 +36,28 @@ class HangingServer:
         self.answers = True
         self.open = self.most_open = 0
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.open += 1
-        self.most_open = max(self.most_open, self.open)
-        with suppress(OSError):
-            await reader.readuntil(b"\r\n\r\n")
-            if self.answers:
-                writer.write(RESPONSE)
-                await writer.drain()
-            else:
-                await reader.read()  # until the client gives up
-        self.open -= 1
-        writer.close()
+    def connect(self) -> asyncio.Protocol:
+        return Connection(self)
+
+
+class Connection(asyncio.Protocol):
+    """One request, which is small enough to arrive at once."""
+
+    def __init__(self, server: HangingServer) -> None:
+        self._server = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._server.open += 1
+        self._server.most_open = max(self._server.most_open, self._server.open)
+
+    def data_received(self, _data: bytes) -> None:
+        if self._server.answers:
+            self._transport.write(RESPONSE)
+            self._transport.close()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._server.open -= 1
 
 
 @contextmanager
@@ -56,10 +66,13 @@ def serving(*servers: HangingServer) -> Iterator[None]:
     loop, started, ended = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
 
     async def run() -> None:
-        for server in servers:
-            await asyncio.start_server(server.serve, "127.0.0.1", server.port, backlog=4096)
+        listening = [
+            await loop.create_server(server.connect, "127.0.0.1", server.port, backlog=4096) for server in servers
+        ]
         started.set()
         await ended.wait()
+        for one in listening:
+            one.close()
 
     thread = threading.Thread(target=asyncio.Runner(loop_factory=lambda: loop).run, args=(run(),), daemon=True)
     thread.start()

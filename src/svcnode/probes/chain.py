@@ -40,6 +40,13 @@ LARGE_BODY_BYTES = 4 * 1024**2  # of a list of all peers or keys
 # A client may be this many blocks behind, and at least `MIN_AGE_S`.
 MAX_MISSING_BLOCKS, MIN_AGE_S, UNKNOWN_CHAIN_AGE_S = 10, 60.0, 120.0
 _NUMBER = re.compile("0x([0-9a-fA-F]{1,16})|([0-9]{1,20})")
+_REFUSED = (
+    ReasonCode.NOT_SUPPORTED,
+    ReasonCode.NOT_FOUND,
+    ReasonCode.BAD_REQUEST,
+    ReasonCode.AUTH_REQUIRED,
+    ReasonCode.PERMISSION_DENIED,
+)
 _OUTCOMES = {
     ReasonCode.NOT_SUPPORTED: Outcome.UNKNOWN,  # the options, or what the client offers, have to be changed
     ReasonCode.STARTING: Outcome.NOT_READY,
@@ -119,8 +126,8 @@ class ChainRules(UrlProbe):
         try:
             peers = await read_count()
         except CheckError as exc:
-            if min_peers is None and exc.outcome is Outcome.UNKNOWN:
-                return None  # many public endpoints do not have the method
+            if min_peers is None and exc.code in _REFUSED:
+                return None  # many public endpoints do not have the method, and each says so in its own way
             raise
         if peers < (wanted := min_peers or 1):
             return self.not_ready(f"{peers} peers; min_peers is {wanted}", ReasonCode.TOO_FEW_PEERS)

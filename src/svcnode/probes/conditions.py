@@ -362,7 +362,10 @@ def _read_test(reader: Reader) -> Test:
         expression = reader.take_text()
         if expression is None:
             raise reader.error('a regular expression in quotation marks, such as "v1.*"')
-        return Matches(pattern(expression))
+        try:
+            return Matches(pattern(expression))
+        except InvalidValueError as exc:
+            raise reader.error(f"a regular expression before it; this is {exc}") from exc
     raise reader.error("one of ==, !=, <, <=, >, >=, contains, matches and advances within")
 
 

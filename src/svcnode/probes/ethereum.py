@@ -25,7 +25,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.url import Url
 from svcnode.probes.base import CheckError
-from svcnode.probes.chain import RpcChainProbe, RpcChainRules, Tip, text_at
+from svcnode.probes.chain import RpcChainProbe, RpcChainRules, Tip, text_at, unexpected
 from svcnode.probes.ethereum_options import Address, Call, Wei, amount_text
 from svcnode.probes.json_pointer import json_excerpt
 from svcnode.probes.options import Count
@@ -81,6 +81,8 @@ class EthereumRules(RpcChainRules):
         if self.chain_id not in (None, chain_id):
             return self.failed(f"chain {chain_id}; chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
         progress, limit_s = await call("eth_syncing"), self.max_block_age_s(BLOCK_TIMES_S.get(chain_id))
+        if not isinstance(progress, bool | dict):
+            raise unexpected("eth_syncing", progress, "false or the progress")
         if progress is not False and (limit_s == math.inf or not _is_at_its_end(progress)):
             return self.not_ready(f"syncing{_progress_text(progress)}", ReasonCode.SYNCING)
         if verdict := await self.head_verdict(call, limit_s):
@@ -165,7 +167,7 @@ def _parse_hex(value: object) -> int:
     """Ethereum writes numbers as 0x1a. A number without 0x is rejected: its base is unclear."""
     if isinstance(value, str) and re.fullmatch("0x[0-9a-fA-F]{1,64}", value):
         return int(value, 16)
-    raise CheckError(f"{str(value)[:40]!r} is not a hexadecimal number such as 0x1a", ReasonCode.UNEXPECTED_RESPONSE)
+    raise CheckError(f"{json_excerpt(value)} is not a hexadecimal number such as 0x1a", ReasonCode.UNEXPECTED_RESPONSE)
 
 
 def _progress_text(progress: object) -> str:

@@ -29,6 +29,7 @@ _ERROR_CODES = {
     -32700: ReasonCode.BAD_REQUEST,
     -32600: ReasonCode.BAD_REQUEST,
     -32601: ReasonCode.NOT_SUPPORTED,
+    -32004: ReasonCode.NOT_SUPPORTED,  # "method not supported" of EIP-1474
     -32602: ReasonCode.BAD_REQUEST,
     -32005: ReasonCode.RATE_LIMITED,  # "limit exceeded" of EIP-1474
     -32029: ReasonCode.RATE_LIMITED,  # "too many requests" of tRPC, which other servers use too

@@ -30,6 +30,8 @@ SAFE_AGES_S = {10: 1800.0, 8453: 1800.0}
 L1_BLOCK_S = 12
 FINALITY_S = 1800.0  # L1 finalizes a block after about 15 minutes
 MAX_L1_AGE_S = 300.0
+# What the node says of its chain may not make the limits meaningless.
+DAY_S, MAX_BLOCK_TIME_S = 86_400.0, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -57,11 +59,12 @@ class OpNodeProbe(RpcChainProbe):
     def _limits(self, config: object, chain_id: int) -> list[tuple[str, float, str]]:
         safe_s, finalized_s = self.max_safe_age, self.max_finalized_age
         if safe_s is None:
-            safe_s = SAFE_AGES_S.get(chain_id) or number_at(config, "/seq_window_size") * L1_BLOCK_S
+            safe_s = SAFE_AGES_S.get(chain_id) or min(number_at(config, "/seq_window_size") * L1_BLOCK_S, DAY_S)
         if finalized_s is None:
             finalized_s = safe_s + FINALITY_S
+        block_s = min(number_at(config, "/block_time"), MAX_BLOCK_TIME_S)
         return [
-            ("unsafe_l2", self.max_block_age_s(number_at(config, "/block_time")), "max_block_age"),
+            ("unsafe_l2", self.max_block_age_s(block_s), "max_block_age"),
             ("head_l1", self.max_l1_age, "max_l1_age"),
             ("current_l1", self.max_l1_age, "max_l1_age"),
             ("safe_l2", safe_s, "max_safe_age"),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.option_types import PublicText
-from svcnode.probes.chain import RpcChainProbe, Tip, number_at, text_at
+from svcnode.probes.chain import RpcChainProbe, Tip, number_at, text_at, unexpected
 from svcnode.probes.json_pointer import json_excerpt, resolve_pointer
 
 if TYPE_CHECKING:
@@ -66,4 +66,6 @@ class SolanaProbe(RpcChainProbe):
 
 def _has_account(accounts: object, pointer: str, key: str) -> bool:
     found = resolve_pointer(accounts, pointer)
-    return isinstance(found, list) and any(resolve_pointer(one, "/votePubkey") == key for one in found)
+    if not isinstance(found, list):
+        raise unexpected(pointer, found, "a list")
+    return any(resolve_pointer(one, "/votePubkey") == key for one in found)

@@ -271,6 +271,9 @@ def test_a_node_with_many_peers_has_a_long_list_of_them(check: CheckRunner) -> N
 )
 def test_a_vote_account_must_vote(check: CheckRunner, votes: str, expected: object) -> None:
     assert run(check, "solana", {"vote_account": VOTE_ACCOUNT}, votes=votes) == expected
+    for result in (None, {}):
+        verdict = run(check, "solana", {"vote_account": VOTE_ACCOUNT}, results={"getVoteAccounts": result})
+        assert verdict == failed(ReasonCode.UNEXPECTED_RESPONSE)
 
 
 def test_an_unhealthy_node_is_not_ready(check: CheckRunner) -> None:
@@ -341,3 +344,9 @@ def test_an_older_bitcoin_node_has_the_time_in_the_header_of_its_newest_block(ch
 )
 def test_an_op_node(check: CheckRunner, state: dict[str, Any], options: dict[str, Any], expected: object) -> None:
     assert run(check, "opnode", options, **state) == expected
+
+
+def test_an_op_node_cannot_make_its_own_limits_meaningless(check: CheckRunner) -> None:
+    config = {"l2_chain_id": 7777777, "block_time": 10**30, "seq_window_size": 10**30}
+    verdict = run(check, "opnode", age_s=1_000_000, chain=7777777, results={"optimism_rollupConfig": config})
+    assert verdict == LAGGING

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Outcome
 from svcnode.probes.base import MAX_CLOCK_SKEW_S
 from tests.support.backends import ReceivedRequest, http_response
 from tests.support.probe_assertions import KeepAliveBackend, assert_reused
@@ -138,6 +139,10 @@ def test_a_method_that_the_client_does_not_have_says_nothing_about_it(check: Che
     with node(net_peerCount=missing) as backend:
         assert check(f"ethereum+http://{backend.address}") == READY
         assert check(f"ethereum+http://{backend.address}", min_peers=1) == unknown(ReasonCode.NOT_SUPPORTED)
+    for refused in (error(-32004, "unsupported"), error(-32600, "unsupported"), http_response(403), http_response(400)):
+        with node(net_peerCount=refused) as backend:
+            assert check(f"ethereum+http://{backend.address}") == READY
+            assert check(f"ethereum+http://{backend.address}", min_peers=1).outcome is not Outcome.READY
 
 
 def test_a_client_that_has_all_blocks_and_builds_an_index_is_judged_by_its_newest_block(check: CheckRunner) -> None:
@@ -153,7 +158,6 @@ def test_a_client_that_has_all_blocks_and_builds_an_index_is_judged_by_its_newes
         ({"startingBlock": "0x0", "currentBlock": "0x64", "highestBlock": "0xfa"}, ["100", "250"]),
         ({"stages": []}, []),
         (True, []),
-        (None, []),
     ],
 )
 def test_a_client_that_is_syncing_is_not_ready(check: CheckRunner, progress: object, numbers: list[str]) -> None:
@@ -169,6 +173,8 @@ def test_a_client_that_is_syncing_is_not_ready(check: CheckRunner, progress: obj
     [
         ({"eth_chainId": "0xaa36a7"}, ReasonCode.WRONG_CHAIN),
         ({"eth_chainId": 1}, ReasonCode.UNEXPECTED_RESPONSE),
+        ({"eth_syncing": None}, ReasonCode.UNEXPECTED_RESPONSE),
+        ({"eth_syncing": "false"}, ReasonCode.UNEXPECTED_RESPONSE),
         ({"net_peerCount": None}, ReasonCode.UNEXPECTED_RESPONSE),
         ({"net_peerCount": "0x"}, ReasonCode.UNEXPECTED_RESPONSE),
         ({"eth_getBlockByNumber": None}, ReasonCode.UNEXPECTED_RESPONSE),

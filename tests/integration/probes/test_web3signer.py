@@ -58,6 +58,11 @@ def run(check: CheckRunner, options: dict[str, Any] | None = None, **pages: byte
         return check(f"web3signer+http://{backend.address}/signer/", **(options or {}))
 
 
+def contradiction(status: str, outcome: str, check: str) -> bytes:
+    checks = [{"id": "db", "status": check}]
+    return http_response(200, json.dumps({"status": status, "outcome": outcome, "checks": checks}))
+
+
 @pytest.mark.parametrize(
     ("pages", "options", "expected"),
     [
@@ -71,6 +76,10 @@ def run(check: CheckRunner, options: dict[str, Any] | None = None, **pages: byte
         ({"keys": http_response(200, json.dumps([OTHER_KEY] * 20_000))}, {"keys": [KEY]}, failed(ReasonCode.NOT_FOUND)),
         ({"healthcheck": health(keys="DOWN")}, {}, failed(ReasonCode.UNHEALTHY)),
         ({"healthcheck": health(database="DOWN")}, {}, failed(ReasonCode.UNHEALTHY)),
+        ({"healthcheck": contradiction("UP", "UP", "DOWN")}, {}, failed(ReasonCode.UNHEALTHY)),
+        ({"healthcheck": contradiction("UP", "DOWN", "UP")}, {}, failed(ReasonCode.UNHEALTHY)),
+        ({"healthcheck": contradiction("DOWN", "UP", "UP")}, {}, failed(ReasonCode.UNHEALTHY)),
+        ({"healthcheck": http_response(503, '{"status": "DOWN", "checks": []}')}, {}, failed(ReasonCode.UNHEALTHY)),
         ({"healthcheck": http_response(404)}, {}, NOT_SUPPORTED),
         ({"keys": http_response(404)}, {}, NOT_SUPPORTED),
         ({"upcheck": http_response(404)}, {}, failed(ReasonCode.NOT_FOUND)),
