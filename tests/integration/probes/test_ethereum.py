@@ -102,7 +102,8 @@ def test_methods_are_called_one_after_the_other(check: CheckRunner) -> None:
 def test_a_block_from_the_future_is_not_ready_beyond_a_small_clock_skew(check: CheckRunner) -> None:
     with node(eth_getBlockByNumber={"timestamp": hex(int(time.time() + 3600))}) as backend:
         url = f"ethereum+http://{backend.address}"
-        assert check(url) == check(url, max_block_age="60s") == not_ready(ReasonCode.CLOCK_SKEW)
+        assert check(url) == not_ready(ReasonCode.CLOCK_SKEW)
+        assert check(url, max_block_age="60s") == not_ready(ReasonCode.CLOCK_SKEW)
         assert check(url, max_block_age="off") == READY
     near = hex(int(time.time() + MAX_CLOCK_SKEW_S / 2))
     with node(eth_getBlockByNumber={"timestamp": near}, net_peerCount="0x5") as backend:
