@@ -91,6 +91,7 @@ class RpcSocket(WebSocket):
         return response._replace(certificate_verdict=self._verdict_on_certificate())
 
     async def next_head(self) -> None:
+        self.raise_if_failed()
         self._head = asyncio.get_running_loop().create_future()
         with step("wait for a head"):
             await self._head
