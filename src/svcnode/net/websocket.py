@@ -76,10 +76,13 @@ class WebSocket(asyncio.Protocol, ABC):
         send(transport, request)
         await self._upgrade
 
-    def send_text(self, text: bytes) -> None:
-        """Raises `OSError` on a connection that can no longer be used."""
+    def raise_if_failed(self) -> None:
+        """Raise why the connection can no longer be used."""
         if self.error is not None:
             raise self.error
+
+    def send_text(self, text: bytes) -> None:
+        self.raise_if_failed()
         self._protocol.send_text(text)
         self._flush()
 

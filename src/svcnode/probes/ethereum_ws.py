@@ -94,6 +94,7 @@ class RpcSocket(WebSocket, RpcConnection):
         return decode_result(response, self._client.code_for_status)
 
     async def next_head(self) -> None:
+        self.raise_if_failed()
         self._head = asyncio.get_running_loop().create_future()
         with step("wait for a head"):
             await self._head

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -66,6 +67,13 @@ class Checks:
         raise AssertionError(verdict)
 
 
+async def in_thread(call: Callable[..., object], *arguments: object) -> None:
+    """Not in one of the event loop, which stays until the loop is closed."""
+    thread = threading.Thread(target=call, args=arguments)
+    thread.start()
+    assert await becomes_true(lambda: not thread.is_alive())
+
+
 def run(check: CheckRunner, main: Callable[[Checks], Any], port: int, **config: Any) -> None:
     """Nothing is left when the probe is closed."""
 
@@ -105,10 +113,10 @@ def test_a_subscription_of_a_real_client_is_ready_when_a_head_has_arrived(
     check: CheckRunner, server: EthereumServer
 ) -> None:
     async def main(checks: Checks) -> None:
-        await asyncio.to_thread(server.mine)
+        await in_thread(server.mine)
         assert await checks.without_a_head() == NO_HEAD_YET
         assert await checks.without_a_head() == NO_HEAD_YET  # also with the newest block that it has
-        await asyncio.to_thread(server.mine)
+        await in_thread(server.mine)
         await checks.until(READY)
         verdict, steps = await check_with_steps(checks.probe)
         assert (verdict, steps[0]) == (READY, REUSED)
@@ -124,11 +132,11 @@ def test_a_client_whose_mining_stops_is_not_ready_and_ready_again_when_it_goes_o
         server.mine()
 
         async def main(checks: Checks) -> None:
-            await asyncio.to_thread(server.mine_every, 1)
+            await in_thread(server.mine_every, 1)
             await checks.until(READY)
-            await asyncio.to_thread(server.mine_every, 0)
+            await in_thread(server.mine_every, 0)
             await checks.until(LAGGING)
-            await asyncio.to_thread(server.mine)
+            await in_thread(server.mine)
             await checks.until(READY)
             server.freeze()
             assert await checks(CHECK_TIMEOUT_S) == failed(ReasonCode.TIMEOUT)
@@ -345,7 +353,7 @@ def test_a_message_of_another_form_ends_the_connection(check: CheckRunner, messa
         async def main(checks: Checks) -> None:
             task = asyncio.create_task(checks())
             assert await becomes_true(lambda: bool(backend.connections))
-            await asyncio.to_thread(backend.send, message)
+            await in_thread(backend.send, message)
             assert await task == failed(code)
 
         run(check, main, backend.port, url=url_of(backend))
@@ -360,7 +368,7 @@ def test_a_flood_between_checks_ends_the_connection(
     async def main(checks: Checks) -> None:
         assert await checks() == READY
         for _ in range(count):
-            await asyncio.to_thread(backend.deliver, {"timestamp": hex(int(time.time())), "extraData": "x" * size})
+            await in_thread(backend.deliver, {"timestamp": hex(int(time.time())), "extraData": "x" * size})
         assert await checks() == READY
         assert len(backend.requests) == (1 if count < 20 else 2)
 
