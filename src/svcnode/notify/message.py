@@ -272,17 +272,17 @@ def _entry_text(
     reason = f": {shown(entry.reason)}" if has_reason else ""
     # Two changes, down and up, are the normal case.
     count = f", with {entry.changes} changes" if entry.changes > 2 else ""
+    at_most = "at most " if entry.duration_is_upper_bound else words.up_to
     match entry.kind:
         case Kind.WORSE | Kind.BETTER:
             return f"{label} {words.be} {now_text}{was}{count}{reason}"
         case Kind.RECOVERED:
-            at_most = "at most " if entry.duration_is_upper_bound else words.up_to
             is_well = entry.health is Health.HEALTHY  # or the target gets only what is critical
             what = f"{words.have} recovered" if is_well else f"{words.be} no longer critical"
             return f"{label} {what}: {now_text} after {at_most}{duration}{count}{reason}"
         case Kind.TRANSIENT:
             was_text = f"{label} {words.was} {health_text(entry.worst)}"
-            return f"{was_text} for {words.up_to}{duration}{count}, now {now_text}{reason}"
+            return f"{was_text} for {at_most}{duration}{count}, now {now_text}{reason}"
         case Kind.RECURRED:
             return (
                 f"{label} {words.was} {health_text(entry.worst)} again for {words.up_to}{duration}{count}, "

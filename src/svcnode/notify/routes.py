@@ -447,7 +447,7 @@ class Route:
             opened_at_s=opened_s,
             duration_s=max(0.0, ended_s - began_s),
             changes=record.changes,
-            duration_is_upper_bound=record.is_restored and kind in ENDED,
+            duration_is_upper_bound=record.is_restored and kind in (*ENDED, Kind.TRANSIENT),
             host=now.host,
             causes=tuple(
                 one for one in relations.look(relations.causes_of(subject.key.name)) if one.health is not Health.HEALTHY

@@ -196,6 +196,7 @@ def test_a_problem_that_could_not_be_told_and_is_over_after_a_restart_is_told_as
     harness.restart("db").up("db").wait(60)
     assert harness.kinds == [{"node": TRANSIENT, "db": TRANSIENT}]
     assert 0 < entry_of(harness.last, "db").duration_s < 3600
+    assert entry_of(harness.last, "db").duration_is_upper_bound
 
 
 def test_an_issue_is_told_while_the_node_is_unhealthy_and_also_after_a_restart() -> None:
