@@ -234,6 +234,12 @@ def chain(kind: str, *places: str, **state: Any) -> Server:
     return Server(make, places)
 
 
+def beacon_with_short_epochs(folder: Path) -> BeaconServer:
+    node = BeaconServer(folder)
+    node.set(slot_s=1, slots_per_epoch=6)  # more than the slots of grace
+    return node
+
+
 OLD_BLOCK = {"age_s": 100_000}
 REJECTED_LOGIN = {"errors": {"getblockchaininfo": [401, 0, "", None]}}
 LOADING = {"errors": {"getblockchaininfo": [500, -28, "Loading block index…", None]}}  # RPC_IN_WARMUP
@@ -241,7 +247,7 @@ NETWORKS = {
     "ethereum.toml": Network(
         {
             "execution": chain("ethereum", "127.0.0.1:8545"),
-            "beacon": Server(BeaconServer, ("127.0.0.1:5052",)),
+            "beacon": Server(beacon_with_short_epochs, ("127.0.0.1:5052",)),
             "signer": Server(Web3SignerServer, ("127.0.0.1:9000",)),
             "boost": Server(MevBoostServer, ("127.0.0.1:18550",)),
         },
@@ -264,6 +270,9 @@ NETWORKS = {
             ),
             "the beacon node has no peers": Event("beacon", {"peers": 0}),
             "the beacon node is killed": Killed("beacon"),
+            "the validator is not active yet": Event("beacon", {"validator_status": "pending_queued"}),
+            "the validator is slashed": Event("beacon", {"validator_status": "active_slashed"}),
+            "the validator was not seen in two finished epochs": Event("beacon", {"is_live": False}),
             "the signer has lost the database of its slashing protection": Event("signer", {"database": "DOWN"}),
             "the signer has not loaded the key": Event("signer", {"keys": ["0x" + "b2" * 48]}),
             "the signer is killed": Killed("signer"),

@@ -1,10 +1,11 @@
-"""The Beacon API of a consensus client: its health, sync status, peers and version, and the times of the chain.
+"""The Beacon API of a consensus client: its health, sync status, peers, version, validators, and times of the chain.
 
 Debian has no package of such a client. This server follows the public specification of the API.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any, ClassVar
 
@@ -29,6 +30,10 @@ class BeaconServer(FakeHttpServer):
         "missed_slots": 0,
         "sync_distance": 0,
         "peers": 50,
+        "slot_s": SLOT_S,
+        "slots_per_epoch": 32,
+        "validator_status": "active_ongoing",
+        "is_live": True,  # in every epoch that is asked for
     }
 
     def is_ready(self) -> bool:
@@ -43,8 +48,9 @@ def handle_request(request: Request) -> Response:
         "/eth/v1/node/peer_count": _peer_count,
         "/eth/v1/beacon/genesis": _genesis,
         "/eth/v1/config/spec": _spec,
+        "/eth/v1/beacon/states/head/validators": _validators,
     }
-    page = pages.get(request.path)
+    page = _liveness if request.path.startswith("/eth/v1/validator/liveness/") else pages.get(request.path)
     return Response(404, {"code": 404, "message": "Not Found"}) if page is None else page(request)
 
 
@@ -60,12 +66,13 @@ def _syncing(request: Request) -> Response:
     """This API writes numbers as strings."""
     state = request.state
     flags = {name: state[name] for name in ("is_syncing", "is_optimistic", "el_offline")}
-    slots = {"head_slot": str(current_slot() - state["missed_slots"]), "sync_distance": str(state["sync_distance"])}
+    head = current_slot(state["slot_s"]) - state["missed_slots"]
+    slots = {"head_slot": str(head), "sync_distance": str(state["sync_distance"])}
     return Response(200, {"data": slots | flags})
 
 
-def current_slot() -> int:
-    return int(time.time() - GENESIS_S) // SLOT_S
+def current_slot(slot_s: int = SLOT_S) -> int:
+    return int(time.time() - GENESIS_S) // slot_s
 
 
 def _peer_count(request: Request) -> Response:
@@ -77,7 +84,23 @@ def _genesis(request: Request) -> Response:
 
 
 def _spec(request: Request) -> Response:
-    return Response(200, {"data": {"CONFIG_NAME": "mainnet", "SECONDS_PER_SLOT": str(SLOT_S)}})
+    times = {"SECONDS_PER_SLOT": request.state["slot_s"], "SLOTS_PER_EPOCH": request.state["slots_per_epoch"]}
+    return Response(200, {"data": {"CONFIG_NAME": "mainnet", **{name: str(value) for name, value in times.items()}}})
+
+
+def _validators(request: Request) -> Response:
+    """All that it is asked for, by their index."""
+    status = request.state["validator_status"]
+    rows = [
+        {"index": index, "status": status, "validator": {"pubkey": "0x" + "ab" * 48, "slashed": "slashed" in status}}
+        for index in json.loads(request.body)["ids"]
+    ]
+    return Response(200, {"execution_optimistic": False, "finalized": False, "data": rows})
+
+
+def _liveness(request: Request) -> Response:
+    rows = [{"index": index, "is_live": request.state["is_live"]} for index in json.loads(request.body)]
+    return Response(200, {"data": rows})
 
 
 def _version(request: Request) -> Response:
