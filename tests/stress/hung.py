@@ -74,7 +74,11 @@ def serving(*servers: HangingServer) -> Iterator[None]:
         for one in listening:
             one.close()
 
-    thread = threading.Thread(target=asyncio.Runner(loop_factory=lambda: loop).run, args=(run(),), daemon=True)
+    def run_loop() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(run())
+
+    thread = threading.Thread(target=run_loop, daemon=True)
     thread.start()
     assert started.wait(10)
     try:
