@@ -1,6 +1,7 @@
 """Notifications: who is told what about the node and its services, and when.
 
 rule.py          what one target is told about one subject: the rule
+record.py        what one target was told about one subject, and how that is saved
 subjects.py      what there is to tell about: the node, its services, targets that fail
 routes.py        what one target gets, and when a message to it is due
 causes.py        which services depend on which

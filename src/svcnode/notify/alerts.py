@@ -11,7 +11,8 @@ from svcnode.core.model import ChangeKind, Health
 from svcnode.core.state_machine import common_fault, node_health_with_reason, service_health
 from svcnode.notify.causes import Related, Relations
 from svcnode.notify.outages import MAX_TRANSITIONS, OutageLog
-from svcnode.notify.routes import NodeView, Route, Situation, from_row
+from svcnode.notify.record import from_row
+from svcnode.notify.routes import NodeView, Route, Situation
 from svcnode.notify.rule import Seen
 from svcnode.notify.subjects import NODE, Key, Subject, Subjects
 from svcnode.probes.base import UrlProbe
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from svcnode.core.model import Change, Service
     from svcnode.node.node_state import NodeState
     from svcnode.notify.outages import PastTransitions
-    from svcnode.notify.routes import AlertPolicy, AlertView, Record, RouteSettings
+    from svcnode.notify.record import Record
+    from svcnode.notify.routes import AlertPolicy, AlertView, RouteSettings
     from svcnode.notify.turns import SharedTarget
 
 _NONE_SHARED: Mapping[Route, SharedTarget] = MappingProxyType({})

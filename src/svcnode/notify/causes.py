@@ -2,7 +2,7 @@
 
 The message about a cause lists its effects, and names the other services that depend on it (`depends_on`). From then
 on, none of them causes a message itself, until the end of the cause was told: what remains is told then. The rule is
-`Record.explains` in routes.py; folding.py makes one line of a cause and its effects.
+`Record.explains` in record.py; folding.py makes one line of a cause and its effects.
 """
 
 from __future__ import annotations

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from svcnode.notify.routes import MAX_SAVED
+from svcnode.notify.record import MAX_SAVED
 from svcnode.notify.subjects import Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from svcnode.notify.routes import Record, Report, Route
+    from svcnode.notify.record import Record
+    from svcnode.notify.routes import Report, Route
 
 Rows = list[dict[str, Any]]
 

@@ -16,7 +16,8 @@ import pytest
 from svcnode.core.model import Health, Impact, Service
 from svcnode.core.state_machine import service_health
 from svcnode.notify.causes import Related, Relations
-from svcnode.notify.routes import AlertPolicy, NodeView, Route, RouteSettings, from_row
+from svcnode.notify.record import from_row
+from svcnode.notify.routes import AlertPolicy, NodeView, Route, RouteSettings
 from svcnode.notify.rule import Kind, Seen
 from svcnode.notify.subjects import NODE, Key, Severity, Subject
 from tests.unit.notify.harness import FakeAlertmanager, FakeTarget, Harness, definition_with_a_new_probe
