@@ -252,9 +252,10 @@ def _issue_line(entry: Entry) -> str:
     text, duration = shown(entry.reason), format_short_duration(entry.duration_s)
     if entry.kind in (*ENDED, Kind.TRANSIENT):
         return f"issue cleared after {duration}: {text}"
-    again = f" again, for {duration}, and may return" if entry.kind is Kind.RECURRED else ""
+    if entry.kind is Kind.RECURRED:
+        return f"issue again for {duration}, now cleared; the problem stays open until this has lasted: {text}"
     still = f" (for {duration})" if entry.kind is Kind.REMINDER else ""
-    return f"issue{again}{still}: {text}"
+    return f"issue{still}: {text}"
 
 
 def _target_line(entry: Entry) -> str:

@@ -144,7 +144,7 @@ class Told:
             self._forget_untold()
 
     def _begin_again(self) -> None:
-        """It was well for long, although that it was worse could not be told, as in quiet hours."""
+        """It was worse, which could not be told yet, as in quiet hours; then it was well for long. This is another problem."""
         self.worse_at_s = None
         if self.health is Health.HEALTHY:
             self.opened_at_s = None

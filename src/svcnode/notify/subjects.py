@@ -6,8 +6,8 @@ only starting services keep it from being healthy: it is not worse, and it is be
 unknown. During maintenance and a drain, a subject is held: at the end, it is seen as it is then. The node is also held
 while maintenance alone explains its health.
 
-The node is acknowledged by itself, or as long as every service is that keeps it from being healthy. That of the node
-covers the issues that it had then.
+The node is acknowledged by itself, or as long as every service is that keeps it from being healthy. An
+acknowledgement of the node covers the issues that it had at that time.
 """
 
 from __future__ import annotations
