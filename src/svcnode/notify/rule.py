@@ -144,7 +144,10 @@ class Told:
             self._forget_untold()
 
     def _begin_again(self) -> None:
-        """It was worse, which could not be told yet, as in quiet hours; then it was well for long. This is another problem."""
+        """It was worse, which could not be told yet, as in quiet hours; then it was well for long.
+
+        So what begins now is another problem.
+        """
         self.worse_at_s = None
         if self.health is Health.HEALTHY:
             self.opened_at_s = None
