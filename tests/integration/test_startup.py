@@ -62,6 +62,7 @@ KINDS = {
 KINDS_WITH_A_DRIVER = {
     "amqp://127.0.0.1:1": ("amqp", "aiormq"),
     "dns:example.org": ("dns", "dns"),
+    "ethereum+ws://127.0.0.1:1": ("ethereum_ws", "websockets"),
     "grpc://127.0.0.1:1": ("grpc", "h2"),
     "mysql://me:pw@127.0.0.1:1": ("mysql", "asyncmy"),
     "nats://127.0.0.1:1": ("nats", "nats"),

@@ -39,7 +39,7 @@ def threads_problem() -> str | None:
 def starts_after_fork(start: Callable[[], None]) -> bool:
     """Whether uWSGI loads the program before it forks its workers; then it calls `start` in each of them.
 
-    uWSGI forks without the lock of the interpreter: if a thread has it in that moment, the worker waits for it for ever.
+    uWSGI forks without the lock of the interpreter. If a thread has it in that moment, the worker waits for ever.
     """
     uwsgi: Any = sys.modules.get("uwsgi")
     if uwsgi is None or uwsgi.worker_id() or uwsgi.mule_id() or uwsgi.i_am_the_spooler():
