@@ -370,16 +370,14 @@ def test_checks_that_are_started_before_uwsgi_forks_run_in_its_workers_only(monk
     monkeypatch.setitem(sys.modules, "uwsgi", uwsgi)
     node = Node("validator-7", version="v1.4.2")
     node.check("cache", interval="1s")(lambda: None)
-    for _ in range(2):
-        node.start()
-    assert not node.is_probing
+    node.start()
+    node.start()
+    was_probing = node.is_probing
     uwsgi.worker_id = lambda: 1
     uwsgi.post_fork_hook()
-    try:
-        assert node.is_probing
-        assert calls == ["of the program"]
-    finally:
-        node.stop()
+    is_probing = node.is_probing
+    node.stop()
+    assert (was_probing, is_probing, calls) == (False, True, ["of the program"])
 
 
 def test_a_thread_that_is_refused_stops_neither_the_request_nor_the_application(

@@ -78,7 +78,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "replicas: svcnode registry check.",
     ),
     ReasonCode.UNCONFIRMED: Remedy(
-        "this replica finds the service working, and cannot ask the other observers, because the registry is unreachable",
+        "this replica finds the service working, and cannot know what the other observers see: etcd is unreachable",
         "Check that the registry (etcd) is running and can be reached from the node's machine: svcnode registry check.",
     ),
     ReasonCode.OBSERVERS_DISAGREE: Remedy(
