@@ -336,15 +336,15 @@ def cached(bound_s: float, **state: object) -> Fault:
     return replace(starting(inject, CACHED), bound_s=bound_s + NOT_READY_S)
 
 
-LEFT_S = 5.0  # until a block is too old
+LEFT_S = 5  # until a block is too old
 
 
-def nearly_too_old(max_block_age_s: float) -> dict[str, object]:
+def nearly_too_old(max_block_age_s: int) -> dict[str, object]:
     """The state of a chain that is not behind others."""
     return {"age_s": max_block_age_s - LEFT_S, "behind": -max_block_age_s - 1000}
 
 
-def silent(max_block_age_s: float, expected: str, bound_s: float) -> Fault:
+def silent(max_block_age_s: int, expected: str, bound_s: float) -> Fault:
     """The last head that is delivered is too old some seconds later, and the client has newer blocks."""
 
     @contextmanager
@@ -551,7 +551,7 @@ def url_of_primary(replica: Any) -> str:
     return url
 
 
-def scripted_chain(name: str, kind: str, max_block_age_s: float, *contradictions: Fault) -> Kind:
+def scripted_chain(name: str, kind: str, max_block_age_s: int, *contradictions: Fault) -> Kind:
     """With default options, besides the reference: a block may be that old."""
     faults = (
         *COMMON_FAULTS,
@@ -766,11 +766,11 @@ _ALL = (
         CHAIN_STANDS_STILL,
         CHAIN_BEHIND,
         CHAIN_CLOCK_WRONG,
-        method_missing("eth_subscribe"),
+        replace(method_missing("eth_subscribe"), bound_s=1 + STALE_S),  # the connection ends within that second
         cached(LEFT_S, **nearly_too_old(LEFT_S)),
         replace(contradicting(head_age_s=100_000), expected=DOWN, bound_s=HUNG_S),
         silent(LEFT_S, DOWN, HUNG_S),
-        max_block_age=f"{LEFT_S:g}s",
+        max_block_age=f"{LEFT_S}s",
     ),
     Kind(
         "Web3Signer",
