@@ -314,7 +314,7 @@ NOT_SERVING = starting(with_state(status="NOT_SERVING"))
 STALE_BLOCK = starting(stale_block)
 WITHOUT_KEYS = starting(with_state(keys=[]))
 WITHOUT_RELAYS = starting(with_state(available_relays=0))
-WITHOUT_DATABASE = Fault("no slashing protection", with_state(database="DOWN"), DOWN, REFUSED_S)
+WITHOUT_DATABASE = Fault(ALARM, with_state(database="DOWN"), DOWN, REFUSED_S)
 
 
 def contradicting(**state: object) -> Fault:
