@@ -174,16 +174,12 @@ def other_members(fault: Injector, wait_until_noticed: Callable[[Any], None]) ->
     return inject
 
 
-def other_member_of_queue(fault: Injector) -> Injector:
-    """The other one of the two members of a quorum queue is killed or frozen."""
-
-    @contextmanager
-    def inject(broker: Any) -> Iterator[None]:
-        with fault(broker.joins):
-            yield
-        broker.joins.wait_until_ready()
-
-    return inject
+@contextmanager
+def quorum_of_queue_lost(broker: Any) -> Iterator[None]:
+    """One of the two members of a quorum queue is left."""
+    with killed(broker.joins):
+        yield
+    broker.joins.wait_until_ready()
 
 
 @contextmanager
@@ -277,7 +273,7 @@ WITHOUT_QUORUM = tuple(
 )
 BROKER_ALARM = Fault(ALARM, by_server("disk_alarm"), INITIALIZING, NOT_READY_S)
 # RabbitMQ rejects the message, or does not confirm it.
-QUORUM_OF_QUEUE_LOST = tuple(Fault(QUORUM_LOST, other_member_of_queue(each), DOWN, HUNG_S) for each in (killed, frozen))
+QUORUM_OF_QUEUE_LOST = Fault(QUORUM_LOST, quorum_of_queue_lost, DOWN, HUNG_S)
 DATABASE_READ_ONLY = Fault(READ_ONLY, by_server("read_only"), INITIALIZING, NOT_READY_S)
 DATABASE_DISK_FULL = Fault(STORAGE_FULL, on_disk_of_database("full"), INITIALIZING, NOT_READY_S)
 DATABASE_DISK_FROZEN = Fault(DISK_FROZEN, on_disk_of_database("frozen"), DOWN, HUNG_S)
@@ -612,7 +608,7 @@ _ALL = (
     ),
     Kind("RabbitMQ", standalone(RabbitServer), (*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind("RabbitMQ with write", standalone(RabbitServer), (KILLED, FROZEN, BROKER_ALARM), options={"write": True}),
-    Kind("RabbitMQ quorum queue", _rabbitmq_member, QUORUM_OF_QUEUE_LOST, options={"write": QUORUM_QUEUE}),
+    Kind("RabbitMQ quorum queue", _rabbitmq_member, (QUORUM_OF_QUEUE_LOST,), options={"write": QUORUM_QUEUE}),
     Kind("MariaDB", standalone(MariaDbServer), (*COMMON_FAULTS, EXHAUSTED, DATABASE_READ_ONLY), has_credentials=True),
     Kind(
         "MariaDB with write",
