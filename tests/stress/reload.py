@@ -151,9 +151,11 @@ def measure(folder: Path, source: Path, services: int, reloads: int, backend: in
         return CONFIG.format(port=port, folder=folder) + "".join(tables)
 
     environ = {"PYTHONPATH": f"{source.absolute()}{os.pathsep}{folder}", "RELOAD_HELD": str(held_file)}
-    with Agent(folder, config=config(0), environ=environ) as agent:
+    with (
+        Agent(folder, config=config(0), environ=environ) as agent,
+        ControlClient(folder / "control.sock", timeout=f"{RELOAD_S:g}s") as client,
+    ):
         agent.wait_for_log("started: node")
-        client = ControlClient(folder / "control.sock", timeout=f"{RELOAD_S:g}s")
         for version in range(1, reloads + 1):
             agent.config_file.write_text(config(version))
             with Poller(port) as idle:
