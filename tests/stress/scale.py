@@ -2,7 +2,8 @@
 
 `python -m tests.stress.scale` runs 1, 2 and 4 `svcnode serve` processes on real etcd. All have the same file; each
 service is checked once per second. After that it measures the steps whose cost grows with the size of a node, for the
-extrapolation in docs/internals/scale.md. Prints two tables. Needs `ss` of iproute2.
+extrapolation in docs/internals/scale.md. `--takeover` kills one of four replicas instead, and starts it again: how many
+services change their status, and how long the views of a large node take. Prints tables. Needs `ss` of iproute2.
 """
 
 # ruff: noqa: T201  a command-line program
@@ -37,7 +38,7 @@ from svcnode.sharing.format import (
 from svcnode.sharing.rules import choose_observers
 from svcnode.sharing.shared_services import SharedServices
 from svcnode.sharing.view import RegistryView, SharedService
-from tests.stress.campaigns import campaign_folder, machine
+from tests.stress.campaigns import campaign_folder, machine, memory_bytes
 from tests.support.nodes import make_node
 from tests.support.processes import connect_unix
 from tests.support.replicas import Backends, Replicas
@@ -58,6 +59,10 @@ SETTINGS = (
     'lease = "20s"\n[defaults]\ninterval = "1s"\ntransition_interval = "1s"\ntimeout = "900ms"\nstale_after = "20s"\n'
     'fall = 3\nrise = 1\ntolerance = "off"\n'
 )
+# As short as the documentation allows: `stale_after` is the lease, an interval and 5 s.
+TAKEOVER_SETTINGS = 'lease = "10s"\n[defaults]\ninterval = "5s"\ntimeout = "2s"\nstale_after = "20s"\n'
+TAKEOVER_S = 90.0  # with the comparison of all keys, once per minute
+RESTART_S = 8.0  # after the kill; the replica joins while others take over its services
 SETTLE_S = 5.0
 START_S = 300.0
 CHANGE_S = 30.0
@@ -255,6 +260,88 @@ def _code(client: Client, service_id: str) -> int:
     return client.request(f"/svc/node/services/{service_id}/health").code
 
 
+# ---- takeover
+
+
+class Takeover(NamedTuple):
+    changes: int  # of a status, on the replicas that went on
+    slowest_health_s: float
+    view_s: dict[str, float]  # how long an operator waits
+    cpu: float  # of a replica
+    etcd_cpu: float
+    memory_bytes: float  # of a replica
+    writes: float  # per second, of all replicas
+
+    def row(self) -> str:
+        views = " / ".join(f"{seconds:.2f}" for seconds in self.view_s.values())
+        cost = f"{self.cpu:.0%} | {self.etcd_cpu:.0%} | {self.memory_bytes / 1e6:.0f} | {self.writes:.1f}"
+        return f"| {self.changes} | {self.slowest_health_s * 1000:.0f} | {views} | {cost} |"
+
+
+TAKEOVER_HEADER = (
+    "| status changes | slowest health, ms | details / page / registry show, s | CPU of a replica | CPU of etcd "
+    "| memory of a replica, MB | writes/s of all |\n|" + "---|" * 7
+)
+
+
+def measure_takeover(folder: Path, services: int) -> Takeover:
+    """Three replicas have all services in their files, a fourth one has none, and takes its part of the checks."""
+    with CountingBackends() as backends, EtcdServer(folder / "etcd", flags=LARGE) as etcd:
+        file = {f"s-{number}": {"probe": backends.url(f"s-{number}")} for number in range(services)}
+        with (
+            Replicas(folder, etcd.url, [{}, file, file, file], TAKEOVER_SETTINGS) as running,
+            ConnectionBytes(etcd.port) as exchanged,
+        ):
+            running.wait_until_started()
+            wait_until(lambda: all(replica.health() == 200 for replica in running), "all services are Up", START_S)
+            time.sleep(RESTART_S + SETTLE_S)  # until each service is checked by one replica
+            before = read_totals(running, backends, etcd, exchanged)
+            time.sleep(SETTLE_S)
+            after = read_totals(running, backends, etcd, exchanged)
+            elapsed_s = after["at_s"] - before["at_s"]
+            view_s = {name: _duration_s(view) for name, view in _views(running[0], etcd).items()}
+            lines = [len(replica.lines) for replica in running]
+            slowest_s = _kill_and_restart(running)
+            going_on = [0, 1, 2]
+            return Takeover(
+                sum(len(running[index].status_changes(lines[index])) for index in going_on),
+                slowest_s,
+                view_s,
+                (after["cpu_s"] - before["cpu_s"]) / elapsed_s / len(running.all),
+                (after["etcd_cpu_s"] - before["etcd_cpu_s"]) / elapsed_s,
+                sum(memory_bytes(running[index].process.pid, "VmRSS") for index in going_on) / len(going_on),
+                (after["writes"] - before["writes"]) / elapsed_s,
+            )
+
+
+def _views(replica: Replica, etcd: EtcdServer) -> dict[str, Callable[[], object]]:
+    command = [sys.executable, "-m", "svcnode", "registry", "show", "--registry", etcd.url]
+    return {
+        "details": lambda: replica.ask("/details"),
+        "page": lambda: replica.ask("/"),
+        "registry show": lambda: subprocess.run(command, check=True, capture_output=True),
+    }
+
+
+def _duration_s(view: Callable[[], object]) -> float:
+    started_s = time.monotonic()
+    view()
+    return time.monotonic() - started_s
+
+
+def _kill_and_restart(running: Replicas) -> float:
+    """The last one. Returns the slowest health of the others meanwhile."""
+    running[3].process.kill()
+    killed_s, is_started, slowest_s = time.monotonic(), False, 0.0
+    while (passed_s := time.monotonic() - killed_s) < TAKEOVER_S:
+        if not is_started and passed_s >= RESTART_S:
+            running.start_again(3)
+            is_started = True
+        slowest_s = max(slowest_s, *(_duration_s(running[index].health) for index in (0, 1, 2)))
+        time.sleep(0.05)
+    return slowest_s
+
+
 # ---- the steps whose cost grows
 
 ROOT = node_root("/svcnode", "n")
@@ -343,7 +430,14 @@ def main() -> int:
     parser.add_argument("--services", type=int, default=2_000)
     parser.add_argument("--seconds", type=float, default=60.0, help="a replica compares all keys once per minute")
     parser.add_argument("--changes", type=int, default=50)
+    parser.add_argument("--takeover", type=int, default=0, metavar="ROUNDS", help="only this, so many times")
     arguments = parser.parse_args()
+    if arguments.takeover:
+        print(f"{arguments.services} services, {machine()}\n\n{TAKEOVER_HEADER}", flush=True)
+        for _ in range(arguments.takeover):
+            with campaign_folder() as folder:
+                print(measure_takeover(folder, arguments.services).row(), flush=True)
+        return 0
     print(f"{arguments.services} services, {machine()}\n\n{HEADER}", flush=True)
     with campaign_folder() as folder:
         for replicas in arguments.replicas:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 LARGE_DATABASE_BYTES = 1_000_000_000  # the default quota of etcd is 2 GB
 LONG_HISTORY = 1_000_000  # revisions; a replica writes about one per second
 MAX_NAMES = 10  # in a text
+# From the loss of a replica to the first checks by another one, beyond the lease and an interval: its last evidence may
+# have been published a second late, etcd ends a lease some time after its end, and the first checks take their time.
+TAKEOVER_S = 5.0
 
 
 class FindingLevel(Enum):
@@ -169,6 +172,7 @@ def check_configuration(
     sharing: SharingSettings, node: str, definitions: Iterable[Definition], view: RegistryView
 ) -> Iterator[RegistryFinding]:
     """`view` is that of the node."""
+    definitions = tuple(definitions)
     replica, owner = sharing.replica, replica_owner(sharing.replica)
     documents = {
         definition.service.id: service_document(definition.service.id, definition.options, position)
@@ -184,6 +188,13 @@ def check_configuration(
     if restricted := [service_id for service_id, document in documents.items() if document.restricted]:
         text = "only replicas that have them in their own file check them, and their probes are not written"
         yield RegistryFinding(FindingLevel.NOTE, "restricted", f"{join_first(restricted, MAX_NAMES)}: {text}")
+    brief = [one.service.id for one in definitions if _expires_before_takeover(one, sharing.lease_s)]
+    if brief:
+        text = (
+            f"stale_after is shorter than the lease, an interval and {TAKEOVER_S:g} s together: if the replica that "
+            "checks them is lost, they are Initializing for a moment"
+        )
+        yield RegistryFinding(FindingLevel.NOTE, "takeover", f"{join_first(brief, MAX_NAMES)}: {text}")
     if removed := sorted(view.definitions(owner).keys() - documents.keys()):
         text = (
             "in the registry, and not in this file: removed when this replica joins, unless its control socket has them"
@@ -193,6 +204,13 @@ def check_configuration(
     if not sharing.url:
         text = "others do not know how to reach this replica; set url in [sharing], or an address in [server] listen"
         yield RegistryFinding(FindingLevel.WARNING, "url", text)
+
+
+def _expires_before_takeover(definition: Definition, lease_s: float) -> bool:
+    config, stale_after_s = definition.probe_config, definition.service.policy.stale_after_s
+    if config is None or stale_after_s is None:
+        return False
+    return stale_after_s < lease_s + config.schedule.interval_s + TAKEOVER_S
 
 
 def _replica_finding(sharing: SharingSettings, view: RegistryView) -> RegistryFinding:

@@ -20,11 +20,16 @@ def settings(url: str = URL) -> SharingSettings:
     return SharingSettings(registry=registry, tls=None, replica="a", observers=1, lease_s=10, url=url)
 
 
-def found(keys: RegistryKeys, url: str = URL, **probes: Any) -> dict[str, tuple[FindingLevel, str]]:
+def found(
+    keys: RegistryKeys, url: str = URL, stale_after: str | None = None, **probes: Any
+) -> dict[str, tuple[FindingLevel, str]]:
     """By subject; of several, the last one."""
     view = RegistryView(ROOT, lambda _: None)
     view.replace_all(keys.range())
-    definitions = [define(id_, probe=probe)._replace(options={"probe": probe}) for id_, probe in probes.items()]
+    definitions = [
+        define(id_, probe=probe, stale_after=stale_after)._replace(options={"probe": probe})
+        for id_, probe in probes.items()
+    ]
     findings = check_configuration(settings(url), "n", definitions, view)
     return {finding.subject: (finding.level, finding.text) for finding in findings}
 
@@ -56,6 +61,14 @@ def test_a_live_replica_of_the_same_name_with_another_url_is_a_duplicate() -> No
     assert levels(found(join(RegistryKeys(), URL)))["replica"] is OK
     assert levels(found(join(RegistryKeys(), "http://10.0.0.6:8420")))["replica"] is WARNING
     assert levels(found(join(RegistryKeys(), "")))["replica"] is WARNING
+
+
+def test_services_whose_evidence_ends_before_a_takeover_are_named() -> None:
+    assert "takeover" not in found(RegistryKeys(), db="tcp://a:1")
+    assert "takeover" not in found(RegistryKeys(), stale_after="25s", db="tcp://a:1"), "lease, interval and 5 s"
+    findings = found(RegistryKeys(), stale_after="24s", db="tcp://a:1")
+    assert findings["takeover"][0] is NOTE
+    assert "db" in findings["takeover"][1]
 
 
 def test_a_replica_without_a_url_is_a_warning() -> None:
