@@ -32,6 +32,7 @@ from svcnode.sharing.publish import LeaseLoop, PublishLoop
 from svcnode.sharing.publisher import Publisher
 from svcnode.sharing.shared_services import SharedServices
 from svcnode.sharing.turns import Turns
+from svcnode.sharing.work import NodeWork, WorkClient
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -72,6 +73,13 @@ class Replica:
         self._has_seen_itself = self._was_connected = False
         self._foreign_issues: frozenset[str] = frozenset()
         self._problems = Problems(node.now_s)
+        self.work = NodeWork(node, settings.replica)
+        self.work_client = WorkClient(
+            lambda: EtcdClient.at(settings.registry, settings.tls),
+            self._root,
+            replica_owner(settings.replica),
+            lambda: node.wall_time_s(node.now_s()),
+        )
         self._follower = Follower(
             node,
             self._client,
@@ -100,8 +108,8 @@ class Replica:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        unsubscribe = self._node.subscribe(lambda _: self._publish_issues())
-        self._publish_issues()
+        unsubscribe = self._node.subscribe(lambda _: self._publish_own())
+        self._publish_own()
         tasks = [
             asyncio.create_task(self._run(), name="sharing"),
             asyncio.create_task(self.turns.follow_time(), name="sharing: who sends notifications"),
@@ -112,6 +120,7 @@ class Replica:
             yield
         finally:
             unsubscribe()
+            self.work.stop()
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -231,6 +240,7 @@ class Replica:
         self._has_seen_itself = False
         self._publishing.end_lease()
         self.turns.reset()
+        self.work.set_restored()
 
     # ---- what was read
 
@@ -247,11 +257,15 @@ class Replica:
         self.turns.update(changes.targets)
         if changes.issues:
             self._apply_issues()
+        if changes.work:
+            self.work.apply(self.view.work())
         if changes.replicas:
             self._has_seen_itself |= self._instance_in_view() == self._instance
 
     async def _follow_on(self) -> None:
         """After each range."""
+        self.work.apply(self.view.work())
+        await self.work.write_lost(self._client, self._root)
         if self._on_synced is not None:
             on_synced, self._on_synced = self._on_synced, None
             on_synced()
@@ -277,11 +291,13 @@ class Replica:
         replica = self.view.replicas.get(self.name)
         return None if replica is None else replica.instance
 
-    # ---- issues
+    # ---- issues, drains and maintenance
 
-    def _publish_issues(self) -> None:
+    def _publish_own(self) -> None:
         own = (issue for issue in self._node.condition.issues if issue not in self._foreign_issues)
-        if self._publisher.set_issues(own):
+        self.work.update_own()
+        has_new_issues, has_new_work = self._publisher.set_issues(own), self._publisher.set_work(self.work.own)
+        if has_new_issues or has_new_work:
             self._wake.set()
 
     def _apply_issues(self) -> None:
