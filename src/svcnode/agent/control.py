@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from svcnode.node.definition import PushAccess, RegisteredService, ServiceList
     from svcnode.node.node_state import NodeState
     from svcnode.server.server import HttpServer
+    from svcnode.sharing.replica import Replica
 
 MAX_BODY_BYTES = 1024 * 1024  # of a request: a report is not refused because its reason is a long traceback
 
@@ -39,6 +40,7 @@ class ControlSocket:
         settings: Settings,
         reload: Callable[[], Coroutine[None, None, str]],
         service_list: ServiceList | None = None,
+        replica: Replica | None = None,
     ) -> None:
         self._node = node
         self._found: dict[str, bool] = {}
@@ -49,7 +51,10 @@ class ControlSocket:
         self._is_listening = False
         self._push_access: dict[str, PushAccess] = {}  # of the services of the file
         self._push: PushApp | None = None
-        self._app = ControlApp(node, self._define, reload, service_list)
+        work = None if replica is None else replica.work_client
+        self._app = ControlApp(node, self._define, reload, service_list, work)
+        if replica is not None:
+            replica.work.remember = self._app.remember_shared_drain
         self._mount = Mount(
             self._app, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, peer_user=self._peer_user
         )
