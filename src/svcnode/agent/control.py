@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from svcnode.config import ControlSettings, Settings
     from svcnode.control.push import PushApp
-    from svcnode.node.definition import PushAccess, RegisteredService, ServiceList
+    from svcnode.node.definition import PushAccess, RegisteredService
     from svcnode.node.node_state import NodeState
     from svcnode.server.server import HttpServer
     from svcnode.sharing.replica import Replica
@@ -39,7 +39,6 @@ class ControlSocket:
         server: HttpServer,
         settings: Settings,
         reload: Callable[[], Coroutine[None, None, str]],
-        service_list: ServiceList | None = None,
         replica: Replica | None = None,
     ) -> None:
         self._node = node
@@ -51,9 +50,10 @@ class ControlSocket:
         self._is_listening = False
         self._push_access: dict[str, PushAccess] = {}  # of the services of the file
         self._push: PushApp | None = None
-        work = None if replica is None else replica.work_client
-        self._app = ControlApp(node, self._define, reload, service_list, work)
-        if replica is not None:
+        if replica is None:
+            self._app = ControlApp(node, self._define, reload)
+        else:
+            self._app = ControlApp(node, self._define, reload, replica.services, replica.work_client)
             replica.work.remember = self._app.remember_shared_drain
         self._mount = Mount(
             self._app, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, peer_user=self._peer_user

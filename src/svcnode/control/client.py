@@ -337,7 +337,7 @@ class ControlClient:
     ) -> None:
         self._send(_end_maintenance(service_id, reason)._replace(all_replicas=all_replicas))
 
-    def plan_maintenance(
+    def plan_maintenance(  # noqa: PLR0913  most have names and defaults
         self,
         service_id: str | None,
         begin: datetime | str,
@@ -550,7 +550,7 @@ class AsyncControlClient:
     ) -> None:
         await self._send(_end_maintenance(service_id, reason)._replace(all_replicas=all_replicas))
 
-    async def plan_maintenance(
+    async def plan_maintenance(  # noqa: PLR0913  most have names and defaults
         self,
         service_id: str | None,
         begin: datetime | str,

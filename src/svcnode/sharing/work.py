@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.core.errors import ControlError
 from svcnode.core.maintenance import PlannedMaintenance, check_window, parse_time_s
+from svcnode.core.model import Maintenance
 from svcnode.core.text import with_author
-from svcnode.core.units import iso_time
+from svcnode.core.units import iso_time, utc_text
 from svcnode.net.etcd_json import Compare, Put
 from svcnode.node import overrides
 from svcnode.node.scheduled_maintenance import TOLERANCE_S, ScheduledMaintenance
@@ -37,7 +38,7 @@ from svcnode.sharing.format import (
 from svcnode.sharing.view import SharedWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Set
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Set
     from contextlib import AbstractAsyncContextManager
 
     from svcnode.node.node_state import NodeState
@@ -232,6 +233,40 @@ class NodeWork:
                 window = _rounded_s(planned.from_s), _rounded_s(planned.until_s)
                 document = WorkDocument(planned.by, self._owner, planned.reason, None, *window)
                 yield WorkName(KeyKind.PLANNED_MAINTENANCE, service_id), document
+
+
+def work_fields(work: Iterable[SharedWork], now_s: float) -> list[dict[str, Any]]:
+    """For people and programs: who drains and who is in maintenance by the wall clock, without what has ended."""
+    return [_fields(one, now_s) for one in work if one.document.until_s is None or now_s < one.document.until_s]
+
+
+def _fields(work: SharedWork, now_s: float) -> dict[str, Any]:
+    document = work.document
+    times = {"at": document.at_s, "from": document.from_s, "until": document.until_s}
+    return {
+        "replica": replica_of(work.scope),  # None: all of them
+        "kind": {KeyKind.DRAINS: "drain"}.get(work.kind, work.kind.value),
+        "service_id": work.service_id,
+        "by": document.by,
+        "via": document.via,
+        "reason": document.reason,
+        **{name: None if wall_s is None else iso_time(wall_s) for name, wall_s in times.items()},
+        "text": _text(work, now_s),
+    }
+
+
+def _text(work: SharedWork, now_s: float) -> str:
+    document = work.document
+    who = asked_by(document) if work.scope == ALL_REPLICAS else document.by
+    if document.from_s is None or document.until_s is None:
+        since = f" since {utc_text(document.at_s)}" if document.at_s is not None else ""
+        text = with_author(document.reason, who)
+        return f"draining{since}: {text}" if text else f"draining{since}"
+    subject = "" if work.service_id is None else f"{work.service_id} "
+    until = Maintenance(work.kind, document.until_s, who, document.reason).text(utc_text(document.until_s))
+    if now_s < document.from_s:
+        return f"{subject}maintenance is planned from {utc_text(document.from_s)} {until}"
+    return f"{subject}in maintenance {until}"
 
 
 def drain_text(drain: WorkDocument) -> str:
