@@ -211,8 +211,8 @@ _ACTIONS = {
     ),
     "show": _Action(
         "show nodes, replicas and services",
-        f"Show the nodes in the registry, their replicas, services, issues, drains and maintenance, and the keys that are ignored. "
-        f"{_EXIT_CODES}",
+        "Show the nodes in the registry, their replicas, services, issues, drains and maintenance, and the keys that "
+        f"are ignored. {_EXIT_CODES}",
         _show,
     ),
     "forget": _Action(

@@ -224,6 +224,7 @@ class Replica:
                 "[sharing], and restart"
             )
         await self._publishing.step()
+        await self.work.write_lost(self._client, self._root)
 
     async def _tick(self) -> None:
         await asyncio.sleep(TICK_S)
@@ -245,6 +246,8 @@ class Replica:
     # ---- what was read
 
     def _compare(self) -> None:
+        if self.view.is_restored:
+            self.work.set_restored()
         self._publisher.compare(self.view)
         self.services.compare()
         self._wake.set()
@@ -265,7 +268,6 @@ class Replica:
     async def _follow_on(self) -> None:
         """After each range."""
         self.work.apply(self.view.work())
-        await self.work.write_lost(self._client, self._root)
         if self._on_synced is not None:
             on_synced, self._on_synced = self._on_synced, None
             on_synced()

@@ -196,6 +196,7 @@ class RegistryView:
         self._told: dict[str, TargetTold] = {}  # by target
         self._work: dict[RegistryKey, WorkDocument] = {}
         self._forget_changes()
+        self.is_restored = False  # whether the last range was of another history than the keys before it
         self.unmatched_records = 0  # records of evidence about other states than the replica has
 
     # ---- reading
@@ -306,6 +307,7 @@ class RegistryView:
         ordered = sorted(kvs, key=lambda kv: (kv.key.startswith(evidence_root), kv.mod_revision))
         known = self._versions
         is_restored = any(_is_before(kv, known.get(kv.key)) for kv in ordered)
+        self.is_restored = is_restored
         for key in [*known] if is_restored else known.keys() - {kv.key for kv in ordered}:
             self._remove(key)
         for kv in ordered:
