@@ -186,7 +186,7 @@ def _add_all_replicas(parser: CommandParser) -> None:
     parser.add_argument(
         "--all-replicas",
         action="store_true",
-        help="for the whole node on several machines, not for this replica only; so it is with --registry",
+        help="for all replicas of a node on several machines, not only for this one; --registry implies it",
     )
 
 
