@@ -120,11 +120,9 @@ class Publisher:
         self._own_issues = {name: "" if name == text else safe_reason(text) for name, text in names.items() if name}
         return self._own_issues != before
 
-    def set_work(self, work: Mapping[WorkName, WorkDocument]) -> bool:
+    def set_work(self, work: Mapping[WorkName, WorkDocument]) -> None:
         """The drains and maintenance of this replica alone, by kind and service. The others show them."""
-        before = self._own_work
         self._own_work = {work_key(kind, self._owner, id_): document for (kind, id_), document in work.items()}
-        return self._own_work != before
 
     def take_writes(self, now_s: float, lease_id: int, written: Written, *, with_evidence: bool) -> list[Write]:
         if not self.has_joined:

@@ -23,6 +23,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import RegistryError, RegistryRestoredError
+from svcnode.core.model import MAINTENANCE_CHANGES, PLAN_CHANGES, ChangeKind
 from svcnode.net.tasks import log_failure
 from svcnode.sharing.etcd import Backoff, EtcdClient
 from svcnode.sharing.follow import Follower
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from svcnode.core.address import RegistryAddress
+    from svcnode.core.model import Change
     from svcnode.node.node_state import NodeState
     from svcnode.sharing import SharingSettings
     from svcnode.sharing.etcd import Traffic
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 TICK_S = 0.5
 MAX_BACKOFF_S = 1.0  # as often as a replica writes; a longer delay after a change of the leader would lose evidence
+WORK_CHANGES = frozenset({ChangeKind.NODE, *MAINTENANCE_CHANGES, *PLAN_CHANGES})
 RESTORE_S = 10.0  # in which all replicas notice that etcd was restored, and write their services again
 
 log = logging.getLogger("svcnode.sharing")
@@ -71,6 +74,7 @@ class Replica:
         self._instance = secrets.token_hex(8)
         self._wake = asyncio.Event()  # there is something to publish
         self._has_seen_itself = self._was_connected = False
+        self._is_work_due = True
         self._foreign_issues: frozenset[str] = frozenset()
         self._problems = Problems(node.now_s)
         self.work = NodeWork(node, settings.replica)
@@ -108,8 +112,8 @@ class Replica:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        unsubscribe = self._node.subscribe(lambda _: self._publish_own())
-        self._publish_own()
+        unsubscribe = self._node.subscribe(self._on_node_change)
+        self._publish_issues()
         tasks = [
             asyncio.create_task(self._run(), name="sharing"),
             asyncio.create_task(self.turns.follow_time(), name="sharing: who sends notifications"),
@@ -217,6 +221,7 @@ class Replica:
 
     async def _publish(self) -> None:
         await self._publishing.wait_for_changes()
+        self._publish_work()
         if self._has_seen_itself and self._instance_in_view() not in (self._instance, None):
             self._publishing.end_lease()
             raise RegistryError(
@@ -295,12 +300,22 @@ class Replica:
 
     # ---- issues, drains and maintenance
 
-    def _publish_own(self) -> None:
-        own = (issue for issue in self._node.condition.issues if issue not in self._foreign_issues)
-        self.work.update_own()
-        has_new_issues, has_new_work = self._publisher.set_issues(own), self._publisher.set_work(self.work.own)
-        if has_new_issues or has_new_work:
+    def _on_node_change(self, change: Change) -> None:
+        self._publish_issues()
+        if change.kind in WORK_CHANGES:  # thousands may come at once: the loop looks at them together
+            self._is_work_due = True
             self._wake.set()
+
+    def _publish_issues(self) -> None:
+        own = (issue for issue in self._node.condition.issues if issue not in self._foreign_issues)
+        if self._publisher.set_issues(own):
+            self._wake.set()
+
+    def _publish_work(self) -> None:
+        if self._is_work_due:
+            self._is_work_due = False
+            self.work.update_own()
+            self._publisher.set_work(self.work.own)
 
     def _apply_issues(self) -> None:
         own = replica_owner(self.name)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 SOURCE = overrides.ALL_REPLICAS  # of the drain and the maintenance, at the node
 NOT_FOUND, CONFLICT = 404, 409  # as over the control socket
+MAX_OWN = 100  # drains and maintenances of one replica that the others show, those of the node first
 LEASE_MARGIN_S = 3600  # clocks differ: a maintenance stays in the registry at least until its end on every machine
 
 
@@ -210,7 +211,8 @@ class NodeWork:
 
     def update_own(self) -> None:
         """A document stays as it is while only the measured difference of the clocks changes its times."""
-        before, own = self.own, dict(self._own_documents())
+        found = sorted(dict(self._own_documents()).items(), key=lambda item: (item[0].service_id or "", item[0].kind))
+        before, own = self.own, dict(found[:MAX_OWN])
         for name in own.keys() & before.keys():
             if name.kind is KeyKind.MAINTENANCE and _is_same(before[name], own[name]):
                 own[name] = before[name]

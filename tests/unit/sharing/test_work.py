@@ -14,7 +14,7 @@ from svcnode.net.etcd_json import Delete, KeyValue, Lease, Put
 from svcnode.node.overrides import ALL_REPLICAS, OWN
 from svcnode.sharing.format import KeyKind, WorkDocument, encode_document, encode_key
 from svcnode.sharing.view import SharedWork
-from svcnode.sharing.work import LEASE_MARGIN_S, WorkClient, WorkName, work_fields
+from svcnode.sharing.work import LEASE_MARGIN_S, MAX_OWN, WorkClient, WorkName, work_fields
 from tests.support.registry_keys import ROOT as KEYS_ROOT
 from tests.support.registry_keys import RegistryKeys
 from tests.support.replica_simulation import LEASE_S, ROOT, Process, Simulation
@@ -252,6 +252,21 @@ def test_the_others_show_the_drain_and_the_maintenance_of_one_replica_and_do_not
     a.call(a.node.overrides.undrain)
     simulation.run_for(1)
     assert shown(b) == []
+
+
+def test_of_hundreds_of_maintenances_the_others_show_some_and_that_of_the_node_first(simulation: Simulation) -> None:
+    a, b = start(simulation, "a", "b")
+
+    def maintain() -> None:
+        for number in range(300):
+            a.node.maintenance.set(Maintenance("schedule", a.node.now_s() + 100), f"s{number:04}")
+        a.node.maintenance.set(Maintenance("control", a.node.now_s() + 100))
+
+    a.call(maintain)
+    simulation.run_for(2)
+    assert len(shown(b)) == MAX_OWN
+    assert ("a", "maintenance", None) in shown(b)
+    assert ("a", "maintenance", "s0000") in shown(b)
 
 
 def test_a_replica_that_is_lost_is_no_longer_shown_as_drained_and_writes_it_again_when_it_is_back(
