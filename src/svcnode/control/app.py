@@ -6,7 +6,6 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from svcnode.control.changes import SHARED_DRAIN, ChangeRequest
 from svcnode.core.errors import ControlError
 from svcnode.net.tasks import log_failure
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Request, Response
     from svcnode.control.api import ControlApi
+    from svcnode.control.changes import ChangeRequest
     from svcnode.control.service_documents import Define
     from svcnode.node.definition import PushAccess, ServiceList
     from svcnode.node.node_state import NodeState
@@ -63,6 +63,8 @@ class ControlApp:
         """That of all replicas, for a start without the registry; None: there is none any more."""
         if self.store_path is None or (reason is None and self._api is None):
             return
+        from svcnode.control.changes import SHARED_DRAIN, ChangeRequest
+
         change = ChangeRequest(SHARED_DRAIN, None if reason is None else {"reason": reason})
         task = asyncio.create_task(self._remember(change), name="remember the drain of all replicas")
         self._remembering.add(task)
