@@ -110,6 +110,7 @@ class ViewChanges(NamedTuple):
     issues: bool
     targets: frozenset[str] = frozenset()  # of notifications: who sends, or what they were told
     work: bool = False  # drains and maintenance
+    unmatched: frozenset[str] = frozenset()  # replicas whose record is about other states than the registry has
 
 
 class _Version(NamedTuple):
@@ -283,6 +284,7 @@ class RegistryView:
             self._has_changed_issues,
             frozenset(self._changed_targets),
             self._has_changed_work,
+            frozenset(self._unmatched),
         )
         self._forget_changes()
         return changes
@@ -291,6 +293,7 @@ class RegistryView:
         self._changed_services: set[str] = set()
         self._changed_states: set[str] = set()
         self._renewed: set[str] = set()
+        self._unmatched: set[str] = set()
         self._changed_targets: set[str] = set()
         self._has_changed_replicas = self._has_changed_issues = self._has_changed_work = False
 
@@ -440,6 +443,7 @@ class RegistryView:
         if states.renew(document, self._composed_at_s(document.written, mod_revision), mod_revision):
             self._renewed.add(replica)
         else:
+            self._unmatched.add(replica)
             self.unmatched_records += 1
 
     def _composed_at_s(self, written: Written, mod_revision: int) -> float | None:
