@@ -966,3 +966,43 @@ def test_replicas_and_the_loss_of_the_registry_are_shown(tmp_path: Path, open_pa
         expect(node_page.page.locator("#notices .notice")).to_contain_text("Registry problem")
         etcd.start()
         expect(node_page.page.locator("#notices .notice")).to_have_count(0)
+
+
+@pytest.mark.wide
+def test_the_page_of_each_replica_shows_who_drains_and_who_is_in_maintenance(
+    tmp_path_factory: pytest.TempPathFactory, open_page: OpenPage
+) -> None:
+    root = tmp_path_factory.mktemp("r")  # the path of a socket is short
+    with EtcdServer(root / "etcd") as etcd, ExitStack() as stack:
+        replicas: dict[str, tuple[Agent, ControlClient]] = {}
+        for name in ("one", "two"):
+            sharing = f'[sharing]\nregistry = "{etcd.url}"\nreplica = "{name}"\nlease = "2s"\n'
+            folder = root / name
+            folder.mkdir()
+            control = f'[control]\nlisten = "unix:{folder}/c.sock"\npath = "{folder}/c.db"\n'
+            options = ("--listen", "127.0.0.1:0", "--name", "ledger")
+            config = sharing + control + service("db", status="Up")
+            agent = stack.enter_context(Agent(folder, *options, config=config))
+            agent.wait_for_event("control_socket")
+            client = stack.enter_context(ControlClient(folder / "c.sock", by="alice"))
+            replicas[name] = agent, client
+        urls = [f"http://127.0.0.1:{agent.port}/" for agent, _ in replicas.values()]
+        node_page = open_page(urls[0])
+        expect(node_page.page.locator("#replica-list li")).to_have_count(2)
+        (_, one), (_, two) = replicas.values()
+        two.drain("disk")
+        two.maintain("db", "1h", reason="upgrade <b>")
+        one.drain("kernel update", all_replicas=True)
+        rows = [
+            re.compile("All replicas.*draining since.*kernel update.*alice.*on one"),
+            re.compile("two.*draining.*disk.*alice"),
+            re.compile("two.*db in maintenance until.*alice.*upgrade <b>"),
+        ]
+        expect(node_page.page.locator("#work-list li")).to_have_text(rows)
+        expect(node_page.page.locator("main")).to_have_attribute("data-health", "unhealthy")
+        static_page = open_page(urls[1], has_script=False)
+        expect(static_page.page.locator("#work-list li")).to_have_text(rows)
+        one.undrain(all_replicas=True)
+        two.undrain()
+        two.end_maintenance("db")
+        expect(node_page.page.locator("#work-list li")).to_have_count(0)

@@ -5,10 +5,12 @@ etcd in one or both directions, or from the backends; etcd is slow, suspended, s
 from an old snapshot, or denies access; backends go down; services are registered, changed and removed. At every step:
 
 * No node says that a service is Up if no check, or no report, of the last `stale_after` seconds succeeded.
+* A replica that drains with all others does so until somebody ends it.
 
 At the end of each round all faults end. Then, within `SETTLE_S`:
 
 * All replicas have the same list, and it has every service that a replica or a client has registered, and no other.
+* All replicas drain, or none does, as etcd says.
 * All statuses are true, and each service is checked by as many replicas as it says.
 """
 
@@ -23,8 +25,18 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from svcnode.core.model import Status
-from svcnode.sharing.format import KeyKind, ParsedEntry, parse_entry, replica_of
+from svcnode.core.model import Health, Status
+from svcnode.net.etcd_json import Delete, Put
+from svcnode.node.overrides import ALL_REPLICAS
+from svcnode.sharing.format import (
+    KeyKind,
+    ParsedEntry,
+    WorkDocument,
+    encode_document,
+    encode_key,
+    parse_entry,
+    replica_of,
+)
 from tests.stress.campaigns import campaign_parser
 from tests.support.etcd_simulation import DELAY_S
 from tests.support.replica_simulation import ROOT, Options, Process, Simulation, simulated_probes
@@ -36,6 +48,7 @@ REPLICAS = ("a", "b", "c", "d")
 CHECKED_IDS = tuple(f"s{number}" for number in range(8))
 REPORTED_IDS = ("h0", "h1")  # to a replica
 CLIENT_ID, CLIENT = "c0", "client"  # reported by a client, to etcd
+DRAIN_KEY = encode_key(ROOT, KeyKind.DRAINS, "all")
 ROUND_S = 90.0
 SETTLE_S = 60.0
 BEAT_S = 2.0
@@ -60,6 +73,8 @@ class Model:
         self.simulation.define(CLIENT_ID, CLIENT, ttl=f"{TTL_S:g}s")
         self.snapshot = self.simulation.etcd.snapshot()
         self.next_beat_s = 0.0
+        self.drain_reason = ""  # of the drain of all replicas that was asked for last; "" if there may be none
+        self.draining: set[Process] = set()  # because of it
         for name in REPLICAS:
             self.own[name]["shared"] = self.checked_options("shared")
         for name in REPLICAS:
@@ -87,6 +102,7 @@ class Model:
             self.remove,
             self.define,
             self.undefine,
+            self.drain_all,
             self.change_etcd,
             self.restore,
             self.compact,
@@ -257,6 +273,15 @@ class Model:
         if etcd.is_running and not etcd.denied:
             self.simulation.undefine(self.rng.choice(CHECKED_IDS), CLIENT)
 
+    def drain_all(self) -> None:
+        """Or end it."""
+        etcd = self.simulation.etcd
+        if etcd.is_running and not (etcd.is_full or etcd.denied):
+            is_draining, self.draining = bool(self.drain_reason), set()
+            self.drain_reason = "" if is_draining else f"drain {self.simulation.now_s}"
+            document = encode_document(WorkDocument("", CLIENT, self.drain_reason))
+            self.simulation.write(Delete(DRAIN_KEY) if is_draining else Put(DRAIN_KEY, document))
+
     # ---- etcd
 
     def change_etcd(self) -> None:
@@ -277,6 +302,7 @@ class Model:
         if self.rng.random() < 0.3:
             self.simulation.etcd.stop()
             self.simulation.etcd.start(self.snapshot)
+            self.drain_reason, self.draining = "", set()  # it may be lost with the replicas that knew it
 
     def compact(self) -> None:
         self.simulation.etcd.compact()
@@ -302,11 +328,20 @@ class Model:
     def check_safety(self) -> None:
         now_s = self.simulation.now_s
         for process in self.running():
+            self.check_drain(process)
             for service, state in process.node:
                 if state.status is Status.UP:
                     self.counts["up"] += 1
                     age_s, valid_s = now_s - self.last_success_s(service.id), self.valid_s(service.id)
                     assert age_s < valid_s, f"{now_s}: {process.name} says {service.id} is Up after {age_s} s; {state}"
+
+    def check_drain(self, process: Process) -> None:
+        if self.drain_reason and self.drain_reason in process.node.overrides.drains.get(ALL_REPLICAS, ""):
+            self.counts["draining"] += 1
+            self.draining.add(process)
+        assert process not in self.draining or process.health() is Health.UNHEALTHY, (
+            f"{self.simulation.now_s}: {process.name} no longer drains"
+        )
 
     def valid_s(self, service_id: str) -> float:
         return TTL_S if service_id in (*REPORTED_IDS, CLIENT_ID) else STALE_AFTER_S
@@ -336,6 +371,8 @@ class Model:
         where = f"{self.simulation.now_s}: "
         for process in processes:
             assert not process.replica.problem, f"{where}{process.name}: {process.replica.problem}"
+            is_draining = ALL_REPLICAS in process.node.overrides.drains
+            assert is_draining is (DRAIN_KEY in self.simulation.etcd.kvs), f"{where}{process.name}: {is_draining}"
             assert process.ids() == processes[0].ids(), f"{where}{process.name} {process.ids()}; {processes[0].ids()}"
             assert set(process.ids()) == registered.keys(), f"{where}{process.name}: {process.ids()}"
             for service, state in process.node:
@@ -396,6 +433,7 @@ def main() -> int:
         started_s = time.monotonic()
         counts = run_campaign(seed, 60 * arguments.minutes)
         rounds, ups = counts.pop("rounds"), counts.pop("up")
+        counts.pop("draining", 0)
         print(f"{counts.total()} faults, {rounds} rounds, {ups} Up judged, in {time.monotonic() - started_s:.0f} s")
     return 0
 

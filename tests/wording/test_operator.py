@@ -92,6 +92,7 @@ class _Texts(HTMLParser):
 def test_page(snapshot: Snapshot) -> None:
     since = {"since": "2027-01-15T08:00:00.000Z", "since_s": 90.0}
     replica = {"name": "host-1", "url": "", "software": "0.0.0", **since, "checks": 1, "is_self": True}
+    work = [{"replica": replica, "kind": "drain", "text": "WORK"} for replica in (None, "host-1")]
     at = {"at": "2027-01-15T08:00:00.000Z", "age_s": 90.0}
     unused = {"target": "https://c", "error": "", **dict.fromkeys(("last_attempt", "last_delivery", "waiting_since"))}
     failing = {**dict.fromkeys(unused, at), "error": "ERROR", "failures_in_a_row": 4, "retry_in_s": 8.0}
@@ -111,7 +112,7 @@ def test_page(snapshot: Snapshot) -> None:
         "history_problem": "PROBLEM",
         "reload_problem": "PROBLEM",
         "notifications": [{**failing, "target": "https://a"}, {**failing, "target": "https://b", "error": ""}, unused],
-        "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica]},
+        "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica], "work": work},
     }
     snapshot("page", "\n".join(_Texts(render(node, [], {}, 0.0).decode()).texts))
 

@@ -131,7 +131,7 @@ class Agent:
         self._services = ConfiguredServices(self._node, service_list)
         self._fleet = Fleet(self._node)
         self._maintenance = ScheduledMaintenance(self._node)
-        self._control = ControlSocket(self._node, self._server, settings, self._reload, service_list)
+        self._control = ControlSocket(self._node, self._server, settings, self._reload, self._replica)
         self._control.on_registration(self._update_push)
         self._control.set_found(self._fleet.ids)
         with self._signals.installed():

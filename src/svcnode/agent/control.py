@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from svcnode.config import ControlSettings, Settings
     from svcnode.control.push import PushApp
-    from svcnode.node.definition import PushAccess, RegisteredService, ServiceList
+    from svcnode.node.definition import PushAccess, RegisteredService
     from svcnode.node.node_state import NodeState
     from svcnode.server.server import HttpServer
+    from svcnode.sharing.replica import Replica
 
 MAX_BODY_BYTES = 1024 * 1024  # of a request: a report is not refused because its reason is a long traceback
 
@@ -38,7 +39,7 @@ class ControlSocket:
         server: HttpServer,
         settings: Settings,
         reload: Callable[[], Coroutine[None, None, str]],
-        service_list: ServiceList | None = None,
+        replica: Replica | None = None,
     ) -> None:
         self._node = node
         self._found: dict[str, bool] = {}
@@ -49,7 +50,11 @@ class ControlSocket:
         self._is_listening = False
         self._push_access: dict[str, PushAccess] = {}  # of the services of the file
         self._push: PushApp | None = None
-        self._app = ControlApp(node, self._define, reload, service_list)
+        if replica is None:
+            self._app = ControlApp(node, self._define, reload)
+        else:
+            self._app = ControlApp(node, self._define, reload, replica.services, replica.work_client)
+            replica.work.remember = self._app.remember_shared_drain
         self._mount = Mount(
             self._app, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, peer_user=self._peer_user
         )

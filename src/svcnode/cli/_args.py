@@ -149,8 +149,13 @@ def reason_text(argument: str) -> str:
     return os.fsencode(argument).decode("utf-8", "backslashreplace")
 
 
-def add_control_options(parser: argparse.ArgumentParser, *, with_registry: bool = False) -> None:
-    """With `with_registry`, the command also works without the node, by the registry of its replicas."""
+def add_control_options(
+    parser: argparse.ArgumentParser, *, with_registry: bool = False, with_owner: bool = False
+) -> None:
+    """With `with_registry`, the command also works without the node, by the registry of its replicas.
+
+    With `with_owner`, what it writes there belongs to an owner. Otherwise it belongs to the node.
+    """
     add_config_option(parser)
     receiver = parser.add_mutually_exclusive_group()
     receiver.add_argument(
@@ -163,6 +168,7 @@ def add_control_options(parser: argparse.ArgumentParser, *, with_registry: bool 
     if with_registry:
         add_registry_option(receiver, "instead: the registry of a node on several machines")
         parser.add_argument("--node", type=utf8_text, metavar="NAME", help="with --registry: name of the node")
+    if with_owner:
         parser.add_argument(
             "--owner",
             type=utf8_text,
@@ -182,15 +188,15 @@ def add_registry_option(parser: argparse._ActionsContainer, meaning: str) -> Non
 
 
 def service_client(arguments: argparse.Namespace) -> ControlClient | BlockingRegistryClient:
-    """The client by which the services of a node are registered and reported."""
+    """The client by which services are registered and reported, and all replicas drained and maintained."""
     if arguments.registry is not None:
         from svcnode.cli import _registry_args
 
-        if arguments.by is not None:
+        if arguments.by is not None and "owner" in arguments:
             raise InvalidValueError("--by: not with --registry, where a service has an --owner")
         return _registry_args.service_client(arguments)
     for option in ("node", "owner"):
-        if getattr(arguments, option):
+        if getattr(arguments, option, None):
             raise InvalidValueError(f"--{option}: only with --registry")
     return control_client(arguments)
 

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 import socket
 import sys
 import threading
-from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from svcnode.cli.output import show
 from svcnode.config import Override, find_node_file, load_registry
 from svcnode.config.registration import define_registered
-from svcnode.core.errors import InvalidValueError, RegistryError, RegistryPermissionError
+from svcnode.control.all_replicas import AllReplicas
+from svcnode.control.changes import DRAIN, maintenance_path, planned_maintenance_path
+from svcnode.control.document_kind import author_of
+from svcnode.core.errors import ControlError, InvalidValueError, RegistryError, RegistryPermissionError
 from svcnode.core.model import validate_service_id, validate_text
 from svcnode.core.text import join_first, sanitize
 from svcnode.sharing.client import RegistryClient, node_names
 from svcnode.sharing.etcd import EtcdClient
 from svcnode.sharing.format import MAX_NAME_CHARS, REPLICA_OWNER, node_root, service_document
+from svcnode.sharing.work import WorkClient
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
     from svcnode.config.sharing import RegistrySettings
+    from svcnode.control.types import DrainDocument, MaintenanceDocument, PlannedMaintenanceDocument
 
 T = TypeVar("T")
 
@@ -71,22 +77,38 @@ def registry_errors() -> Iterator[None]:
 
 
 def service_client(arguments: argparse.Namespace) -> BlockingRegistryClient:
-    owner = f"{socket.gethostname()}{DEFAULT_OWNER_SUFFIX}" if arguments.owner is None else arguments.owner
+    given = getattr(arguments, "owner", None)
+    owner = f"{socket.gethostname()}{DEFAULT_OWNER_SUFFIX}" if given is None else given
     if valid_name("--owner", owner).startswith(REPLICA_OWNER):
         raise InvalidValueError(f'--owner: must not begin with "{REPLICA_OWNER}", as the owners that are replicas do')
     if arguments.node is None:
         raise InvalidValueError("--registry: which node? Name it with --node")
     settings = registry_settings(arguments)
-    return BlockingRegistryClient(settings, valid_name("--node", arguments.node), owner)
+    by = author_of({"by": arguments.by or os.environ.get("SUDO_USER", ""), "user": user_name()})
+    return BlockingRegistryClient(settings, valid_name("--node", arguments.node), owner, by)
+
+
+def user_name() -> str:
+    """Of this process; empty if it has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
 
 
 class BlockingRegistryClient:
-    """The calls of `svcnode.control.ControlClient` by which a service is registered and reported. Thread-safe."""
+    """The calls of `svcnode.control.ControlClient` that work without a replica. Thread-safe.
 
-    def __init__(self, settings: RegistrySettings, node: str, owner: str) -> None:
+    They register and report services, and drain and maintain all replicas.
+    """
+
+    def __init__(self, settings: RegistrySettings, node: str, owner: str, by: str = "") -> None:
         self._prefix, self._node = settings.registry.prefix, node
         self._etcd = EtcdClient.at(settings.registry, settings.tls)
-        self._client = RegistryClient(self._etcd, node_root(self._prefix, node), owner)
+        root = node_root(self._prefix, node)
+        self._client = RegistryClient(self._etcd, root, owner)
+        self._all = AllReplicas(WorkClient(lambda: nullcontext(self._etcd), root, owner))
+        self._by = by
         self._is_node_checked = False
         self._lock = threading.Lock()
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -115,8 +137,56 @@ class BlockingRegistryClient:
         validate_service_id(service_id)
         self._call(lambda: self._client.report(service_id, status, reason, code))
 
+    # ---- all replicas: that is what they are about, so `all_replicas` changes nothing
+
+    def drain(self, reason: str = "", *, all_replicas: bool = True) -> None:
+        self._put(DRAIN, {"reason": reason})
+
+    def undrain(self, reason: str = "", *, all_replicas: bool = True) -> None:
+        self._call(lambda: self._all.delete(DRAIN))
+
+    def drained(self, *, all_replicas: bool = True) -> DrainDocument:
+        return cast("DrainDocument", self._get(DRAIN))
+
+    def maintain(
+        self, service_id: str | None, duration: str, *, reason: str = "", all_replicas: bool = True
+    ) -> MaintenanceDocument:
+        value = {"duration": duration, "reason": reason}
+        return cast("MaintenanceDocument", self._put(maintenance_path(service_id), value))
+
+    def maintenance(self, service_id: str | None = None, *, all_replicas: bool = True) -> MaintenanceDocument:
+        return cast("MaintenanceDocument", self._get(maintenance_path(service_id)))
+
+    def end_maintenance(self, service_id: str | None = None, *, reason: str = "", all_replicas: bool = True) -> None:
+        self._call(lambda: self._all.delete(maintenance_path(service_id)))
+
+    def plan_maintenance(
+        self, service_id: str | None, begin: str, end: str, *, reason: str = "", all_replicas: bool = True
+    ) -> PlannedMaintenanceDocument:
+        value = {"from": begin, "until": end, "reason": reason}
+        return cast("PlannedMaintenanceDocument", self._put(planned_maintenance_path(service_id), value))
+
+    def planned_maintenance(
+        self, service_id: str | None = None, *, all_replicas: bool = True
+    ) -> PlannedMaintenanceDocument:
+        return cast("PlannedMaintenanceDocument", self._get(planned_maintenance_path(service_id)))
+
+    def cancel_maintenance(self, service_id: str | None = None, *, reason: str = "", all_replicas: bool = True) -> None:
+        self._call(lambda: self._all.delete(planned_maintenance_path(service_id)))
+
+    def _get(self, path: str) -> dict[str, Any]:
+        found = self._call(lambda: self._all.get(path))
+        if found is None:
+            raise ControlError(404, "Not found")
+        return found
+
+    def _put(self, path: str, value: dict[str, Any]) -> dict[str, Any]:
+        fields = self._call(lambda: self._all.put(path, {**value, "by": self._by}))
+        self._check_node()
+        return fields
+
     def _check_node(self) -> None:
-        """Once. The service may be registered before its node; but its name may also be misspelled."""
+        """Once. What is written may be there before its node; but the name of the node may also be misspelled."""
         if not self._is_node_checked:
             self._is_node_checked = True
             with suppress(RegistryError):

@@ -1,6 +1,6 @@
 """`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `maintain`, `ack`, `reload`: change a running node.
 
-The first three also work by the registry of a node on several machines.
+The first three, `drain` and `maintain` also work by the registry of a node on several machines.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ NOT_FOUND = 404
 _TIMES = (
     '"2026-12-01T22:00:00Z" or with another zone, "2026-12-01 22:00" in the time of this machine, or "+2h" from now'
 )
-_WITH_REGISTRY = ("register", "deregister", "beat")
+_WITH_OWNER = ("register", "deregister", "beat")
+_WITH_REGISTRY = (*_WITH_OWNER, "drain", "maintain")
 _RELOAD_TIMEOUT = "35s"  # the node ends its own wait after 30 s; thousands of services take some seconds
 _REMOVING = ("deregister", "issue", "drain", "maintain", "ack")
 
@@ -49,7 +50,7 @@ _REMOVING = ("deregister", "issue", "drain", "maintain", "ack")
 def configure(parser: CommandParser) -> None:
     name = parser.prog.rpartition(" ")[2]
     with_registry = name in _WITH_REGISTRY
-    add_control_options(parser, with_registry=with_registry)
+    add_control_options(parser, with_registry=with_registry, with_owner=name in _WITH_OWNER)
     _COMMANDS[name](parser)
     receiver = "the node or the registry" if with_registry else "the node"
     nothing = "there is nothing to remove or to end, or " if name in _REMOVING else ""
@@ -181,21 +182,45 @@ def _issue(client: ControlClient, arguments: argparse.Namespace) -> str:
     return f"set {arguments.name}: node health is 503"
 
 
+def _add_all_replicas(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--all-replicas",
+        action="store_true",
+        help="for all replicas of a node on several machines, not only for this one; --registry implies it",
+    )
+
+
+def _is_for_all(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.all_replicas or arguments.registry is not None)
+
+
 def _configure_drain(parser: CommandParser) -> None:
     parser.description = "Make node health 503, so that load balancers send no requests; --undo ends it."
     parser.add_argument("--undo", action="store_true", help="end it")
+    _add_all_replicas(parser)
     parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_drain)
 
 
-def _drain(client: ControlClient, arguments: argparse.Namespace) -> str:
-    if arguments.undo:
-        if not client.node()["draining"]:
-            raise SvcnodeError("the node is not draining")
-        client.undrain(arguments.reason)
-        return f"not draining; node health is {client.node()['health']}"
-    client.drain(arguments.reason)
-    return "draining: node health is 503"
+def _drain(client: ServiceClient, arguments: argparse.Namespace) -> str:
+    for_all = _is_for_all(arguments)
+    if not arguments.undo:
+        client.drain(arguments.reason, all_replicas=for_all)
+        return f"draining{' all replicas' if for_all else ''}: node health is 503"
+    if not _exists(lambda: client.drained(all_replicas=for_all)):
+        raise SvcnodeError(_not_draining(client, for_all=for_all))
+    client.undrain(arguments.reason, all_replicas=for_all)
+    if for_all or not isinstance(client, ControlClient):
+        return "no longer draining all replicas; a replica that was drained by itself still drains"
+    node = client.node()
+    return f"{'all replicas still drain' if node['draining'] else 'not draining'}; node health is {node['health']}"
+
+
+def _not_draining(client: ServiceClient, *, for_all: bool) -> str:
+    if for_all:
+        return "the node is not draining as a whole; a replica may drain by itself"
+    is_drained = isinstance(client, ControlClient) and client.node()["draining"]
+    return "all replicas drain: end it with --all-replicas" if is_drained else "the node is not draining"
 
 
 def _configure_maintain(parser: CommandParser) -> None:
@@ -211,48 +236,59 @@ def _configure_maintain(parser: CommandParser) -> None:
     action.add_argument("--end", action="store_true", help="end it now; what is planned for later stays planned")
     action.add_argument("--cancel", action="store_true", help="cancel what is planned, or end it if it has begun")
     parser.add_argument("--from", dest="begin", metavar="TIME", help="plan it: its begin (default: now)")
+    _add_all_replicas(parser)
     parser.add_argument("--reason", type=utf8_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_maintain)
 
 
-def _maintain(client: ControlClient, arguments: argparse.Namespace) -> str:
-    subject = arguments.id or "the node"
+def _maintain(client: ServiceClient, arguments: argparse.Namespace) -> str:
     if arguments.begin is not None and (arguments.end or arguments.cancel):
         raise InvalidValueError("--from: only with --until or --for")
     if arguments.cancel:
         return _cancel(client, arguments)
     if arguments.begin is not None or arguments.until is not None:
         return _plan(client, arguments)
-    if not arguments.end:
-        positive_duration_s("--for", arguments.duration)
-        until = client.maintain(arguments.id, arguments.duration, reason=arguments.reason)["until"]
-        other = _last_maintenance(client, arguments.id)
-        text = f"{subject} is in maintenance until {until}"
-        return text if other is None or other["until"] <= until else f"{text}, and {_source(other)}"
-    is_set = _exists(lambda: client.maintenance(arguments.id))
-    client.end_maintenance(arguments.id, reason=arguments.reason)
-    planned_from = _planned_from(client, arguments.id)
+    if arguments.end:
+        return _end(client, arguments)
+    for_all = _is_for_all(arguments)
+    positive_duration_s("--for", arguments.duration)
+    made = client.maintain(arguments.id, arguments.duration, reason=arguments.reason, all_replicas=for_all)
+    text = f"{_subject(arguments)} is in maintenance until {made['until']}"
+    other = None if for_all else _last_maintenance(client, arguments.id)
+    return text if other is None or other["until"] <= made["until"] else f"{text}, and {_source(other)}"
+
+
+def _subject(arguments: argparse.Namespace) -> str:
+    return f"{arguments.id or 'the node'}{' on all replicas' if _is_for_all(arguments) else ''}"
+
+
+def _end(client: ServiceClient, arguments: argparse.Namespace) -> str:
+    for_all, subject = _is_for_all(arguments), _subject(arguments)
+    is_set = _exists(lambda: client.maintenance(arguments.id, all_replicas=for_all))
+    client.end_maintenance(arguments.id, reason=arguments.reason, all_replicas=for_all)
+    planned_from = _planned_from(client, arguments)
     if planned_from and parse_time_s(planned_from) <= time.time():
-        client.cancel_maintenance(arguments.id, reason=arguments.reason)
+        client.cancel_maintenance(arguments.id, reason=arguments.reason, all_replicas=for_all)
         is_set = True
-    left = _last_maintenance(client, arguments.id)
+    left = None if for_all else _last_maintenance(client, arguments.id)
     text = f"{subject} is not in maintenance" if left is None else f"{subject} is still in maintenance {_source(left)}"
     if not is_set:
         raise SvcnodeError(f"no command has set a maintenance; {text}")
     return text
 
 
-def _plan(client: ControlClient, arguments: argparse.Namespace) -> str:
+def _plan(client: ServiceClient, arguments: argparse.Namespace) -> str:
     begin_s = time.time() if arguments.begin is None else _time_s("--from", arguments.begin)
     if arguments.until is None:
         end_s = begin_s + positive_duration_s("--for", arguments.duration)
     else:
         end_s = _time_s("--until", arguments.until)
     begin, end = _iso_time("--from", begin_s), _iso_time("--until", end_s)
-    planned = client.plan_maintenance(arguments.id, begin, end, reason=arguments.reason)
+    for_all = _is_for_all(arguments)
+    planned = client.plan_maintenance(arguments.id, begin, end, reason=arguments.reason, all_replicas=for_all)
     is_later = begin_s > time.time()
     when = f"will be in maintenance from {planned['from']}" if is_later else "is in maintenance"
-    return f"{arguments.id or 'the node'} {when} until {planned['until']}"
+    return f"{_subject(arguments)} {when} until {planned['until']}"
 
 
 def _time_s(flag: str, text: str) -> float:
@@ -271,18 +307,17 @@ def _iso_time(flag: str, at_s: float) -> str:
         raise InvalidValueError(f"{flag}: is too far in the future") from None
 
 
-def _cancel(client: ControlClient, arguments: argparse.Namespace) -> str:
-    subject = arguments.id or "the node"
-    if _planned_from(client, arguments.id) is None:
-        raise SvcnodeError(f"no maintenance of {subject} is planned by a command")
-    client.cancel_maintenance(arguments.id, reason=arguments.reason)
-    return f"cancelled the planned maintenance of {subject}"
+def _cancel(client: ServiceClient, arguments: argparse.Namespace) -> str:
+    if _planned_from(client, arguments) is None:
+        raise SvcnodeError(f"no maintenance of {_subject(arguments)} is planned by a command")
+    client.cancel_maintenance(arguments.id, reason=arguments.reason, all_replicas=_is_for_all(arguments))
+    return f"cancelled the planned maintenance of {_subject(arguments)}"
 
 
-def _planned_from(client: ControlClient, service_id: str | None) -> str | None:
+def _planned_from(client: ServiceClient, arguments: argparse.Namespace) -> str | None:
     """When the planned maintenance begins or began; None if there is none."""
     try:
-        return client.planned_maintenance(service_id)["from"]
+        return client.planned_maintenance(arguments.id, all_replicas=_is_for_all(arguments))["from"]
     except ControlError as exc:
         if exc.status != NOT_FOUND:
             raise
@@ -300,13 +335,15 @@ def _exists(read: Callable[[], object]) -> bool:
     return True
 
 
-def _last_maintenance(client: ControlClient, service_id: str | None) -> MaintenanceDocument | None:
+def _last_maintenance(client: ServiceClient, service_id: str | None) -> MaintenanceDocument | None:
     """The one that ends last, of the service or of the node."""
+    assert isinstance(client, ControlClient), "the registry is asked for all replicas only"
     return client.node()["maintenance"] if service_id is None else client.service(service_id)["maintenance"]
 
 
 def _source(maintenance: MaintenanceDocument) -> str:
-    of = {"schedule": "by the schedule", "planned": "as planned"}.get(maintenance["source"], "with the node")
+    texts = {"schedule": "by the schedule", "planned": "as planned", "all_replicas": "on all replicas"}
+    of = texts.get(maintenance["source"], "with the node")
     return f"{of}, until {maintenance['until']}"
 
 

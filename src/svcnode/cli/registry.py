@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.cli._args import CommandParser, add_config_option, add_registry_option, utf8_text
@@ -18,6 +19,7 @@ from svcnode.sharing.check import FindingLevel, check_configuration, check_regis
 from svcnode.sharing.client import forget_replica, read_nodes
 from svcnode.sharing.format import KeyKind, node_root, parse_key, replica_of
 from svcnode.sharing.rules import observers
+from svcnode.sharing.work import work_fields
 
 if TYPE_CHECKING:
     import argparse
@@ -120,6 +122,7 @@ def _node_fields(name: str, view: RegistryView) -> dict[str, Any]:
         ],
         "services": [_service_fields(service, view) for service in view.services()],
         "issues": [issue._asdict() for issue in view.issues()],
+        "work": work_fields(view.work(), time.time()),
         "ignored": [{"key": key, **ignored._asdict()} for key, ignored in sorted(view.ignored.items())],
     }
 
@@ -157,6 +160,9 @@ def _node_lines(node: dict[str, Any]) -> Iterator[str]:
     for issue in node["issues"]:
         reason = f": {issue['reason']}" if issue["reason"] else ""
         yield sanitize(f"{GAP}issue {issue['name']} of {issue['owner']}{reason}")
+    for work in node["work"]:
+        scope = "all replicas" if work["replica"] is None else work["replica"]
+        yield sanitize(f"{GAP}{scope}: {work['text']}")
     for ignored in node["ignored"]:
         yield sanitize(f"{GAP}ignored {ignored['key']}: {ignored['reason']}")
 
@@ -205,8 +211,8 @@ _ACTIONS = {
     ),
     "show": _Action(
         "show nodes, replicas and services",
-        f"Show the nodes in the registry, their replicas, services and issues, and the keys that are ignored. "
-        f"{_EXIT_CODES}",
+        "Show the nodes in the registry, their replicas, services, issues, drains and maintenance, and the keys that "
+        f"are ignored. {_EXIT_CODES}",
         _show,
     ),
     "forget": _Action(

@@ -49,7 +49,7 @@ def configure(parser: CommandParser) -> None:
         "If the node or the registry is away, the command runs, and heartbeats begin as soon as it is there. "
         "Signals are passed on. Exit code: that of the command."
     )
-    add_control_options(parser, with_registry=True)
+    add_control_options(parser, with_registry=True, with_owner=True)
     parser.add_argument("--service", type=utf8_text, required=True, metavar="ID", help="id of the service")
     parser.add_argument(
         "--ttl", default="15s", metavar="DURATION", help="without a heartbeat for this time, it is Down (default: 15s)"

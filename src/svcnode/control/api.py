@@ -31,7 +31,7 @@ from svcnode.control.changes import (
 from svcnode.control.document_kind import MAX_PERSON_CHARS, author_of
 from svcnode.control.service_documents import OUTCOMES, service_not_found
 from svcnode.core.codes import known_code
-from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, SvcnodeError
+from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, RegistryError, SvcnodeError
 from svcnode.core.maintenance import MAX_MAINTENANCE_DAYS, parse_time_s
 from svcnode.core.model import validate_multiline, validate_service_id, validate_single_line, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
@@ -42,9 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from svcnode.api.spec import Request
+    from svcnode.control.all_replicas import AllReplicas
     from svcnode.control.resources import Resources
     from svcnode.control.store import Document
     from svcnode.node.node_state import NodeState
+    from svcnode.sharing.work import WorkClient
 
 MAX_ISSUE_NAME_CHARS = 100
 log = logging.getLogger("svcnode.control")
@@ -54,12 +56,19 @@ _WORSE_STATUS = re.compile(rb"""["']status["']\s*:\s*["'](initializing|down)["']
 
 
 class ControlApi:
-    """`reload` reads the configuration again and returns what has changed."""
+    """`reload` reads the configuration again and returns what has changed. `work`: of a node on several machines."""
 
-    def __init__(self, node: NodeState, resources: Resources, reload: Callable[[], Awaitable[str]]) -> None:
+    def __init__(
+        self,
+        node: NodeState,
+        resources: Resources,
+        reload: Callable[[], Awaitable[str]],
+        work: WorkClient | None = None,
+    ) -> None:
         self._node = node
         self.resources = resources
         self._reload = reload
+        self._work = work
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -71,6 +80,9 @@ class ControlApi:
             return await handler(self, request, name)
         except ControlError as exc:
             return _error(exc)
+        except RegistryError as exc:
+            text = f"the registry: {exc}; the other replicas may not know of it: repeat it, or change each replica"
+            return _error(ControlError(503, text))
 
     # ---- the node
 
@@ -160,6 +172,35 @@ class ControlApi:
         await self.resources.change(_change(request, path, None))
         return make_response(204)
 
+    def all_replicas(self, request: Request) -> AllReplicas:
+        """What is asked of all replicas."""
+        if self._work is None:
+            text = "this node is on one machine: without [sharing], it has no other replicas"
+            raise ControlError(409, text)
+        if request.headers.get(b"if-match") or request.headers.get(b"if-none-match"):
+            raise ControlError(400, "If-Match and If-None-Match cannot be used with all_replicas")
+        from svcnode.control.all_replicas import AllReplicas
+
+        return AllReplicas(self._work)
+
+    async def put_for_all(self, request: Request, path: str, value: dict[str, Any]) -> Response:
+        change = _signed(request, path, value)
+        assert change.value is not None
+        fields = await self.all_replicas(request).put(path, change.value)
+        _log_for_all(path, "set", author_of(change.value))
+        return _json(200, fields)
+
+    async def get_for_all(self, request: Request, path: str) -> Response:
+        fields = await self.all_replicas(request).get(path)
+        if fields is None:
+            raise ControlError(404, "Not found")
+        return _json(200, fields)
+
+    async def delete_for_all(self, request: Request, path: str) -> Response:
+        await self.all_replicas(request).delete(path)
+        _log_for_all(path, "ended", _change(request, path, None).author)
+        return make_response(204)
+
     def _document(self, code: int, document: Document) -> Response:
         return _json(code, self.resources.public_fields(document), ("ETag", f'"{document.revision}"'))
 
@@ -172,17 +213,31 @@ def _document_routes(
     path_of: Callable[[str], str],
     value_of: Callable[[Request], dict[str, Any]],
     check_name: Callable[[str], None] = lambda _: None,
+    *,
+    may_be_for_all: bool = False,
 ) -> dict[str, _Handler]:
-    """Of documents that say who has set them, by the {name} in their path. A new one has a name that is checked."""
+    """Of documents that say who has set them, by the {name} in their path. A new one has a name that is checked.
 
-    async def get(api: ControlApi, _: Request, name: str) -> Response:
+    `may_be_for_all`: with `?all_replicas=true`, it is the one of all replicas.
+    """
+
+    def is_for_all(request: Request) -> bool:
+        return may_be_for_all and _is_for_all(request)
+
+    async def get(api: ControlApi, request: Request, name: str) -> Response:
+        if is_for_all(request):
+            return await api.get_for_all(request, path_of(name))
         return api.get_document(path_of(name))
 
     async def put(api: ControlApi, request: Request, name: str) -> Response:
         check_name(name)
+        if is_for_all(request):
+            return await api.put_for_all(request, path_of(name), value_of(request))
         return await api.put_document(_signed(request, path_of(name), value_of(request)))
 
     async def delete(api: ControlApi, request: Request, name: str) -> Response:
+        if is_for_all(request):
+            return await api.delete_for_all(request, path_of(name))
         return await api.delete_document(request, path_of(name))
 
     return {"GET": get, "PUT": put, "DELETE": delete}
@@ -246,6 +301,19 @@ def _person(request: Request) -> dict[str, str]:
     """Who has asked for the change, if the request names somebody."""
     name = safe_reason(_query_text(request, "by"))
     return {"by": name} if name else {}
+
+
+def _is_for_all(request: Request) -> bool:
+    text = _query_text(request, "all_replicas")
+    if text not in ("", "true", "false"):
+        raise ControlError(400, "all_replicas must be true or false")
+    return text == "true"
+
+
+def _log_for_all(path: str, verb: str, author: str) -> None:
+    """Who has asked here. The change itself is logged by every replica when it reads it."""
+    text = "%s of all replicas: %s by %s"
+    log.info(text, path, verb, author, extra={"event": "all_replicas_asked", "path": path, "by": author})
 
 
 def _query_text(request: Request, name: str) -> str:
@@ -396,12 +464,14 @@ def json_pointer(*path: str | int) -> str:
 ROUTES: dict[str, dict[str, _Handler]] = {
     "/v1": {"GET": ControlApi.get_node},
     "/v1/ack": _document_routes(lambda _: ACK, _ack),
-    "/v1/drain": _document_routes(lambda _: DRAIN, _reason),
+    "/v1/drain": _document_routes(lambda _: DRAIN, _reason, may_be_for_all=True),
     "/v1/issues": {"GET": ControlApi.get_issues},
     "/v1/issues/{name}": _document_routes(issue_path, _reason, _check_issue_name),
-    "/v1/maintenance": _document_routes(lambda _: MAINTENANCE, _maintenance),
+    "/v1/maintenance": _document_routes(lambda _: MAINTENANCE, _maintenance, may_be_for_all=True),
     "/v1/openapi.json": {"GET": ControlApi.get_openapi},
-    "/v1/planned_maintenance": _document_routes(lambda _: PLANNED_MAINTENANCE, _planned_maintenance),
+    "/v1/planned_maintenance": _document_routes(
+        lambda _: PLANNED_MAINTENANCE, _planned_maintenance, may_be_for_all=True
+    ),
     "/v1/reload": {"PUT": ControlApi.put_reload},
     "/v1/services": {"GET": ControlApi.get_services},
     "/v1/services/{name}": {
@@ -410,9 +480,11 @@ ROUTES: dict[str, dict[str, _Handler]] = {
         "DELETE": ControlApi.delete_service,
     },
     "/v1/services/{name}/ack": _document_routes(ack_path, _ack, _check_service_id),
-    "/v1/services/{name}/maintenance": _document_routes(maintenance_path, _maintenance, _check_service_id),
+    "/v1/services/{name}/maintenance": _document_routes(
+        maintenance_path, _maintenance, _check_service_id, may_be_for_all=True
+    ),
     "/v1/services/{name}/planned_maintenance": _document_routes(
-        planned_maintenance_path, _planned_maintenance, _check_service_id
+        planned_maintenance_path, _planned_maintenance, _check_service_id, may_be_for_all=True
     ),
     "/v1/services/{name}/status": {"GET": ControlApi.get_status, "PUT": ControlApi.put_status},
 }

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from svcnode.core.errors import ControlError
+from svcnode.net.tasks import log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from svcnode.control.service_documents import Define
     from svcnode.node.definition import PushAccess, ServiceList
     from svcnode.node.node_state import NodeState
+    from svcnode.sharing.work import WorkClient
 
 
 class ControlApp:
@@ -26,11 +31,15 @@ class ControlApp:
         define_service: Define,
         reload: Callable[[], Coroutine[None, None, str]],
         service_list: ServiceList | None = None,
+        work: WorkClient | None = None,
     ) -> None:
+        """`work` asks all replicas of a node on several machines for a drain or maintenance."""
         self._node = node
         self._define_service = define_service
         self._reload = reload
         self._service_list = service_list
+        self._work = work
+        self._remembering: set[asyncio.Task[None]] = set()
         self.on_registration: Callable[[], None] = lambda: None  # after services were registered, replaced or removed
         self.store_path: Path | None = None  # of the settings; set before anything is loaded
         self._configured: Mapping[str, bool] = {}
@@ -49,6 +58,22 @@ class ControlApp:
 
     async def change(self, change: ChangeRequest) -> None:
         await (await self._load()).resources.change(change)
+
+    def remember_shared_drain(self, reason: str | None) -> None:
+        """That of all replicas, for a start without the registry; None: there is none any more."""
+        if self.store_path is None or (reason is None and self._api is None):
+            return
+        from svcnode.control.changes import SHARED_DRAIN, ChangeRequest
+
+        change = ChangeRequest(SHARED_DRAIN, None if reason is None else {"reason": reason})
+        task = asyncio.create_task(self._remember(change), name="remember the drain of all replicas")
+        self._remembering.add(task)
+        task.add_done_callback(self._remembering.discard)
+        task.add_done_callback(log_failure)
+
+    async def _remember(self, change: ChangeRequest) -> None:
+        with suppress(ControlError):  # the store says in the log why it cannot be written
+            await self.change(change)
 
     def push_access(self, service_id: str) -> PushAccess | None:
         """Of a registered service."""
@@ -109,7 +134,7 @@ class ControlApp:
         if self._is_stopping:
             resources.stop()
         await resources.start()
-        return ControlApi(self._node, resources, self._reload_whole)
+        return ControlApi(self._node, resources, self._reload_whole, self._work)
 
     async def _reload_whole(self) -> str:
         """A client that disconnects does not end a reload halfway."""

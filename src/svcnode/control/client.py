@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from svcnode.control.types import (
         AckDocument,
+        DrainDocument,
         IssueDocument,
         MaintenanceDocument,
         NodeDocument,
@@ -61,10 +62,12 @@ class _ControlRequest(NamedTuple, Generic[D]):
     value: Mapping[str, Any] | None = None
     revision: int | None = None  # for If-Match
     reason: str = ""  # why a document is deleted
+    all_replicas: bool = False  # it is about a document of all replicas
 
     def encode(self, by: str) -> bytes:
         body = b"" if self.value is None else json.dumps(self.value).encode()
         texts = {"by": by if self.method != "GET" else "", "reason": self.reason}
+        texts["all_replicas"] = "true" if self.all_replicas else ""
         query = urlencode({name: text for name, text in texts.items() if text}, quote_via=quote)
         target = f"{self.path}?{query}" if query else self.path
         lines = [f"{self.method} {target} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
@@ -121,6 +124,9 @@ def _get_service(service_id: str) -> _ControlRequest[ServiceDocument]:
 
 def _deregister(service_id: str, revision: int | None, reason: object) -> _ControlRequest[object]:
     return _ControlRequest("DELETE", _service(service_id), revision=revision, reason=safe_reason(reason))
+
+
+_DRAINED: _ControlRequest[DrainDocument] = _ControlRequest("GET", "/v1/drain")
 
 
 def _drain(reason: object) -> _ControlRequest[object]:
@@ -295,42 +301,70 @@ class ControlClient:
     def clear_issue(self, name: str, reason: object = "") -> None:
         self._send(_issue("DELETE", name, reason))
 
-    def drain(self, reason: object = "") -> None:
-        """The health of the node is 503 until `undrain`."""
-        self._send(_drain(reason))
+    def drain(self, reason: object = "", *, all_replicas: bool = False) -> None:
+        """The health of the node is 503 until `undrain`; with `all_replicas`, on all replicas of the node."""
+        self._send(_drain(reason)._replace(all_replicas=all_replicas))
 
-    def undrain(self, reason: object = "") -> None:
-        self._send(_undrain(reason))
+    def undrain(self, reason: object = "", *, all_replicas: bool = False) -> None:
+        self._send(_undrain(reason)._replace(all_replicas=all_replicas))
+
+    def drained(self, *, all_replicas: bool = False) -> DrainDocument:
+        """As set by `drain`; `ControlError` with status 404 if it is not."""
+        return self._send(_DRAINED._replace(all_replicas=all_replicas))
 
     def maintain(
-        self, service_id: str | None, duration: Duration, *, by: str = "", reason: object = ""
+        self,
+        service_id: str | None,
+        duration: Duration,
+        *,
+        by: str = "",
+        reason: object = "",
+        all_replicas: bool = False,
     ) -> MaintenanceDocument:
-        """From now on, for a duration such as "2h", hold the alerts of a service, or of the node (None)."""
-        return self._send(_maintain(service_id, duration, by, reason))
+        """From now on, for a duration such as "2h", hold the alerts of a service, or of the node (None).
 
-    def maintenance(self, service_id: str | None = None) -> MaintenanceDocument:
+        With `all_replicas`, all replicas of the node do, by their wall clocks.
+        """
+        request = _maintain(service_id, duration, by, reason)
+        return self._send(request._replace(all_replicas=all_replicas))
+
+    def maintenance(self, service_id: str | None = None, *, all_replicas: bool = False) -> MaintenanceDocument:
         """As set by `maintain`, not by a schedule; `ControlError` with status 404 if there is none."""
-        return self._send(_maintenance("GET", service_id))
+        return self._send(_maintenance("GET", service_id)._replace(all_replicas=all_replicas))
 
-    def end_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
-        self._send(_end_maintenance(service_id, reason))
+    def end_maintenance(
+        self, service_id: str | None = None, *, reason: object = "", all_replicas: bool = False
+    ) -> None:
+        self._send(_end_maintenance(service_id, reason)._replace(all_replicas=all_replicas))
 
-    def plan_maintenance(
-        self, service_id: str | None, begin: datetime | str, end: datetime | str, *, by: str = "", reason: object = ""
+    def plan_maintenance(  # noqa: PLR0913  most have names and defaults
+        self,
+        service_id: str | None,
+        begin: datetime | str,
+        end: datetime | str,
+        *,
+        by: str = "",
+        reason: object = "",
+        all_replicas: bool = False,
     ) -> PlannedMaintenanceDocument:
         """As `maintain`, from one time to another, with their time zone; texts are such as "2026-12-01T22:00:00Z".
 
         It replaces the one that was planned before, also if that has begun.
         """
-        return self._send(_plan_maintenance(service_id, begin, end, by, reason))
+        request = _plan_maintenance(service_id, begin, end, by, reason)
+        return self._send(request._replace(all_replicas=all_replicas))
 
-    def planned_maintenance(self, service_id: str | None = None) -> PlannedMaintenanceDocument:
+    def planned_maintenance(
+        self, service_id: str | None = None, *, all_replicas: bool = False
+    ) -> PlannedMaintenanceDocument:
         """Until its end; `ControlError` with status 404 if there is none."""
-        return self._send(_planned_maintenance("GET", service_id))
+        return self._send(_planned_maintenance("GET", service_id)._replace(all_replicas=all_replicas))
 
-    def cancel_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
+    def cancel_maintenance(
+        self, service_id: str | None = None, *, reason: object = "", all_replicas: bool = False
+    ) -> None:
         """What `plan_maintenance` has planned; if it has begun, it ends."""
-        self._send(_cancel_maintenance(service_id, reason))
+        self._send(_cancel_maintenance(service_id, reason)._replace(all_replicas=all_replicas))
 
     def ack(
         self,
@@ -487,33 +521,57 @@ class AsyncControlClient:
     async def clear_issue(self, name: str, reason: object = "") -> None:
         await self._send(_issue("DELETE", name, reason))
 
-    async def drain(self, reason: object = "") -> None:
-        await self._send(_drain(reason))
+    async def drain(self, reason: object = "", *, all_replicas: bool = False) -> None:
+        await self._send(_drain(reason)._replace(all_replicas=all_replicas))
 
-    async def undrain(self, reason: object = "") -> None:
-        await self._send(_undrain(reason))
+    async def undrain(self, reason: object = "", *, all_replicas: bool = False) -> None:
+        await self._send(_undrain(reason)._replace(all_replicas=all_replicas))
+
+    async def drained(self, *, all_replicas: bool = False) -> DrainDocument:
+        return await self._send(_DRAINED._replace(all_replicas=all_replicas))
 
     async def maintain(
-        self, service_id: str | None, duration: Duration, *, by: str = "", reason: object = ""
+        self,
+        service_id: str | None,
+        duration: Duration,
+        *,
+        by: str = "",
+        reason: object = "",
+        all_replicas: bool = False,
     ) -> MaintenanceDocument:
-        return await self._send(_maintain(service_id, duration, by, reason))
+        request = _maintain(service_id, duration, by, reason)
+        return await self._send(request._replace(all_replicas=all_replicas))
 
-    async def maintenance(self, service_id: str | None = None) -> MaintenanceDocument:
-        return await self._send(_maintenance("GET", service_id))
+    async def maintenance(self, service_id: str | None = None, *, all_replicas: bool = False) -> MaintenanceDocument:
+        return await self._send(_maintenance("GET", service_id)._replace(all_replicas=all_replicas))
 
-    async def end_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
-        await self._send(_end_maintenance(service_id, reason))
+    async def end_maintenance(
+        self, service_id: str | None = None, *, reason: object = "", all_replicas: bool = False
+    ) -> None:
+        await self._send(_end_maintenance(service_id, reason)._replace(all_replicas=all_replicas))
 
-    async def plan_maintenance(
-        self, service_id: str | None, begin: datetime | str, end: datetime | str, *, by: str = "", reason: object = ""
+    async def plan_maintenance(  # noqa: PLR0913  most have names and defaults
+        self,
+        service_id: str | None,
+        begin: datetime | str,
+        end: datetime | str,
+        *,
+        by: str = "",
+        reason: object = "",
+        all_replicas: bool = False,
     ) -> PlannedMaintenanceDocument:
-        return await self._send(_plan_maintenance(service_id, begin, end, by, reason))
+        request = _plan_maintenance(service_id, begin, end, by, reason)
+        return await self._send(request._replace(all_replicas=all_replicas))
 
-    async def planned_maintenance(self, service_id: str | None = None) -> PlannedMaintenanceDocument:
-        return await self._send(_planned_maintenance("GET", service_id))
+    async def planned_maintenance(
+        self, service_id: str | None = None, *, all_replicas: bool = False
+    ) -> PlannedMaintenanceDocument:
+        return await self._send(_planned_maintenance("GET", service_id)._replace(all_replicas=all_replicas))
 
-    async def cancel_maintenance(self, service_id: str | None = None, *, reason: object = "") -> None:
-        await self._send(_cancel_maintenance(service_id, reason))
+    async def cancel_maintenance(
+        self, service_id: str | None = None, *, reason: object = "", all_replicas: bool = False
+    ) -> None:
+        await self._send(_cancel_maintenance(service_id, reason)._replace(all_replicas=all_replicas))
 
     async def ack(
         self,

@@ -11,6 +11,7 @@
     services/{id}/ack, ack       AckDocuments        its problem, or that of the node, is acknowledged
     issues/{name}                IssueDocuments      the node is unhealthy
     drain                        DrainDocuments      the node drains
+    shared_drain                 SharedDrainDocuments    all replicas drain, as this one knows
 
 A kind is added with one class, here or for a service in service_documents.py, and one row in `Documents`.
 """
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from svcnode.control.changes import (
+    SHARED_DRAIN,
     ChangeRequest,
     Transaction,
     ack_path,
@@ -33,11 +35,12 @@ from svcnode.control.changes import (
 from svcnode.control.document_kind import FREE_TEXTS, DocumentKind, author_of, with_safe_texts
 from svcnode.control.service_documents import RunDocuments, ServiceDocuments, StatusDocuments, service_not_found
 from svcnode.core.errors import ControlError
-from svcnode.core.maintenance import DAY_S, MAX_DAYS_AHEAD, MAX_MAINTENANCE_DAYS, PlannedMaintenance, parse_time_s
+from svcnode.core.maintenance import DAY_S, MAX_DAYS_AHEAD, PlannedMaintenance, check_window, parse_time_s
 from svcnode.core.model import Acknowledgement, Health, Maintenance
 from svcnode.core.text import with_author
 from svcnode.core.units import iso_time, parse_duration_s
 from svcnode.node.feed import current_author
+from svcnode.node.overrides import ALL_REPLICAS, OWN
 from svcnode.node.scheduled_maintenance import MAX_WAIT_S, PLANNED, ScheduledMaintenance
 
 if TYPE_CHECKING:
@@ -118,15 +121,7 @@ class PlannedMaintenanceDocuments(DocumentKind):
 
     def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         now_s, from_s, until_s = self._wall_s(), parse_time_s(given["from"]), parse_time_s(given["until"])
-        if until_s <= now_s:
-            raise ControlError(422, f"until is in the past: it is {iso_time(now_s)} now", pointer="/until")
-        if until_s <= from_s:
-            raise ControlError(422, "until must be later than from", pointer="/until")
-        if until_s - from_s > MAX_MAINTENANCE_DAYS * DAY_S:
-            text = f"until must be at most {MAX_MAINTENANCE_DAYS} days later than from"
-            raise ControlError(422, text, pointer="/until")
-        if from_s - now_s > MAX_DAYS_AHEAD * DAY_S:
-            raise ControlError(422, f"from must be within the next {MAX_DAYS_AHEAD} days", pointer="/from")
+        check_window(from_s, until_s, now_s)
         texts = {key: text for key, text in with_safe_texts(given).items() if key in FREE_TEXTS}
         return {**texts, "from_s": from_s, "until_s": until_s}
 
@@ -137,7 +132,7 @@ class PlannedMaintenanceDocuments(DocumentKind):
         _, schedule = self._applied.pop(name, (0, ScheduledMaintenance(self._node, PLANNED)))
         planned = None if document is None else _planned(name, document.value)
         schedule.apply([] if planned is None else [planned])
-        self._node.maintenance.plan(planned, name or None)
+        self._node.maintenance.plan(planned, name or None, source=PLANNED)
         if document is not None:
             self._applied[name] = document.revision, schedule
             self._delete_at_end(name, document)
@@ -284,7 +279,7 @@ class DrainDocuments(DocumentKind):
         return with_safe_texts(given)
 
     def is_missing(self, name: str) -> bool:
-        return not self._node.condition.draining
+        return OWN not in self._node.overrides.drains
 
     def apply(self, name: str, document: Document | None) -> None:
         if self.is_stopping:
@@ -297,6 +292,31 @@ class DrainDocuments(DocumentKind):
 
     def is_worse(self, name: str, value: Mapping[str, Any]) -> bool:
         return True
+
+
+class SharedDrainDocuments(DocumentKind):
+    """What the registry said last about a drain of all replicas: it holds after a restart without the registry, too.
+
+    The replica writes it, and no request. So it is applied at the start only: later, the replica knows better.
+    """
+
+    _is_known_better = False
+
+    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
+        self._is_known_better = True
+        return given
+
+    def delete(self, transaction: Transaction, path: str) -> None:
+        self._is_known_better = True
+        super().delete(transaction, path)
+
+    def is_missing(self, name: str) -> bool:
+        return not self._is_known_better
+
+    def apply(self, name: str, document: Document | None) -> None:
+        if document is not None and not self._is_known_better:
+            self._is_known_better = True
+            self._node.overrides.drain(document.value["reason"], source=ALL_REPLICAS)
 
 
 class Documents:
@@ -331,6 +351,7 @@ class Documents:
             ("ack",): self.acks,
             ("issues",): self.issues,
             ("drain",): self.drain,
+            (SHARED_DRAIN,): SharedDrainDocuments(node),
         }
 
     def kind_of(self, path: str) -> tuple[DocumentKind, str]:

@@ -46,7 +46,11 @@ class MaintenanceDocument(TypedDict):
     by: NotRequired[str]
     user: NotRequired[str]  # of the process that has set it
     reason: NotRequired[str]
-    source: NotRequired[Literal["control", "planned", "schedule"]]  # of the current one, whoever has set it
+    via: NotRequired[str]  # of all replicas: the replica or the client that was asked
+    at: NotRequired[str]  # of all replicas: when it was asked for
+    source: NotRequired[
+        Literal["control", "planned", "schedule", "all_replicas"]
+    ]  # of the current one, whoever has set it
     revision: NotRequired[int]  # of the one that was set through the control socket
 
 
@@ -58,9 +62,20 @@ PlannedMaintenanceDocument = TypedDict(  # "from" cannot be the name of an attri
         "by": NotRequired[str],
         "user": NotRequired[str],  # of the process that has set it
         "reason": NotRequired[str],
+        "via": NotRequired[str],  # of all replicas: the replica or the client that was asked
+        "at": NotRequired[str],  # of all replicas: when it was asked for
         "revision": NotRequired[int],
     },
 )
+
+
+class DrainDocument(TypedDict):
+    reason: NotRequired[str]
+    by: NotRequired[str]
+    user: NotRequired[str]  # of the process that has set it
+    via: NotRequired[str]  # of all replicas: the replica or the client that was asked
+    at: NotRequired[str]  # of all replicas: when it was asked for
+    revision: NotRequired[int]  # of this replica's own
 
 
 class AckDocument(TypedDict):

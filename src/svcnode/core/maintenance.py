@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import ControlError, InvalidValueError
 from svcnode.core.text import closest_match, excerpt
+from svcnode.core.units import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,3 +140,16 @@ def parse_time_s(text: str, *, may_be_local: bool = False) -> float:
         f'must be a date and a time{zone} such as "2026-12-01T22:00:00Z" or "2026-12-01T22:00:00+01:00", '
         f'not "{excerpt(text)}"'
     )
+
+
+def check_window(from_s: float, until_s: float, now_s: float) -> None:
+    """Of a maintenance that is asked for. Raises `ControlError`."""
+    if until_s <= now_s:
+        raise ControlError(422, f"until is in the past: it is {iso_time(now_s)} now", pointer="/until")
+    if until_s <= from_s:
+        raise ControlError(422, "until must be later than from", pointer="/until")
+    if until_s - from_s > MAX_MAINTENANCE_DAYS * DAY_S:
+        text = f"until must be at most {MAX_MAINTENANCE_DAYS} days later than from"
+        raise ControlError(422, text, pointer="/until")
+    if from_s - now_s > MAX_DAYS_AHEAD * DAY_S:
+        raise ControlError(422, f"from must be within the next {MAX_DAYS_AHEAD} days", pointer="/from")

@@ -9,7 +9,7 @@ from svcnode.core.model import ChangeKind, Maintenance
 from svcnode.core.units import utc_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from svcnode.core.maintenance import PlannedMaintenance
@@ -46,6 +46,9 @@ class MaintenanceRecords:
             {key: tuple(one for one in found if now_s < one.ends_at_s) for key, found in self._records.items()}
         )
 
+    def items(self) -> Iterable[tuple[str | None, tuple[Maintenance, ...]]]:
+        return self._records.items()
+
     def changed_from(self, before: MaintenanceRecords) -> list[str | None]:
         """The services, or the node, whose records differ."""
         keys = dict.fromkeys((*before._records, *self._records))
@@ -80,7 +83,7 @@ class MaintenanceWindows:
         self._clock = clock
         self._wall_time_s = wall_time_s
         self._records = MaintenanceRecords()
-        self._planned: dict[str | None, PlannedMaintenance] = {}
+        self._planned: dict[tuple[str | None, str], PlannedMaintenance] = {}  # by service and source
 
     def current(self, service_id: str | None = None) -> Maintenance | None:
         """Of a service or of the node, now: the one that ends last. That of the node is one of each service, too."""
@@ -98,12 +101,12 @@ class MaintenanceWindows:
         with self._changing() as now_s:
             self._replace(self._records.without(service_id, source), now_s)
 
-    def plan(self, planned: PlannedMaintenance | None, service_id: str | None = None) -> None:
+    def plan(self, planned: PlannedMaintenance | None, service_id: str | None = None, *, source: str) -> None:
         """What is shown as planned. It changes nothing else: whoever plans it begins and ends it."""
         with self._changing() as now_s:
-            before = self._planned.pop(service_id, None)
-            if planned is not None:
-                self._planned[service_id] = planned
+            others = {key: other for key, other in self._planned.items() if key != (service_id, source)}
+            before = self._planned.get((service_id, source))
+            self._planned = others if planned is None else {**others, (service_id, source): planned}
             told, kind = planned, ChangeKind.MAINTENANCE_PLANNED
             if planned is None:
                 told, kind = before, ChangeKind.MAINTENANCE_CANCELLED
@@ -113,9 +116,19 @@ class MaintenanceWindows:
     def next_planned(self, service_id: str | None = None) -> PlannedMaintenance | None:
         """Of a service or of the node: the one that begins first. That of the node is one of each service, too."""
         wall_s = self._wall_time_s(self._clock())
-        found = [self._planned.get(key) for key in {None, service_id}]
-        coming = (planned for planned in found if planned is not None and wall_s < planned.from_s)
+        found = (planned for (key, _), planned in self._planned.items() if key in (None, service_id))
+        coming = (planned for planned in found if wall_s < planned.from_s)
         return min(coming, key=lambda planned: planned.from_s, default=None)
+
+    def all_current(self) -> list[tuple[str | None, Maintenance]]:
+        """Of the node (None) and of services, of every source."""
+        now_s = self._clock()
+        return [(key, one) for key, found in self._records.items() for one in found if now_s < one.ends_at_s]
+
+    def all_planned(self) -> list[tuple[str | None, str, PlannedMaintenance]]:
+        """With their services, None for the node, and their sources; those that have not begun."""
+        wall_s = self._wall_time_s(self._clock())
+        return [(key, source, one) for (key, source), one in self._planned.items() if wall_s < one.from_s]
 
     @property
     def first_end_s(self) -> float:

@@ -8,8 +8,10 @@ from svcnode.core.model import Condition
 from svcnode.core.text import MAX_REASON_CHARS, safe_reason, truncate, visible_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
+
+OWN, ALL_REPLICAS = "own", "all_replicas"  # who asks for a drain: this process and its program, or the whole node
 
 
 class SharedIssues(Protocol):
@@ -34,6 +36,7 @@ class HealthOverrides:
         self._changing = changing
         self._on_change = on_change
         self.condition = Condition(starting=starting)
+        self.drains: Mapping[str, str] = {}  # the reasons by source; never changed, only replaced
         self._caveats: dict[str, str] = {}
         self.shared: SharedIssues | None = None
 
@@ -79,14 +82,21 @@ class HealthOverrides:
         with self._changing() as now_s:
             self._set(now_s, starting=False)
 
-    def drain(self, reason: object = "") -> None:
-        """Set the health to 503, so that load balancers stop sending requests. Operators see the reason."""
-        with self._changing() as now_s:
-            self._set(now_s, draining=True, drain_reason=safe_reason(reason))
+    def drain(self, reason: object = "", *, source: str = OWN) -> None:
+        """Set the health to 503, so that load balancers stop sending requests. Operators see the reason.
 
-    def undrain(self) -> None:
+        The node drains until each source has ended its drain: what one asks for, another cannot end.
+        """
         with self._changing() as now_s:
-            self._set(now_s, draining=False, drain_reason="")
+            self._set_drains(now_s, {**self.drains, source: safe_reason(reason)})
+
+    def undrain(self, *, source: str = OWN) -> None:
+        with self._changing() as now_s:
+            self._set_drains(now_s, {other: reason for other, reason in self.drains.items() if other != source})
+
+    def _set_drains(self, now_s: float, drains: Mapping[str, str]) -> None:
+        self.drains = drains
+        self._set(now_s, draining=bool(drains), drain_reason="; ".join(filter(None, drains.values())))
 
     def _set(self, now_s: float, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
         before = self.condition

@@ -283,7 +283,8 @@ class _DetailsBuilder:
 
     def sharing(self) -> Json | None:
         replica = self._context.replica
-        return None if replica is None else node_sharing(replica, self.ago_s, self._iso)
+        wall_s = self._context.node.wall_time_s(self.now_s)
+        return None if replica is None else node_sharing(replica, self.ago_s, self._iso, wall_s)
 
     def _probe_url(self, probe_config: ProbeConfig | None, shared: ProbeDisplay | None) -> str | None:
         url = shared.url if shared else None if probe_config is None else probe_config.probe.display_url

@@ -176,12 +176,23 @@ def _notices(node: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _replicas(sharing: Mapping[str, Any] | None) -> str:
-    """Who is there, and who checks how many services; as static/replicas.js."""
+    """Who is there, who checks how many services, who drains and is in maintenance; as static/replicas.js."""
     if sharing is None:
         return ""
     items = "".join(map(_replica_item, sharing["replicas"]))
     registry = f'<code dir="auto">{escape_text(sharing["registry"])}</code>'
-    return f'<h2>Replicas <span>in the registry {registry}</span></h2><ul id="replica-list">{items}</ul>'
+    work = "".join(map(_work_item, sharing["work"]))
+    return (
+        f'<h2>Replicas <span>in the registry {registry}</span></h2><ul id="replica-list">{items}</ul>'
+        f'<ul id="work-list">{work}</ul>'
+    )
+
+
+def _work_item(work: Mapping[str, Any]) -> str:
+    """Who drains, and who is in maintenance."""
+    scope = "All replicas" if work["replica"] is None else escape_text(work["replica"])
+    mark = ' class="failing"' if work["kind"] == "drain" else ""
+    return f'<li><b dir="auto">{scope}</b><span{mark} dir="auto">{escape_text(work["text"])}</span></li>'
 
 
 def _replica_item(replica: Mapping[str, Any]) -> str:

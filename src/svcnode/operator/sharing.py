@@ -30,8 +30,10 @@ class ProbeDisplay(NamedTuple):
     has_options: bool = False
 
 
-def node_sharing(replica: Replica, ago_s: Callable[[float], float], iso: Callable[[float], str]) -> Json:
-    """`ago_s` and `iso` format a time of the node's clock."""
+def node_sharing(replica: Replica, ago_s: Callable[[float], float], iso: Callable[[float], str], wall_s: float) -> Json:
+    """`ago_s` and `iso` format a time of the node's clock. `wall_s` is the wall clock."""
+    from svcnode.sharing.work import work_fields  # loaded late: most nodes are on one machine
+
     last_s, problem = replica.last_response_at_s, replica.problem
     counts, view = replica.services.checked_counts(), replica.view
     return {
@@ -51,6 +53,10 @@ def node_sharing(replica: Replica, ago_s: Callable[[float], float], iso: Callabl
                 "is_self": member.name == replica.name,
             }
             for member in replica.members()
+        ],
+        "work": [
+            {name: encodable(value) if isinstance(value, str) else value for name, value in one.items()}
+            for one in work_fields(replica.work.shown(), wall_s)
         ],
         "ignored_keys": {kind.value: count for kind, count in view.ignored_counts().items()},
         "unmatched_records": view.unmatched_records,

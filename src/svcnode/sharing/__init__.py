@@ -25,6 +25,7 @@ and without locks. No wall clock is compared: evidence is dated by the revisions
     publisher the keys of this replica: what it has to write, and what it has written
     follow    the loop that reads the registry
     publish   the loops that write to it, and renew the lease
+    work      drains and maintenance of all replicas, and of this one for the others to show
     turns     which replica sends the notifications to a target, and what the target was told
     problems  why one of them cannot
     replica   runs the loops

@@ -121,7 +121,7 @@ async def _write_finding(etcd: EtcdClient, registry: RegistryAddress, node: str 
     if node is None:
         return RegistryFinding(FindingLevel.NOTE, "write", "not checked: name the node with --node")
     root = node_root(registry.prefix, node)
-    keys = [encode_key(root, kind, *["check"] * count) for kind, count in NAME_COUNTS.items()]
+    keys = [encode_key(root, kind, *["check"] * counts[0]) for kind, counts in NAME_COUNTS.items()]
     try:
         await etcd.txn([Put(key, b"{}") for key in keys], [Compare(keys[0], MAX_REVISION)])
     except RegistryError as exc:

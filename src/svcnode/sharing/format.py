@@ -20,9 +20,11 @@ from urllib.parse import quote, unquote
 
 from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import InvalidValueError, SvcnodeError
+from svcnode.core.maintenance import DAY_S, MAX_MAINTENANCE_DAYS, parse_time_s
 from svcnode.core.model import MAX_TEXT_CHARS, Service, Status, validate_service_id, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import encodable, safe_reason, sanitize, type_name
+from svcnode.core.units import iso_time
 from svcnode.node.definition import ServiceOptions, define
 from svcnode.probes import make_probe
 from svcnode.probes.restricted import is_restricted, reject_local_access
@@ -40,6 +42,7 @@ MAX_NAME_CHARS = 256
 MAX_OBSERVERS = 7
 MAX_DURATION_S = 1e9  # of an age; the time since the start of a machine is less
 MAX_REVISION = 2**63 - 1
+ROUNDING_S = 0.001  # of the times in documents
 # The age that each byte from 0 to 254 stands for, from 0 s to 6 days; 255 is an age beyond that, which renews nothing.
 # One byte per state keeps the record of 10,000 states small.
 AGES_S = [0.05 * (1.066**byte - 1) for byte in range(255)]
@@ -60,16 +63,27 @@ class KeyKind(StrEnum):
     REPORTS = "reports"  # /{id}/{owner}
     SENDERS = "senders"  # /{target}
     TOLD = "told"  # /{target}
+    DRAINS = "drains"  # /{scope}
+    MAINTENANCE = "maintenance"  # /{scope} of the node, /{scope}/{id} of a service
+    PLANNED_MAINTENANCE = "planned_maintenance"  # the same, for a later time
+
+
+ALL_REPLICAS = "all"  # the scope of what is asked of all replicas; that of one replica is its owner
+WORK_KINDS = (KeyKind.DRAINS, KeyKind.MAINTENANCE, KeyKind.PLANNED_MAINTENANCE)
 
 
 _WITH_REASON = (
     KeyKind.STATES,
     KeyKind.REPORTS,
     KeyKind.ISSUES,
+    KeyKind.DRAINS,
 )  # which may be anything: bad news is never ignored for it
 _WITH_LEASE = (KeyKind.REPLICAS, KeyKind.SENDERS)  # without one, they would never go
-_WITH_ONE_NAME = (KeyKind.REPLICAS, KeyKind.EVIDENCE, KeyKind.SENDERS, KeyKind.TOLD)
-NAME_COUNTS = {kind: 1 if kind in _WITH_ONE_NAME else 2 for kind in KeyKind}
+_WITH_ONE_NAME = (KeyKind.REPLICAS, KeyKind.EVIDENCE, KeyKind.SENDERS, KeyKind.TOLD, KeyKind.DRAINS)
+_WITH_ONE_OR_TWO = (KeyKind.MAINTENANCE, KeyKind.PLANNED_MAINTENANCE)
+NAME_COUNTS = {
+    kind: (1,) if kind in _WITH_ONE_NAME else (1, 2) if kind in _WITH_ONE_OR_TWO else (2,) for kind in KeyKind
+}
 
 
 class IgnoredKind(StrEnum):
@@ -178,6 +192,17 @@ class ToldDocument(NamedTuple):
     told: list[dict[str, Any]]  # the rows of svcnode.notify
 
 
+class WorkDocument(NamedTuple):
+    """A drain or a maintenance, and who has asked for it. Times are those of the wall clock of the writer."""
+
+    by: str  # a person or a user; may be empty
+    via: str  # the replica or the client that has written it
+    reason: str
+    at_s: float | None = None  # when it was asked for; None: not known
+    from_s: float | None = None  # a drain has neither begin nor end
+    until_s: float | None = None
+
+
 RegistryDocument = (
     ReplicaDocument
     | ServiceDocument
@@ -187,6 +212,7 @@ RegistryDocument = (
     | ReportDocument
     | SenderDocument
     | ToldDocument
+    | WorkDocument
 )
 
 
@@ -216,7 +242,7 @@ def node_of(prefix: str, key: str) -> str | None:
 
 
 def encode_key(root: str, kind: KeyKind, *names: str) -> str:
-    assert len(names) == NAME_COUNTS[kind]
+    assert len(names) in NAME_COUNTS[kind]
     return "/".join((f"{root}{kind}", *map(_segment, names)))
 
 
@@ -226,9 +252,14 @@ def parse_key(root: str, key: str) -> RegistryKey | None:
     first, *segments = key.removeprefix(root).split("/")
     names = [_name(segment) for segment in segments]
     valid = tuple(name for name in names if name is not None)
-    if first not in NAME_COUNTS or not len(valid) == len(names) == NAME_COUNTS[KeyKind(first)]:
+    if first not in NAME_COUNTS or len(valid) != len(names) or len(names) not in NAME_COUNTS[KeyKind(first)]:
         return None
     return RegistryKey(KeyKind(first), valid)
+
+
+def work_key(kind: KeyKind, scope: str, service_id: str | None) -> RegistryKey:
+    """Of a drain or a maintenance, of the node if there is no service."""
+    return RegistryKey(kind, (scope,) if service_id is None else (scope, service_id))
 
 
 def replica_owner(replica: str) -> str:
@@ -308,8 +339,12 @@ def _fields(document: RegistryDocument) -> dict[str, Any]:
             return {"status": status.value.lower(), "reason": safe_reason(reason), "code": code}
         case ToldDocument(told):
             return {"told": told}
-        case ReplicaDocument() | IssueDocument() | SenderDocument():
-            return {name: safe_reason(text) for name, text in document._asdict().items()}
+        case ReplicaDocument() | IssueDocument() | SenderDocument() | WorkDocument():
+            values = ((name, value) for name, value in document._asdict().items() if value is not None)
+            return {
+                name.removesuffix("_s"): iso_time(value) if isinstance(value, float) else safe_reason(value)
+                for name, value in values
+            }
 
 
 def _parse_replica(_: RegistryKey, fields: Mapping[str, Any]) -> ReplicaDocument:
@@ -379,6 +414,36 @@ def _parse_told(_: RegistryKey, fields: Mapping[str, Any]) -> ToldDocument:
     return ToldDocument(told)
 
 
+def _parse_drain(_: RegistryKey, fields: Mapping[str, Any]) -> WorkDocument:
+    """Whatever is in it, it drains."""
+    document = _work_document(fields)
+    try:
+        return document._replace(at_s=_time_s(fields, "at"))
+    except InvalidValueError:
+        return document
+
+
+def _parse_maintenance(_: RegistryKey, fields: Mapping[str, Any]) -> WorkDocument:
+    """It holds alerts, so it has an end, and not a late one."""
+    at_s = _time_s(fields, "at") if "at" in fields else None
+    from_s, until_s = _time_s(fields, "from"), _time_s(fields, "until")
+    if not 0 < until_s - from_s <= MAX_MAINTENANCE_DAYS * DAY_S + ROUNDING_S:
+        raise InvalidValueError(f"until: must be later than from, by at most {MAX_MAINTENANCE_DAYS} days")
+    return _work_document(fields)._replace(at_s=at_s, from_s=from_s, until_s=until_s)
+
+
+def _work_document(fields: Mapping[str, Any]) -> WorkDocument:
+    by, via, reason = (safe_reason(fields.get(name)) for name in ("by", "via", "reason"))
+    return WorkDocument(by, via, reason)
+
+
+def _time_s(fields: Mapping[str, Any], name: str) -> float:
+    try:
+        return parse_time_s(_required(fields, name, str))
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"{name}: {exc}") from exc
+
+
 _PARSERS: dict[KeyKind, Callable[[RegistryKey, Mapping[str, Any]], RegistryDocument]] = {
     KeyKind.REPLICAS: _parse_replica,
     KeyKind.SERVICES: _parse_service,
@@ -388,6 +453,9 @@ _PARSERS: dict[KeyKind, Callable[[RegistryKey, Mapping[str, Any]], RegistryDocum
     KeyKind.REPORTS: _parse_report,
     KeyKind.SENDERS: _parse_sender,
     KeyKind.TOLD: _parse_told,
+    KeyKind.DRAINS: _parse_drain,
+    KeyKind.MAINTENANCE: _parse_maintenance,
+    KeyKind.PLANNED_MAINTENANCE: _parse_maintenance,
 }
 
 

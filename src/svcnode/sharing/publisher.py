@@ -15,10 +15,12 @@ from svcnode.sharing.format import (
     ReplicaDocument,
     ServiceDocument,
     StateDocument,
+    WorkDocument,
     encode_document,
     encode_key,
     evidence_document,
     replica_owner,
+    work_key,
 )
 from svcnode.sharing.record import evidence_at_s
 
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from svcnode.core.model import ServiceState, Status
-    from svcnode.sharing.format import Ignored, RegistryDocument, Written
+    from svcnode.sharing.format import Ignored, RegistryDocument, RegistryKey, Written
     from svcnode.sharing.shared_services import SharedServices
     from svcnode.sharing.view import RegistryView, ViewChanges
+    from svcnode.sharing.work import WorkName
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 
@@ -54,7 +58,9 @@ class Publisher:
         self._definitions: dict[str, ServiceDocument] = {}  # in the registry
         self._issues: dict[str, str] = {}  # in the registry: the reasons by name
         self._states: dict[str, Status] = {}  # in the registry, under the lease
+        self._work: dict[RegistryKey, WorkDocument] = {}  # in the registry, under the lease
         self._own_issues: dict[str, str] = {}
+        self._own_work: dict[RegistryKey, WorkDocument] = {}
         self._ignored: Mapping[str, Ignored] = {}
         self.has_joined = False
 
@@ -70,6 +76,11 @@ class Publisher:
             different = {id_ for id_, status in statuses.items() if self._states.get(id_) is not status}
             self._services.changed_states.update(different, self._states.keys() - statuses.keys())
             self._states = statuses
+            self._work = {
+                work_key(one.kind, one.scope, one.service_id): one.document
+                for one in view.work()
+                if one.scope == self._owner
+            }
 
     def check(self, view: RegistryView, changes: ViewChanges) -> None:
         """After events: what is not as this replica has written it, or ought to write it, is written again.
@@ -101,6 +112,7 @@ class Publisher:
         """The lease is over, and the keys under it are deleted."""
         self.has_joined = False
         self._states.clear()
+        self._work.clear()
 
     def set_issues(self, issues: Iterable[str]) -> bool:
         """The texts of the issues. A text that is too long for a key is the reason in the document, too."""
@@ -108,12 +120,17 @@ class Publisher:
         self._own_issues = {name: "" if name == text else safe_reason(text) for name, text in names.items() if name}
         return self._own_issues != before
 
+    def set_work(self, work: Mapping[WorkName, WorkDocument]) -> None:
+        """The drains and maintenance of this replica alone, by kind and service. The others show them."""
+        self._own_work = {work_key(kind, self._owner, id_): document for (kind, id_), document in work.items()}
+
     def take_writes(self, now_s: float, lease_id: int, written: Written, *, with_evidence: bool) -> list[Write]:
         if not self.has_joined:
             self._services.changed_states.update(self._services.published_ids())
         states = dict(self._state_documents(now_s, written))
         writes = [*self._definition_writes(), *self._issue_writes()]
         writes += (self._write(KeyKind.STATES, id_, document, lease_id) for id_, document in states.items())
+        writes += self._work_writes(lease_id)
         writes += self._join(lease_id)  # after the rest: a replica that cannot write it is not live
         if with_evidence:
             writes.append(self._evidence_write(states, now_s, lease_id, written))
@@ -129,6 +146,8 @@ class Publisher:
                 _set(self._issues, write.name, None if issue is None else issue.reason)
             case KeyKind.STATES, StateDocument() | None as state:
                 _set(self._states, write.name, None if state is None else state.status)
+            case KeyKind.DRAINS | KeyKind.MAINTENANCE | KeyKind.PLANNED_MAINTENANCE, WorkDocument() | None as work:
+                _set(self._work, work_key(write.kind, self._owner, write.name or None), work)
             case _:
                 pass  # evidence, of which only the last record counts
 
@@ -163,6 +182,13 @@ class Publisher:
             if reason != self._issues.get(name):
                 yield self._write(KeyKind.ISSUES, name, None if reason is None else IssueDocument(reason))
 
+    def _work_writes(self, lease_id: int) -> Iterator[Write]:
+        for key in sorted(self._own_work.keys() | self._work.keys()):
+            document = self._own_work.get(key)
+            if document != self._work.get(key):
+                name = key.names[1] if len(key.names) > 1 else ""
+                yield self._write(key.kind, name, document, lease_id)
+
     def _state_documents(self, now_s: float, written: Written) -> Iterator[tuple[str, StateDocument | None]]:
         changed, self._services.changed_states = self._services.changed_states, set()
         for service_id in sorted(changed):
@@ -192,6 +218,8 @@ class Publisher:
                 names: tuple[str, ...] = (self._replica,)
             case KeyKind.STATES:
                 names = (self._replica, name)
+            case KeyKind.DRAINS | KeyKind.MAINTENANCE | KeyKind.PLANNED_MAINTENANCE:
+                names = work_key(kind, self._owner, name or None).names
             case _:
                 names = (name, self._owner)
         key = encode_key(self._root, kind, *names)
@@ -216,7 +244,7 @@ def _rounded_up_s(age_s: float) -> float:
     return max(0.0, math.ceil(age_s * 1000) / 1000)
 
 
-def _set(items: dict[str, V], name: str, value: V | None) -> None:
+def _set(items: dict[K, V], name: K, value: V | None) -> None:
     if value is None:
         items.pop(name, None)
     else:

@@ -23,6 +23,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import RegistryError, RegistryRestoredError
+from svcnode.core.model import MAINTENANCE_CHANGES, PLAN_CHANGES, ChangeKind
 from svcnode.net.tasks import log_failure
 from svcnode.sharing.etcd import Backoff, EtcdClient
 from svcnode.sharing.follow import Follower
@@ -32,12 +33,14 @@ from svcnode.sharing.publish import LeaseLoop, PublishLoop
 from svcnode.sharing.publisher import Publisher
 from svcnode.sharing.shared_services import SharedServices
 from svcnode.sharing.turns import Turns
+from svcnode.sharing.work import NodeWork, WorkClient
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from svcnode.core.address import RegistryAddress
+    from svcnode.core.model import Change
     from svcnode.node.node_state import NodeState
     from svcnode.sharing import SharingSettings
     from svcnode.sharing.etcd import Traffic
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
 TICK_S = 0.5
 MAX_BACKOFF_S = 1.0  # as often as a replica writes; a longer delay after a change of the leader would lose evidence
+WORK_CHANGES = frozenset({ChangeKind.NODE, *MAINTENANCE_CHANGES, *PLAN_CHANGES})
 RESTORE_S = 10.0  # in which all replicas notice that etcd was restored, and write their services again
 
 log = logging.getLogger("svcnode.sharing")
@@ -70,8 +74,16 @@ class Replica:
         self._instance = secrets.token_hex(8)
         self._wake = asyncio.Event()  # there is something to publish
         self._has_seen_itself = self._was_connected = False
+        self._is_work_due = True
         self._foreign_issues: frozenset[str] = frozenset()
         self._problems = Problems(node.now_s)
+        self.work = NodeWork(node, settings.replica)
+        self.work_client = WorkClient(
+            lambda: EtcdClient.at(settings.registry, settings.tls),
+            self._root,
+            replica_owner(settings.replica),
+            lambda: node.wall_time_s(node.now_s()),
+        )
         self._follower = Follower(
             node,
             self._client,
@@ -100,7 +112,7 @@ class Replica:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        unsubscribe = self._node.subscribe(lambda _: self._publish_issues())
+        unsubscribe = self._node.subscribe(self._on_node_change)
         self._publish_issues()
         tasks = [
             asyncio.create_task(self._run(), name="sharing"),
@@ -113,6 +125,7 @@ class Replica:
             yield
         finally:
             unsubscribe()
+            self.work.stop()
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -209,6 +222,7 @@ class Replica:
 
     async def _publish(self) -> None:
         await self._publishing.wait_for_changes()
+        self._publish_work()
         if self._has_seen_itself and self._instance_in_view() not in (self._instance, None):
             self._publishing.end_lease()
             raise RegistryError(
@@ -216,6 +230,7 @@ class Replica:
                 "[sharing], and restart"
             )
         await self._publishing.step()
+        await self.work.write_lost(self._client, self._root)
 
     async def _fence(self) -> None:
         await asyncio.sleep(TICK_S)
@@ -240,10 +255,13 @@ class Replica:
         self._has_seen_itself = False
         self._publishing.end_lease()
         self.turns.reset()
+        self.work.set_restored()
 
     # ---- what was read
 
     def _compare(self) -> None:
+        if self.view.is_restored:
+            self.work.set_restored()
         self._publisher.compare(self.view)
         self.services.compare()
         self._wake.set()
@@ -258,11 +276,14 @@ class Replica:
         self.turns.update(changes.targets)
         if changes.issues:
             self._apply_issues()
+        if changes.work:
+            self.work.apply(self.view.work())
         if changes.replicas:
             self._has_seen_itself |= self._instance_in_view() == self._instance
 
     async def _follow_on(self) -> None:
         """After each range."""
+        self.work.apply(self.view.work())
         if self._on_synced is not None:
             on_synced, self._on_synced = self._on_synced, None
             on_synced()
@@ -288,12 +309,24 @@ class Replica:
         replica = self.view.replicas.get(self.name)
         return None if replica is None else replica.instance
 
-    # ---- issues
+    # ---- issues, drains and maintenance
+
+    def _on_node_change(self, change: Change) -> None:
+        self._publish_issues()
+        if change.kind in WORK_CHANGES:  # thousands may come at once: the loop looks at them together
+            self._is_work_due = True
+            self._wake.set()
 
     def _publish_issues(self) -> None:
         own = (issue for issue in self._node.condition.issues if issue not in self._foreign_issues)
         if self._publisher.set_issues(own):
             self._wake.set()
+
+    def _publish_work(self) -> None:
+        if self._is_work_due:
+            self._is_work_due = False
+            self.work.update_own()
+            self._publisher.set_work(self.work.own)
 
     def _apply_issues(self) -> None:
         own = replica_owner(self.name)

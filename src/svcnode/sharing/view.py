@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from svcnode.sharing.format import (
+    ALL_REPLICAS,
     EvidenceDocument,
     Ignored,
     IgnoredKind,
@@ -27,6 +28,7 @@ from svcnode.sharing.format import (
     ServiceDocument,
     StateDocument,
     ToldDocument,
+    WorkDocument,
     Written,
     decode_age_s,
     parse_entry,
@@ -75,6 +77,15 @@ class SharedIssue(NamedTuple):
     reason: str
 
 
+class SharedWork(NamedTuple):
+    """A drain or a maintenance."""
+
+    kind: KeyKind
+    scope: str  # `ALL_REPLICAS`, or the owner that is a replica
+    service_id: str | None  # None: of the node
+    document: WorkDocument
+
+
 class TargetSender(NamedTuple):
     """Who sends the notifications to a target."""
 
@@ -98,6 +109,7 @@ class ViewChanges(NamedTuple):
     replicas: bool
     issues: bool
     targets: frozenset[str] = frozenset()  # of notifications: who sends, or what they were told
+    work: bool = False  # drains and maintenance
     unmatched: frozenset[str] = frozenset()  # replicas whose record is about other states than the registry has
 
 
@@ -183,7 +195,9 @@ class RegistryView:
         self._reports: dict[str, dict[str, ObservedState]] = {}  # by id and owner
         self._senders: dict[str, TargetSender] = {}  # by target
         self._told: dict[str, TargetTold] = {}  # by target
+        self._work: dict[RegistryKey, WorkDocument] = {}
         self._forget_changes()
+        self.is_restored = False  # whether the last range was of another history than the keys before it
         self.unmatched_records = 0  # records of evidence about other states than the replica has
 
     # ---- reading
@@ -238,6 +252,14 @@ class RegistryView:
     def told(self, target: str) -> TargetTold | None:
         return self._told.get(target)
 
+    def work(self) -> tuple[SharedWork, ...]:
+        """Drains and maintenance: those of all replicas first, then those of each."""
+        ordered = sorted(self._work.items(), key=lambda item: (item[0].names[0] != ALL_REPLICAS, *reversed(item[0])))
+        return tuple(
+            SharedWork(kind, names[0], names[1] if len(names) > 1 else None, document)
+            for (kind, names), document in ordered
+        )
+
     @property
     def ignored(self) -> Mapping[str, Ignored]:
         """The keys that this version does not understand."""
@@ -261,6 +283,7 @@ class RegistryView:
             self._has_changed_replicas,
             self._has_changed_issues,
             frozenset(self._changed_targets),
+            self._has_changed_work,
             frozenset(self._unmatched),
         )
         self._forget_changes()
@@ -272,7 +295,7 @@ class RegistryView:
         self._renewed: set[str] = set()
         self._unmatched: set[str] = set()
         self._changed_targets: set[str] = set()
-        self._has_changed_replicas = self._has_changed_issues = False
+        self._has_changed_replicas = self._has_changed_issues = self._has_changed_work = False
 
     # ---- changing
 
@@ -287,6 +310,7 @@ class RegistryView:
         ordered = sorted(kvs, key=lambda kv: (kv.key.startswith(evidence_root), kv.mod_revision))
         known = self._versions
         is_restored = any(_is_before(kv, known.get(kv.key)) for kv in ordered)
+        self.is_restored = is_restored
         for key in [*known] if is_restored else known.keys() - {kv.key for kv in ordered}:
             self._remove(key)
         for kv in ordered:
@@ -345,6 +369,9 @@ class RegistryView:
             case ToldDocument() as told:
                 self._told[names[0]] = TargetTold(told, mod_revision)
                 self._changed_targets.add(names[0])
+            case WorkDocument() as work:
+                self._work[entry.key] = work
+                self._has_changed_work = True
 
     def _remove(self, key: str) -> None:
         known = self._versions.pop(key, None) is not None
@@ -376,12 +403,12 @@ class RegistryView:
             case KeyKind.REPORTS:
                 _delete_inner(self._reports, names)
                 self._changed_states.add(names[0])
-            case KeyKind.SENDERS:
-                del self._senders[names[0]]
+            case KeyKind.SENDERS | KeyKind.TOLD:
+                del (self._senders if key.kind is KeyKind.SENDERS else self._told)[names[0]]
                 self._changed_targets.add(names[0])
-            case KeyKind.TOLD:
-                del self._told[names[0]]
-                self._changed_targets.add(names[0])
+            case KeyKind.DRAINS | KeyKind.MAINTENANCE | KeyKind.PLANNED_MAINTENANCE:
+                del self._work[key]
+                self._has_changed_work = True
 
     def _update_service(self, service_id: str) -> None:
         self._ordered = None

@@ -10,26 +10,29 @@ import sys
 import threading
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 import pytest
 
 from svcnode.api.spec import Request
 from svcnode.control import store as store_module
-from svcnode.control.changes import ChangeRequest, run_path, status_path
+from svcnode.control.changes import SHARED_DRAIN, ChangeRequest, run_path, status_path
 from svcnode.control.resources import STORE_ISSUE, Resources
 from svcnode.control.store import ControlStore
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import StoreError
+from svcnode.core.errors import RegistryUnreachableError, StoreError
 from svcnode.core.model import ChangeKind
 from svcnode.core.redaction import SecretScope, register_secret
 from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.core.units import iso_time
 from svcnode.node.definition import define
 from svcnode.node.node_state import NodeState
+from svcnode.node.overrides import ALL_REPLICAS, OWN
 from svcnode.node.standstill import TICK_S
 from svcnode.probes import KINDS
+from svcnode.sharing.format import KeyKind, WorkDocument
+from svcnode.sharing.work import WorkName
 from tests.support.control_agent import (
     ControlAgent,
     compare_random_requests,
@@ -43,7 +46,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.api.spec import Response
+    from svcnode.core.errors import RegistryError
     from svcnode.node.definition import Definition
+    from svcnode.sharing.work import WorkClient
 
 TTL_S, TTL = 15.0, "15s"
 UP, INITIALIZING, DOWN = "Up", "Initializing", "Down"
@@ -232,6 +237,131 @@ def test_a_drained_node_stays_drained_after_a_restart(agent: ControlAgent) -> No
     assert (agent.node.condition.draining, agent.node.condition.drain_reason) == (True, "kernel update")
     agent.send("DELETE", "/v1/drain")
     assert not agent.node.condition.draining
+
+
+def remember(agent: ControlAgent, value: dict[str, str] | None) -> None:
+    """What the replica knows of a drain of all replicas."""
+    agent.loop.run_until_complete(agent.resources.change(ChangeRequest(SHARED_DRAIN, value)))
+
+
+def test_a_drain_of_all_replicas_is_remembered_for_the_next_start_only(agent: ControlAgent) -> None:
+    remember(agent, {"reason": "kernel update"})
+    assert agent.node.overrides.drains == {}  # the replica drains the node itself, and may have ended it already
+    agent.restart()
+    assert agent.node.overrides.drains == {ALL_REPLICAS: "kernel update"}
+    agent.send("DELETE", "/v1/drain")
+    assert [*agent.node.overrides.drains] == [ALL_REPLICAS]
+    agent.node.overrides.undrain(source=ALL_REPLICAS)  # as the replica does when it knows the registry
+    agent.resources.apply_all()  # as a reload does
+    assert agent.node.overrides.drains == {}
+    remember(agent, None)
+    agent.restart()
+    assert agent.node.overrides.drains == {}
+
+
+def test_a_drain_of_all_replicas_does_not_hide_that_of_this_one(agent: ControlAgent) -> None:
+    agent.send("PUT", "/v1/drain", {"reason": "disk"})
+    remember(agent, {"reason": "kernel update"})
+    agent.restart()
+    assert agent.node.overrides.drains == {OWN: "disk", ALL_REPLICAS: "kernel update"}
+
+
+def ask(agent: ControlAgent, method: str, target: str, body: object = None, **headers: str) -> Response:
+    path, _, query = target.partition("?")
+    request = make_request(method, path, body, **headers)
+    return agent.send_all([request._replace(query=query.encode())])[0]
+
+
+ALL_PATHS = ["/v1/drain", "/v1/maintenance", "/v1/planned_maintenance", "/v1/services/db/maintenance"]
+
+
+@pytest.mark.parametrize("path", ALL_PATHS)
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_without_other_replicas_nothing_can_be_asked_of_them(agent: ControlAgent, method: str, path: str) -> None:
+    body = (
+        {"duration": "1h"} if path.endswith("/maintenance") else window("2001-09-11T00:00:00Z", "2001-09-12T00:00:00Z")
+    )
+    body = {} if path == "/v1/drain" else body
+    value = body if method == "PUT" else None
+    assert ask(agent, method, f"{path}?all_replicas=true", value).code == 409
+    assert ask(agent, method, f"{path}?all_replicas=yes", value).code == 400
+    assert ask(agent, "GET", path).code == 404
+
+
+class FakeWork:
+    """A `WorkClient` that keeps the documents in memory."""
+
+    def __init__(self) -> None:
+        self.found: dict[WorkName, WorkDocument] = {}
+        self.problem: RegistryError | None = None
+
+    async def get(self, name: WorkName) -> WorkDocument | None:
+        if self.problem is not None:
+            raise self.problem
+        return self.found.get(name)
+
+    async def drain(self, by: str, reason: str) -> WorkDocument:
+        return self._put(WorkName(KeyKind.DRAINS), WorkDocument(by, "replica:a", reason, 1e9))
+
+    async def maintain(self, service_id: str | None, duration_s: float, *, by: str, reason: str) -> WorkDocument:
+        document = WorkDocument(by, "replica:a", reason, 1e9, 1e9, 1e9 + duration_s)
+        return self._put(WorkName(KeyKind.MAINTENANCE, service_id), document)
+
+    async def plan(
+        self, service_id: str | None, from_s: float, until_s: float, *, by: str, reason: str
+    ) -> WorkDocument:
+        document = WorkDocument(by, "replica:a", reason, 1e9, from_s, until_s)
+        return self._put(WorkName(KeyKind.PLANNED_MAINTENANCE, service_id), document)
+
+    async def end(self, name: WorkName) -> None:
+        self.found.pop(name, None)
+
+    def _put(self, name: WorkName, document: WorkDocument) -> WorkDocument:
+        self.found[name] = document
+        return document
+
+
+@pytest.fixture
+def work(agent: ControlAgent) -> FakeWork:
+    work = FakeWork()
+    agent.api._work = cast("WorkClient", work)
+    return work
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "name"),
+    [
+        ("/v1/drain", {"reason": "x"}, WorkName(KeyKind.DRAINS)),
+        ("/v1/maintenance", {"duration": "1h", "reason": "x"}, WorkName(KeyKind.MAINTENANCE)),
+        ("/v1/services/a%2Fb/maintenance", {"duration": "1h", "reason": "x"}, WorkName(KeyKind.MAINTENANCE, "a/b")),
+        (
+            "/v1/services/db/planned_maintenance",
+            {"from": "2001-09-11T00:00:00Z", "until": "2001-09-12T00:00:00Z", "reason": "x"},
+            WorkName(KeyKind.PLANNED_MAINTENANCE, "db"),
+        ),
+    ],
+)
+def test_what_is_asked_of_all_replicas_is_in_the_registry_and_not_in_the_store(
+    agent: ControlAgent, work: FakeWork, path: str, body: dict[str, str], name: WorkName
+) -> None:
+    made = ask(agent, "PUT", f"{path}?all_replicas=true&by=ann", body)
+    assert made.code == 200
+    assert {*work.found} == {name}
+    fields = json.loads(made.body)
+    assert (fields["by"], fields["via"], fields["reason"]) == ("ann", "replica:a", "x")
+    assert fields["at"] == iso_time(1e9)
+    assert ("until" in fields) is (name.kind is not KeyKind.DRAINS)
+    assert json.loads(ask(agent, "GET", f"{path}?all_replicas=true").body) == fields
+    assert ask(agent, "GET", path).code == 404
+    assert ask(agent, "DELETE", f"{path}?all_replicas=true&by=ann").code == 204
+    assert ask(agent, "GET", f"{path}?all_replicas=true").code == 404
+
+
+def test_a_registry_that_does_not_answer_is_said_and_a_revision_is_refused(agent: ControlAgent, work: FakeWork) -> None:
+    work.problem = RegistryUnreachableError("etcd: connection refused")
+    assert ask(agent, "GET", "/v1/drain?all_replicas=true").code == 503
+    headers = {"if_match": '"1"'}
+    assert ask(agent, "PUT", "/v1/drain?all_replicas=true", {}, **headers).code == 400
 
 
 @pytest.mark.parametrize("is_noticed_before", [True, False])

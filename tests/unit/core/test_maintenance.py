@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import ControlError, InvalidValueError
 from svcnode.core.maintenance import (
     WEEKDAYS,
     MaintenanceSchedule,
     MaintenanceStart,
     PlannedMaintenance,
+    check_window,
     parse_start,
     parse_time_s,
     parse_timezone,
@@ -148,3 +149,27 @@ def test_a_time_has_a_zone_unless_it_may_be_one_of_this_machine() -> None:
     ):
         with pytest.raises(InvalidValueError):
             parse_time_s(text)
+
+
+@pytest.mark.parametrize(
+    ("begin_d", "end_d", "pointer"),
+    [
+        (-2, -1, "/until"),
+        (2, 2, "/until"),
+        (1, 31.01, "/until"),
+        (366.1, 367, "/from"),
+        (0, 30, None),
+        (366, 367, None),
+    ],
+)
+def test_a_window_ends_later_than_it_begins_and_is_neither_past_nor_long_nor_far_away(
+    begin_d: float, end_d: float, pointer: str | None
+) -> None:
+    now_s = 1e9
+    window = now_s + begin_d * 86_400, now_s + end_d * 86_400, now_s
+    if pointer is None:
+        check_window(*window)
+        return
+    with pytest.raises(ControlError) as caught:
+        check_window(*window)
+    assert (caught.value.status, caught.value.pointer) == (422, pointer)

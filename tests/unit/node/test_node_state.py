@@ -117,6 +117,16 @@ def test_evidence_from_before_the_process_counts_since_the_registration_and_not_
     assert node.state("job").status is Status.DOWN
 
 
+def test_a_node_drains_until_every_source_has_ended_its_drain(node: NodeState) -> None:
+    node.overrides.drain("update")
+    node.overrides.drain("all", source="other")
+    assert node.condition.drain_reason == "update; all"
+    node.overrides.undrain()
+    assert (node.health, node.condition.drain_reason) == (Health.UNHEALTHY, "all")
+    node.overrides.undrain(source="other")
+    assert node.condition.draining is False
+
+
 def test_a_drained_node_is_healthy_again_after_undrain(node: NodeState) -> None:
     node.overrides.drain(b"update\n")
     assert (node.health, node.condition.draining) == (Health.UNHEALTHY, True)

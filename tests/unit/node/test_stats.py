@@ -255,8 +255,10 @@ def test_every_kind_of_change_is_handled(recorded: RecordedNode, caplog: pytest.
     recorded.node.replace(define("own", name="Own"))
     recorded.node.maintenance.set(Maintenance("control", math.inf), "own")
     recorded.node.maintenance.end("own", source="control")
-    recorded.node.maintenance.plan(PlannedMaintenance(service_ids=("own",), from_s=4e9, until_s=4.1e9), "own")
-    recorded.node.maintenance.plan(None, "own")
+    recorded.node.maintenance.plan(
+        PlannedMaintenance(service_ids=("own",), from_s=4e9, until_s=4.1e9), "own", source="planned"
+    )
+    recorded.node.maintenance.plan(None, "own", source="planned")
     recorded.node.report("own", Verdict.failed("refused"))
     recorded.node.acknowledgements.make(Acknowledgement(Health.UNHEALTHY, 0.0), "own")
     recorded.node.deregister("own")

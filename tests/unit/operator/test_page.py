@@ -200,7 +200,7 @@ def test_planned_maintenance_of_the_node_is_a_notice_until_it_begins(harness: Pa
     wall_s = harness.node.wall_time_s(harness.node.now_s())
     for from_s, count in ((wall_s + 60, 1), (wall_s, 0)):
         planned = PlannedMaintenance(service_ids=(), from_s=from_s, until_s=wall_s + 120, reason=SCRIPT)
-        harness.node.maintenance.plan(planned)
+        harness.node.maintenance.plan(planned, source="planned")
         assert harness.page.count('class="notice" dir') == count
         assert SCRIPT not in harness.page
 

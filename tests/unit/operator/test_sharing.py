@@ -18,6 +18,7 @@ from svcnode.cli.terminal.explain.explanation import (
     explain_node,
     explain_service,
 )
+from svcnode.core.redaction import register_secret
 from svcnode.net.etcd_json import Put
 from svcnode.node.stats import FIXED_KIND, REPORTED_KIND
 from svcnode.operator.details import node_details, services_details
@@ -25,6 +26,7 @@ from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import page
 from svcnode.operator.sharing import RESTRICTED_KIND
 from svcnode.operator.single_flight import SingleFlight
+from svcnode.sharing.format import KeyKind, WorkDocument, encode_document, encode_key
 from tests.support.operator_context import operator_context
 from tests.support.replica_simulation import ROOT, Simulation, simulated_probes
 
@@ -121,6 +123,30 @@ def test_the_replicas_and_the_number_of_services_that_each_checks_are_shown(simu
     why = a.explained(of_b)[WHY]
     assert "b checks it" in why[0]
     assert "b observed Up" in why[1]
+
+
+def test_who_drains_and_is_in_maintenance_is_shown_by_every_replica_without_secrets(simulation: Simulation) -> None:
+    a, b = start(simulation, a={}, b={})
+    register_secret("hunter2hunter2")
+    document = WorkDocument("alice", "replica:a", "the key is hunter2hunter2", 1e9)
+    simulation.write(Put(encode_key(ROOT, KeyKind.DRAINS, "all"), encode_document(document)))
+    b.process.call(lambda: b.process.node.overrides.drain("<disk>"))
+    simulation.run_for(2)
+    for operator in (a, b):
+        of_all, of_b = operator.sharing["work"]
+        assert (of_all["replica"], of_all["kind"], of_all["via"], of_all["service_id"]) == (
+            None,
+            "drain",
+            "replica:a",
+            None,
+        )
+        assert of_all["at"] == "2001-09-09T01:46:40.000Z"
+        assert (of_b["replica"], of_b["reason"], of_b["until"]) == ("b", "<disk>", None)
+        text = operator.page()
+        assert "&lt;disk&gt;" in text
+        assert "hunter2" not in f"{text}{operator.sharing}"
+        lines = operator.explained_node()[REPLICAS]
+        assert [line.partition(":")[0] for line in lines[2:]] == ["All replicas", "b"]
 
 
 def test_a_replica_is_seen_since_its_process_joined(simulation: Simulation) -> None:

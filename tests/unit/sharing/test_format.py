@@ -32,6 +32,7 @@ from svcnode.sharing.format import (
     SenderDocument,
     StateDocument,
     ToldDocument,
+    WorkDocument,
     Written,
     decode_age_s,
     encode_age,
@@ -52,6 +53,7 @@ SECRET = "hunter2hunter2"
 names = st.text(min_size=1, max_size=20).filter(lambda text: not has_control_chars(text) and text not in (".", ".."))
 texts = st.text(max_size=40).filter(str.isprintable)
 durations_s = st.floats(0, 1e6)
+times_s = st.integers(0, 4 * 10**12).map(lambda ms: ms / 1000)
 written = st.builds(Written, st.integers(0, 2**62), durations_s)
 codes = st.sampled_from(ReasonCode)
 probes: st.SearchStrategy[Any] = st.sampled_from(
@@ -90,12 +92,21 @@ documents = st.one_of(
     ),
     st.tuples(st.just(KeyKind.REPORTS), st.builds(ReportDocument, st.sampled_from(Status), texts, codes)),
     st.tuples(st.just(KeyKind.SENDERS), st.builds(SenderDocument, texts, texts)),
+    st.tuples(
+        st.just(KeyKind.DRAINS), st.builds(WorkDocument, texts, texts, texts, st.none() | times_s, st.none(), st.none())
+    ),
+    st.tuples(
+        st.sampled_from([KeyKind.MAINTENANCE, KeyKind.PLANNED_MAINTENANCE]),
+        st.builds(
+            WorkDocument, texts, texts, texts, times_s, st.just(1e9), st.integers(1, 30 * 86_400).map(lambda s: 1e9 + s)
+        ),
+    ),
     st.tuples(st.just(KeyKind.TOLD), st.builds(ToldDocument, st.lists(st.dictionaries(texts, texts), max_size=3))),
 )
 
 
 def parse(kind: KeyKind, value: object, *key_names: str, has_lease: bool = True) -> ParsedEntry | Ignored:
-    key_names = key_names or ("a", "b")[: NAME_COUNTS[kind]]
+    key_names = key_names or ("a", "b")[: NAME_COUNTS[kind][0]]
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
     return parse_entry(ROOT, encode_key(ROOT, kind, *key_names), raw, has_lease=has_lease)
 
@@ -192,7 +203,33 @@ FIELDS: dict[KeyKind, dict[str, Any]] = {
     KeyKind.REPORTS: {"status": "up", "reason": "", "code": "reported"},
     KeyKind.SENDERS: {"replica": "a", "lease": "1f"},
     KeyKind.TOLD: {"told": [{"told": 503}]},
+    KeyKind.DRAINS: {"by": "alice", "via": "replica:a", "reason": "x", "at": "2026-12-01T22:00:00Z"},
+    KeyKind.MAINTENANCE: {"by": "alice", "from": "2026-12-01T22:00:00Z", "until": "2026-12-01T23:00:00Z"},
+    KeyKind.PLANNED_MAINTENANCE: {"via": "client", "from": "2026-12-01T22:00:00Z", "until": "2026-12-31T22:00:00Z"},
 }
+OPTIONAL = {"restricted", "code", "reason", "by", "via", "at"}
+
+
+@pytest.mark.parametrize("value", [None, 7, "tomorrow", "2026-12-01T22:00:00", ["x"], {"a": 1}])
+def test_a_drain_is_never_ignored_for_its_fields(value: Any) -> None:
+    fields = dict.fromkeys(FIELDS[KeyKind.DRAINS], value)
+    for written in ({}, fields):
+        found = parse(KeyKind.DRAINS, {"version": 1, **written}, "all")
+        assert isinstance(found, ParsedEntry)
+        assert found.document.at_s is None  # type: ignore[union-attr]
+
+
+def test_maintenance_is_of_the_node_or_of_a_service() -> None:
+    for names in (("all",), ("replica:a", "db")):
+        found = parse(KeyKind.MAINTENANCE, {"version": 1, **FIELDS[KeyKind.MAINTENANCE]}, *names)
+        assert isinstance(found, ParsedEntry)
+        assert found.key == RegistryKey(KeyKind.MAINTENANCE, names)
+
+
+@pytest.mark.parametrize("until", ["2026-12-01T22:00:00Z", "2026-12-31T22:00:01Z", "9999-12-31T00:00:00Z"])
+def test_maintenance_without_a_near_end_is_ignored(until: str) -> None:
+    found = parse(KeyKind.MAINTENANCE, {"version": 1, **FIELDS[KeyKind.MAINTENANCE], "until": until}, "all")
+    assert ignored_kind(found) is IgnoredKind.INVALID_VALUE
 
 
 def test_only_a_lease_makes_a_replica_live() -> None:
@@ -248,7 +285,7 @@ def test_a_newer_version_is_not_an_invalid_one(kind: KeyKind, version: Any, expe
 def test_an_unknown_field_is_ignored_and_a_missing_one_is_not(kind: KeyKind) -> None:
     fields: dict[str, Any] = {"version": 1, **FIELDS[kind]}
     assert isinstance(parse(kind, {**fields, "later": 1}), ParsedEntry)
-    for name in fields.keys() - {"restricted", "code"} - {"reason"}:
+    for name in fields.keys() - OPTIONAL:
         without = {key: value for key, value in fields.items() if key != name}
         assert ignored_kind(parse(kind, without)) is IgnoredKind.INVALID_VALUE, name
 
@@ -316,7 +353,7 @@ def test_the_documented_examples_are_valid() -> None:
         entry = parse_entry(node_root("/svcnode", node), key, value.encode(), has_lease=False)
         assert isinstance(entry, ParsedEntry)
         kinds.append(entry.key.kind)
-    assert kinds == [KeyKind.SERVICES, KeyKind.SERVICES, KeyKind.REPORTS]
+    assert kinds == [KeyKind.DRAINS, KeyKind.SERVICES, KeyKind.SERVICES, KeyKind.REPORTS]
 
 
 # ---- definitions

@@ -151,6 +151,11 @@ def _replica_lines(node: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name} checks {services}, seen for {format_duration(replica['since_s'])}."
     if left := len(replicas[MAX_REPLICAS:]):
         yield f"{left} more; svcnode explain --json prints all."
+    work = sharing.get("work", []) if sharing else []  # an older node does not have it
+    for one in work[:MAX_REPLICAS]:
+        yield f"{'All replicas' if one['replica'] is None else one['replica']}: {one['text']}."
+    if left := len(work[MAX_REPLICAS:]):
+        yield f"{left} more drains and maintenances; svcnode explain --json prints all."
 
 
 def _maintenance_lines(document: Mapping[str, Any]) -> Iterator[str]:
