@@ -542,7 +542,8 @@ def cut_from_etcd(run: Run, network: ReplicaNetwork) -> None:
 def cut_from_backends(run: Run, network: ReplicaNetwork) -> None:
     """A replica is cut off from the backends, in both directions and in each: the majority of three is right.
 
-    If two are cut off, the services are Down. A service with two observers, of which one is cut off, is not decided.
+    If two are cut off, the services are Down. A service with two observers, of which one is cut off, is not decided, and
+    stays Down if it was.
     """
 
     def files(backends: Backends) -> list[dict[str, Options]]:
@@ -565,7 +566,7 @@ def cut_from_backends(run: Run, network: ReplicaNetwork) -> None:
                 run.report.expect({each.code for each in changes} == {DISAGREE}, f"not only {DISAGREE}: {changes}")
                 with network.cut(1, stage.backends.port):
                     stage.replicas.wait_for(dict.fromkeys(stage.up, DOWN))
-                stage.replicas.wait_for(disagreed)
+                stage.replicas.wait_for({**stage.up, "pair": DOWN})
             stage.replicas.wait_for(stage.up)
     run.report.figures = f"{run.size} cuts{run.report.figures}"
 
