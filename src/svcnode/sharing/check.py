@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.errors import RegistryCompactedError, RegistryError, RegistryLoginError
-from svcnode.core.text import join_first
+from svcnode.core.text import excerpt, join_first
 from svcnode.net.etcd_json import Compare, Put
 from svcnode.sharing.client import read_nodes
 from svcnode.sharing.format import (
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 LARGE_DATABASE_BYTES = 1_000_000_000  # the default quota of etcd is 2 GB
 LONG_HISTORY = 1_000_000  # revisions; a replica writes about one per second
 MAX_NAMES = 10  # in a text
+MAX_KEY_CHARS = 200
+_IGNORED_TEXTS = {
+    IgnoredKind.UNKNOWN_KEY: "not of this format",
+    IgnoredKind.INVALID_VALUE: "not valid",
+    IgnoredKind.TOO_LARGE: "too large",
+    IgnoredKind.NEWER_VERSION: "of a newer version",
+}
 
 
 class FindingLevel(Enum):
@@ -54,6 +61,9 @@ class RegistryFinding(NamedTuple):
 async def check_registry(etcd: EtcdClient, registry: RegistryAddress, node: str | None) -> list[RegistryFinding]:
     """The checks up to the first one that fails, because the others would fail with it."""
     members = await _member_statuses(etcd)
+    refusal = next((status for status in members.values() if isinstance(status, RegistryLoginError)), None)
+    if refusal is not None:
+        return [_access_failure("login", refusal)]
     reached = [status for status in members.values() if not isinstance(status, RegistryError)]
     findings = [_member_finding(endpoint, status, is_fatal=not reached) for endpoint, status in members.items()]
     if not reached:
@@ -133,7 +143,8 @@ def _format_findings(content: RegistryContent) -> Iterator[RegistryFinding]:
         keys = sorted(key for view in views for key, ignored in view.ignored.items() if ignored.kind is kind)
         keys += content.foreign_keys if kind is IgnoredKind.UNKNOWN_KEY else []
         if keys:
-            text = f"{kind.value}, keys: {len(keys)}, ignored; svcnode registry show lists them"
+            names = join_first([excerpt(key, MAX_KEY_CHARS) for key in keys], MAX_NAMES)
+            text = f"{_IGNORED_TEXTS[kind]}, keys: {len(keys)}, ignored: {names}"
             yield RegistryFinding(FindingLevel.WARNING, "format", text)
 
 

@@ -23,6 +23,7 @@ from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.model import MAX_TEXT_CHARS, Service, Status, validate_service_id, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import encodable, safe_reason, sanitize, type_name
+from svcnode.net.etcd_json import MAX_VALUE_BYTES, OVERSIZED
 from svcnode.node.definition import ServiceOptions, define
 from svcnode.probes import make_probe
 from svcnode.probes.restricted import is_restricted, reject_local_access
@@ -75,6 +76,7 @@ NAME_COUNTS = {kind: 1 if kind in _WITH_ONE_NAME else 2 for kind in KeyKind}
 class IgnoredKind(StrEnum):
     UNKNOWN_KEY = "unknown_key"
     INVALID_VALUE = "invalid_value"
+    TOO_LARGE = "too_large"
     NEWER_VERSION = "newer_version"
 
 
@@ -263,6 +265,8 @@ def parse_entry(root: str, key: str, value: bytes, *, has_lease: bool) -> Parsed
     parsed = parse_key(root, key)
     if parsed is None:
         return Ignored(IgnoredKind.UNKNOWN_KEY, "not a key of this format")
+    if value == OVERSIZED:
+        return Ignored(IgnoredKind.TOO_LARGE, f"larger than {MAX_VALUE_BYTES:,} bytes")
     try:
         fields = _parse_json(value, any_text=parsed.kind in _WITH_REASON)
         version = _required(fields, "version", int)
