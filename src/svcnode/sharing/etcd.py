@@ -156,7 +156,7 @@ class EtcdClient:
         self._page_size = PageSize()
         self._login = Login(RegistryAddress(endpoints, username=username, password=password))
         self._tls = tls
-        self._are_files_old = False
+        self._are_files_old, self._file_problem = False, ""
 
     @classmethod
     def at(cls, registry: RegistryAddress, tls: TlsOptions | None) -> Self:
