@@ -313,7 +313,13 @@ class EtcdClient:
             await self._log_in(endpoint, self._login.token)
             return await self._post(endpoint, STATUS_PATH, {}, parse_status)
 
-    async def answers_anyone(self, key: str) -> bool:
+    async def check_login(self, key: str) -> None:
+        """Raise `RegistryLoginError` if authentication was turned off: then newer versions of etcd ignore tokens."""
+        if self._login.username and await self._answers_anyone(key):
+            self._login.token = None
+            await self.fence(key)
+
+    async def _answers_anyone(self, key: str) -> bool:
         """Whether etcd answers a request without a token. A refusal costs it far less than a login."""
         body = {"key": encode_key(key), "count_only": True}
         try:
@@ -321,11 +327,6 @@ class EtcdClient:
         except (RegistryLoginError, RegistryPermissionError):
             return False
         return True
-
-    @property
-    def username(self) -> str:
-        """Empty without a login."""
-        return self._login.username
 
     @asynccontextmanager
     async def watch(self, prefix: str, start_revision: int) -> AsyncIterator[AsyncIterator[WatchBatch]]:

@@ -67,7 +67,7 @@ class Login:
         try:
             token = await request(self.username, self._registry.password)
         except LoginDisabledError as exc:
-            raise RegistryLoginError(f"{endpoint}: {login_disabled_text(self.username)}") from exc
+            raise RegistryLoginError(f"{endpoint}: {_disabled_text(self.username)}") from exc
         self._secret_token.set(token)
         return token
 
@@ -85,7 +85,7 @@ class Login:
         return is_new
 
 
-def login_disabled_text(username: str) -> str:
+def _disabled_text(username: str) -> str:
     return (
         f'the registry URL has the user "{username}", but authentication is off in etcd, so anyone may write; remove '
         "user and password from the registry URL, or turn authentication on: etcdctl auth enable"

@@ -17,19 +17,13 @@ class Problems:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._texts: dict[str, str] = {}
-        self._warnings: dict[str, str] = {}
         self._logged: set[type[Exception]] = set()
         self._began_at_s = 0.0
 
     @property
-    def is_failing(self) -> bool:
-        """May be called in any thread."""
-        return bool(self._texts)
-
-    @property
     def text(self) -> str:
         """The first one; empty if there is none. May be called in any thread."""
-        return next(iter([*self._texts.values(), *self._warnings.values()]), "")
+        return next(iter(list(self._texts.values())), "")
 
     def set(self, name: str, text: str, kind: type[Exception] = Exception) -> None:
         if not self._texts:
@@ -37,24 +31,13 @@ class Problems:
         self._texts[name] = text
         if kind not in self._logged:
             self._logged.add(kind)
-            _log(text)
-
-    def warn(self, name: str, text: str) -> None:
-        """A problem with which the replica still reads and writes."""
-        if name not in self._warnings:
-            _log(text)
-        self._warnings[name] = text
+            message = "registry problem: %s; the checks of this replica go on"
+            log.warning(message, text, extra={"event": "registry_problem", "problem": text})
 
     def clear(self, name: str) -> None:
         """Logged when the last loop has none any more."""
-        self._warnings.pop(name, None)
         if self._texts.pop(name, None) is not None and not self._texts:
             self._logged.clear()
             outage_s = round(self._clock() - self._began_at_s, 3)
             extra = {"event": "registry_recovered", "outage_s": outage_s}
             log.info("registry: connected again after %s", format_duration(outage_s), extra=extra)
-
-
-def _log(text: str) -> None:
-    message = "registry problem: %s; the checks of this replica go on"
-    log.warning(message, text, extra={"event": "registry_problem", "problem": text})

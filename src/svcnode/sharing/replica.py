@@ -27,7 +27,6 @@ from svcnode.net.tasks import log_failure
 from svcnode.sharing.etcd import Backoff, EtcdClient
 from svcnode.sharing.follow import Follower
 from svcnode.sharing.format import ReplicaDocument, node_root, replica_of, replica_owner
-from svcnode.sharing.login import login_disabled_text
 from svcnode.sharing.problems import Problems
 from svcnode.sharing.publish import LeaseLoop, PublishLoop
 from svcnode.sharing.publisher import Publisher
@@ -139,11 +138,11 @@ class Replica:
     @property
     def is_connected(self) -> bool:
         """Whether the replica reads and writes the registry."""
-        return self._follower.is_synced and not self._problems.is_failing
+        return self._follower.is_synced and not self._problems.text
 
     @property
     def problem(self) -> str:
-        """Why the replica cannot read or write the registry, or should not; empty if it can, or has not tried."""
+        """Why the replica cannot read or write the registry; empty if it can, or has not tried."""
         return self._problems.text
 
     @property
@@ -267,15 +266,6 @@ class Replica:
             log.info(text, self.name, self.registry, others, count, extra=extra)
         self._problems.clear("follow")
         await self._update_connected()
-        await self._check_authentication()
-
-    async def _check_authentication(self) -> None:
-        """etcd does not say that its authentication was turned off: it ignores tokens. The next login would fail."""
-        username = self._client.username
-        if username and await self._client.answers_anyone(self._root):
-            self._problems.warn("login", login_disabled_text(username))
-        else:
-            self._problems.clear("login")
 
     async def _update_connected(self) -> None:
         """Reports that the view does not have were written after the response with its revision was requested."""

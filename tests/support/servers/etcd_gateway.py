@@ -1,7 +1,7 @@
 """A proxy of an older etcd whose responses have the form of etcd 3.6, which uses version 2 of the gRPC gateway.
 
 Errors have another form, in a response and in a stream. And since 3.6.9, if authentication is on, a member tells its
-status, and grants, renews and ends a lease, only with a valid token.
+status, and grants, renews and ends a lease, only with a valid token. Without authentication, it ignores tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _REQUEST_HEADERS = ("Authorization", "Content-Type", "Grpc-Metadata-hasleader")
 class EtcdGateway:
     host = "127.0.0.1"
 
-    def __init__(self, etcd: EtcdServer) -> None:
+    def __init__(self, etcd: EtcdServer, *, ignores_tokens: bool = True) -> None:
+        self.ignores_tokens = ignores_tokens
         self.error_paths: list[str] = []  # of the requests with an error
 
         class Handler(_Handler):
@@ -64,7 +65,9 @@ class EtcdGateway:
                 return {"error": error} if path in STREAM_PATHS else error
             case {"result": {"canceled": True}}:
                 self.error_paths.append(path)
-        return message
+                return message
+            case _:
+                return message
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -76,6 +79,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name: self.headers[name] for name in _REQUEST_HEADERS if name in self.headers}
         try:
+            if self.gateway.ignores_tokens and not self._requires_login():
+                headers.pop("Authorization", None)
             if self.path in GUARDED_PATHS and (refusal := self._refusal(headers)) is not None:
                 self._send_head(refusal, 400)
                 self._send_line(refusal)
@@ -86,13 +91,19 @@ class _Handler(BaseHTTPRequestHandler):
         except (OSError, HTTPException):
             pass  # etcd or the client has gone: the connection closes
 
+    def _requires_login(self) -> bool:
+        return self._read_error({}) is not None
+
     def _refusal(self, headers: dict[str, str]) -> dict[str, Any] | None:
-        """What the older etcd says to a read with the same token; None if it accepts the token."""
+        message = self._read_error(headers)
+        return None if message is None else self.gateway.rewritten(self.path, message)
+
+    def _read_error(self, headers: dict[str, str]) -> dict[str, Any] | None:
+        """What the older etcd says to a read with this token; None if it accepts the token."""
         with closing(HTTPConnection(*self.backend)) as connection:
             connection.request("POST", RANGE_PATH, b'{"key":"AA=="}', headers)
-            message = json.loads(connection.getresponse().read())
-        is_refused = any(text in str(message.get("error")) for text in _REFUSALS)
-        return self.gateway.rewritten(self.path, message) if is_refused else None
+            message: dict[str, Any] = json.loads(connection.getresponse().read())
+        return message if any(text in str(message.get("error")) for text in _REFUSALS) else None
 
     def _forward(self, response: HTTPResponse) -> None:
         is_started = False
