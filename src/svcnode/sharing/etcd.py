@@ -75,7 +75,7 @@ from svcnode.net.files import READ_TIMEOUT_S
 from svcnode.net.os_errors import connection_error_text
 from svcnode.sharing.fences import Fences
 from svcnode.sharing.login import Login
-from svcnode.sharing.pages import MAX_PAGE_BYTES, PAGE_KEYS, PageSize
+from svcnode.sharing.pages import MAX_PAGE_BYTES, MAX_RANGES_BYTES, PAGE_KEYS, PageSize
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -106,7 +106,7 @@ class _TimeoutError(RegistryUnreachableError):
     pass
 
 
-class _PageTooLargeError(RegistryError):
+class _TooLargeError(RegistryError):
     pass
 
 
@@ -220,24 +220,24 @@ class EtcdClient:
         """The one that responded last."""
         return self.endpoints[self._current]
 
-    async def range(self, prefix: str, *, at_revision: int = 0) -> RangeResult:
+    async def range(self, prefix: str, *, at_revision: int = 0, keys_only: bool = False) -> RangeResult:
         """All keys with the prefix at one revision, by default the newest one. Sorted by key."""
-        size, keys, revision = self._page_size, encode_prefix(prefix), at_revision
-        first = page = await self._range_page(keys, revision, size)
+        size, keys = self._page_size, Range(prefix, keys_only).encode()
+        first = page = await self._range_page(keys, at_revision, size)
         revision = at_revision or first.header.revision
         while page.has_more:
-            keys = {**keys, "key": encode_key(page.kvs[-1].key + "\0")}
+            keys["key"] = encode_key(page.kvs[-1].key + "\0")
             page = await self._range_page(keys, revision, size)
             first.kvs.extend(page.kvs)
         self._page_size = size.next_range()
         return RangeResult(first.header, first.kvs)
 
-    async def _range_page(self, keys: dict[str, str], revision: int, size: PageSize) -> RangePage:
+    async def _range_page(self, keys: dict[str, Any], revision: int, size: PageSize) -> RangePage:
         while True:
             body = {**keys, "revision": str(revision), "limit": str(size.keys)}
             try:
                 page, byte_count = await self._try_endpoints(partial(self._post_range, body, size.keys))
-            except _PageTooLargeError:
+            except _TooLargeError:
                 size.refuse()
             else:
                 size.accept(len(page.kvs), byte_count)
@@ -245,15 +245,10 @@ class EtcdClient:
 
     async def _post_range(self, body: dict[str, Any], page_keys: int, endpoint: TcpEndpoint) -> tuple[RangePage, int]:
         """A page, and its size. A page of one key may have any size, but must come in time."""
-        is_divisible = page_keys > 1
-        try:
-            return await self._exchange(
-                endpoint, RANGE_PATH, body, parse_page, max_bytes=MAX_PAGE_BYTES if is_divisible else None
-            )
-        except _TimeoutError as exc:
-            if is_divisible:
-                raise _PageTooLargeError(str(exc)) from exc
-            raise
+        if page_keys == 1:
+            return await self._exchange(endpoint, RANGE_PATH, body, parse_page)
+        with _late_is_too_large():
+            return await self._exchange(endpoint, RANGE_PATH, body, parse_page, max_bytes=MAX_PAGE_BYTES)
 
     async def keys(self, prefix: str, *, start: str = "", limit: int = PAGE_KEYS) -> list[str]:
         """The first keys with the prefix, from the key `start` on. Sorted."""
@@ -262,9 +257,22 @@ class EtcdClient:
         return [kv.key for kv in page.kvs]
 
     async def ranges(self, ranges: Iterable[Range]) -> list[list[KeyValue]]:
-        """Up to 128 ranges at one revision, each whole and in one response."""
-        body = {"success": [{"request_range": one.encode()} for one in ranges]}
-        return await self._call(TXN_PATH, body, parse_ranges)
+        """Up to 128 ranges at one revision: in one response, or one after the other if it is too large."""
+        ranges = list(ranges)
+        try:
+            found, _ = await self._try_endpoints(partial(self._post_ranges, ranges))
+        except _TooLargeError:
+            found, revision = [], 0
+            for each in ranges:
+                result = await self.range(each.prefix, at_revision=revision, keys_only=each.keys_only)
+                revision = revision or result.header.revision
+                found.append(result.kvs)
+        return found
+
+    async def _post_ranges(self, ranges: Iterable[Range], endpoint: TcpEndpoint) -> tuple[list[list[KeyValue]], int]:
+        body = {"success": [{"request_range": each.encode()} for each in ranges]}
+        with _late_is_too_large():
+            return await self._exchange(endpoint, TXN_PATH, body, parse_ranges, max_bytes=MAX_RANGES_BYTES)
 
     async def get(self, key: str) -> KeyValue | None:
         page = await self._call(RANGE_PATH, {"key": encode_key(key)}, parse_page)
@@ -340,9 +348,20 @@ class EtcdClient:
         request = {**encode_prefix(prefix), **options}
         async with self._new_http_client() as http:
             open_stream = partial(self._open_watch, http, {"create_request": request})
-            endpoint, lines = await self._try_endpoints(open_stream)
+            endpoint, lines = await self._try_watch(prefix, open_stream)
             async with aclosing(self._batches(endpoint, lines)) as batches:
                 yield batches
+
+    async def _try_watch(self, prefix: str, attempt: Callable[[TcpEndpoint], Awaitable[T]]) -> T:
+        """Some versions of etcd 3.5 deny a watch whose token is lost as if its user had no permission."""
+        used = self._login.token
+        try:
+            return await self._try_endpoints(attempt)
+        except RegistryPermissionError:
+            await self.fence(prefix)  # it logs in again, if need be
+            if self._login.token in (used, None):
+                raise
+            return await self._try_endpoints(attempt)
 
     # ---- calls
 
@@ -490,10 +509,19 @@ async def _content(http: httpx2.AsyncClient, request: httpx2.Request, max_bytes:
             parts.append(part)
             received += len(part)
             if max_bytes is not None and received > max_bytes:
-                raise _PageTooLargeError(f"larger than {max_bytes:,} bytes")
+                raise _TooLargeError(f"larger than {max_bytes:,} bytes")
         return b"".join(parts)
     finally:
         await response.aclose()
+
+
+@contextmanager
+def _late_is_too_large() -> Iterator[None]:
+    """etcd makes a response as a whole before it sends any of it."""
+    try:
+        yield
+    except _TimeoutError as exc:
+        raise _TooLargeError(str(exc)) from exc
 
 
 @cache

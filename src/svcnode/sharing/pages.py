@@ -11,6 +11,7 @@ PAGE_KEYS = 500
 FIRST_PAGE_KEYS = 32  # while nothing is known, and as long as there are large values
 PAGE_BYTES = 1_000_000
 MAX_PAGE_BYTES = 4 * PAGE_BYTES  # of a page with several keys; more is not received, and it is asked again with one key
+MAX_RANGES_BYTES = 32 * PAGE_BYTES  # of several whole ranges, without the values of most
 GROWTH = 4
 
 
