@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 60.0
 TOKEN_TTL_S = 1
 VERSIONS = ["3.4", pytest.param("3.5", marks=pytest.mark.wide)]
-ROOMY = {"quota-backend-bytes": 1_000_000_000, "unsafe-no-fsync": "true"}
+ROOMY = {"quota-backend-bytes": 1_000_000_000}
 LARGE_VALUE = bytes(1_400_000)  # of another program; etcd accepts 1.5 MiB
 
 

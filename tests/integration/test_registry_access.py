@@ -139,8 +139,7 @@ def test_a_user_where_authentication_is_off_is_a_problem_until_it_is_on(tmp_path
 
 def test_large_values_of_other_programs_stop_nothing_and_are_named(tmp_path: Path) -> None:
     """Of the node and of none, also under keys of the format; before the replica joins, and while it follows."""
-    flags = {"quota-backend-bytes": 1_000_000_000, "unsafe-no-fsync": "true"}
-    with EtcdServer(tmp_path / "etcd", flags=flags) as server:
+    with EtcdServer(tmp_path / "etcd", flags={"quota-backend-bytes": 1_000_000_000}) as server:
         for number in range(LARGE_COUNT):
             server.put(f"{ROOT}archive/{number:02}", LARGE_VALUE)
         server.put(f"{ROOT}services/large/other", LARGE_VALUE)
