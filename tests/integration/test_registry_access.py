@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import base64
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support import commands
+from tests.support.certificates import Certificate
 from tests.support.ports import free_port
 from tests.support.processes import Agent
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import PASSWORD, USER, EtcdServer
+from tests.support.servers.http_request import http_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
+SEVERAL_MACHINES = Path(__file__).parents[2] / "docs" / "several-machines.md"
 NODE = "ledger"
 ROOT = f"/svcnode/v1/{NODE}/"
 LARGE_COUNT, LARGE_VALUE = 60, bytes(1_400_000)
@@ -130,6 +134,39 @@ def test_a_user_where_authentication_is_off_is_a_problem_until_it_is_on(tmp_path
             wait_until(lambda: not sharing(agent)["connected"], "the replica notices it")
             server.enable_auth()
             wait_until(lambda: sharing(agent)["connected"], "the replica is connected again")
+        ended = commands.svcnode("registry", "check", folder=tmp_path)
+        assert ended.returncode == 0, ended.stdout
+
+
+# ---- certificates
+
+
+class DocumentedEtcd(EtcdServer):
+    """With the certificates of docs/several-machines.md."""
+
+    def __init__(self, folder: Path, files: Path) -> None:
+        self.ca = files / "ca.pem"
+        self.svcnode = Certificate(files / "svcnode.pem", files / "svcnode.key")
+        flags = {"client-cert-auth": "true", "trusted-ca-file": self.ca}
+        member = Certificate(files / "m1.pem", files / "m1.key")
+        super().__init__(folder, certificate=member, requires_auth=True, flags=flags)
+
+    def call(self, path: str, body: Mapping[str, object] | None = None, *, token: str = "") -> tuple[int, Any]:
+        headers = {"Authorization": token} if token else {}
+        return http_request(
+            self.port, path, method="POST", body=body or {}, headers=headers, ca_file=self.ca, client=self.svcnode
+        )
+
+
+def test_the_documented_certificates_are_those_that_etcd_and_a_replica_need(tmp_path: Path) -> None:
+    text = SEVERAL_MACHINES.read_text().partition("### Certificates")[2]
+    script = text.partition("```sh\n")[2].partition("```")[0].replace("IP:10.0.0.1", "IP:127.0.0.1")
+    subprocess.run(["sh", "-e", "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    with DocumentedEtcd(tmp_path / "etcd", tmp_path) as server:
+        server.grant(ROOT)
+        files = 'tls = true\nca = "ca.pem"\nclient_certificate = "svcnode.pem"\nclient_key = "svcnode.key"\n'
+        text = config(server, user=f"{USER}@", sharing=f'password = "{PASSWORD}"\n{files}')
+        (tmp_path / "svcnode.toml").write_text(text)
         ended = commands.svcnode("registry", "check", folder=tmp_path)
         assert ended.returncode == 0, ended.stdout
 
