@@ -15,6 +15,7 @@ from tests.support.ports import free_port
 from tests.support.processes import Agent
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import PASSWORD, USER, EtcdServer
+from tests.support.servers.etcd_gateway import EtcdGateway
 from tests.support.servers.http_request import http_request
 
 if TYPE_CHECKING:
@@ -136,6 +137,24 @@ def test_a_user_where_authentication_is_off_is_a_problem_until_it_is_on(tmp_path
             wait_until(lambda: sharing(agent)["connected"], "the replica is connected again")
         ended = commands.svcnode("registry", "check", folder=tmp_path)
         assert ended.returncode == 0, ended.stdout
+
+
+def test_check_and_replica_log_in_where_the_status_of_a_member_needs_it(auth_etcd: EtcdServer, tmp_path: Path) -> None:
+    """As etcd does since 3.6.9: after the restart of etcd, too."""
+    with EtcdGateway(auth_etcd) as gateway:
+        registry = f"etcd://{USER}@{gateway.host}:{gateway.port}"
+        for password, code, login in ((PASSWORD, 0, "ok"), ("not-the-password", 1, "failed")):
+            arguments = ["registry", "check", "--registry", registry, "--node", NODE]
+            ended = commands.svcnode(*arguments, folder=tmp_path, SVCNODE_SHARING_PASSWORD=password)
+            assert ended.returncode == code
+            assert [login, "login"] in [line.split()[:2] for line in ended.stdout.splitlines()]
+        text = config(auth_etcd, user=f"{USER}@", sharing=f'password = "{PASSWORD}"')
+        with Agent(tmp_path, config=text.replace(f":{auth_etcd.port}", f":{gateway.port}")) as agent:
+            join(agent, auth_etcd)
+            auth_etcd.restart()
+            auth_etcd.wait_until_ready()
+            wait_for_key(auth_etcd, "evidence/host-1", before=wait_for_key(auth_etcd, "evidence/host-1"))
+            wait_until(lambda: sharing(agent)["connected"], "the replica is connected again")
 
 
 # ---- certificates
