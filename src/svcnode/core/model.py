@@ -422,12 +422,13 @@ class Tally(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """The condition that the program reports for the whole node."""
+    """The condition of the whole node, whatever its services say."""
 
     starting: bool = False
     draining: bool = False
     drain_reason: str = ""
-    issues: tuple[str, ...] = ()
+    issues: tuple[str, ...] = ()  # the node is 503
+    caveats: tuple[str, ...] = ()  # what the node does not know: it is 206 at best
 
 
 def validate_service_id(service_id: str) -> None:

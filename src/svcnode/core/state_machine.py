@@ -404,7 +404,7 @@ def node_health(services: Tally, condition: Condition) -> Health:
     every_service_is_down = services.counted > 0 and services.down == services.counted
     if condition.draining or condition.issues or services.critical_down or every_service_is_down:
         return Health.UNHEALTHY
-    if condition.starting or services.up < services.counted or services.uncounted_not_up:
+    if condition.starting or condition.caveats or services.up < services.counted or services.uncounted_not_up:
         return Health.PARTIAL
     return Health.HEALTHY
 
@@ -458,6 +458,7 @@ def _causes_of_unhealthy(
 def _causes_of_partial(relevant: Sequence[tuple[Service, Status]], condition: Condition) -> Iterator[str]:
     if condition.starting:
         yield "the node is starting"
+    yield from condition.caveats
     for bad_status in (Status.DOWN, Status.INITIALIZING):
         if ids := [service.id for service, status in relevant if status is bad_status]:
             yield f"{_services(ids)} {bad_status.value}: {_join_ids(ids)}"

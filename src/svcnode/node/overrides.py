@@ -21,7 +21,7 @@ class SharedIssues(Protocol):
 
 
 class HealthOverrides:
-    """Issues, draining and starting: each lowers the health of the node. Thread-safe."""
+    """Issues, caveats, draining and starting: each lowers the health of the node. Thread-safe."""
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class HealthOverrides:
         self._changing = changing
         self._on_change = on_change
         self.condition = Condition(starting=starting)
+        self._caveats: dict[str, str] = {}
         self.shared: SharedIssues | None = None
 
     def set_issue(self, issue: object, *, instead_of: str | None = None) -> None:
@@ -65,6 +66,15 @@ class HealthOverrides:
         """Those of all workers. The caller holds the lock."""
         self._set(now_s, issues=issues)
 
+    def set_caveat(self, name: str, text: str) -> None:
+        """What this node does not know, and says so: its health is 206 at best. An empty text ends the caveat."""
+        with self._changing() as now_s:
+            if text:
+                self._caveats[name] = text
+            else:
+                self._caveats.pop(name, None)
+            self._set(now_s, caveats=tuple(self._caveats.values()))
+
     def started(self) -> None:
         with self._changing() as now_s:
             self._set(now_s, starting=False)
@@ -92,6 +102,8 @@ def _differences(before: Condition, after: Condition) -> Iterator[str]:
         yield "no longer draining"
     yield from (f"issue: {issue}" for issue in after.issues if issue not in before.issues)
     yield from (f"issue cleared: {issue}" for issue in before.issues if issue not in after.issues)
+    yield from (caveat for caveat in after.caveats if caveat not in before.caveats)
+    yield from (f"no longer: {caveat}" for caveat in before.caveats if caveat not in after.caveats)
 
 
 def _issue_text(issue: object) -> str:

@@ -234,7 +234,7 @@ class Subjects:
         subject.not_up, subject.is_unknown = not_up, is_unknown
 
     def _see_node(self, health: Health, now_s: float) -> None:
-        is_seen_failing = bool(self._not_up[NotUp.FAILING] or self._condition.issues)
+        is_seen_failing = bool(self._not_up[NotUp.FAILING] or self._condition.issues or self._condition.caveats)
         has_new_cause = is_seen_failing or bool(self._not_up[NotUp.LOST])
         is_failing = has_new_cause or bool(self._not_up[NotUp.ACKNOWLEDGED])
         self.node.acknowledge(self._registry.acknowledgements.find(), is_over=health is Health.HEALTHY)

@@ -145,6 +145,7 @@ def node_details(context: OperatorContext) -> Json:
         "starting": condition.starting,
         "draining": condition.draining,
         "issues": [encodable(issue) for issue in condition.issues],
+        "caveats": [encodable(caveat) for caveat in condition.caveats],
         "maintenance": builder.maintenance(),
         "planned_maintenance": builder.planned_maintenance(),
         "acknowledged": builder.acknowledged(),

@@ -312,7 +312,7 @@ def _is_held(node: NodeState, services: Iterable[tuple[Service, ServiceState]]) 
     if node.maintenance.current() is not None:
         return True
     not_up = [service.id for service, state in services if service.affects_health and state.status is not Status.UP]
-    has_other_cause = node.condition.draining or node.condition.issues
+    has_other_cause = node.condition.draining or node.condition.issues or node.condition.caveats
     return bool(not_up) and not has_other_cause and all(node.maintenance.current(service_id) for service_id in not_up)
 
 

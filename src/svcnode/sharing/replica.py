@@ -6,7 +6,7 @@ the others:
     follow      follow.py: reads the registry, and keeps the services of the node equal to it
     publish     publish.py: writes what this replica defines and observes
     keep alive  publish.py: renews the lease
-    tick        twice a second: a fence, which dates what others write, and evidence that the node needs
+    fence       twice a second: asks for the revision, which dates what others write
     turns       turns.py: which replica sends the notifications
 
 If etcd is away, the node goes on with the last view: this replica checks what it checked, and the evidence of others
@@ -104,6 +104,7 @@ class Replica:
         self._publish_issues()
         tasks = [
             asyncio.create_task(self._run(), name="sharing"),
+            asyncio.create_task(self._follow_time(), name="sharing: evidence that expires"),
             asyncio.create_task(self.turns.follow_time(), name="sharing: who sends notifications"),
         ]
         for task in tasks:
@@ -180,7 +181,7 @@ class Replica:
             "follow": self._follower.step,
             "publish": self._publish,
             "keep alive": self._keeping_alive.step,
-            "tick": self._tick,
+            "fence": self._fence,
             "turns": self.turns.step,
         }
         try:
@@ -221,10 +222,18 @@ class Replica:
             )
         await self._publishing.step()
 
-    async def _tick(self) -> None:
+    async def _fence(self) -> None:
         await asyncio.sleep(TICK_S)
-        await self.services.tick()
         await self._client.fence(self._root)
+
+    async def _follow_time(self) -> None:
+        """Whatever etcd does: a request to it may take long."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.services.tick()
+            except Exception:  # an error of this program: the node must not stop following the time
+                log.exception("internal error in sharing", extra={"event": "internal_error"})
 
     def _start_again(self, problem: str) -> None:
         """etcd has other data than before. The list stays as it is until the replicas have written theirs again."""
@@ -245,6 +254,8 @@ class Replica:
         self._wake.set()
 
     async def _apply_changes(self, changes: ViewChanges) -> None:
+        if self.name in changes.unmatched:  # a state that was written is not there: etcd has applied a request late
+            self._publisher.compare(self.view)
         self._publisher.check(self.view, changes)
         await self.services.update(changes)
         if self.services.changed_definitions or self.services.changed_states:

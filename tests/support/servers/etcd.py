@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -37,6 +37,7 @@ class EtcdServer(RealServer):
     """
 
     peer_port = OwnPort()
+    quick_settings: Mapping[str, object] = {"heartbeat-interval": 50, "election-timeout": 500}
 
     def __init__(
         self,
@@ -87,8 +88,7 @@ class EtcdServer(RealServer):
             "listen-peer-urls": self.peer_url,
             "initial-advertise-peer-urls": self.peer_url,
             "initial-cluster": self.cluster,
-            "heartbeat-interval": 50,
-            "election-timeout": 500,
+            **self.quick_settings,
             "quota-backend-bytes": QUOTA_BYTES,
             "unsafe-no-fsync": "true",  # a process that is killed loses nothing, and the disk may be busy
             "logger": "zap",
@@ -130,10 +130,15 @@ class EtcdServer(RealServer):
         )
 
     def put(self, key: str, value: bytes) -> None:
-        """Of any size, as any program may."""
+        """Of any size, as any program may. A busy disk may take some time for it."""
         body = {"key": _base64(key), "value": base64.b64encode(value).decode()}
-        code, answer = self.call("/v3/kv/put", body, token=self.root_token())
-        assert code == 200, answer
+
+        def is_written() -> bool:
+            with suppress(TimeoutError):
+                return self.call("/v3/kv/put", body, token=self.root_token())[0] == 200
+            return False
+
+        wait_until(is_written, f"{key} is written")
 
     def has_leader(self) -> bool:
         """As this member reports; it notices the loss of its leader with a delay."""

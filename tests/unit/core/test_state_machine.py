@@ -305,16 +305,21 @@ def test_the_health_of_the_node_follows_from_the_states() -> None:
     """With all combinations of up to two services and all conditions."""
     kinds = list(product(Impact, Status))
     lists = [[], *([kind] for kind in kinds), *product(kinds, kinds)]
-    for services, starting, draining, issues in product(lists, (False, True), (False, True), ((), ("clock skew",))):
+    conditions = [
+        Condition(starting=starting, draining=draining, issues=issues, caveats=caveats)
+        for starting, draining, issues, caveats in product(
+            (False, True), (False, True), ((), ("clock skew",)), ((), ("nothing is known of others",))
+        )
+    ]
+    for services, condition in product(lists, conditions):
         counted = [(impact, status) for impact, status in services if impact is not Impact.NONE]
         is_every_one_down = bool(counted) and all(status is Status.DOWN for _, status in counted)
-        if draining or issues or (Impact.CRITICAL, Status.DOWN) in counted or is_every_one_down:
+        if condition.draining or condition.issues or (Impact.CRITICAL, Status.DOWN) in counted or is_every_one_down:
             expected = Health.UNHEALTHY
-        elif starting or any(status is not Status.UP for _, status in counted):
+        elif condition.starting or condition.caveats or any(status is not Status.UP for _, status in counted):
             expected = Health.PARTIAL
         else:
             expected = Health.HEALTHY
-        condition = Condition(starting=starting, draining=draining, issues=issues)
         assert node_health(tally(services), condition) is expected
 
 

@@ -55,6 +55,7 @@ REASONS: list[tuple[list[tuple[str, Impact, Status]], Condition, str]] = [
     ([("s1", PARTIAL, UP)], Condition(draining=True), "the node is draining"),
     ([], Condition(draining=True, drain_reason="kernel update"), "the node is draining: kernel update"),
     ([], Condition(issues=("out of disk", "no key")), "issue: out of disk; issue: no key"),
+    ([("s1", PARTIAL, UP)], Condition(caveats=("seen by one replica",)), "seen by one replica"),
     ([("s1", CRITICAL, DOWN), ("s2", PARTIAL, DOWN), ("s3", PARTIAL, UP)], STARTING, "critical service Down: s1"),
     ([("s1", CRITICAL, DOWN), ("s2", CRITICAL, DOWN)], NO_CONDITION, "critical services Down: s1 and s2"),
     ([("s1", PARTIAL, DOWN), ("s2", NONE, UP)], NO_CONDITION, "every service that counts is Down: s1"),

@@ -402,6 +402,18 @@ def test_unknown_verdicts_change_no_revision(node: NodeState) -> None:
 # ---- the node as a whole
 
 
+def test_a_caveat_keeps_the_node_at_206_at_best_until_it_ends(node: NodeState) -> None:
+    node.overrides.set_caveat("registry", "the registry is unreachable")
+    node.overrides.set_caveat("lost", "1 service is lost")
+    node.overrides.set_caveat("lost", "2 services are lost")
+    assert (node.health, node.condition.caveats) == (206, ("the registry is unreachable", "2 services are lost"))
+    node.overrides.set_caveat("registry", "")
+    assert node.health == 206
+    node.overrides.set_caveat("lost", "")
+    node.overrides.set_caveat("lost", "")
+    assert node.health == 200
+
+
 def test_an_issue_makes_the_node_unhealthy_until_it_is_cleared(node: NodeState) -> None:
     node.overrides.set_issue("clock skew")
     node.overrides.set_issue("disk almost full")

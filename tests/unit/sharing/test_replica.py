@@ -89,6 +89,27 @@ def test_a_status_is_not_lost_in_the_moment_in_which_newer_evidence_arrives(
     assert len(changes) == len({*changes}), "two changes of a service in one moment"
 
 
+def test_states_that_a_late_request_deletes_while_a_replica_joins_are_written_again(simulation: Simulation) -> None:
+    """etcd may apply the request to delete what an earlier process has left long after it was sent."""
+    (watching,) = start(simulation, {"b": {}})
+    deleted: set[str] = set()
+
+    def delete_once() -> None:
+        if not deleted and keys(simulation, KeyKind.STATES):
+            deleted.update(keys(simulation, KeyKind.STATES))
+            simulation.write(Delete(encode_key(ROOT, KeyKind.STATES, "a", "-").removesuffix("-"), is_prefix=True))
+
+    simulation.after_step = delete_once
+    joining = simulation.start("a", services(*map(str, range(250)), checked_by=["a"]), clock_s=1e5)
+    joining.client.requests.is_cut = True
+    simulation.run_for(SETTLE_S)  # it checks its services before it can join
+    joining.client.reconnect()
+    joining.client.requests.delay_s = 0.3  # it joins in several transactions
+    simulation.run_for(3 * STALE_AFTER_S)
+    assert deleted
+    assert set(watching.statuses().values()) == {UP}
+
+
 # ---- the list
 
 
@@ -182,6 +203,25 @@ def test_evidence_of_others_expires_when_etcd_is_away(simulation: Simulation) ->
     for process in (a, b):
         assert not process.replica.problem
         assert set(process.statuses().values()) == {UP}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_observers_that_cannot_vote_decide_for_themselves_and_say_so(
+    simulation: Simulation, is_restarted: bool
+) -> None:
+    a, b = start(simulation, {name: services("db", observers=2) for name in ("a", "b")})
+    simulation.etcd.stop()
+    if is_restarted:
+        a.kill()
+        a = simulation.start("a", services("db", observers=2))
+    simulation.run_for(3 * STALE_AFTER_S)
+    for process in (a, b):
+        assert process.codes() == {"db": ReasonCode.UNCONFIRMED}
+        assert (process.statuses(), process.node.health) == ({"db": UP}, 206)
+    simulation.etcd.start()
+    simulation.run_for(15)
+    for process in (a, b):
+        assert (process.codes(), process.node.health) == ({"db": ReasonCode.OK}, 200)
 
 
 @pytest.mark.parametrize("directions", [("requests",), ("responses",), ("requests", "responses")])
