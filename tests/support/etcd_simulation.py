@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from svcnode.core.address import RegistryAddress
 from svcnode.core.errors import (
     RegistryCompactedError,
     RegistryError,
@@ -25,6 +26,7 @@ from svcnode.core.errors import (
 from svcnode.net.etcd_json import Delete, Event, Header, KeyValue, Lease, Put, RangeResult, TxnResult, WatchBatch
 from svcnode.sharing.etcd import DEFAULT_TIMEOUT_S, EtcdClient, Traffic
 from svcnode.sharing.fences import Fences
+from svcnode.sharing.login import Login
 
 if TYPE_CHECKING:
     import random
@@ -285,6 +287,7 @@ class SimulatedClient(EtcdClient):
         self._rng = rng
         self.fences = Fences()
         self.traffic = Traffic()
+        self._login = Login(RegistryAddress(()))
         self.refusal: RegistryError | None = None  # of all its writes; leases are granted and renewed
         self.requests, self.responses = Channel(events), Channel(events)
 

@@ -27,7 +27,7 @@ from svcnode.agent.files import (
 from svcnode.agent.fleet import Fleet
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
-from svcnode.agent.sharing import check_sharing_change, make_replica
+from svcnode.agent.sharing import apply_sharing, check_sharing_change, make_replica
 from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
 from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
@@ -278,8 +278,7 @@ class Agent:
         self._control.set_configured(new)
         diff = await self._services.apply(new.services)
         self._fleet.apply(new.fleet)
-        if self._replica is not None and new.sharing is not None:
-            self._replica.services.set_default_observers(new.sharing.observers)
+        apply_sharing(self._replica, new.sharing)
         await self._control.apply(new)
         self._maintenance.apply(new.maintenance)
         # A store that was deleted while it was probed is not created again: its service stays Down.

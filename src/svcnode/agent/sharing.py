@@ -10,9 +10,10 @@ from svcnode.core.errors import ConfigError
 if TYPE_CHECKING:
     from svcnode.config import Settings
     from svcnode.node.node_state import NodeState
+    from svcnode.sharing import SharingSettings
     from svcnode.sharing.replica import Replica
 
-RELOADABLE = {"observers"}  # of [sharing]
+RELOADABLE = {"observers", "tls"}  # of [sharing]; and the login of the registry
 
 
 def make_replica(node: NodeState, settings: Settings) -> Replica | None:
@@ -33,6 +34,18 @@ def check_sharing_change(old: Settings, new: Settings) -> None:
     if old.node_name != new.node_name:
         raise ConfigError("a new name of a node with [sharing] needs a restart: the replicas of a node share its name")
     for field in fields(new.sharing):
-        if field.name not in RELOADABLE and getattr(old.sharing, field.name) != getattr(new.sharing, field.name):
+        if field.name not in RELOADABLE and _value(old.sharing, field.name) != _value(new.sharing, field.name):
             key = field.name.removesuffix("_s")
-            raise ConfigError(f"a change of {key} in [sharing] needs a restart of the node", key=f"sharing.{key}")
+            what = "the endpoints or the prefix in registry" if key == "registry" else key
+            raise ConfigError(f"a change of {what} in [sharing] needs a restart of the node", key=f"sharing.{key}")
+
+
+def _value(sharing: SharingSettings, field: str) -> object:
+    """Of the registry, only where it is."""
+    return sharing.registry[:2] if field == "registry" else getattr(sharing, field)
+
+
+def apply_sharing(replica: Replica | None, sharing: SharingSettings | None) -> None:
+    if replica is not None and sharing is not None:
+        replica.services.set_default_observers(sharing.observers)
+        replica.set_access(sharing)

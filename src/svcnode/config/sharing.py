@@ -12,7 +12,7 @@ from svcnode.core.address import Address, RegistryAddress, is_loopback, parse_re
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.url import Url
 from svcnode.net.tls import TlsOptions
-from svcnode.probes.interpolate import interpolate_url
+from svcnode.probes.interpolate import interpolate_url, secret_file
 from svcnode.sharing import SharingSettings
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def registry_address(table: RegistryTable, name: str, source: Source) -> Registr
         if table.registry is None:
             raise InvalidValueError("is missing; write etcd://host1:2379,host2:2379/prefix")
         registry = registry_from(table.registry, source.environ)
+        registry = registry._replace(url_file=secret_file(table.registry, source.environ))
         if table.password is None:
             return registry
         with source.reporting(name, "password"):
@@ -91,7 +92,8 @@ def registry_address(table: RegistryTable, name: str, source: Source) -> Registr
                 raise InvalidValueError("registry has a password already; remove one of them")
             if not registry.username:
                 raise InvalidValueError("needs a user name; write etcd://user@host in registry")
-            return registry._replace(password=table.password)
+            password_file = secret_file(table.given["password"], source.environ)
+            return registry._replace(password=table.password, password_file=password_file)
     return None
 
 

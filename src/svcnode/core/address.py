@@ -202,6 +202,8 @@ class RegistryAddress(NamedTuple):
     prefix: str = DEFAULT_REGISTRY_PREFIX
     username: str = ""
     password: str = ""
+    url_file: str = ""  # from which the URL was read
+    password_file: str = ""
 
     def __str__(self) -> str:
         """Without the password."""

@@ -36,6 +36,11 @@ GRANT_PATH, KEEP_ALIVE_PATH, REVOKE_PATH = "/v3/lease/grant", "/v3/lease/keepali
 LOGIN_PATH, STATUS_PATH, WATCH_PATH = "/v3/auth/authenticate", "/v3/maintenance/status", "/v3/watch"
 
 
+# No client of ours writes a larger value, and a registry full of those of others must fit into memory.
+MAX_VALUE_BYTES = 1_000_000
+OVERSIZED = b"larger than MAX_VALUE_BYTES"  # instead of such a value
+
+
 class Header(NamedTuple):
     cluster_id: int
     member_id: int
@@ -45,7 +50,7 @@ class Header(NamedTuple):
 
 class KeyValue(NamedTuple):
     key: str  # bytes that are not UTF-8 are surrogates
-    value: bytes
+    value: bytes  # or `OVERSIZED`
     create_revision: int
     mod_revision: int
     lease_id: int  # 0 without a lease
@@ -75,6 +80,7 @@ class Lease(NamedTuple):
 class WatchBatch(NamedTuple):
     revision: int  # of the last event; everything up to it has been received
     events: list[Event]  # empty for a progress notification
+    is_fragment: bool = False  # more events of the last revision may follow
 
 
 class MemberStatus(NamedTuple):
@@ -92,6 +98,8 @@ class Put(NamedTuple):
     lease_id: int = 0
 
     def encode(self) -> dict[str, Any]:
+        if len(self.value) > MAX_VALUE_BYTES:
+            raise RegistryError(f"{self.key}: {len(self.value):,} bytes, and a value has at most {MAX_VALUE_BYTES:,}")
         return {"key": encode_key(self.key), "value": _base64(self.value), "lease": str(self.lease_id)}
 
 
@@ -134,7 +142,7 @@ class TokenError(RegistryLoginError):
     """The token is missing, has expired or was withdrawn; a member that has restarted does not know it."""
 
 
-class LoginDisabledError(RegistryError):
+class LoginDisabledError(RegistryLoginError):
     pass
 
 
@@ -215,7 +223,21 @@ def parse_batch(fields: dict[str, Any]) -> WatchBatch:
     result = fields["result"]
     events = [_parse_event(event) for event in result.get("events", ())]
     # While a watch catches up, the revision in the header is that of the member, which is ahead of the events.
-    return WatchBatch(events[-1].mod_revision if events else parse_header(result).revision, events)
+    revision = events[-1].mod_revision if events else parse_header(result).revision
+    return WatchBatch(revision, events, result.get("fragment", False))
+
+
+def whole_revisions(before: list[Event], batch: WatchBatch) -> tuple[WatchBatch | None, list[Event]]:
+    """The events of revisions that are complete, with those `before` that were not; and those that are not yet.
+
+    etcd divides what is too large for one message, also between two events of one transaction.
+    """
+    events = [*before, *batch.events]
+    if not batch.is_fragment:
+        return WatchBatch(batch.revision, events), []
+    whole = [event for event in events if event.mod_revision < batch.revision]
+    rest = events[len(whole) :]
+    return (WatchBatch(whole[-1].mod_revision, whole) if whole else None), rest
 
 
 def _parse_event(event: dict[str, Any]) -> Event:
@@ -238,11 +260,15 @@ def parse_ranges(fields: dict[str, Any]) -> list[list[KeyValue]]:
 def _parse_key_value(fields: dict[str, Any]) -> KeyValue:
     return KeyValue(
         key=_decode_key(fields["key"]),
-        value=base64.b64decode(fields.get("value", "")),
+        value=_decode_value(fields.get("value", "")),
         create_revision=int(fields.get("create_revision", 0)),
         mod_revision=int(fields["mod_revision"]),
         lease_id=int(fields.get("lease", 0)),
     )
+
+
+def _decode_value(value: str) -> bytes:
+    return OVERSIZED if len(value) * 3 // 4 > MAX_VALUE_BYTES else base64.b64decode(value)
 
 
 def parse_status(fields: dict[str, Any]) -> MemberStatus:

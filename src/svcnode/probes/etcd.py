@@ -92,7 +92,7 @@ class EtcdProbe(HttpSessionProbe):
         return []  # etcd expects a token, not the user name and password of the URL
 
     async def check_session(self, session: HttpSession) -> Verdict | None:
-        status = await self._call(session, _STATUS, {})
+        status, token = await self._status(session)
         if status.is_learner:
             return self.not_ready("the member is a learner and does not vote yet", ReasonCode.SYNCING)
         if not status.leader_id:
@@ -101,10 +101,19 @@ class EtcdProbe(HttpSessionProbe):
         health = _document(response)
         if response.status != 200 or health.get("health") != "true":
             raise _unhealthy_error(health, status)
-        token = await self._log_in(session)  # without a leader the login waits for one
+        token = token or await self._log_in(session)  # without a leader the login waits for one
         if self.write:
             await self._write(session, token)
         return response.certificate_verdict
+
+    async def _status(self, session: HttpSession) -> tuple[MemberStatus, str]:
+        """And the token, if a login was needed: older versions tell their status to anyone."""
+        try:
+            return await self._call(session, _STATUS, {}), ""
+        except CheckError as exc:
+            if exc.code is not ReasonCode.AUTH_REQUIRED or not (token := await self._log_in(session)):
+                raise
+        return await self._call(session, _STATUS, {}, token=token), token
 
     async def _log_in(self, session: HttpSession) -> str:
         """The token of the session; "" without a user."""
@@ -176,6 +185,8 @@ def _call_error(path: str, http_status: int, document: dict[str, Any]) -> CheckE
     """By the gRPC status that the gateway adds; etcd reports a wrong password as INVALID_ARGUMENT."""
     detail, grpc_status = parse_gateway_error(document) or GatewayError("", None)
     text = f"{path}: HTTP status {http_status}{_suffix(detail)}"
+    if path == STATUS_PATH and _is_login_required(detail, grpc_status):
+        return CheckError(text, ReasonCode.AUTH_REQUIRED)
     if path == TXN_PATH:
         return _write_error(text, grpc_status)
     if path == LOGIN_PATH and grpc_status in (_INVALID_ARGUMENT, _FAILED_PRECONDITION, _UNAUTHENTICATED):
@@ -192,9 +203,13 @@ def _write_error(text: str, grpc_status: int | None) -> CheckError:
         return CheckError(text, *_ALARMS["CORRUPT"])
     if grpc_status == _PERMISSION_DENIED:
         return CheckError(text, ReasonCode.PERMISSION_DENIED)
-    if grpc_status == _UNAUTHENTICATED or "user name is empty" in text:
+    if _is_login_required(text, grpc_status):
         return CheckError(text, ReasonCode.AUTH_REQUIRED)
     return CheckError(text, ReasonCode.WRITE_FAILED)
+
+
+def _is_login_required(text: str, grpc_status: int | None) -> bool:
+    return grpc_status == _UNAUTHENTICATED or "user name is empty" in text
 
 
 def _document(response: HttpResponse) -> dict[str, Any]:

@@ -40,6 +40,15 @@ def interpolate(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 
             return value
 
 
+def secret_file(value: object, environ: Mapping[str, str]) -> str:
+    """The path in `{ file = "…" }`; empty for any other value."""
+    match value:
+        case {"file": str(path)}:
+            return _substitute(path, environ, is_secret=False)
+        case _:
+            return ""
+
+
 def interpolate_url(value: object, environ: Mapping[str, str]) -> str:
     """Replace variables in a URL, or read the whole URL from a variable or a file."""
     if is_from_file := isinstance(value, dict):

@@ -15,6 +15,8 @@ All replicas read the same keys and derive everything else from them by pure fun
 and without locks. No wall clock is compared: evidence is dated by the revisions of etcd (docs/registry-format.md).
 
     etcd      the client of etcd's JSON gateway; etcd_json: its requests and responses
+    login     its login, which reads a password again that was refused
+    pages     how many keys it reads at once
     fences    when a revision was written, at the earliest
     format    keys and documents, in both directions
     view      the keys as last known

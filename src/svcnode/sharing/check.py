@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.errors import RegistryCompactedError, RegistryError, RegistryLoginError
-from svcnode.core.text import join_first
+from svcnode.core.text import excerpt, join_first
 from svcnode.net.etcd_json import Compare, Put
 from svcnode.sharing.client import read_nodes
 from svcnode.sharing.format import (
@@ -39,6 +39,13 @@ MAX_NAMES = 10  # in a text
 # From the loss of a replica to the first checks by another one, beyond the lease and an interval: its last evidence may
 # have been published a second late, etcd ends a lease some time after its end, and the first checks take their time.
 TAKEOVER_S = 5.0
+MAX_KEY_CHARS = 200
+_IGNORED_TEXTS = {
+    IgnoredKind.UNKNOWN_KEY: "not of this format",
+    IgnoredKind.INVALID_VALUE: "not valid",
+    IgnoredKind.TOO_LARGE: "too large",
+    IgnoredKind.NEWER_VERSION: "of a newer version",
+}
 
 
 class FindingLevel(Enum):
@@ -57,6 +64,9 @@ class RegistryFinding(NamedTuple):
 async def check_registry(etcd: EtcdClient, registry: RegistryAddress, node: str | None) -> list[RegistryFinding]:
     """The checks up to the first one that fails, because the others would fail with it."""
     members = await _member_statuses(etcd)
+    refusal = next((status for status in members.values() if isinstance(status, RegistryLoginError)), None)
+    if refusal is not None:
+        return [_access_failure("login", refusal)]
     reached = [status for status in members.values() if not isinstance(status, RegistryError)]
     findings = [_member_finding(endpoint, status, is_fatal=not reached) for endpoint, status in members.items()]
     if not reached:
@@ -136,7 +146,8 @@ def _format_findings(content: RegistryContent) -> Iterator[RegistryFinding]:
         keys = sorted(key for view in views for key, ignored in view.ignored.items() if ignored.kind is kind)
         keys += content.foreign_keys if kind is IgnoredKind.UNKNOWN_KEY else []
         if keys:
-            text = f"{kind.value}, keys: {len(keys)}, ignored; svcnode registry show lists them"
+            names = join_first([excerpt(key, MAX_KEY_CHARS) for key in keys], MAX_NAMES)
+            text = f"{_IGNORED_TEXTS[kind]}, keys: {len(keys)}, ignored: {names}"
             yield RegistryFinding(FindingLevel.WARNING, "format", text)
 
 

@@ -4,6 +4,9 @@ A call goes to the endpoint that responded last. If that one cannot be reached, 
 leader, the call goes to the next endpoint, so a write may be applied twice: all writes of a replica are idempotent.
 
 Each linearizable response adds a fence: see `fences`.
+
+A password and the files of TLS may be replaced while the client is used. A password in a file is read again when etcd
+refuses the login (`login`), the files of TLS when no connection can be made.
 """
 
 from __future__ import annotations
@@ -14,14 +17,20 @@ import random
 import ssl
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpcore2  # noqa: F401  otherwise httpx loads it with the first request, within its deadline
 import httpx2
 
-from svcnode.core.errors import OptionError, RegistryError, RegistryLoginError, RegistryUnreachableError
-from svcnode.core.redaction import RotatingSecret, register_secret
+from svcnode.core.address import RegistryAddress
+from svcnode.core.errors import (
+    OptionError,
+    RegistryError,
+    RegistryLoginError,
+    RegistryPermissionError,
+    RegistryUnreachableError,
+)
 from svcnode.core.text import error_text
 from svcnode.core.url import join_host_port
 from svcnode.net.clock import monotonic_s
@@ -39,10 +48,10 @@ from svcnode.net.etcd_json import (
     WATCH_PATH,
     Compare,
     Delete,
+    Event,
     Header,
     KeyValue,
     Lease,
-    LoginDisabledError,
     MemberStatus,
     Put,
     Range,
@@ -60,21 +69,22 @@ from svcnode.net.etcd_json import (
     parse_ranges,
     parse_status,
     parse_token,
+    whole_revisions,
 )
 from svcnode.net.files import READ_TIMEOUT_S
 from svcnode.net.os_errors import connection_error_text
 from svcnode.sharing.fences import Fences
+from svcnode.sharing.login import Login
+from svcnode.sharing.pages import MAX_PAGE_BYTES, MAX_RANGES_BYTES, PAGE_KEYS, PageSize
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
-    from svcnode.core.address import RegistryAddress
     from svcnode.net.tls import TlsOptions
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 2.0
-PAGE_KEYS = 500  # a page is parsed at once, on the event loop
 # The revision in a response to the others may be an old one: that of the member, not of the cluster.
 _LINEARIZABLE_PATHS = {RANGE_PATH, PUT_PATH, DELETE_PATH, TXN_PATH, GRANT_PATH}
 _WRITE_PATHS = {PUT_PATH, DELETE_PATH, TXN_PATH}
@@ -90,6 +100,14 @@ class Traffic:
     writes: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+
+
+class _TimeoutError(RegistryUnreachableError):
+    pass
+
+
+class _TooLargeError(RegistryError):
+    pass
 
 
 class Backoff:
@@ -113,7 +131,6 @@ class Backoff:
 class EtcdClient:
     """For one event loop. A call succeeds or raises a `RegistryError`, within `timeout_s` per endpoint.
 
-    The files of `tls` are read when the client is entered. It may be entered again, to use a renewed certificate.
     The gateway knows no user by a certificate: permissions need a user name and a password.
     """
 
@@ -127,40 +144,71 @@ class EtcdClient:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        register_secret(password)
+        endpoints = tuple(endpoints)
         self.endpoints = tuple(TcpEndpoint.of(host, port) for host, port in endpoints)
         self.fences = Fences()
         self.traffic = Traffic()
-        self._username, self._password = username, password
-        self._tls = tls
         self._timeout_s = timeout_s
         self._clock = clock
         self._current = random.randrange(len(self.endpoints))  # noqa: S311  spreads the replicas over the members
         self._addresses: dict[TcpEndpoint, str] = {}  # of endpoints that are names
-        self._token: str | None = None  # "" if etcd requires none
-        self._login = asyncio.Lock()
-        self._secret_token = RotatingSecret()
+        self._replaced_http: httpx2.AsyncClient | None = None  # calls that began before may still use it
+        self._page_size = PageSize()
+        self._login = Login(RegistryAddress(endpoints, username=username, password=password))
+        self._tls = tls
+        self._are_files_old, self._file_problem = False, ""
 
     @classmethod
     def at(cls, registry: RegistryAddress, tls: TlsOptions | None) -> Self:
-        return cls(registry.endpoints, username=registry.username, password=registry.password, tls=tls)
+        client = cls(registry.endpoints)
+        client.set_access(registry, tls)
+        return client
+
+    def set_access(self, registry: RegistryAddress, tls: TlsOptions | None) -> None:
+        """Use this password from the next login on, and these files of TLS from the next call on.
+
+        The endpoints stay.
+        """
+        self._login.set(registry)
+        self._tls = tls
+        self._are_files_old = True
 
     async def __aenter__(self) -> Self:
         self._context = await self._load_context()
+        self._are_files_old, self._file_problem = False, ""
         self._http = self._new_http_client()
         return self
 
+    async def __aexit__(self, *_: object) -> None:
+        for http in (self._http, self._replaced_http):
+            if http is not None:
+                await http.aclose()
+        self._replaced_http = None
+
     async def _load_context(self) -> ssl.SSLContext:
+        """The same one if the files have not changed."""
         if self._tls is None:
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx would load the authorities of the system
+            return _no_tls()
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 return await self._tls.tls_context()
         except (OptionError, OSError) as exc:
             raise RegistryError(f"cannot read the TLS files of the registry: {error_text(exc)}") from exc
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._http.aclose()
+    async def _load_files_again(self) -> None:
+        """Those of before stay in use if they cannot be read, as in the middle of a replacement."""
+        self._are_files_old, self._file_problem = False, ""
+        try:
+            context = await self._load_context()
+        except RegistryError as exc:
+            self._file_problem = str(exc)
+            return
+        if context is not self._context:
+            closed, self._replaced_http = self._replaced_http, self._http
+            self._context = context
+            self._http = self._new_http_client()
+            if closed is not None:
+                await closed.aclose()
 
     def _new_http_client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
@@ -172,18 +220,35 @@ class EtcdClient:
         """The one that responded last."""
         return self.endpoints[self._current]
 
-    async def range(self, prefix: str, *, at_revision: int = 0, page_keys: int = PAGE_KEYS) -> RangeResult:
+    async def range(self, prefix: str, *, at_revision: int = 0, keys_only: bool = False) -> RangeResult:
         """All keys with the prefix at one revision, by default the newest one. Sorted by key."""
-        first = page = await self._range_page(encode_prefix(prefix), at_revision, page_keys)
+        size, keys = self._page_size, Range(prefix, keys_only).encode()
+        first = page = await self._range_page(keys, at_revision, size)
         revision = at_revision or first.header.revision
         while page.has_more:
-            start = {**encode_prefix(prefix), "key": encode_key(page.kvs[-1].key + "\0")}
-            page = await self._range_page(start, revision, page_keys)
+            keys["key"] = encode_key(page.kvs[-1].key + "\0")
+            page = await self._range_page(keys, revision, size)
             first.kvs.extend(page.kvs)
+        self._page_size = size.next_range()
         return RangeResult(first.header, first.kvs)
 
-    async def _range_page(self, keys: dict[str, str], revision: int, page_keys: int) -> RangePage:
-        return await self._call(RANGE_PATH, {**keys, "revision": str(revision), "limit": str(page_keys)}, parse_page)
+    async def _range_page(self, keys: dict[str, Any], revision: int, size: PageSize) -> RangePage:
+        while True:
+            body = {**keys, "revision": str(revision), "limit": str(size.keys)}
+            try:
+                page, byte_count = await self._try_endpoints(partial(self._post_range, body, size.keys))
+            except _TooLargeError:
+                size.refuse()
+            else:
+                size.accept(len(page.kvs), byte_count)
+                return page
+
+    async def _post_range(self, body: dict[str, Any], page_keys: int, endpoint: TcpEndpoint) -> tuple[RangePage, int]:
+        """A page, and its size. A page of one key may have any size, but must come in time."""
+        if page_keys == 1:
+            return await self._exchange(endpoint, RANGE_PATH, body, parse_page)
+        with _late_is_too_large():
+            return await self._exchange(endpoint, RANGE_PATH, body, parse_page, max_bytes=MAX_PAGE_BYTES)
 
     async def keys(self, prefix: str, *, start: str = "", limit: int = PAGE_KEYS) -> list[str]:
         """The first keys with the prefix, from the key `start` on. Sorted."""
@@ -192,9 +257,22 @@ class EtcdClient:
         return [kv.key for kv in page.kvs]
 
     async def ranges(self, ranges: Iterable[Range]) -> list[list[KeyValue]]:
-        """Up to 128 ranges at one revision, each whole and in one response."""
-        body = {"success": [{"request_range": one.encode()} for one in ranges]}
-        return await self._call(TXN_PATH, body, parse_ranges)
+        """Up to 128 ranges at one revision: in one response, or one after the other if it is too large."""
+        ranges = list(ranges)
+        try:
+            found, _ = await self._try_endpoints(partial(self._post_ranges, ranges))
+        except _TooLargeError:
+            found, revision = [], 0
+            for each in ranges:
+                result = await self.range(each.prefix, at_revision=revision, keys_only=each.keys_only)
+                revision = revision or result.header.revision
+                found.append(result.kvs)
+        return found
+
+    async def _post_ranges(self, ranges: Iterable[Range], endpoint: TcpEndpoint) -> tuple[list[list[KeyValue]], int]:
+        body = {"success": [{"request_range": each.encode()} for each in ranges]}
+        with _late_is_too_large():
+            return await self._exchange(endpoint, TXN_PATH, body, parse_ranges, max_bytes=MAX_RANGES_BYTES)
 
     async def get(self, key: str) -> KeyValue | None:
         page = await self._call(RANGE_PATH, {"key": encode_key(key)}, parse_page)
@@ -233,8 +311,30 @@ class EtcdClient:
         await self._call(REVOKE_PATH, {"ID": str(lease_id)}, parse_header)
 
     async def status(self, endpoint: TcpEndpoint) -> MemberStatus:
-        """What the member at this endpoint says of itself; no other is asked."""
-        return await self._post(endpoint, STATUS_PATH, {}, parse_status)
+        """What the member at this endpoint says of itself; no other is asked.
+
+        Older versions tell it without a login, also while they have no leader, and a login waits for one.
+        """
+        try:
+            return await self._post(endpoint, STATUS_PATH, {}, parse_status)
+        except TokenError:
+            await self._log_in(endpoint, self._login.token)
+            return await self._post(endpoint, STATUS_PATH, {}, parse_status)
+
+    async def check_login(self, key: str) -> None:
+        """Raise `RegistryLoginError` if authentication was turned off: then newer versions of etcd ignore tokens."""
+        if self._login.username and await self._answers_anyone(key):
+            self._login.token = None
+            await self.fence(key)
+
+    async def _answers_anyone(self, key: str) -> bool:
+        """Whether etcd answers a request without a token. A refusal costs it far less than a login."""
+        body = {"key": encode_key(key), "count_only": True}
+        try:
+            await self._post(self.endpoint, RANGE_PATH, body, parse_header, is_anonymous=True)
+        except (RegistryLoginError, RegistryPermissionError):
+            return False
+        return True
 
     @asynccontextmanager
     async def watch(self, prefix: str, start_revision: int) -> AsyncIterator[AsyncIterator[WatchBatch]]:
@@ -242,14 +342,26 @@ class EtcdClient:
 
         The iterator ends by a `RegistryError`, or if a wait for the next batch is cancelled. etcd checks the permission
         only at the start. A connection that is cut may stay silent without end; the caller notices it, because its own
-        writes do not come back.
+        writes do not come back. Large values come in several pieces (`fragment`).
         """
-        request = {**encode_prefix(prefix), "start_revision": str(start_revision), "progress_notify": True}
+        options = {"start_revision": str(start_revision), "progress_notify": True, "fragment": True}
+        request = {**encode_prefix(prefix), **options}
         async with self._new_http_client() as http:
             open_stream = partial(self._open_watch, http, {"create_request": request})
-            endpoint, lines = await self._try_endpoints(open_stream)
+            endpoint, lines = await self._try_watch(prefix, open_stream)
             async with aclosing(self._batches(endpoint, lines)) as batches:
                 yield batches
+
+    async def _try_watch(self, prefix: str, attempt: Callable[[TcpEndpoint], Awaitable[T]]) -> T:
+        """Some versions of etcd 3.5 deny a watch whose token is lost as if its user had no permission."""
+        used = self._login.token
+        try:
+            return await self._try_endpoints(attempt)
+        except RegistryPermissionError:
+            await self.fence(prefix)  # it logs in again, if need be
+            if self._login.token in (used, None):
+                raise
+            return await self._try_endpoints(attempt)
 
     # ---- calls
 
@@ -261,20 +373,23 @@ class EtcdClient:
         first, count = self._current, len(self.endpoints)  # other calls change the current one meanwhile
         for index in ((first + offset) % count for offset in range(count)):
             endpoint = self.endpoints[index]
+            if self._are_files_old:
+                await self._load_files_again()
             try:
                 result = await self._with_token(endpoint, attempt)
             except RegistryUnreachableError as exc:
                 self._addresses.pop(endpoint, None)
+                self._are_files_old = self._tls is not None
                 failures.append(str(exc))
             else:
                 self._current = index
                 return result
-        raise RegistryUnreachableError("; ".join(failures))
+        raise RegistryUnreachableError("; ".join(filter(None, [*failures, self._file_problem])))
 
     async def _with_token(self, endpoint: TcpEndpoint, attempt: Callable[[TcpEndpoint], Awaitable[T]]) -> T:
-        if self._username and self._token is None:
+        if self._login.username and self._login.token is None:
             await self._log_in(endpoint, None)
-        used = self._token
+        used = self._login.token
         try:
             return await attempt(endpoint)
         except TokenError:
@@ -282,36 +397,47 @@ class EtcdClient:
             return await attempt(endpoint)
 
     async def _log_in(self, endpoint: TcpEndpoint, used: str | None) -> None:
-        """Replace the token that was used. Calls at the same time share one login, which is much work for etcd."""
-        if not self._username:
-            raise RegistryLoginError(f"{endpoint}: etcd requires a user name and a password")
-        async with self._login:
-            if self._token in (used, None):  # otherwise another call has logged in
-                await self._replace_token(endpoint)
+        """Replace the token that was used."""
 
-    async def _replace_token(self, endpoint: TcpEndpoint) -> None:
-        self._token = None
-        body = {"name": self._username, "password": self._password}
-        try:
-            self._token = await self._post(endpoint, LOGIN_PATH, body, parse_token)
-            self._secret_token.set(self._token)
-        except LoginDisabledError:  # as other clients, use etcd without a user
-            self._token = ""
+        def request(name: str, password: str) -> Awaitable[str]:
+            return self._post(endpoint, LOGIN_PATH, {"name": name, "password": password}, parse_token)
+
+        await self._login.renew(endpoint, used, request)
 
     async def _post(
-        self, endpoint: TcpEndpoint, path: str, body: dict[str, Any], parse: Callable[[dict[str, Any]], T]
+        self,
+        endpoint: TcpEndpoint,
+        path: str,
+        body: dict[str, Any],
+        parse: Callable[[dict[str, Any]], T],
+        *,
+        is_anonymous: bool = False,
     ) -> T:
+        return (await self._exchange(endpoint, path, body, parse, is_anonymous=is_anonymous))[0]
+
+    async def _exchange(  # noqa: PLR0913  the last ones have names
+        self,
+        endpoint: TcpEndpoint,
+        path: str,
+        body: dict[str, Any],
+        parse: Callable[[dict[str, Any]], T],
+        *,
+        is_anonymous: bool = False,
+        max_bytes: int | None = None,
+    ) -> tuple[T, int]:
+        """What a response means, and its size. Not more than `max_bytes` are received."""
         with _translated_errors(endpoint, self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
-                request = await self._request(self._http, endpoint, path, body)
+                http = self._http
+                request = await self._request(http, endpoint, path, body, is_anonymous=is_anonymous)
                 sent_at_s = self._clock()
-                response = await self._http.send(request)
+                content = await _content(http, request, max_bytes)
         received_at_s = self._clock()
-        self.traffic.received_bytes += len(response.content)
-        fields, result = parse_message(response.content, endpoint, lambda fields: (fields, parse(fields)))
+        self.traffic.received_bytes += len(content)
+        fields, result = parse_message(content, endpoint, lambda fields: (fields, parse(fields)))
         if path in _LINEARIZABLE_PATHS:
             self.fences.add(parse_header(fields), sent_at_s=sent_at_s, received_at_s=received_at_s)
-        return result
+        return result, len(content)
 
     async def _open_watch(
         self, http: httpx2.AsyncClient, body: dict[str, Any], endpoint: TcpEndpoint
@@ -329,14 +455,23 @@ class EtcdClient:
         return endpoint, lines
 
     async def _batches(self, endpoint: TcpEndpoint, lines: AsyncIterator[str]) -> AsyncGenerator[WatchBatch, None]:
+        incomplete: list[Event] = []
         with _translated_errors(endpoint, self._timeout_s):
             async for line in lines:
                 self.traffic.received_bytes += len(line)
-                yield parse_message(line, endpoint, parse_batch)
+                batch, incomplete = whole_revisions(incomplete, parse_message(line, endpoint, parse_batch))
+                if batch is not None:
+                    yield batch
         raise RegistryUnreachableError(f"{endpoint}: etcd ended the watch")
 
     async def _request(
-        self, http: httpx2.AsyncClient, endpoint: TcpEndpoint, path: str, body: dict[str, Any]
+        self,
+        http: httpx2.AsyncClient,
+        endpoint: TcpEndpoint,
+        path: str,
+        body: dict[str, Any],
+        *,
+        is_anonymous: bool = False,
     ) -> httpx2.Request:
         """To an address: httpx would resolve the name on a thread of the pool of the event loop."""
         address = endpoint.host if endpoint.is_ip_address else await self._address(endpoint)
@@ -353,7 +488,7 @@ class EtcdClient:
             headers={
                 "Host": str(endpoint),
                 **({} if path == STATUS_PATH else _REQUIRE_LEADER),
-                **({"Authorization": self._token} if self._token else {}),
+                **({"Authorization": self._login.token} if self._login.token and not is_anonymous else {}),
             },
             extensions={"sni_hostname": server_name},
         )
@@ -366,12 +501,41 @@ class EtcdClient:
         return self._addresses[endpoint]
 
 
+async def _content(http: httpx2.AsyncClient, request: httpx2.Request, max_bytes: int | None) -> bytes:
+    response = await http.send(request, stream=True)
+    try:
+        parts, received = [], 0
+        async for part in response.aiter_raw():
+            parts.append(part)
+            received += len(part)
+            if max_bytes is not None and received > max_bytes:
+                raise _TooLargeError(f"larger than {max_bytes:,} bytes")
+        return b"".join(parts)
+    finally:
+        await response.aclose()
+
+
+@contextmanager
+def _late_is_too_large() -> Iterator[None]:
+    """etcd makes a response as a whole before it sends any of it."""
+    try:
+        yield
+    except _TimeoutError as exc:
+        raise _TooLargeError(str(exc)) from exc
+
+
+@cache
+def _no_tls() -> ssl.SSLContext:
+    """httpx would load the authorities of the system."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 @contextmanager
 def _translated_errors(endpoint: TcpEndpoint, timeout_s: float) -> Iterator[None]:
     try:
         yield
     except TimeoutError as exc:
-        raise RegistryUnreachableError(f"{endpoint}: no response within {timeout_s:g} s") from exc
+        raise _TimeoutError(f"{endpoint}: no response within {timeout_s:g} s") from exc
     except (OSError, httpx2.HTTPError) as exc:
         raise RegistryUnreachableError(f"{endpoint}: {_connection_error_text(exc)}") from exc
 

@@ -72,6 +72,7 @@ class Follower:
 
     async def step(self) -> None:
         """One range, and the watch from it on, for a minute."""
+        await self._client.check_login(self._root)
         result = await self._client.range(self._root)
         self.view.replace_all(result.kvs)
         self._on_range()

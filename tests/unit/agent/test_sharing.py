@@ -25,6 +25,16 @@ def loaded(file: Path, text: str) -> Settings:
     return load(file, {"HOME": "/nowhere"})
 
 
+@pytest.mark.parametrize(
+    "access",
+    ["me:second@10.0.0.1", "other:second@10.0.0.1", '10.0.0.1"\ntls = true\nca = "/etc/ssl/certs/ca-certificates.crt'],
+)
+def test_the_login_and_the_certificates_of_the_registry_can_change_at_a_reload(access: str, file: Path) -> None:
+    old, new = loaded(file, SHARED), loaded(file, SHARED.replace("me:first@10.0.0.1", access))
+    check_sharing_change(old, new)
+    check_sharing_change(new, old)
+
+
 @pytest.mark.parametrize("text", [NODE, SHARED, f"{SHARED}observers = 3\n"])
 def test_observers_and_everything_else_can_change_at_a_reload(text: str, file: Path) -> None:
     old = loaded(file, text)
@@ -37,9 +47,9 @@ def test_observers_and_everything_else_can_change_at_a_reload(text: str, file: P
     [
         (NODE, None),
         (SHARED.replace("ledger", "other"), None),
-        (SHARED.replace("first", "second"), "sharing.registry"),
+        (SHARED.replace("10.0.0.1", "10.0.0.2"), "sharing.registry"),
+        (SHARED.replace("10.0.0.1", "10.0.0.1/other"), "sharing.registry"),
         (SHARED.replace('"a"', '"b"'), "sharing.replica"),
-        (f"{SHARED}tls = true\n", "sharing.tls"),
         (f'{SHARED}lease = "20s"\n', "sharing.lease"),
         (f'{SHARED}url = "http://10.0.0.5:8420"\n', "sharing.url"),
     ],

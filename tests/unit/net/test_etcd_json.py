@@ -18,6 +18,8 @@ from svcnode.core.errors import (
     RegistryUnreachableError,
 )
 from svcnode.net.etcd_json import (
+    MAX_VALUE_BYTES,
+    OVERSIZED,
     Compare,
     Delete,
     Event,
@@ -32,6 +34,7 @@ from svcnode.net.etcd_json import (
     parse_header,
     parse_message,
     parse_page,
+    whole_revisions,
 )
 
 HEADER = {"cluster_id": "9072473218305301752", "member_id": "3", "revision": "9", "raft_term": "2"}
@@ -60,6 +63,26 @@ def test_a_batch_has_the_revision_of_its_last_event_and_not_that_of_the_member()
     deleted = {"type": "DELETE", "kv": {"key": encoded(b"b"), "mod_revision": "5"}}
     batch = parse_batch({"result": {"header": HEADER, "events": [put, deleted]}})
     assert batch == WatchBatch(5, [Event("a", 4, KeyValue("a", b"x", 2, 4, 5)), Event("b", 5, None)])
+
+
+def test_the_events_of_a_revision_are_kept_until_it_is_complete() -> None:
+    """etcd divides what is too large for one message, and not always between two revisions."""
+    events = [Event("a", 4, None), Event("b", 5, None), Event("c", 5, None), Event("d", 6, None)]
+    assert whole_revisions([], WatchBatch(4, events[:1], is_fragment=True)) == (None, events[:1])
+    batch, rest = whole_revisions(events[:1], WatchBatch(5, events[1:2], is_fragment=True))
+    assert (batch, rest) == (WatchBatch(4, events[:1]), events[1:2])
+    assert whole_revisions(rest, WatchBatch(6, events[2:])) == (WatchBatch(6, events[1:]), [])
+
+
+def test_a_value_that_is_too_large_is_not_kept_and_not_written() -> None:
+    def value_of(size: int) -> bytes:
+        kv = {"key": encoded(b"a"), "mod_revision": "3", "value": encoded(bytes(size))}
+        return parse_page({"header": HEADER, "kvs": [kv]}).kvs[0].value
+
+    assert len(value_of(MAX_VALUE_BYTES - 2)) == MAX_VALUE_BYTES - 2
+    assert value_of(MAX_VALUE_BYTES + 1) == OVERSIZED
+    with pytest.raises(RegistryError):
+        Put("a", bytes(MAX_VALUE_BYTES + 1)).encode()
 
 
 def test_a_progress_notification_has_the_revision_of_the_member() -> None:

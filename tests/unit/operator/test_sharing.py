@@ -193,7 +193,7 @@ def test_keys_that_are_not_understood_are_counted_by_kind(simulation: Simulation
     simulation.write(Put(f"{ROOT}nonsense", b"{}"), Put(f"{ROOT}replicas/x", b"{}"), Put(f"{ROOT}issues/x/y", b"1"))
     simulation.write(Put(f"{ROOT}replicas/new", b'{"version":2}'))
     simulation.run_for(1)
-    counts = {"unknown_key": 1, "invalid_value": 2, "newer_version": 1}
+    counts = {"unknown_key": 1, "invalid_value": 2, "too_large": 0, "newer_version": 1}
     assert a.sharing["ignored_keys"] == counts
     assert {kind: a.metric("sharing_ignored_keys", kind=kind) for kind in counts} == counts
     assert any("2 invalid_value" in line for line in a.explained_node()[PROBLEMS])

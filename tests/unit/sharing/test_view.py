@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from svcnode.core.model import Status
+from svcnode.net.etcd_json import OVERSIZED
 from svcnode.sharing.format import (
     IgnoredKind,
     IssueDocument,
@@ -216,13 +217,14 @@ def test_keys_that_are_not_understood_are_counted_until_they_are_gone(keys: Regi
     keys.put_raw(f"{ROOT}unknown", b"{}")
     keys.put(KeyKind.SERVICES, ("a", "x"), {"version": 2})
     keys.put(KeyKind.SERVICES, ("b", "x"), {"version": 1})
+    keys.put_raw(f"{ROOT}services/c/x", OVERSIZED)
     view = view_of(keys)
     assert view.ignored_counts() == dict.fromkeys(IgnoredKind, 1)
     view.apply(keys.define("b", owner="x"))
     event = keys.delete(f"{ROOT}unknown")
     assert event is not None
     view.apply(event)
-    assert view.ignored.keys() == {encode_key(ROOT, KeyKind.SERVICES, "a", "x")}
+    assert view.ignored.keys() == {encode_key(ROOT, KeyKind.SERVICES, id_, "x") for id_ in "ac"}
     assert [service.id for service in view.services()] == ["b"]
 
 
