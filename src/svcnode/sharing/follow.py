@@ -10,16 +10,18 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.core.errors import RegistryCompactedError
+from svcnode.core.errors import RegistryCompactedError, RegistryRestoredError
 from svcnode.core.text import join_first
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import DaemonCall
 from svcnode.probes import is_loaded, load_kinds, scheme_of
+from svcnode.sharing.cache import CachedView
 from svcnode.sharing.view import RegistryView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Set
 
+    from svcnode.net.etcd_json import RangeResult
     from svcnode.node.node_state import NodeState
     from svcnode.sharing.etcd import EtcdClient
     from svcnode.sharing.format import ReplicaDocument
@@ -73,16 +75,52 @@ class Follower:
     async def step(self) -> None:
         """One range, and the watch from it on, for a minute."""
         result = await self._client.range(self._root)
+        await self._check_history(result)
+        self.view.is_cached = False
         self.view.replace_all(result.kvs)
+        self.revision = result.header.revision
         self._on_range()
         await self._apply_view()
         self.is_synced = True
-        self.revision = result.header.revision
         await self._on_synced()
         end_s = asyncio.get_running_loop().time() + COMPARE_INTERVAL_S
         with suppress(RegistryCompactedError):
             while asyncio.get_running_loop().time() < end_s:
                 await self._watch(end_s)
+
+    def begin_with(self, cached: CachedView) -> None:
+        """Until the first range, the view is the last one of an earlier process."""
+        self._client.fences.expect(cached.cluster_id, cached.revision)
+        self.view.is_cached = True
+        self.view.replace_all(cached.kvs)
+        self.revision = cached.revision
+
+    def cached(self) -> CachedView | None:
+        """What the next process begins with; None if nothing was read from the registry."""
+        if self.view.is_cached or not self.revision:
+            return None
+        return CachedView(self._client.fences.cluster_id, self.revision, self.view.durable())
+
+    async def _check_history(self, result: RangeResult) -> None:
+        """Raises `RegistryRestoredError` if the range does not continue what the view has.
+
+        Most restores are noticed by the revision of a response (fences.py). But if the new history has passed the last
+        revision of this replica before it reads again, only the keys show that it is another one: what is missing was
+        never there at that revision, so nobody has deleted it.
+        """
+        if not self.revision:
+            return
+        present = {kv.key for kv in result.kvs}
+        missing = [kv for kv in self.view.durable() if kv.key not in present]
+        is_same = result.header.revision >= self.revision and not self.view.is_of_other_history(result.kvs)
+        if is_same and missing:
+            with suppress(RegistryCompactedError):  # then nobody knows
+                before = {kv.key: kv for kv in (await self._client.range(self._root, at_revision=self.revision)).kvs}
+                is_same = all(before.get(kv.key) == kv for kv in missing)
+        if not is_same:
+            raise RegistryRestoredError(
+                f"etcd has other data than before at revision {self.revision}; it was probably restored from a snapshot"
+            )
 
     async def _watch(self, end_s: float) -> None:
         """Watch until then, or until nothing comes any more."""

@@ -29,6 +29,8 @@ from svcnode.sharing.format import (
     ToldDocument,
     Written,
     decode_age_s,
+    encode_key,
+    is_lost,
     parse_entry,
     parse_key,
     replica_of,
@@ -43,12 +45,19 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
+DURABLE = (KeyKind.SERVICES, KeyKind.ISSUES)  # what is registered; the rest is what replicas and clients say of it
+
 
 class SharedService(NamedTuple):
     id: str
-    definition: ServiceDocument  # of the owner that wrote last
+    definition: ServiceDocument  # of the owner that wrote last, among those that have not lost it
     owners: tuple[str, ...]
     rank: tuple[int, int]  # its place in the list: the oldest create_revision, and the position at that owner
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the registry has lost it, and nobody has registered it again."""
+        return all(map(is_lost, self.owners))
 
     @property
     def owner_replicas(self) -> frozenset[str]:
@@ -170,8 +179,11 @@ class RegistryView:
 
     def __init__(self, root: str, written_after_s: Callable[[int], float | None]) -> None:
         self._root = root
+        self._durable_roots = tuple(f"{root}{kind}/" for kind in DURABLE)
         self._written_after_s = written_after_s
         self._versions: dict[str, _Version] = {}  # of all keys
+        self._durable: dict[str, KeyValue] = {}  # as read
+        self._lost_keys: set[RegistryKey] = set()
         self._ignored: dict[str, Ignored] = {}
         self._replicas: dict[str, ReplicaDocument] = {}
         self._definitions: dict[str, dict[str, _OwnedDefinition]] = {}  # by id and owner
@@ -183,6 +195,7 @@ class RegistryView:
         self._senders: dict[str, TargetSender] = {}  # by target
         self._told: dict[str, TargetTold] = {}  # by target
         self._forget_changes()
+        self.is_cached = False  # from the disk: nothing was read from the registry so far
         self.unmatched_records = 0  # records of evidence about other states than the replica has
 
     # ---- reading
@@ -208,6 +221,30 @@ class RegistryView:
     def definition(self, service_id: str, owner: str) -> ServiceDocument | None:
         definition = self._definitions.get(service_id, {}).get(owner)
         return None if definition is None else definition.document
+
+    def definition_items(self) -> list[tuple[RegistryKey, ServiceDocument]]:
+        """By all owners, in the order of the list."""
+        return [
+            (RegistryKey(KeyKind.SERVICES, (service.id, owner)), self._definitions[service.id][owner].document)
+            for service in self.services()
+            for owner in service.owners
+        ]
+
+    def durable(self) -> list[KeyValue]:
+        """The keys of services and issues, as they were read."""
+        return [*self._durable.values()]
+
+    def lost_keys(self) -> list[RegistryKey]:
+        """Of what the registry has lost, and a replica has written again."""
+        return sorted(self._lost_keys)
+
+    def replica_revision(self, replica: str) -> int:
+        """Of the key of a live replica; 0 if it is not live."""
+        return self._mod_revision(encode_key(self._root, KeyKind.REPLICAS, replica))
+
+    def is_of_other_history(self, kvs: Iterable[KeyValue]) -> bool:
+        """Whether a key in a range has a lower revision than before, or the same one with another value."""
+        return any(_is_before(kv, self._versions.get(kv.key)) for kv in kvs)
 
     def issues(self) -> tuple[SharedIssue, ...]:
         return tuple(SharedIssue(name, owner, reason) for (name, owner), reason in sorted(self._issues.items()))
@@ -276,14 +313,13 @@ class RegistryView:
     def replace_all(self, kvs: Iterable[KeyValue]) -> None:
         """Make the view equal to a range. Keys that have not changed keep their dates.
 
-        If a key has a lower revision than before, or the same one with another value, etcd was restored from a
-        snapshot, and nothing of before counts.
+        If the range is of another history, etcd was restored from a snapshot, and nothing of before counts.
         """
         evidence_root = f"{self._root}{KeyKind.EVIDENCE}/"
         # Records of evidence last: they are about the states.
         ordered = sorted(kvs, key=lambda kv: (kv.key.startswith(evidence_root), kv.mod_revision))
         known = self._versions
-        is_restored = any(_is_before(kv, known.get(kv.key)) for kv in ordered)
+        is_restored = self.is_of_other_history(ordered)
         for key in [*known] if is_restored else known.keys() - {kv.key for kv in ordered}:
             self._remove(key)
         for kv in ordered:
@@ -307,6 +343,8 @@ class RegistryView:
         if isinstance(parsed, Ignored) or kv.key in self._ignored:
             self._remove(kv.key)
         self._versions[kv.key] = _version(kv)
+        if kv.key.startswith(self._durable_roots):
+            self._durable[kv.key] = kv
         if isinstance(parsed, Ignored):
             self._ignored[kv.key] = parsed
         else:
@@ -314,6 +352,8 @@ class RegistryView:
 
     def _apply_entry(self, entry: ParsedEntry, create_revision: int, mod_revision: int) -> None:
         names = entry.key.names
+        if entry.key.kind in DURABLE and is_lost(names[1]):
+            self._lost_keys.add(entry.key)
         match entry.document:
             case ReplicaDocument() as replica:
                 self._replicas[names[0]] = replica
@@ -345,6 +385,7 @@ class RegistryView:
 
     def _remove(self, key: str) -> None:
         known = self._versions.pop(key, None) is not None
+        self._durable.pop(key, None)
         if self._ignored.pop(key, None) is not None or not known:
             return
         parsed = parse_key(self._root, key)
@@ -353,6 +394,7 @@ class RegistryView:
 
     def _remove_entry(self, key: RegistryKey) -> None:
         names = key.names
+        self._lost_keys.discard(key)
         match key.kind:
             case KeyKind.REPLICAS:
                 del self._replicas[names[0]]
@@ -387,7 +429,7 @@ class RegistryView:
         if owners is None:
             del self._services[service_id]
             return
-        _, shown = max(owners.items(), key=lambda item: (item[1].mod_revision, item[0]))
+        _, shown = max(owners.items(), key=lambda item: (not is_lost(item[0]), item[1].mod_revision, item[0]))
         rank = min((definition.create_revision, definition.document.position) for definition in owners.values())
         self._services[service_id] = SharedService(service_id, shown.document, tuple(sorted(owners)), rank)
 
