@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-
 from svcnode.core.text import error_text
 from svcnode.net.etcd_json import KeyValue
 from svcnode.net.threads import DaemonCall
@@ -77,7 +76,7 @@ class FileCache:
 
     def _read(self, root: str) -> CachedView | None:
         try:
-            with open(os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            with os.fdopen(os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
                 return parse_cache(file.read(MAX_BYTES), root)
         except FileNotFoundError:
             return None
@@ -88,7 +87,7 @@ class FileCache:
         new_path = self._path.with_name(f"{self._path.name}.new")
         with suppress(FileNotFoundError):
             new_path.unlink()
-        with open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

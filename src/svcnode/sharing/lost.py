@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from svcnode.core.text import join_first
 from svcnode.sharing.format import (
     IssueDocument,
     KeyKind,
@@ -38,6 +39,31 @@ class Lost(NamedTuple):
 
     services: tuple[str, ...] = ()
     issues: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.services or self.issues)
+
+    def without(self, other: Lost) -> Lost:
+        kept = ((name for name in names if name not in others) for names, others in zip(self, other, strict=True))
+        return Lost(*map(tuple, kept))
+
+    def names(self, count: int) -> str:
+        """At most so many services, and issues."""
+        texts = (
+            f"{len(names)} {noun}{'' if len(names) == 1 else 's'}: {join_first(names, count)}"
+            for noun, names in (("service", self.services), ("issue", self.issues))
+            if names
+        )
+        return ", and ".join(texts)
+
+    def text(self, count: int) -> str:
+        """What to do about it; empty if nothing is lost."""
+        if not self:
+            return ""
+        return (
+            f"the registry has lost {self.names(count)}; register what is still needed again, and let the rest go "
+            "with svcnode registry accept"
+        )
 
 
 class Losses:
@@ -68,7 +94,7 @@ class Losses:
     def issues(self) -> list[tuple[str, str, str]]:
         """Name, owner and reason of those that stay, although the registry does not have them."""
         return [
-            (*key.names, document.reason)
+            (key.names[0], key.names[1], document.reason)
             for key, document in self._entries.items()
             if isinstance(document, IssueDocument)
         ]
@@ -77,13 +103,11 @@ class Losses:
 
     def remember(self, view: RegistryView) -> None:
         """etcd has other data than this view. What belongs to this replica, it writes again itself."""
-        services = view.definition_items()
-        issues = [
-            (RegistryKey(KeyKind.ISSUES, (issue.name, issue.owner)), IssueDocument(issue.reason))
-            for issue in view.issues()
-        ]
+        documents: dict[RegistryKey, DurableDocument] = {**view.definition_items()}
+        for issue in view.issues():
+            documents[RegistryKey(KeyKind.ISSUES, (issue.name, issue.owner))] = IssueDocument(issue.reason)
         self._entries |= {
-            key: document for key, document in (*services, *issues) if original_owner(key.names[1]) != self._owner
+            key: document for key, document in documents.items() if original_owner(key.names[1]) != self._owner
         }
         self._written.clear()
         self._frozen_until_s = math.inf

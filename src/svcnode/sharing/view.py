@@ -101,11 +101,11 @@ class TargetTold(NamedTuple):
 class ViewChanges(NamedTuple):
     """What has changed since the last call of `take_changes`."""
 
-    services: frozenset[str]  # definitions, by id
-    states: frozenset[str]  # states and reports, by service id
-    renewed: frozenset[str]  # replicas with a new record of evidence
-    replicas: bool
-    issues: bool
+    services: frozenset[str] = frozenset()  # definitions, by id
+    states: frozenset[str] = frozenset()  # states and reports, by service id
+    renewed: frozenset[str] = frozenset()  # replicas with a new record of evidence
+    replicas: bool = False
+    issues: bool = False
     targets: frozenset[str] = frozenset()  # of notifications: who sends, or what they were told
 
 
@@ -222,13 +222,13 @@ class RegistryView:
         definition = self._definitions.get(service_id, {}).get(owner)
         return None if definition is None else definition.document
 
-    def definition_items(self) -> list[tuple[RegistryKey, ServiceDocument]]:
+    def definition_items(self) -> dict[RegistryKey, ServiceDocument]:
         """By all owners, in the order of the list."""
-        return [
-            (RegistryKey(KeyKind.SERVICES, (service.id, owner)), self._definitions[service.id][owner].document)
+        return {
+            RegistryKey(KeyKind.SERVICES, (service.id, owner)): self._definitions[service.id][owner].document
             for service in self.services()
             for owner in service.owners
-        ]
+        }
 
     def durable(self) -> list[KeyValue]:
         """The keys of services and issues, as they were read."""
