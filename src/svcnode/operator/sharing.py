@@ -52,6 +52,8 @@ def node_sharing(replica: Replica, ago_s: Callable[[float], float], iso: Callabl
             }
             for member in replica.members()
         ],
+        "lost_services": [encodable(name) for name in replica.lost.services],
+        "lost_issues": [encodable(name) for name in replica.lost.issues],
         "ignored_keys": {kind.value: count for kind, count in view.ignored_counts().items()},
         "unmatched_records": view.unmatched_records,
     }
