@@ -122,7 +122,8 @@ class _Data:
     def kvs_at(self, revision: int) -> dict[str, KeyValue]:
         if revision < self.compacted:
             raise RegistryCompactedError("etcd: the requested revision has been compacted")
-        assert revision <= self.revision
+        if revision > self.revision:
+            raise RegistryError("etcd: required revision is a future revision")
         kvs = dict(self.base)
         for _, events in (each for each in self.history if each[0] <= revision):
             for event in events:
@@ -357,8 +358,8 @@ class SimulatedClient(EtcdClient):
     async def range(self, prefix: str, *, at_revision: int = 0, **_: Any) -> RangeResult:
         return await self._send(lambda: self._etcd.range(prefix, at_revision))
 
-    async def get(self, key: str) -> KeyValue | None:
-        found = (await self.range(key)).kvs
+    async def get(self, key: str, *, at_revision: int = 0) -> KeyValue | None:
+        found = (await self.range(key, at_revision=at_revision)).kvs
         return next((kv for kv in found if kv.key == key), None)
 
     async def fence(self, key: str) -> Header:

@@ -196,8 +196,10 @@ class EtcdClient:
         body = {"success": [{"request_range": one.encode()} for one in ranges]}
         return await self._call(TXN_PATH, body, parse_ranges)
 
-    async def get(self, key: str) -> KeyValue | None:
-        page = await self._call(RANGE_PATH, {"key": encode_key(key)}, parse_page)
+    async def get(self, key: str, *, at_revision: int = 0) -> KeyValue | None:
+        """At this revision, by default the newest one."""
+        body = {"key": encode_key(key), "revision": str(at_revision)}
+        page = await self._call(RANGE_PATH, body, parse_page)
         return page.kvs[0] if page.kvs else None
 
     async def fence(self, key: str) -> Header:

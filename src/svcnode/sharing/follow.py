@@ -21,7 +21,6 @@ from svcnode.sharing.view import RegistryView
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Set
 
-    from svcnode.net.etcd_json import RangeResult
     from svcnode.node.node_state import NodeState
     from svcnode.sharing.etcd import EtcdClient
     from svcnode.sharing.format import ReplicaDocument
@@ -75,7 +74,7 @@ class Follower:
     async def step(self) -> None:
         """One range, and the watch from it on, for a minute."""
         result = await self._client.range(self._root)
-        await self._check_history(result)
+        await self._check_history(result.header.revision)
         self.view.is_cached = False
         self.view.replace_all(result.kvs)
         self.revision = result.header.revision
@@ -101,23 +100,25 @@ class Follower:
             return None
         return CachedView(self._client.fences.cluster_id, self.revision, self.view.durable())
 
-    async def _check_history(self, result: RangeResult) -> None:
-        """Raises `RegistryRestoredError` if the range does not continue what the view has.
+    async def _check_history(self, revision: int) -> None:
+        """Raises `RegistryRestoredError` if etcd does not continue what the view has.
 
-        Most restores are noticed by the revision of a response (fences.py). But if the new history has passed the last
-        revision of this replica before it reads again, only the keys show that it is another one: what is missing was
-        never there at that revision, so nobody has deleted it.
+        Most restores are noticed by a response with a lower revision (fences.py). But the new history may have passed
+        the last revision of this replica before it reads again, or a wiped etcd was restored from a snapshot with a
+        higher one. Then etcd did not have the newest key of the view at that revision.
         """
-        if not self.revision:
+        key = self.view.newest_key()
+        if key is None:
             return
-        present = {kv.key for kv in result.kvs}
-        missing = [kv for kv in self.view.durable() if kv.key not in present]
-        is_same = result.header.revision >= self.revision and not self.view.is_of_other_history(result.kvs)
-        if is_same and missing:
-            with suppress(RegistryCompactedError):  # then nobody knows
-                before = {kv.key: kv for kv in (await self._client.range(self._root, at_revision=self.revision)).kvs}
-                is_same = all(before.get(kv.key) == kv for kv in missing)
+        try:
+            is_same = revision >= self.revision and self.view.has(
+                await self._client.get(key, at_revision=self.revision)
+            )
+        except RegistryCompactedError:  # nobody knows; what is read now is not dated by responses of before
+            self._client.fences.forget(self._node.now_s())
+            return
         if not is_same:
+            self._client.fences.forget(self._node.now_s())
             raise RegistryRestoredError(
                 f"etcd has other data than before at revision {self.revision}; it was probably restored from a snapshot"
             )
@@ -130,6 +131,7 @@ class Follower:
                 asyncio.timeout_at(min(end_s, loop.time() + WATCH_SILENCE_S)) as deadline,
                 self._client.watch(self._root, self.revision + 1) as batches,
             ):
+                await self._check_history(self.revision)
                 async for batch in batches:
                     for event in batch.events:
                         self.view.apply(event)

@@ -242,9 +242,13 @@ class RegistryView:
         """Of the key of a live replica; 0 if it is not live."""
         return self._mod_revision(encode_key(self._root, KeyKind.REPLICAS, replica))
 
-    def is_of_other_history(self, kvs: Iterable[KeyValue]) -> bool:
-        """Whether a key in a range has a lower revision than before, or the same one with another value."""
-        return any(_is_before(kv, self._versions.get(kv.key)) for kv in kvs)
+    def newest_key(self) -> str | None:
+        """The one that was written last; None if there is none."""
+        return max(self._versions, key=self._mod_revision, default=None)
+
+    def has(self, kv: KeyValue | None) -> bool:
+        """Whether the view has this key, with this value."""
+        return kv is not None and _version(kv) == self._versions.get(kv.key)
 
     def issues(self) -> tuple[SharedIssue, ...]:
         return tuple(SharedIssue(name, owner, reason) for (name, owner), reason in sorted(self._issues.items()))
@@ -313,13 +317,14 @@ class RegistryView:
     def replace_all(self, kvs: Iterable[KeyValue]) -> None:
         """Make the view equal to a range. Keys that have not changed keep their dates.
 
-        If the range is of another history, etcd was restored from a snapshot, and nothing of before counts.
+        If a key has a lower revision than before, or the same one with another value, etcd was restored from a
+        snapshot, and nothing of before counts.
         """
         evidence_root = f"{self._root}{KeyKind.EVIDENCE}/"
         # Records of evidence last: they are about the states.
         ordered = sorted(kvs, key=lambda kv: (kv.key.startswith(evidence_root), kv.mod_revision))
         known = self._versions
-        is_restored = self.is_of_other_history(ordered)
+        is_restored = any(_is_before(kv, known.get(kv.key)) for kv in ordered)
         for key in [*known] if is_restored else known.keys() - {kv.key for kv in ordered}:
             self._remove(key)
         for kv in ordered:

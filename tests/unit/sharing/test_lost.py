@@ -225,6 +225,30 @@ def test_a_replica_notices_a_restore_that_has_passed_its_revision(simulation: Si
     assert a.replica.lost == (("late",), ())
 
 
+def test_a_wiped_registry_that_is_restored_later_to_a_higher_revision_dates_nothing_new(
+    simulation: Simulation,
+) -> None:
+    """By its revision alone, an old report would be younger than the wipe."""
+    simulation.define("job", ttl="30s")
+    (a,) = start(simulation, "a")
+    for number in range(200):
+        simulation.write(Put("/other", str(number).encode()))
+    simulation.report("job")
+    simulation.run_for(1)
+    snapshot = simulation.etcd.snapshot()
+    simulation.run_for(40)
+    assert a.statuses()["job"] is DOWN
+    simulation.etcd.wipe()
+    simulation.run_for(RESTORED_S)
+    seen: set[Status] = set()
+    simulation.after_step = lambda: seen.add(a.statuses()["job"])
+    simulation.etcd.stop()
+    simulation.etcd.start(snapshot)
+    simulation.run_for(60)
+    assert seen == {DOWN}
+    assert a.replica.lost == ((), ()), "the snapshot has all"
+
+
 def test_a_service_that_was_deregistered_while_a_replica_could_not_see_it_is_not_lost(simulation: Simulation) -> None:
     (a,) = start(simulation, "a")
     a.client.requests.is_cut = a.client.responses.is_cut = True
