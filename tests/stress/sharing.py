@@ -399,7 +399,7 @@ def change_services(stage: Stage) -> None:
     with stage.replicas[2].control() as client:
         client.register("late", probe=stage.backends.url("late"))
     put_client_service(stage, "late-client")
-    stage.up |= {"late": UP, "late-client": UP}
+    stage.up.update({"late": UP, "late-client": UP})
     stage.replicas.wait_for(stage.up)
 
 
@@ -453,7 +453,7 @@ def forget(run: Run) -> None:
         ids = [f"client-{number}" for number in range(CLIENT_SERVICES)]
         for service_id in ids:
             put_client_service(stage, service_id)
-        stage.up |= dict.fromkeys(ids, UP)
+        stage.up.update(dict.fromkeys(ids, UP))
         stage.replicas.wait_for(stage.up)
         time.sleep(CACHE_S)
         for number in range(run.size):

@@ -380,7 +380,8 @@ class Model:
         lost = {service_id for service_id, owners in self.owners().items() if all(map(is_lost, owners))}
         self.counts["lost"] += len(lost)
         for service_id, owners in self.owners().items():
-            assert service_id in lost or not any(map(is_lost, owners)), f"not lost: {service_id} {owners}"
+            back = {lost_owner(owner) for owner in owners if not is_lost(owner)}
+            assert not back.intersection(owners), f"not lost: {service_id} {owners}"
         for process in self.alive():
             assert {*process.replica.lost.services} == lost, f"{process.name}: {process.replica.lost}; {lost}"
             assert not (lost and process.health() is Health.HEALTHY), f"{process.name}: healthy without {lost}"

@@ -275,7 +275,7 @@ def _acceptance(root: str, view: RegistryView, key: RegistryKey) -> Iterator[Del
     """With a service that goes, what was reported of it goes, too."""
     yield Delete(encode_key(root, key.kind, *key.names))
     service = view.service(key.names[0])
-    if key.kind is KeyKind.SERVICES and service is not None and service.owners == (key.names[1],):
+    if key.kind is KeyKind.SERVICES and service is not None and service.is_lost:
         yield Delete(encode_key(root, KeyKind.REPORTS, key.names[0], "-").removesuffix("-"), is_prefix=True)
 
 

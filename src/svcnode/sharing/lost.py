@@ -6,8 +6,9 @@
                                       ▼
                                     lost ──► written again with the owner `lost:OWNER`, and from then on in all views
 
-So what no owner writes again does not vanish: it stays in the list, marked, until an owner registers it again, or until
-`svcnode registry accept` deletes the key. A key `lost:…` that is no longer needed is deleted by the replicas. No I/O.
+So what its owner does not write again does not vanish: the key `lost:OWNER` stands for that of the owner, until the
+owner writes its own again, which makes the replicas delete the other, or until `svcnode registry accept`. A service is
+lost, and marked, as long as all its owners have lost it. No I/O.
 """
 
 from __future__ import annotations
@@ -158,8 +159,11 @@ class Losses:
     def marked(self, view: RegistryView) -> Lost:
         """What is lost by the registry, and what will be as soon as it is written."""
         keys = {*view.lost_keys(), *(() if self._frozen_until_s != -math.inf else self._entries)} - {*self.obsolete}
-        names = {kind: tuple(sorted({key.names[0] for key in keys if key.kind is kind})) for kind in KeyKind}
-        return Lost(names[KeyKind.SERVICES], names[KeyKind.ISSUES])
+        services = {key.names[0] for key in keys if key.kind is KeyKind.SERVICES}
+        found = ((service_id, view.service(service_id)) for service_id in services)
+        lost = (service_id for service_id, service in found if service is None or service.is_lost)
+        issues = {key.names[0] for key in keys if key.kind is KeyKind.ISSUES}
+        return Lost(tuple(sorted(lost)), tuple(sorted(issues)))
 
     def _update(self) -> None:
         self._kept_ids = frozenset(key.names[0] for key in self._entries if key.kind is KeyKind.SERVICES)
@@ -169,7 +173,7 @@ class Losses:
         return replica is not None and view.replica_revision(replica) > self._since_revision
 
     def _is_obsolete(self, view: RegistryView, key: RegistryKey) -> bool:
-        """This replica knows what it has itself; the rest is back if somebody has registered it again."""
+        """This replica knows what it has itself; the rest is back if its owner has registered it again."""
         return original_owner(key.names[1]) == self._owner or _is_registered(view, key)
 
 
@@ -178,15 +182,12 @@ def _lost_key(key: RegistryKey) -> RegistryKey:
 
 
 def _is_present(view: RegistryView, key: RegistryKey) -> bool:
-    if key.kind is KeyKind.SERVICES:
-        return view.service(key.names[0]) is not None
-    return _is_registered(view, key) or _lost_key(key) in view.lost_keys()
+    return _is_registered(view, key) or view.has_lost(_lost_key(key))
 
 
 def _is_registered(view: RegistryView, key: RegistryKey) -> bool:
-    """By an owner that has not lost it: any owner of the service, or the same one of the issue."""
-    name, owner = key.names
+    """By the original owner."""
+    name, owner = key.names[0], original_owner(key.names[1])
     if key.kind is KeyKind.SERVICES:
-        service = view.service(name)
-        return service is not None and not service.is_lost
-    return any((issue.name, issue.owner) == (name, original_owner(owner)) for issue in view.issues())
+        return view.definition(name, owner) is not None
+    return any((issue.name, issue.owner) == (name, owner) for issue in view.issues())

@@ -238,6 +238,9 @@ class RegistryView:
         """Of what the registry has lost, and a replica has written again."""
         return sorted(self._lost_keys)
 
+    def has_lost(self, key: RegistryKey) -> bool:
+        return key in self._lost_keys
+
     def replica_revision(self, replica: str) -> int:
         """Of the key of a live replica; 0 if it is not live."""
         return self._mod_revision(encode_key(self._root, KeyKind.REPLICAS, replica))

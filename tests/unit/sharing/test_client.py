@@ -178,7 +178,7 @@ def test_losses_that_are_accepted_go_with_their_reports(keys: RegistryKeys) -> N
     assert [key.names for key in asyncio.run(accept_losses(etcd, ROOT, ["job"]))] == [("job", "lost:me")]
     assert not [name for name in names(keys) if "/job/" in name]
     accepted = {key.names[0] for key in asyncio.run(accept_losses(etcd, ROOT))}
-    assert accepted == {"web", "back", "no key"}
+    assert accepted == {"web", "back", "no key"}, "also what another owner keeps"
     assert names(keys) == ["reports/back/me", "services/back/me"]
     assert asyncio.run(accept_losses(etcd, ROOT)) == []
 

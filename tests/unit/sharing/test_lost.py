@@ -123,6 +123,20 @@ def test_a_lost_service_goes_when_its_key_is_deleted(simulation: Simulation) -> 
     assert set(a.ids()) == {"of-a", "of-b"}
 
 
+def test_a_registration_is_not_lost_because_another_owner_has_the_service_too(simulation: Simulation) -> None:
+    a, b = start(simulation)
+    simulation.define("of-b", **checked("b"))
+    simulation.run_for(1)
+    simulation.etcd.wipe()
+    simulation.run_for(RESTORED_S)
+    assert {"of-b/replica%3Ab", "of-b/lost%3Aclient"} <= keys(simulation, KeyKind.SERVICES)
+    assert a.replica.lost == (("web",), ()), "it is in the list, by its other owner"
+    b.deregister("of-b")
+    simulation.run_for(1)
+    assert set(a.ids()) == set(b.ids()) == {"of-a", "of-b", "web"}
+    assert a.replica.lost == b.replica.lost == (("of-b", "web"), ())
+
+
 def test_the_order_of_lost_services_is_kept(simulation: Simulation) -> None:
     for service_id in ("z", "m", "a1"):
         simulation.define(service_id, **checked(service_id))
