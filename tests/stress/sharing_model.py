@@ -357,7 +357,8 @@ class Model:
         for key, kv in sorted(self.simulation.etcd.kvs.items(), key=lambda item: item[1].mod_revision):
             entry = parse_entry(ROOT, key, kv.value, has_lease=kv.lease_id != 0)
             if isinstance(entry, ParsedEntry) and entry.key.kind is KeyKind.SERVICES:
-                found[entry.key.names[0]] = entry.document
+                if entry.key.names[0] not in found or not is_lost(entry.key.names[1]):
+                    found[entry.key.names[0]] = entry.document
                 owner = replica_of(entry.key.names[1])
                 assert owner is None or entry.key.names[0] in self.own[owner], f"not removed: {entry.key.names}"
         own = {service_id for services in self.own.values() for service_id in services}
