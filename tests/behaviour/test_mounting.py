@@ -363,6 +363,23 @@ def test_without_threads_the_node_says_that_checks_do_not_run(
     assert not_probing_warnings(caplog) == [node.state("cache").reason]
 
 
+def test_checks_that_are_started_before_uwsgi_forks_run_in_its_workers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    ids = dict.fromkeys(["worker_id", "mule_id", "i_am_the_spooler"], lambda: 0)
+    uwsgi = SimpleNamespace(has_threads=1, post_fork_hook=lambda: calls.append("of the program"), **ids)
+    monkeypatch.setitem(sys.modules, "uwsgi", uwsgi)
+    node = Node("validator-7", version="v1.4.2")
+    node.check("cache", interval="1s")(lambda: None)
+    node.start()
+    node.start()
+    was_probing = node.is_probing
+    uwsgi.worker_id = lambda: 1
+    uwsgi.post_fork_hook()
+    is_probing = node.is_probing
+    node.stop()
+    assert (was_probing, is_probing, calls) == (False, True, ["of the program"])
+
+
 def test_a_thread_that_is_refused_stops_neither_the_request_nor_the_application(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

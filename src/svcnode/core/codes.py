@@ -24,6 +24,7 @@ class ReasonCode(StrEnum):
     REPORTED = "reported"  # the program reported the status and gave no code
     UNRELIABLE = "unreliable"  # too many of the last checks failed, although not enough in a row, or too many outages
     REGISTRY_LOST = "registry_lost"  # what other replicas know does not arrive any more
+    UNCONFIRMED = "unconfirmed"  # Up by the checks of this replica; those of the other observers do not arrive
     OBSERVERS_DISAGREE = "observers_disagree"  # the replicas that check it have no majority for any status
 
     # The check could not be run: the fault is on this machine.

@@ -77,6 +77,10 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "Check that the registry (etcd) is running and can be reached from the node's machine and from the other "
         "replicas: svcnode registry check.",
     ),
+    ReasonCode.UNCONFIRMED: Remedy(
+        "this replica finds the service working, and cannot know what the other observers see: etcd is unreachable",
+        "Check that the registry (etcd) is running and can be reached from the node's machine: svcnode registry check.",
+    ),
     ReasonCode.OBSERVERS_DISAGREE: Remedy(
         "the replicas that check the service have no majority for any status",
         "The network between some replicas and the service may be broken. Run svcnode probe on each of these machines.",

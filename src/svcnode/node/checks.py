@@ -82,7 +82,7 @@ class Checks:
 
         If threads do not run in this process, a warning is logged, and it is the reason of every checked service.
         """
-        from svcnode.node.scheduler.thread import SchedulerThread, threads_problem
+        from svcnode.node.scheduler.thread import SchedulerThread, starts_after_fork, threads_problem
 
         if self._pid != os.getpid():  # uWSGI forks without telling Python
             self._node.after_fork()
@@ -90,7 +90,7 @@ class Checks:
         with self._thread_lock:
             if problem := threads_problem():
                 self.warn_if_not_running(f"checks do not run: {problem}")
-            elif self._thread is None or not self._thread.is_alive:
+            elif not (starts_after_fork(self.start_or_warn) or (self._thread and self._thread.is_alive)):
                 self.join_workers()  # before the thread does it: so the first answer is that of the others
                 self._thread = SchedulerThread(self.running)
 

@@ -15,7 +15,6 @@ from svcnode.sharing.record import (
     MadeFrom,
     Observer,
     OwnCheck,
-    RegistryReception,
     ServiceRecord,
     from_registry,
 )
@@ -42,7 +41,7 @@ class NodeSync:
         self._on_new_state = on_new_state
         self.records: dict[str, ServiceRecord] = {}  # by service id
         self.observer = observer
-        self.reception = RegistryReception()
+        self._has_unconfirmed = False
 
     def record(self, service_id: str) -> ServiceRecord:
         """The one that is kept; a new one if there is none yet."""
@@ -95,7 +94,7 @@ class NodeSync:
         document, found, now_s = shared.definition, self._node.peek(record.id), self._node.now_s()
         state = state_machine.initial_state(now_s) if found is None else found[1]
         is_received = document.fixed_status is not None or self.observer.is_silence_received(
-            record, shared, state, self.reception, now_s
+            record, shared, state, now_s
         )
         service = document.service if is_received else from_registry(document.service, document.valid_s)
         self._apply(record, Definition(service))
@@ -199,8 +198,19 @@ class NodeSync:
             if state is not None:
                 states[service_id] = state
             self.observer.set_renewal(record, service.policy, state or before, now_s, is_decided=state is not None)
+        if not self._has_unconfirmed and any(state.code == ReasonCode.UNCONFIRMED for state in states.values()):
+            self._has_unconfirmed = True
+            replica = self.observer.replica
+            text = f"the registry is unreachable: what several replicas ought to check is seen by {replica} alone"
+            self._node.overrides.set_caveat("unconfirmed", text)  # first: the node must not be 200 in between
         if states:
             self._node.set_decided_states(states)
+
+    def end_caveat(self) -> None:
+        """When each service is confirmed again by its other observers."""
+        if self._has_unconfirmed and all(state.code != ReasonCode.UNCONFIRMED for _, state in self._node):
+            self._has_unconfirmed = False
+            self._node.overrides.set_caveat("unconfirmed", "")
 
 
 def _probe_config(service_id: str, document: ServiceDocument) -> ProbeConfig | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from svcnode.core import state_machine
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import MAX_STALE_AFTER_S, Outcome, Policy, ServiceState, Status
+from svcnode.core.text import MAX_REASON_CHARS, truncate
 from svcnode.sharing.format import replica_of
 from svcnode.sharing.rules import merged_state, renewal_due_at_s, report_order, service_state
 from svcnode.sharing.view import ObservedState
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from svcnode.sharing.rules import ObserverChoice
     from svcnode.sharing.view import RegistryView, SharedService
 
+EARLY_S = 1.0  # before the votes of others expire, the own one takes their place: no moment is without evidence
 NOT_SHARED = ""  # the source of evidence for a service that only this replica has
 
 
@@ -70,10 +72,14 @@ class MadeFrom(NamedTuple):
 
 
 class RegistryReception(NamedTuple):
-    """The times between which reports by the registry are received: since it was connected, until it was lost."""
+    """The times between which the registry is received: since it was connected, until it was lost."""
 
     since_s: float = math.inf
     until_s: float = -math.inf
+
+    @property
+    def is_lost(self) -> bool:
+        return self.until_s < math.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +124,7 @@ class Observer(NamedTuple):
     replica: str
     owner: str
     view: RegistryView
+    reception: RegistryReception = RegistryReception()
 
     def shared(self, record: ServiceRecord) -> SharedService | None:
         """The service as in the registry after the next writes of this replica: etcd may be away for long.
@@ -144,25 +151,44 @@ class Observer(NamedTuple):
     def decide(self, record: ServiceRecord, before: ServiceState, now_s: float) -> ServiceState | None:
         """The state that follows from what is observed. None: the node keeps the state that it has."""
         if record.observers == (self.replica,) and record.check is not None:
-            return record.published
+            return self._alone(record, is_confirmed=not self._has_lost_others(record, now_s))
         shared = self.shared(record)
         if shared is None:
             return None
-        merged = merged_state(shared, self._votes(record, shared, now_s), len(record.observers), now_s)
-        return None if merged is None else service_state(merged, before, now_s)
+        votes, may_be_alone = self._votes(record, shared, now_s), self.reception.is_lost and record.check is not None
+        merged = merged_state(shared, votes, len(record.observers), now_s + EARLY_S if may_be_alone else now_s)
+        if merged is None:
+            return self._alone(record, is_confirmed=False) if may_be_alone else None
+        return service_state(merged, before, now_s)
+
+    def _has_lost_others(self, record: ServiceRecord, now_s: float) -> bool:
+        """Whether other replicas ought to check the service, too, and if one did now, it would not be known."""
+        document = record.document if record.made_from is None else record.made_from.document
+        if document is None or document.observers == 1:
+            return False
+        return now_s + EARLY_S >= self.reception.until_s + document.valid_s
+
+    def _alone(self, record: ServiceRecord, *, is_confirmed: bool) -> ServiceState | None:
+        """The state by the own checks."""
+        state = record.published
+        if state is None or is_confirmed:
+            return state
+        reason = f"{state.reason} (seen by {self.replica} alone: the registry is unreachable)".lstrip()
+        code = ReasonCode.UNCONFIRMED if state.status is Status.UP else state.code
+        return state._replace(reason=truncate(reason, MAX_REASON_CHARS), code=code)
 
     def is_silence_received(
         self,
         record: ServiceRecord,
         shared: SharedService,
         state: ServiceState,
-        reception: RegistryReception,
         now_s: float,
     ) -> bool:
         """Whether this replica would have received a report, and so applies the ttl; otherwise others do.
 
         May set `silence_due_at_s`.
         """
+        reception = self.reception
         newest = max(self.observed(record, now_s), key=report_order, default=None)
         if newest is None:
             reporters = {replica_of(owner) for owner in shared.owners}
@@ -174,7 +200,7 @@ class Observer(NamedTuple):
         # not be able to.
         if state.code == ReasonCode.TTL_EXPIRED and state.since_s <= reception.until_s:
             return True
-        if reception.until_s < math.inf:
+        if reception.is_lost:
             return False
         at_s = -math.inf if newest is None else report_order(newest)[0]
         due_at_s = reception.since_s + shared.definition.valid_s

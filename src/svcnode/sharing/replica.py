@@ -6,7 +6,7 @@ the others:
     follow      follow.py: reads the registry, and keeps the services of the node equal to it
     publish     publish.py: writes what this replica defines and observes
     keep alive  publish.py: renews the lease
-    tick        twice a second: a fence, which dates what others write, and evidence that the node needs
+    fence       twice a second: asks for the revision, which dates what others write
     turns       turns.py: which replica sends the notifications
 
 Beside them, the last view is written to the disk (cache.py): a replica that starts shows it until the first range.
@@ -117,6 +117,7 @@ class Replica:
         self._publish_issues()
         tasks = [
             asyncio.create_task(self._run(), name="sharing"),
+            asyncio.create_task(self._follow_time(), name="sharing: evidence that expires"),
             asyncio.create_task(self.turns.follow_time(), name="sharing: who sends notifications"),
             asyncio.create_task(self._keep_cache(), name="sharing: cache"),
         ]
@@ -221,7 +222,7 @@ class Replica:
             "follow": self._follower.step,
             "publish": self._publish,
             "keep alive": self._keeping_alive.step,
-            "tick": self._tick,
+            "fence": self._fence,
             "turns": self.turns.step,
         }
         try:
@@ -262,11 +263,19 @@ class Replica:
             )
         await self._publishing.step()
 
-    async def _tick(self) -> None:
+    async def _fence(self) -> None:
         await asyncio.sleep(TICK_S)
-        await self.services.tick()
-        self._update_lost()
         await self._client.fence(self._root)
+
+    async def _follow_time(self) -> None:
+        """Whatever etcd does: a request to it may take long."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.services.tick()
+                self._update_lost()
+            except Exception:  # an error of this program: the node must not stop following the time
+                log.exception("internal error in sharing", extra={"event": "internal_error"})
 
     def _start_again(self, problem: str) -> None:
         """etcd has other data than before. The list stays as it is until the replicas have written theirs again."""

@@ -5,6 +5,7 @@ All replicas apply them to the same keys, so all come to the same result. These 
 * A service is Up only if more than half of its observers say so, each with evidence that is still valid. It stays Up
   only until the evidence of so many of them has expired.
 * If the observers have not decided, the node keeps the state that it has, until its evidence expires.
+* A service that is Down stays Down while the observers disagree: only a majority for another status is news about it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import ServiceState, Status
+from svcnode.core.state_machine import without_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -143,6 +145,8 @@ def report_order(report: ObservedState) -> tuple[float, int]:
 
 def service_state(merged: MergedState, before: ServiceState, now_s: float) -> ServiceState:
     """The state of the service in the node of this replica, from the one that it has."""
+    if merged.code == ReasonCode.OBSERVERS_DISAGREE and before.status is Status.DOWN:
+        return without_evidence(before, merged.reason, merged.code, now_s)
     is_same = merged.status is before.status
     since_s = before.since_s if is_same else now_s if merged.since_s is None else min(merged.since_s, now_s)
     at_s = before.last_evidence_at_s if merged.evidence_at_s is None else merged.evidence_at_s

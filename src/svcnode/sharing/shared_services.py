@@ -74,7 +74,8 @@ class SharedServices:
         self._default_observers = default_observers
         self._on_change = on_change
         self._positions = count()
-        self._has_newer_evidence = self._is_sync_due = False
+        self._renewed: set[str] = set()  # replicas with newer evidence that was not passed on yet
+        self._is_sync_due = False
         self.changed_definitions: set[str] = set()  # to be published
         self.changed_states: set[str] = set()  # to be published
         node.subscribe(self._on_node_change, on_evidence=self._on_evidence)
@@ -164,7 +165,7 @@ class SharedServices:
     async def update(self, changes: ViewChanges) -> None:
         """After a change of the view. If it is cancelled, the next call does the rest."""
         self.losses.settle(self._sync.observer.view)
-        self._has_newer_evidence |= bool(changes.renewed)
+        self._renewed |= changes.renewed
         self._is_sync_due |= changes.replicas or len(changes.services) > CHUNK
         if self._is_sync_due:
             await self._sync_all()
@@ -179,14 +180,15 @@ class SharedServices:
         )
         self._sync_ids(reported)
         self._sync.merge(changes.services | changes.states)
+        await self._pass_on_newer()
 
     async def set_connected(self) -> None:
-        self._sync.reception = RegistryReception(self._node.now_s(), math.inf)
+        self._set_reception(RegistryReception(self._node.now_s(), math.inf))
         await self._sync_reported()
 
     async def set_lost(self, received_until_s: float) -> None:
         """All reports by the registry up to this time are known."""
-        self._sync.reception = self._sync.reception._replace(until_s=received_until_s)
+        self._set_reception(self._sync.observer.reception._replace(until_s=received_until_s))
         seemed_silent = [
             service.id
             for service, state in self._node
@@ -194,6 +196,9 @@ class SharedServices:
         ]
         await self._sync_reported()
         self._retract_silence(service_id for service_id in seemed_silent if self._is_from_registry(service_id))
+
+    def _set_reception(self, reception: RegistryReception) -> None:
+        self._sync.observer = self._sync.observer._replace(reception=reception)
 
     def _retract_silence(self, ids: Iterable[str]) -> None:
         """These services may have reported: there was no evidence that they are Down."""
@@ -211,7 +216,7 @@ class SharedServices:
         await self._in_chunks([service.id for service in services if not service.definition.is_checked], self._sync_ids)
 
     async def tick(self) -> None:
-        """Twice a second: pass on evidence that is newer than that of the node."""
+        """Twice a second: what follows from the time alone."""
         now_s = self._node.now_s()
         if self.losses.decide(self._sync.observer.view, now_s):
             self._is_sync_due = True
@@ -225,13 +230,22 @@ class SharedServices:
         for record in [*self._sync.records.values()]:
             if record.reports_here and (record.reported is None or record.reported.status is not Status.DOWN):
                 self._publish_silence(record, now_s)
-        has_newer, self._has_newer_evidence = self._has_newer_evidence, False
+        due = [record.id for record in self._sync.records.values() if record.renewal_due_at_s <= now_s]
+        await self._in_chunks(due, self._sync.merge)
+        self._sync.end_caveat()
+
+    async def _pass_on_newer(self) -> None:
+        """At once, not with the next tick: the evidence of the node may have expired already."""
+        renewed, now_s = frozenset(self._renewed), self._node.now_s()
+        if not renewed:
+            return
         due = [
             record.id
             for record in self._sync.records.values()
-            if record.renewal_due_at_s <= now_s or (has_newer and record.is_undecided)
+            if (record.is_undecided or record.renewal_due_at_s <= now_s) and not renewed.isdisjoint(record.observers)
         ]
         await self._in_chunks(due, self._sync.merge)
+        self._renewed -= renewed
 
     def _publish_silence(self, record: ServiceRecord, now_s: float) -> None:
         """A service that reports to this replica, and is Down by what the registry said before: its status does not

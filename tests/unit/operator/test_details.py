@@ -27,7 +27,7 @@ REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTI
 
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
-    *("maintenance", "planned_maintenance", "acknowledged"),
+    *("caveats", "maintenance", "planned_maintenance", "acknowledged"),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
     *("notifications", "heartbeat", "sharing"),
 ]

@@ -154,7 +154,8 @@ def test_a_lost_registry_is_shown_everywhere(simulation: Simulation) -> None:
     assert "connection refused</p>" in a.page()
     assert any("connection refused" in line for line in a.explained_node()[PROBLEMS])
     assert a.service("of-b")["code"] == "registry_lost"
-    assert a.service("of-all")["code"] == "registry_lost", "although this replica checks it"
+    assert a.service("of-all")["code"] == "unconfirmed", "this replica checks it, and says so"
+    assert node_details(a.context)["caveats"]
     explained = a.explained("of-b")
     assert "b checks it" in explained[WHY][0]
     assert "b observed Up" in explained[WHY][1]

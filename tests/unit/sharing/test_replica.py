@@ -184,6 +184,25 @@ def test_evidence_of_others_expires_when_etcd_is_away(simulation: Simulation) ->
         assert set(process.statuses().values()) == {UP}
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_observers_that_cannot_vote_decide_for_themselves_and_say_so(
+    simulation: Simulation, is_restarted: bool
+) -> None:
+    a, b = start(simulation, {name: services("db", observers=2) for name in ("a", "b")})
+    simulation.etcd.stop()
+    if is_restarted:
+        a.kill()
+        a = simulation.start("a", services("db", observers=2))
+    simulation.run_for(3 * STALE_AFTER_S)
+    for process in (a, b):
+        assert process.codes() == {"db": ReasonCode.UNCONFIRMED}
+        assert (process.statuses(), process.node.health) == ({"db": UP}, 206)
+    simulation.etcd.start()
+    simulation.run_for(15)
+    for process in (a, b):
+        assert (process.codes(), process.node.health) == ({"db": ReasonCode.OK}, 200)
+
+
 @pytest.mark.parametrize("directions", [("requests",), ("responses",), ("requests", "responses")])
 def test_a_replica_that_is_cut_off_says_nothing_old_and_returns(
     simulation: Simulation, directions: tuple[str, ...]

@@ -363,6 +363,99 @@ def test_the_majority_of_observers_decides() -> None:
     assert seen == {"me": DOWN, "b": UP, "c": UP}
 
 
+def test_a_down_service_stays_down_while_its_observers_disagree() -> None:
+    replica = Harness("b")
+    replica.keys.define("db", **CHECKED, observers=2)
+    replica.keys.publish("b", "db", DOWN)
+    replica.receive()
+    for _ in range(3):
+        replica.clock.advance(0.1)
+        replica.record(FAILED)
+    assert replica.status() is DOWN
+    for status in (UP, DOWN, UP):  # the text does not grow with each of them
+        replica.keys.publish("b", "db", status)
+        replica.receive()
+        assert replica.status() is DOWN
+    assert replica.node.state("db").reason.count("disagree") == 1
+    for _ in range(2):
+        replica.clock.advance(0.1)
+        replica.record(READY)
+    assert replica.status() is UP
+
+
+# ---- several observers without the registry
+
+
+def lonely(*others: str) -> Harness:
+    """Up by all its observers, at the moment at which the registry is lost."""
+    replica = Harness(*others)
+    replica.keys.define("db", **CHECKED, observers=2)
+    replica.receive()
+    replica.record(READY)
+    for name in others:
+        replica.keys.publish(name, "db", UP)
+    replica.receive()
+    assert (replica.status(), replica.node.health) == (UP, 200)
+    replica.lose()
+    return replica
+
+
+def advance(replica: Harness, duration_s: float, verdict: Verdict = READY) -> set[tuple[Status | None, int]]:
+    """Checks every two seconds; what the node has said at each tick."""
+    seen = set()
+    for tick in range(int(2 * duration_s)):
+        replica.clock.advance(0.5)
+        if tick % 4 == 0:
+            replica.record(verdict)
+        replica.tick()
+        seen.add((replica.status(), int(replica.node.health)))
+    return seen
+
+
+@pytest.mark.parametrize("others", [("other",), ()])
+def test_without_the_registry_the_own_checks_decide_and_the_node_is_206_at_best(others: tuple[str, ...]) -> None:
+    replica = lonely(*others)
+    assert advance(replica, VALID_S - 4) == {(UP, 200)}, "the votes of the others are still valid"
+    assert advance(replica, 4 if others else 6) == {(UP, 200), (UP, 206)}, "no moment without evidence"
+    assert advance(replica, 3 * VALID_S) == {(UP, 206)}
+    assert replica.code() == ReasonCode.UNCONFIRMED
+    for _ in range(3):
+        replica.record(FAILED)
+    assert (replica.status(), replica.code()) == (DOWN, ReasonCode.CONNECTION_REFUSED), "bad news arrives as ever"
+    assert replica.node.health == 503
+
+
+def test_with_the_registry_the_other_observers_count_again() -> None:
+    replica = lonely("other")
+    advance(replica, 2 * VALID_S)
+    replica.connect()
+    assert advance(replica, 2) == {(UP, 206)}, "they have not said anything yet"
+    replica.keys.revision = int(replica.clock())
+    replica.keys.renew("other")
+    replica.receive()
+    assert (UP, 200) in advance(replica, 2)
+    assert replica.code() != ReasonCode.UNCONFIRMED
+    assert not replica.node.condition.caveats
+
+
+def test_a_service_that_one_replica_checks_needs_no_confirmation() -> None:
+    replica = Harness("other")
+    replica.keys.define("db", **CHECKED, checked_by=["me"])
+    replica.receive()
+    replica.record(READY)
+    replica.record(READY)
+    replica.lose()
+    assert advance(replica, 3 * VALID_S) == {(UP, 200)}
+
+
+def test_the_own_checks_do_not_outvote_others_that_are_still_valid() -> None:
+    replica = lonely("other")
+    assert advance(replica, 6, FAILED) <= {(UP, 200), (INITIALIZING, 206)}
+    assert replica.code() == ReasonCode.OBSERVERS_DISAGREE
+    advance(replica, VALID_S, FAILED)
+    assert (replica.status(), replica.code()) == (DOWN, ReasonCode.CONNECTION_REFUSED)
+
+
 def test_checks_of_a_service_that_is_no_longer_observed_are_ignored() -> None:
     replica = Harness("other")
     assert replica.record(READY) is None

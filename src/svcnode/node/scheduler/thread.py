@@ -7,7 +7,8 @@ import logging
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from svcnode.core.text import error_text, one_line
 from svcnode.net.threads import start_thread
@@ -21,6 +22,8 @@ JOIN_TIMEOUT_S = 5.0
 
 log = logging.getLogger("svcnode.scheduler")
 
+_after_fork: list[Callable[[], None]] = []  # what uWSGI calls in each worker
+
 
 def threads_problem() -> str | None:
     """Why a thread would not run in this process, and what to do; None if it runs.
@@ -31,6 +34,26 @@ def threads_problem() -> str | None:
     if uwsgi is None or getattr(uwsgi, "has_threads", True):
         return None
     return "uWSGI runs without threads; start it with --enable-threads"
+
+
+def starts_after_fork(start: Callable[[], None]) -> bool:
+    """Whether uWSGI loads the program before it forks its workers; then it calls `start` in each of them.
+
+    uWSGI forks without the lock of the interpreter. If a thread has it in that moment, the worker waits for ever.
+    """
+    uwsgi: Any = sys.modules.get("uwsgi")
+    if uwsgi is None or uwsgi.worker_id() or uwsgi.mule_id() or uwsgi.i_am_the_spooler():
+        return False
+    if start not in _after_fork:
+        _after_fork.append(start)
+        uwsgi.post_fork_hook = partial(_call_after_fork, getattr(uwsgi, "post_fork_hook", None), start)
+    return True
+
+
+def _call_after_fork(before: Callable[[], None] | None, start: Callable[[], None]) -> None:
+    if before is not None:
+        before()
+    start()
 
 
 class SchedulerThread:

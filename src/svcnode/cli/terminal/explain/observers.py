@@ -73,7 +73,13 @@ def decision_texts(details: ParsedDetails) -> Iterator[str]:
     elif details.code == ReasonCode.OBSERVERS_DISAGREE:
         votes = Counter(each.status.value for each in details.observed if _is_current(each, details))
         results = ", ".join(f"{number} of {count} observed {status}" for status, number in votes.items())
-        yield f"At least {needed} of {count} must observe the same status, and {results}. So it is Initializing."
+        outcome = "it stays Down" if details.status is Status.DOWN else "it is Initializing"
+        yield f"At least {needed} of {count} must observe the same status, and {results}. So {outcome}."
+    elif details.code == ReasonCode.UNCONFIRMED:
+        yield (
+            "The registry is unreachable, so this replica cannot know what the other observers see. It judges by its "
+            "own checks, and the health of the node is 206 at best."
+        )
     elif count > 1 and details.kind != "reported":
         yield f"The status that at least {needed} of {count} observe is the status of the service."
 
