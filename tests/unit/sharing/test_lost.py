@@ -201,6 +201,7 @@ def test_a_restored_registry_that_is_away_again_at_once_makes_no_service_go(simu
     simulation.run_for(2)
     simulation.etcd.stop()
     simulation.run_for(60)
+    assert a.replica.lost == b.replica.lost == ((), ()), "nobody has read what it still has"
     simulation.etcd.denied.clear()
     simulation.etcd.start()
     simulation.run_for(RESTORED_S)
@@ -408,6 +409,20 @@ def test_a_replica_notices_that_the_registry_was_wiped_while_it_was_stopped(
     assert lists == {frozenset({"of-a", "web"})}
     assert a.replica.lost == (("web",), ())
     assert a.health() is Health.PARTIAL
+
+
+def test_another_cluster_is_noticed_after_a_start_even_if_its_history_is_compacted(simulation: Simulation) -> None:
+    cache = MemoryCache()
+    (a,) = start(simulation, "a", cache=cache)
+    simulation.run_for(SETTLE_S)
+    a.kill()
+    simulation.etcd.wipe(is_other_cluster=True)
+    for number in range(200):
+        simulation.write(Put("/other", str(number).encode()))
+    simulation.etcd.compact()
+    a = start_again(simulation, a, cache)
+    simulation.run_for(RESTORED_S)
+    assert a.replica.lost == (("web",), ())
 
 
 def test_a_replica_that_is_killed_after_a_wipe_still_knows_what_is_lost(simulation: Simulation) -> None:
