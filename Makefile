@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz chaos alerts sharing scale soak mutants bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
+.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz chaos alerts sharing scale reload soak mutants bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -37,6 +37,7 @@ help:
 	@echo "make alerts      compare Alertmanager with a node whose services fail at random: no sample stays wrong"
 	@echo "make sharing     run three replicas on etcd, kill, stop and cut off each part: no false 200, no service lost"
 	@echo "make scale       run 1, 2 and 4 replicas with 2,000 checks a second, and print what each replica and etcd has to do"
+	@echo "make reload      ask a node for its health while it reloads 5,000 services, and print how long the answers take"
 	@echo "make soak        run a node for an hour with faults and reloads, and print the slopes of its resources"
 	@echo "make mutants     make 150 small faults in the source, and count how many the tests notice; takes hours"
 	@echo "make bench       measure svcnode beside its peers; writes benchmarks/RESULTS.md"
@@ -128,6 +129,9 @@ sharing: setup
 
 scale: setup
 	$(BIN)/python -m tests.stress.scale
+
+reload: setup
+	$(BIN)/python -m tests.stress.reload
 
 soak: setup
 	$(BIN)/python -m tests.stress.soak

@@ -26,6 +26,7 @@ from tests.support.probe_assertions import becomes_true
 from tests.support.servers.base import RealServer
 from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.ethereum import EthereumServer
 from tests.support.servers.ganache import GanacheServer
 from tests.support.servers.grpc_health import GrpcHealthServer
 from tests.support.servers.http_request import http_request
@@ -99,8 +100,12 @@ def servers_of_every_kind(folder: Path, certificate: Certificate) -> dict[str, R
     return plain | under_tls
 
 
+def urls_of(server: RealServer) -> list[str]:
+    return [server.url, *([server.websocket_url] if isinstance(server, EthereumServer) else ())]
+
+
 def options_of(server: RealServer) -> dict[str, Any]:
-    if isinstance(server, GanacheServer):
+    if isinstance(server, EthereumServer):
         return {"min_peers": 0, "max_block_age": "off"}  # a chain of its own
     certificate: Certificate | None = getattr(server, "certificate", None)
     if certificate is None:
@@ -163,11 +168,12 @@ class Relay(Backend):
 def probes_for(servers: dict[str, RealServer], relays: dict[str, Relay]) -> dict[str, dict[str, Any]]:
     probes: dict[str, dict[str, Any]] = {}
     for name, server in servers.items():
-        direct = {"url": server.url, **options_of(server)}
-        relayed = direct | {"url": server.url.replace(f":{server.port}", f":{relays[name].port}")}
-        for suffix, options in (("", direct), (", hanging", relayed)):
-            probes[f"{name}{suffix}"] = options
-            probes[f"{name}{suffix}, reused"] = options | {"reuse": True}
+        for url in urls_of(server):
+            direct = {"url": url, **options_of(server)}
+            relayed = direct | {"url": url.replace(f":{server.port}", f":{relays[name].port}")}
+            for suffix, options in (("", direct), (", hanging", relayed)):
+                probes[f"{name} {url}{suffix}"] = options | {"reuse": False}
+                probes[f"{name} {url}{suffix}, reused"] = options | {"reuse": True}
     etcd, node, ganache = servers["EtcdServer tls"], servers["SvcServer"], servers["GanacheServer"]
     return probes | {
         "https": {"url": f"https://127.0.0.1:{etcd.port}/health", **options_of(servers["RedisServer tls"])},

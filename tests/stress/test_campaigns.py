@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.stress import alerts, control_kills, history_kills, hung, memory_limits, scale, sharing_model, soak
+from tests.stress import alerts, control_kills, history_kills, hung, memory_limits, reload, scale, sharing_model, soak
 from tests.stress.campaigns import MIB
 from tests.stress.memory_limits import Limit
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.wide
 
@@ -44,6 +41,13 @@ def test_services_that_hang_at_once_wait_for_nothing_and_disturb_no_others(tmp_p
     times = hung.run_campaign(tmp_path, count=1000, good=100, interval_s=5.0, timeout_s=3.0)
     assert times.most_open > 800, "each has a check of its own"
     assert times.disturbed == 0
+
+
+def test_a_node_that_reloads_answers_in_between(tmp_path: Path) -> None:
+    with reload.backend_process() as backend:
+        measured = list(reload.measure(tmp_path / "node", Path("src"), services=200, reloads=2, backend=backend))
+    assert len(measured) == 2
+    assert all(len(figures.reload_s) > 1 for figures in measured)
 
 
 def test_a_node_without_memory_answers_truthfully_or_ends_with_a_line(tmp_path: Path) -> None:

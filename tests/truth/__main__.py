@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypedDict
 import pytest
 
 from tests.truth import matrix
-from tests.truth.campaign import KindResult, Options, run
+from tests.truth.campaign import KindResult, Options, run, service_id
 from tests.truth.kinds import KINDS, SHORT_KINDS, Kind
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run_kind(kind: Kind, folder: Path, options: Options) -> KindResult | str:
         return f"{kind.name}: stopped"
     _log(f"{kind.name} …")
     try:
-        result = run(kind, folder / kind.name.replace(" ", "-"), options)
+        result = run(kind, folder / service_id(kind), options)
     except (pytest.skip.Exception, pytest.fail.Exception) as exc:  # the server is not installed
         return f"{kind.name}: {exc}"
     except Exception as exc:  # noqa: BLE001  the other kinds continue

@@ -137,19 +137,20 @@ def _probes(kind: Kind, server: RealServer, *, reuse: bool) -> dict[str, dict[st
     """By service id."""
     options = {name: value(server) if callable(value) else value for name, value in kind.options.items()}
     url = server.url.replace(server.host, "server.example") if kind.is_named else server.url
-    probes = {_service_id(kind): {"url": url, **options, **({"reuse": reuse} if kind.has_connection else {})}}
+    probes = {service_id(kind): {"url": url, **options, **({"reuse": reuse} if kind.has_connection else {})}}
     if kind.has_credentials:
         wrong_url: str = server.bad_credentials_url  # type: ignore[attr-defined]  # servers with credentials have it
         probes[_bad_credentials_id(kind)] = {"url": wrong_url, **options}
     return probes
 
 
-def _service_id(kind: Kind) -> str:
+def service_id(kind: Kind) -> str:
+    """Also the name of its folder: some servers do not accept every character in a path."""
     return re.sub(r"\W+", "-", kind.name.lower())
 
 
 def _bad_credentials_id(kind: Kind) -> str:
-    return f"{_service_id(kind)}-with-wrong-credentials"
+    return f"{service_id(kind)}-with-wrong-credentials"
 
 
 # ---- the faults
@@ -219,7 +220,7 @@ class FaultSequence:
         phase = Phase(
             kind=self._kind.name,
             fault=fault,
-            service_id=_service_id(self._kind),
+            service_id=service_id(self._kind),
             expected=expected,
             began_s=began_s,
             ended_s=time.monotonic(),

@@ -6,11 +6,12 @@ A fault says how it is injected, the expected status, and the bound. It lasts as
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -19,9 +20,10 @@ from tests.support.backends import Backend
 from tests.support.disks import LoopDisk
 from tests.support.network_namespace import BLACK_HOLE_IPV6
 from tests.support.servers.base import wait_until
-from tests.support.servers.beacon import BeaconServer
-from tests.support.servers.chains import METHODS, with_reference
+from tests.support.servers.beacon import SLOT_S, BeaconServer
+from tests.support.servers.chains import METHODS, StubChain
 from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.ethereum_heads import EthereumHeads
 from tests.support.servers.ganache import GanacheServer
 from tests.support.servers.grpc_health import GrpcHealthServer
 from tests.support.servers.haproxy import HaproxyServer
@@ -33,7 +35,7 @@ from tests.support.servers.nginx import NginxServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import QUORUM_QUEUE, RabbitServer
 from tests.support.servers.redis import RedisMember, RedisSentinel, RedisServer, form_cluster
-from tests.support.servers.signers import KEY, MevBoostServer, Web3SignerServer
+from tests.support.servers.signers import MevBoostServer, Web3SignerServer
 from tests.support.servers.storage import MountedDisk, SqliteOnDisk, SqliteWithWriter
 from tests.truth.evaluate import DOWN, INITIALIZING, UP
 from tests.truth.timing import (
@@ -52,17 +54,23 @@ from tests.truth.timing import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from contextlib import ExitStack
     from pathlib import Path
 
     from tests.support.servers.base import RealServer
+    from tests.support.servers.fake_http import FakeHttpServer
 
     Injector = Callable[[Any], AbstractContextManager[None]]  # the argument is the server
     Make = Callable[[Path, ExitStack], RealServer]
 
+Server = TypeVar("Server", bound="RealServer")
+
 # The replicas drop a primary that sends nothing after 2 or 3 s, and check about once a second. Before that they do not
 # know that they are disconnected.
 REPLICATION_TIMEOUT_S = 5.0
+# By default they drop it after 60 s.
+DEFAULT_REPLICATION_TIMEOUT_S = 62.0
+DEFAULT_REDIS_PING_S = 10.0  # an idle primary of Redis sends something this often
+MAX_LAG_S = 20.0  # of a Redis replica with default settings; it must be longer than that
 
 READY, RESTARTED = "ready", "restarted"
 NOT_STARTED, WRONG_CREDENTIALS = "not started yet", "wrong credentials"
@@ -76,6 +84,7 @@ CASCADE_CUT = "cascade cut"
 # A client of a chain answers, and does not follow its chain, or cannot be judged.
 STILL, BEHIND, CLOCK_WRONG = "claims synced, stands still", "behind the others", "clock wrong"
 METHOD_MISSING, CACHED = "method missing", "answers from a cache"
+CONTRADICTS, SILENT = "contradicts itself", "connected, silent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +123,15 @@ def replaced_by(behaviour: Any) -> Injector:
     return inject
 
 
-def with_state(state: Mapping[str, object], defaults: Mapping[str, object]) -> Injector:
+def with_state(**state: object) -> Injector:
     """For scripted servers."""
 
     @contextmanager
     def inject(server: Any) -> Iterator[None]:
+        before = {name: server.state[name] for name in state}
         server.set(**state)
         yield
-        server.set(**defaults)
+        server.set(**before)
 
     return inject
 
@@ -150,17 +160,16 @@ def primary_frozen(replica: Any) -> Iterator[None]:
     wait_until(replica.is_following, "following its primary")
 
 
-def other_members_killed(wait_until_noticed: Callable[[Any], None]) -> Injector:
-    """One of three members is left."""
+def other_members(fault: Injector, wait_until_noticed: Callable[[Any], None]) -> Injector:
+    """The other two of three members are killed or frozen."""
 
     @contextmanager
     def inject(member: Any) -> Iterator[None]:
-        for other in member.other_members:
-            other.kill()
-        wait_until_noticed(member)
-        yield
-        for other in member.other_members:
-            other.start()
+        with ExitStack() as stack:
+            for other in member.other_members:
+                stack.enter_context(fault(other))
+            wait_until_noticed(member)
+            yield
 
     return inject
 
@@ -171,6 +180,18 @@ def quorum_of_queue_lost(broker: Any) -> Iterator[None]:
     with killed(broker.joins):
         yield
     broker.joins.wait_until_ready()
+
+
+@contextmanager
+def other_killed(server: Any) -> Iterator[None]:
+    """The server that a scripted one depends on."""
+    with killed(server.other):
+        yield
+    server.other.wait_until_ready()
+
+
+def leaderless(member: Any) -> None:
+    member.wait_until_leaderless()
 
 
 def cluster_is_down(member: Any) -> None:
@@ -240,8 +261,15 @@ RESETS = Fault("accepts and resets", replaced_by(backends.reset), DOWN, REFUSED_
 EXHAUSTED = Fault("out of connections", by_server("exhaust"), DOWN, HUNG_S)
 REPLICA_DISCONNECTED = Fault("replica disconnected", primary_killed, INITIALIZING, NOT_READY_S)
 PRIMARY_FROZEN = replace(REPLICA_DISCONNECTED, inject=primary_frozen, bound_s=NOT_READY_S + REPLICATION_TIMEOUT_S)
-WITHOUT_QUORUM = replace(
-    REPLICA_DISCONNECTED, inject=other_members_killed(lambda member: member.wait_until_leaderless())
+PRIMARY_FROZEN_BY_DEFAULT = replace(PRIMARY_FROZEN, bound_s=DEFAULT_REPLICATION_TIMEOUT_S + NOT_READY_S)
+# The probe asks the primary itself.
+PRIMARY_SILENT = replace(PRIMARY_FROZEN, bound_s=NOT_READY_S)
+# The probe reads for how long the replica has heard nothing. Afterwards, it hears something with the next ping.
+PRIMARY_UNHEARD = replace(
+    PRIMARY_FROZEN, bound_s=MAX_LAG_S + 1 + NOT_READY_S, recovery_bound_s=DEFAULT_REDIS_PING_S + 1 + READY_S
+)
+WITHOUT_QUORUM = tuple(
+    replace(REPLICA_DISCONNECTED, inject=other_members(each, leaderless)) for each in (killed, frozen)
 )
 BROKER_ALARM = Fault(ALARM, by_server("disk_alarm"), INITIALIZING, NOT_READY_S)
 # RabbitMQ rejects the message, or does not confirm it.
@@ -270,38 +298,68 @@ DISK_FULL = Fault(STORAGE_FULL, on_disk_of_database("full"), DOWN, REFUSED_S)
 WITHOUT_INODES = Fault(STORAGE_FULL, by_server("without_inodes"), DOWN, REFUSED_S)
 FILE_READ_ONLY = Fault(READ_ONLY, on_disk_of_database("read_only"), INITIALIZING, NOT_READY_S)
 WRITE_LOCK_HELD = Fault(WRITE_LOCK, by_server("write_lock"), INITIALIZING, NOT_READY_S)
-CLUSTER_LOST = Fault(QUORUM_LOST, other_members_killed(cluster_is_down), INITIALIZING, NOT_READY_S)
+CLUSTER_LOST = tuple(
+    Fault(QUORUM_LOST, other_members(each, cluster_is_down), INITIALIZING, NOT_READY_S) for each in (killed, frozen)
+)
 RECOVERING = starting(between("start_stalled_recovery", "finish_recovery"), state_after=RESTARTED)
 LOADING = starting(between("start_stalled_loading", "finish_loading"), state_after=RESTARTED)
-SYNCING = starting(with_state({"is_syncing": True}, {"is_syncing": False}))
-EXECUTION_OFFLINE = starting(with_state({"el_offline": True}, {"el_offline": False}))
-SYNCING_UNNOTICED = starting(
-    with_state({"is_syncing": True, "health": 200}, {"is_syncing": False, "health": None}), "claims to be healthy"
-)
-STANDS_STILL = starting(with_state({"missed_slots": 50}, {"missed_slots": 0}), STILL)
-BEACON_CLOCK_WRONG = starting(with_state({"missed_slots": -50}, {"missed_slots": 0}), CLOCK_WRONG)
-WITHOUT_BEACON_PEERS = starting(with_state({"peers": 0}, {"peers": 50}), "claims synced, without peers")
-WITHOUT_PEERS = starting(with_state({"peers": 0}, {"peers": 3}))
-NOT_SERVING = starting(with_state({"status": "NOT_SERVING"}, {"status": "SERVING"}))
+SYNCING = starting(with_state(is_syncing=True))
+EXECUTION_OFFLINE = starting(with_state(el_offline=True))
+WITHOUT_PEERS = starting(with_state(peers=0))
+NOT_SERVING = starting(with_state(status="NOT_SERVING"))
 STALE_BLOCK = starting(stale_block)
-MAX_BLOCK_AGE_S = 5.0  # of the scripted chains
-CHAIN_STANDS_STILL = starting(with_state({"age_s": 100_000}, {"age_s": 0}), STILL)
-CHAIN_BEHIND = starting(with_state({"behind": 1000}, {"behind": 0}), BEHIND)
-CHAIN_CLOCK_WRONG = starting(with_state({"ahead_s": 10_000}, {"ahead_s": 0}), CLOCK_WRONG)
-CHAIN_CACHED = replace(
-    starting(between("stop_clock", "reset_clock"), CACHED), bound_s=MAX_BLOCK_AGE_S + 1 + NOT_READY_S
-)
-WITHOUT_DATABASE = Fault(
-    "no slashing protection", with_state({"database": "DOWN"}, {"database": "UP"}), DOWN, REFUSED_S
-)
-WITHOUT_KEYS = starting(with_state({"keys": []}, {"keys": [KEY]}))
-WITHOUT_RELAYS = starting(with_state({"available_relays": 0}, {"available_relays": 3}))
+WITHOUT_KEYS = starting(with_state(keys=[]))
+WITHOUT_RELAYS = starting(with_state(available_relays=0))
+WITHOUT_DATABASE = Fault(ALARM, with_state(database="DOWN"), DOWN, REFUSED_S)
 
 
-def method_missing(kind: str) -> Fault:
-    """The first method that the probe calls. The outcome is unknown, so that the service is never Down for it."""
-    missing = {"missing": [next(iter(METHODS[kind]))]}
-    return replace(starting(with_state(missing, {"missing": []}), METHOD_MISSING), bound_s=STALE_S)
+def contradicting(**state: object) -> Fault:
+    """One answer says that all is well, and another one that it is not."""
+    return starting(with_state(**state), CONTRADICTS)
+
+
+def method_missing(*names: str) -> Fault:
+    """The outcome is unknown, so that the service is never Down for it."""
+    return replace(starting(with_state(missing=names), METHOD_MISSING), bound_s=STALE_S)
+
+
+def cached(bound_s: float, **state: object) -> Fault:
+    """With this state, the newest block is so old that it is too old after that time."""
+
+    def inject(server: Any) -> AbstractContextManager[None]:
+        return with_state(cached_at=time.time(), **state)(server)
+
+    return replace(starting(inject, CACHED), bound_s=bound_s + NOT_READY_S)
+
+
+LEFT_S = 5  # until a block is too old
+
+
+def nearly_too_old(max_block_age_s: int) -> dict[str, object]:
+    """The state of a chain that is not behind others."""
+    return {"age_s": max_block_age_s - LEFT_S, "behind": -max_block_age_s - 1000}
+
+
+def silent(max_block_age_s: int, expected: str, bound_s: float) -> Fault:
+    """The last head that is delivered is too old some seconds later, and the client has newer blocks."""
+
+    @contextmanager
+    def inject(server: Any) -> Iterator[None]:
+        with with_state(**nearly_too_old(max_block_age_s))(server):
+            time.sleep(1)
+            with with_state(is_silent=True)(server):
+                yield
+
+    return Fault(SILENT, inject, expected, LEFT_S + bound_s)
+
+
+CHAIN_STANDS_STILL = starting(with_state(age_s=100_000), STILL)
+CHAIN_BEHIND = starting(with_state(behind=1000), BEHIND)
+CHAIN_CLOCK_WRONG = starting(with_state(ahead_s=10_000), CLOCK_WRONG)
+BEACON_STANDS_STILL = starting(with_state(missed_slots=50), STILL)
+BEACON_CLOCK_WRONG = starting(with_state(missed_slots=-50), CLOCK_WRONG)
+# The age of a head that has missed 8 slots, which is allowed, is nearly 9 slots at the end of the next one.
+BEACON_CACHED = cached(SLOT_S, missed_slots=8)
 
 
 ONE_BACKEND_BROKEN = Fault(
@@ -340,7 +398,7 @@ WORK_FAULTS = (
     LONG_TRANSACTION,
     CASCADE_CUT,
 )
-CHAIN_FAULTS = (STILL, BEHIND, CLOCK_WRONG, METHOD_MISSING, CACHED)
+CHAIN_FAULTS = (STILL, BEHIND, CLOCK_WRONG, METHOD_MISSING, CACHED, CONTRADICTS, SILENT)
 
 
 # ---- the kinds
@@ -356,24 +414,37 @@ class Kind:
     options: Mapping[str, Any] = field(default_factory=dict)  # of its probe; a function of the server, or a value
     service_options: Mapping[str, Any] = field(default_factory=dict)  # beside its probe
     note: str = ""
-    has_connection: bool = True  # the probe has the option `reuse`
+    has_connection: bool = True  # the probe has the option `reuse`, which is off by default
     is_named: bool = False  # the probe uses a name, and everything runs in a network namespace
 
 
 COMMON_FAULTS = (KILLED, FROZEN, UNRESPONSIVE, RESETS)
-SCRIPTED_CHAINS = {
-    "Ethereum client": "ethereum",
-    "CometBFT": "cometbft",
-    "Solana": "solana",
-    "Substrate": "substrate",
-    "Bitcoin": "bitcoin",
-    "op-node": "opnode",
-}
 FAKE_SERVER_NOTE = "no package: a scripted server that follows the documentation of the protocol"
 
 
 def standalone(make_server: Callable[[Path], RealServer]) -> Make:
     return lambda folder, _: make_server(folder)
+
+
+def by_default(server: Server) -> Server:
+    """Without the settings with which it would notice sooner that others are gone."""
+    server.quick_settings = {}
+    return server
+
+
+def with_other(make_server: Callable[[Path], Any], make_other: Callable[[Path], Any] | None = None) -> Make:
+    """A scripted server, and another one that runs until the stack ends."""
+
+    def make(folder: Path, stack: ExitStack) -> RealServer:
+        server: FakeHttpServer = make_server(folder)
+        server.other = stack.enter_context((make_other or make_server)(folder.with_name("other")))
+        return server
+
+    return make
+
+
+def url_of_other(server: FakeHttpServer) -> list[str]:
+    return [f"http://127.0.0.1:{server.other.port}"]
 
 
 def replica_of(make_primary: Callable[[Path], Any]) -> Make:
@@ -393,7 +464,7 @@ class EtcdMember(EtcdServer):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "m1", member="m1")
         self.other_members = [EtcdServer(folder / member, member=member) for member in ("m2", "m3")]
-        for each in (self, *self.other_members):
+        for each in map(by_default, (self, *self.other_members)):
             each.cluster_members = (self, *self.other_members)
             each.peer_port = each.peer_port  # the others start with it
 
@@ -454,7 +525,9 @@ class RedisClusterMember(RedisMember):
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         super().__init__(folder / "m0")
-        self.other_members = [stack.enter_context(RedisMember(folder / name)) for name in ("m1", "m2")]
+        others = [by_default(RedisMember(folder / name)) for name in ("m1", "m2")]
+        self.other_members = [stack.enter_context(other) for other in others]
+        by_default(self)
 
     def set_up(self) -> None:
         form_cluster((self, *self.other_members))
@@ -463,6 +536,42 @@ class RedisClusterMember(RedisMember):
 def _redis_sentinel(folder: Path, stack: ExitStack) -> RealServer:
     master = stack.enter_context(RedisServer(folder / "master", password="let-me-in"))
     return RedisSentinel(folder / "sentinel", master)
+
+
+def default_replica(name: str, make_primary: Callable[[Path], Any], *faults: Fault, **options: Any) -> Kind:
+    return Kind(name, replica_of(lambda folder: by_default(make_primary(folder))), faults, options=options)
+
+
+def url_of_primary(replica: Any) -> str:
+    url: str = replica.primary.url
+    return url
+
+
+def scripted_chain(name: str, kind: str, max_block_age_s: int, *contradictions: Fault) -> Kind:
+    """With default options, besides the reference: a block may be that old."""
+    faults = (
+        *COMMON_FAULTS,
+        SYNCING,
+        CHAIN_STANDS_STILL,
+        CHAIN_BEHIND,
+        CHAIN_CLOCK_WRONG,
+        method_missing(next(iter(METHODS[kind]))),  # the first one that the probe calls
+        cached(LEFT_S, **nearly_too_old(max_block_age_s)),
+        *contradictions,
+    )
+    make = with_other(partial(StubChain, kind=kind))
+    return Kind(name, make, faults, options={"reference": url_of_other}, note=FAKE_SERVER_NOTE)
+
+
+def ethereum_heads(name: str, *faults: Fault, **options: Any) -> Kind:
+    return Kind(
+        name,
+        with_other(EthereumHeads, partial(StubChain, kind="ethereum")),
+        faults,
+        options={"reference": url_of_other, **options},
+        has_connection=False,  # the probe keeps its connection by default
+        note=FAKE_SERVER_NOTE,
+    )
 
 
 _ALL = (
@@ -507,7 +616,11 @@ _ALL = (
         (KILLED, FROZEN, DATABASE_READ_ONLY, DATABASE_DISK_FROZEN, TABLE_LOCKED, SERVER_DISK_FULL),
         options={"write": True},
     ),
-    Kind("Galera member", standalone(GaleraMember), (*COMMON_FAULTS, GALERA_QUORUM_LOST)),
+    Kind(
+        "Galera member",
+        standalone(lambda folder: by_default(GaleraMember(folder))),
+        (*COMMON_FAULTS, GALERA_QUORUM_LOST),
+    ),
     Kind(
         "MariaDB replica",
         replica_of(MariaDbServer),
@@ -533,7 +646,7 @@ _ALL = (
         (KILLED, FROZEN, WRITES_PAUSED, MEMORY_LIMIT_REACHED, TOO_FEW_REPLICAS, STORE_FULL),
         options={"write": True},
     ),
-    Kind("Redis Cluster member", RedisClusterMember, (*COMMON_FAULTS, CLUSTER_LOST), options={"write": True}),
+    Kind("Redis Cluster member", RedisClusterMember, (*COMMON_FAULTS, *CLUSTER_LOST), options={"write": True}),
     Kind(
         "Redis by Sentinel",
         _redis_sentinel,
@@ -547,6 +660,28 @@ _ALL = (
         (*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN),
         has_credentials=True,
     ),
+    default_replica(
+        "PostgreSQL replica, defaults",
+        PostgresServer,
+        REPLICA_DISCONNECTED,
+        PRIMARY_FROZEN_BY_DEFAULT,
+        max_lag="1s",
+    ),
+    default_replica(
+        "PostgreSQL replica with primary, defaults",
+        PostgresServer,
+        PRIMARY_SILENT,
+        max_lag="1s",
+        primary=url_of_primary,
+    ),
+    default_replica(
+        "MariaDB replica, defaults", MariaDbServer, REPLICA_DISCONNECTED, PRIMARY_FROZEN_BY_DEFAULT, max_lag="5s"
+    ),
+    default_replica(
+        "MariaDB replica with primary, defaults", MariaDbServer, PRIMARY_SILENT, max_lag="5s", primary=url_of_primary
+    ),
+    default_replica("Redis replica, defaults", RedisServer, REPLICA_DISCONNECTED, PRIMARY_FROZEN_BY_DEFAULT),
+    default_replica("Redis replica with max_lag, defaults", RedisServer, PRIMARY_UNHEARD, max_lag=f"{MAX_LAG_S:g}s"),
     Kind("memcached", standalone(MemcachedServer), (*COMMON_FAULTS, EXHAUSTED)),
     Kind(
         "memcached without evictions",
@@ -565,7 +700,7 @@ _ALL = (
         "etcd", standalone(lambda folder: EtcdServer(folder, requires_auth=True)), COMMON_FAULTS, has_credentials=True
     ),
     Kind("etcd with write", standalone(EtcdServer), (*COMMON_FAULTS, STORE_FULL), options={"write": True}),
-    Kind("etcd member", _etcd_member, (*COMMON_FAULTS, WITHOUT_QUORUM)),
+    Kind("etcd member", _etcd_member, (*COMMON_FAULTS, *WITHOUT_QUORUM)),
     Kind("nginx", standalone(NginxServer), (*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind("nginx by name", standalone(NginxServer), (KILLED, IPV6_UNREACHABLE), is_named=True),
     Kind("PostgreSQL by name", standalone(PostgresServer), (KILLED, IPV6_UNREACHABLE), is_named=True),
@@ -590,42 +725,69 @@ _ALL = (
         (
             *COMMON_FAULTS,
             SYNCING,
-            SYNCING_UNNOTICED,
             EXECUTION_OFFLINE,
-            STANDS_STILL,
+            BEACON_STANDS_STILL,
             BEACON_CLOCK_WRONG,
-            WITHOUT_BEACON_PEERS,
+            BEACON_CACHED,
+            contradicting(is_syncing=True, health=200),
+            contradicting(sync_distance=300),
+            contradicting(is_optimistic=True),
+            contradicting(peers=0),
         ),
         note=FAKE_SERVER_NOTE,
     ),
-    *(
-        Kind(
-            name,
-            partial(with_reference, kind=kind),
-            (
-                *COMMON_FAULTS,
-                SYNCING,
-                CHAIN_STANDS_STILL,
-                CHAIN_BEHIND,
-                CHAIN_CLOCK_WRONG,
-                method_missing(kind),
-                CHAIN_CACHED,
-            ),
-            options={
-                "max_block_age": f"{MAX_BLOCK_AGE_S:g}s",
-                "reference": lambda client: [f"http://127.0.0.1:{client.reference.port}"],
-            },
-            note=FAKE_SERVER_NOTE,
-        )
-        for name, kind in SCRIPTED_CHAINS.items()
+    Kind(
+        "beacon with max_slot_lag",
+        standalone(BeaconServer),
+        (KILLED, BEACON_STANDS_STILL, method_missing("/eth/v1/node/syncing")),
+        options={"max_slot_lag": 8},
+        note=FAKE_SERVER_NOTE,
+    ),
+    scripted_chain("Ethereum client", "ethereum", 120, contradicting(peers=0)),
+    scripted_chain("CometBFT", "cometbft", 60, contradicting(peers=0)),
+    scripted_chain("Solana", "solana", 60),  # the kind reads nothing else that could contradict its health
+    scripted_chain("Substrate", "substrate", 60, contradicting(peers=0), contradicting(finalized_age_s=100_000)),
+    scripted_chain("Bitcoin", "bitcoin", 7200, contradicting(peers=0), contradicting(missing_blocks=1000)),
+    scripted_chain("op-node", "opnode", 60, contradicting(l1_age_s=100_000)),
+    ethereum_heads(
+        "Ethereum heads",
+        KILLED,
+        silent(120, INITIALIZING, NOT_READY_S),  # a new subscription has as long as a block to deliver a head
+        cached(LEFT_S, **nearly_too_old(120)),
+    ),
+    ethereum_heads(
+        "Ethereum heads with max_block_age",
+        *COMMON_FAULTS,
+        SYNCING,
+        CHAIN_STANDS_STILL,
+        CHAIN_BEHIND,
+        CHAIN_CLOCK_WRONG,
+        replace(method_missing("eth_subscribe"), bound_s=1 + STALE_S),  # the connection ends within that second
+        cached(LEFT_S, **nearly_too_old(LEFT_S)),
+        replace(contradicting(head_age_s=100_000), expected=DOWN, bound_s=HUNG_S),
+        silent(LEFT_S, DOWN, HUNG_S),
+        max_block_age=f"{LEFT_S}s",
     ),
     Kind(
         "Web3Signer",
         standalone(Web3SignerServer),
-        (*COMMON_FAULTS, WITHOUT_DATABASE, WITHOUT_KEYS),
+        (
+            *COMMON_FAULTS,
+            WITHOUT_DATABASE,
+            WITHOUT_KEYS,
+            method_missing("/healthcheck"),
+            Fault(CONTRADICTS, with_state(database="DOWN", claim="UP"), DOWN, REFUSED_S),
+        ),
         note=FAKE_SERVER_NOTE,
     ),
     Kind("MEV-Boost", standalone(MevBoostServer), (*COMMON_FAULTS, WITHOUT_RELAYS), note=FAKE_SERVER_NOTE),
+    Kind(
+        "MEV-Boost with relays",
+        with_other(MevBoostServer),
+        (KILLED, starting(other_killed, CONTRADICTS)),
+        options={"relays": url_of_other},
+        note=FAKE_SERVER_NOTE,
+    ),
     Kind(
         "IPFS", standalone(IpfsServer), (*COMMON_FAULTS, WITHOUT_PEERS), options={"min_peers": 1}, note=FAKE_SERVER_NOTE
     ),

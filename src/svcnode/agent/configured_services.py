@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
 
 MAX_LISTED_IDS = 5
-BATCH = 50  # services that are applied at once: some milliseconds
+BATCH = 10  # services that are applied at once: some milliseconds
 
 log = logging.getLogger("svcnode")
 

@@ -47,7 +47,7 @@ class BatchCheck(ABC):
         self.sock: socket.SocketType | None = None
         self.is_connected = False
         self._unsent: bytes | memoryview = b""
-        self.on_verdict: OnVerdict | None = None
+        self.on_verdict: OnVerdict | None = None  # while it is running
 
     @property
     def step(self) -> str:
@@ -134,8 +134,8 @@ class BatchPoller:
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 
-    def start(self, check: BatchCheck) -> Verdict | Exception | None:
-        """The verdict, if there is one at once. Otherwise `check.on_verdict` is called with it, unless cancelled.
+    def start(self, check: BatchCheck, on_verdict: OnVerdict) -> Verdict | Exception | None:
+        """The verdict, if there is one at once. Otherwise `on_verdict` is called with it, unless cancelled.
 
         An exception is a fault of the check, as one of `Probe.check`.
         """
@@ -145,6 +145,7 @@ class BatchPoller:
             return check.on_error(exc)
         check.is_connected = False
         check._unsent = b""
+        check.on_verdict = on_verdict
         sock.connect_ex(check.address)  # the next call has the result: of this machine, it is usually known by then
         result = _run(check, check.connect)
         if result is None:
@@ -170,9 +171,10 @@ class BatchPoller:
                 continue
             result = _run(check, check.advance)
             if result is not None:
+                on_verdict = check.on_verdict
+                assert on_verdict is not None
                 self.cancel(check)
-                assert check.on_verdict is not None
-                check.on_verdict(result)
+                on_verdict(result)
 
 
 def _run(check: BatchCheck, step: Callable[[], Verdict | None]) -> Verdict | Exception | None:
@@ -192,4 +194,4 @@ def _run(check: BatchCheck, step: Callable[[], Verdict | None]) -> Verdict | Exc
 def _close(check: BatchCheck) -> None:
     assert check.sock is not None
     check.sock.close()
-    check.sock = None
+    check.sock = check.on_verdict = None

@@ -92,13 +92,16 @@ class TimerQueue:
 
 
 class Deadline:
-    """The deadline of a check: calls `on_expired` when it has passed, and then every 0.5 s until it is cleared."""
+    """The deadline of a check: calls `on_expired` when it has passed, and then every 0.5 s until it is cleared.
+
+    It refers to the callback only until then.
+    """
 
     __slots__ = ("_at_s", "_on_expired", "_timers", "expirations")
 
-    def __init__(self, timers: TimerQueue, on_expired: Callback) -> None:
+    def __init__(self, timers: TimerQueue) -> None:
         self._timers = timers
-        self._on_expired = on_expired
+        self._on_expired: Callback | None = None
         self._at_s = math.inf
         self.expirations = 0  # the number of calls; the caller resets it
 
@@ -106,7 +109,11 @@ class Deadline:
     def is_set(self) -> bool:
         return self._at_s < math.inf
 
-    def set(self, at_s: float) -> None:
+    def set(self, at_s: float, on_expired: Callback) -> None:
+        self._on_expired = on_expired
+        self._set_timer(at_s)
+
+    def _set_timer(self, at_s: float) -> None:
         self._at_s = at_s
         self._timers.add(at_s, self._enforce)
 
@@ -114,16 +121,18 @@ class Deadline:
         if self.is_set:
             self._timers.cancel(self._at_s, self._enforce)
             self._at_s = math.inf
+            self._on_expired = None
 
     def _enforce(self) -> None:
+        assert self._on_expired is not None
         now_s = self._timers.time()
         late_s = now_s - self._at_s
         if late_s < -TIMER_RESOLUTION_S:  # callbacks are early by a tick at most
-            self.set(self._at_s)
+            self._set_timer(self._at_s)
         elif late_s > LATE_AFTER_S and not self.expirations:
             # The loop was blocked: a response may have arrived and is read first.
-            self.set(now_s + GRACE_S)
+            self._set_timer(now_s + GRACE_S)
         else:
             self.expirations += 1
-            self.set(now_s + RECANCEL_AFTER_S)
+            self._set_timer(now_s + RECANCEL_AFTER_S)
             self._on_expired()

@@ -70,7 +70,7 @@ class BeaconProbe(ChainProbe):
     max_slot_lag: Count | None = None  # None: the default, where the node says how far it is
     min_peers: Count | None = None  # None: 1, where the node says how many it has
     validators: ValidatorIds = ()
-    _chain: list[Chain | None] = field(init=False, compare=False, default_factory=list)  # once it has been read
+    _chain: list[Chain] = field(init=False, compare=False, default_factory=list)  # once it has been read
     _liveness: LivenessRecord = field(init=False, compare=False, default_factory=LivenessRecord)
     url_form: ClassVar = UrlForm(query="")
 
@@ -140,17 +140,16 @@ class BeaconProbe(ChainProbe):
         return await self.age_verdict("the head", chain.genesis_s + head * chain.slot_s, limit_s, "max_slot_lag")
 
     async def _read_chain(self, session: HttpSession) -> Chain | None:
-        """Once: it does not change."""
+        """None if the node does not say it, as before it knows the genesis. Later it does not change."""
         if not self._chain:
             is_needed = bool(self.validators)
             genesis = await self._data(session, "beacon/genesis", is_needed=is_needed)
             spec = await self._data(session, "config/spec", is_needed=is_needed)
             if genesis is None or spec is None:
-                self._chain.append(None)
-            else:
-                slot_s = _whole_number(spec, "SECONDS_PER_SLOT", at_least=1)
-                per_epoch = _whole_number(spec, "SLOTS_PER_EPOCH", at_least=1) if is_needed else 0
-                self._chain.append(Chain(_whole_number(genesis, "genesis_time"), slot_s, per_epoch))
+                return None
+            slot_s = _whole_number(spec, "SECONDS_PER_SLOT", at_least=1)
+            per_epoch = _whole_number(spec, "SLOTS_PER_EPOCH", at_least=1) if is_needed else 0
+            self._chain.append(Chain(_whole_number(genesis, "genesis_time"), slot_s, per_epoch))
         return self._chain[0]
 
     async def _peers_verdict(self, session: HttpSession) -> Verdict | None:

@@ -144,13 +144,15 @@ def has_uuid(path: str, uuid: str, mounts: Sequence[Mount]) -> bool | None:
     """Whether the file system of the path, without links, has this UUID; None if this machine does not tell."""
     mount = mount_of(path, mounts)
     numbers = {_number(Path(path).stat().st_dev), _source_number(mount.source) if mount else ""}
-    if _BY_UUID.is_dir():
-        try:
-            return _number((_BY_UUID / uuid).stat().st_rdev) in numbers
-        except FileNotFoundError:
-            return False
-    found = [text.casefold() for text in map(_udev_uuid, sorted(numbers)) if text]
-    return uuid.casefold() in found if found else None
+    # First: a link has room for one of the devices of a btrfs, or of a volume and its snapshots. They share a UUID.
+    if found := [text.casefold() for text in map(_udev_uuid, sorted(numbers)) if text]:
+        return uuid.casefold() in found
+    if not _BY_UUID.is_dir():
+        return None
+    try:
+        return _number((_BY_UUID / uuid).stat().st_rdev) in numbers
+    except FileNotFoundError:
+        return False
 
 
 def _source_number(source: str) -> str:

@@ -28,11 +28,9 @@ async def run_check(
     probe: Probe, timeout_s: float, max_latency_s: float | None = None
 ) -> tuple[Verdict, BaseException | None]:
     """One check in the current task. The verdict, and the exception if the probe raised one."""
-    task = asyncio.current_task()
-    assert task is not None
     timers, began_s = TimerQueue(asyncio.get_running_loop()), time.monotonic()
     try:
-        result = await await_verdict(probe, timeout_s, Deadline(timers, task.cancel))
+        result = await await_verdict(probe, timeout_s, Deadline(timers))
     finally:
         timers.close()
     if isinstance(result, BaseException):
@@ -46,7 +44,7 @@ async def await_verdict(probe: Probe, timeout_s: float, deadline: Deadline) -> V
     assert task is not None
     cancels_before, started_s = task.cancelling(), loop.time()
     deadline_token = check_deadline_s.set(started_s + timeout_s)
-    deadline.set(started_s + timeout_s)
+    deadline.set(started_s + timeout_s, task.cancel)
     result: Verdict | BaseException
     try:
         result = validate_verdict(await probe.check())

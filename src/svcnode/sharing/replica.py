@@ -300,6 +300,8 @@ class Replica:
         self._wake.set()
 
     async def _apply_changes(self, changes: ViewChanges) -> None:
+        if self.name in changes.unmatched:  # a state that was written is not there: etcd has applied a request late
+            self._publisher.compare(self.view)
         self._publisher.check(self.view, changes)
         await self.services.update(changes)
         if self.services.changed_definitions or self.services.changed_states:

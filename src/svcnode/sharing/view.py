@@ -107,6 +107,7 @@ class ViewChanges(NamedTuple):
     replicas: bool = False
     issues: bool = False
     targets: frozenset[str] = frozenset()  # of notifications: who sends, or what they were told
+    unmatched: frozenset[str] = frozenset()  # replicas whose record is about other states than the registry has
 
 
 class _Version(NamedTuple):
@@ -304,6 +305,7 @@ class RegistryView:
             self._has_changed_replicas,
             self._has_changed_issues,
             frozenset(self._changed_targets),
+            frozenset(self._unmatched),
         )
         self._forget_changes()
         return changes
@@ -312,6 +314,7 @@ class RegistryView:
         self._changed_services: set[str] = set()
         self._changed_states: set[str] = set()
         self._renewed: set[str] = set()
+        self._unmatched: set[str] = set()
         self._changed_targets: set[str] = set()
         self._has_changed_replicas = self._has_changed_issues = False
 
@@ -463,6 +466,7 @@ class RegistryView:
         if states.renew(document, self._composed_at_s(document.written, mod_revision), mod_revision):
             self._renewed.add(replica)
         else:
+            self._unmatched.add(replica)
             self.unmatched_records += 1
 
     def _composed_at_s(self, written: Written, mod_revision: int) -> float | None:

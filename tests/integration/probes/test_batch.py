@@ -329,7 +329,7 @@ def test_a_copy_of_a_closed_socket_does_not_wake_the_loop_forever(check: CheckRu
         poller = BatchPoller(asyncio.get_running_loop())
         batch_check = probe.batch_check()
         assert batch_check is not None
-        assert poller.start(batch_check) is None
+        assert poller.start(batch_check, lambda _: None) is None
         assert batch_check.sock is not None
         copy = socket.socket(fileno=os.dup(batch_check.sock.fileno()))
         poller.cancel(batch_check)

@@ -92,6 +92,14 @@ def test_what_a_node_does_not_offer_says_nothing_about_it(check: CheckRunner) ->
         assert check(f"beacon+http://{backend.address}") == failed(ReasonCode.AUTH_REQUIRED)
 
 
+def test_a_node_that_learns_the_genesis_later_is_judged_by_the_clock_from_then_on(
+    check: CheckRunner, server: BeaconServer
+) -> None:
+    server.set(missing=["/eth/v1/beacon/genesis"], missed_slots=20)
+    results = check.sequence(server.url, lambda: server.set(missing=[]))
+    assert [verdict for verdict, _ in results] == [READY, LAGGING]
+
+
 SYNCED = {"head_slot": "9", "sync_distance": "0", "is_syncing": False, "is_optimistic": False, "el_offline": False}
 
 

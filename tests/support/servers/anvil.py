@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from tests.support.servers.base import as_flags
 from tests.support.servers.ethereum import EthereumServer
-from tests.support.servers.provision import npm_package
+from tests.support.servers.provision import npm_package, skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERSION = "1.7.1"
 GENESIS_S = 1_600_000_000  # a block is not older than the one before
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+PACKAGE = "@foundry-rs/anvil-linux-amd64"
 
 
 class AnvilServer(EthereumServer):
@@ -34,5 +34,11 @@ class AnvilServer(EthereumServer):
 
 def _program() -> str:
     """That on PATH, or of npm. The package without a machine in its name downloads the program in a script."""
-    package = f"@foundry-rs/anvil-linux-{_MACHINES.get(platform.machine(), platform.machine())}"
-    return shutil.which("anvil") or str(npm_package(package, VERSION) / "bin" / "anvil")
+    if found := shutil.which("anvil"):
+        return found
+    if platform.machine() != "x86_64":
+        skip_or_fail(
+            f"anvil is not on PATH, and npm has no package of it for Linux on {platform.machine()}, only for x86_64: "
+            f"npm install {PACKAGE}@{VERSION}"
+        )
+    return str(npm_package(PACKAGE, VERSION) / "bin" / "anvil")

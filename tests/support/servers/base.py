@@ -141,6 +141,7 @@ class RealServer(ABC):
     host = "127.0.0.1"
     port = OwnPort()
     scheme = "http"
+    quick_settings: Mapping[str, object] = {}  # it notices sooner that others are gone; without them as by default
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,9 @@ Debian has no package of such a client. This server follows the public specifica
 from __future__ import annotations
 
 import json
-import time
 from typing import Any, ClassVar
 
-from tests.support.servers.fake_http import FakeHttpServer, Request, Response, serve
+from tests.support.servers.fake_http import FakeHttpServer, Request, Response, now_s, serve
 from tests.support.servers.http_request import http_request
 
 GENESIS_S, SLOT_S = 1_606_824_023, 12  # as on mainnet
@@ -66,13 +65,9 @@ def _syncing(request: Request) -> Response:
     """This API writes numbers as strings."""
     state = request.state
     flags = {name: state[name] for name in ("is_syncing", "is_optimistic", "el_offline")}
-    head = current_slot(state["slot_s"]) - state["missed_slots"]
+    head = int(now_s(state) - GENESIS_S) // state["slot_s"] - state["missed_slots"]
     slots = {"head_slot": str(head), "sync_distance": str(state["sync_distance"])}
     return Response(200, {"data": slots | flags})
-
-
-def current_slot(slot_s: int = SLOT_S) -> int:
-    return int(time.time() - GENESIS_S) // slot_s
 
 
 def _peer_count(request: Request) -> Response:

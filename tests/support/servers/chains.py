@@ -20,17 +20,15 @@ Debian has no package of these clients.
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.support.backends import ReceivedRequest, http_response
-from tests.support.servers.fake_http import FakeHttpServer, Request, Response, serve
+from tests.support.servers.fake_http import COMMON, FakeHttpServer, Request, Response, now_s, serve
 from tests.support.servers.http_request import http_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import ExitStack
     from pathlib import Path
 
 FIRST_BLOCK_S = 1_600_000_000  # of chains with one block a second
@@ -39,15 +37,14 @@ OTHER_VALIDATOR = "000001E443FD237E4B616E2FA69DF4EE3D49A94F"
 VOTE_ACCOUNT = "i7NyKBMJCA9bLM2nsGyAGCKHECuR2L5eh4GqFciuwNT"
 HASH = "0x" + "ab" * 32
 DEFAULTS: dict[str, Any] = {
+    **COMMON,
     "chain": None,  # another one than usual
     "age_s": 0,  # of the newest block
     "ahead_s": 0,  # the clock of the client
-    "cached_at": None,  # all answers are as they were at this time
     "behind": 0,  # blocks that it does not know of, although the newest one is dated now
     "missing_blocks": 0,  # whose headers it has
     "is_syncing": False,
     "peers": 25,
-    "missing": [],  # methods
     "errors": {},  # {method: [HTTP status, number, message, data]}
     "results": {},  # {method: result}
     "misses_every": 0,  # the validator does not sign each so many-th block
@@ -65,29 +62,13 @@ class StubChain(FakeHttpServer):
 
     defaults: ClassVar[dict[str, Any]] = {"kind": "", **DEFAULTS}
 
-    reference: StubChain
-
     def __init__(self, folder: Path, kind: str) -> None:
         super().__init__(folder)
         self.scheme = f"{kind}+http"
         self.set(kind=kind)
 
-    def stop_clock(self) -> None:
-        """As a cache in front of the client."""
-        self.set(cached_at=time.time())
-
-    def reset_clock(self) -> None:
-        self.set(cached_at=None)
-
     def is_ready(self) -> bool:
         return http_request(self.port, "/", method="POST", body={"id": 1, "method": "any"})[0] in (200, 401, 404)
-
-
-def with_reference(folder: Path, stack: ExitStack, kind: str) -> StubChain:
-    """A client, and another one that it can be compared with, which runs until the stack ends."""
-    client = StubChain(folder, kind)
-    client.reference = stack.enter_context(StubChain(folder.with_name("reference"), kind))
-    return client
 
 
 def respond_as(kind: str, **state: Any) -> Callable[[ReceivedRequest], bytes]:
@@ -108,7 +89,7 @@ def handle_request(request: Request) -> Response:
     return Response(*answer(request.state["kind"], request.state, json.loads(request.body)))
 
 
-def answer(kind: str, state: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[int, object]:
+def answer(kind: str, state: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """The HTTP status and the document."""
     method, params = call["method"], call.get("params", [])
     if error := state["errors"].get(method):
@@ -129,18 +110,13 @@ class RpcFaultError(Exception):
     """Number, message and data of an error."""
 
 
-def _envelope(call: Mapping[str, Any], **content: object) -> dict[str, object]:
+def _envelope(call: Mapping[str, Any], **content: object) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": call.get("id"), **content}
 
 
-def _now_s(state: Mapping[str, Any]) -> float:
-    """By the clock of the client."""
-    now_s: float = (state["cached_at"] or time.time()) + state["ahead_s"]
-    return now_s
-
-
 def _head_s(state: Mapping[str, Any]) -> int:
-    return int(_now_s(state) - state["age_s"])
+    """By the clock of the client."""
+    return int(now_s(state) + state["ahead_s"] - state["age_s"])
 
 
 def _number(state: Mapping[str, Any]) -> int:

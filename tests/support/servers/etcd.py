@@ -36,6 +36,7 @@ class EtcdServer(RealServer):
     """
 
     peer_port = OwnPort()
+    quick_settings: Mapping[str, object] = {"heartbeat-interval": 50, "election-timeout": 500}
 
     def __init__(
         self,
@@ -84,8 +85,7 @@ class EtcdServer(RealServer):
             "listen-peer-urls": self.peer_url,
             "initial-advertise-peer-urls": self.peer_url,
             "initial-cluster": self.cluster,
-            "heartbeat-interval": 50,
-            "election-timeout": 500,
+            **self.quick_settings,
             "quota-backend-bytes": QUOTA_BYTES,
             "logger": "zap",
             "log-level": "warn",

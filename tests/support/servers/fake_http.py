@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,27 +16,34 @@ from tests.support.servers.base import PythonServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+# What every scripted server can do.
+COMMON: Mapping[str, Any] = {
+    "missing": [],  # paths, or methods of JSON-RPC, that it does not have
+    "cached_at": None,  # all answers are as they were at this time
+}
+
 
 class FakeHttpServer(PythonServer):
-    """Runs the module of the subclass, which calls `serve` with its handler."""
+    """Runs the module of the subclass, which calls `serve` with its handler. `defaults` is its state at first."""
 
     defaults: ClassVar[Mapping[str, Any]] = {}
+    other: FakeHttpServer  # that it can be compared with, or that it depends on
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.state = dict(self.defaults)
+        self.state = {**COMMON, **self.defaults}
         self.state_file = folder / "state.json"
         self._write()
 
     def set(self, **state: object) -> None:
         """Change some values, from the next request on."""
-        unknown = state.keys() - self.defaults.keys()
+        unknown = state.keys() - self.state.keys()
         assert not unknown, f"unknown: {', '.join(unknown)}"
         self.state |= state
         self._write()
 
     def reset(self) -> None:
-        self.set(**self.defaults)
+        self.set(**{**COMMON, **self.defaults})
 
     def _write(self) -> None:
         """Atomically: a request reads the old or the new state."""
@@ -45,6 +53,12 @@ class FakeHttpServer(PythonServer):
 
     def arguments(self) -> Sequence[str]:
         return [str(self.port), str(self.state_file)]
+
+
+def now_s(state: Mapping[str, Any]) -> float:
+    """When the server answers, or when a cache has stored its answers."""
+    now_s: float = state["cached_at"] or time.time()
+    return now_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +91,8 @@ def serve(respond: Callable[[Request], Response]) -> None:
             state = json.loads(state_file.read_text())
             query = dict(parse_qsl(target.query))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            self._send(respond(Request(self.command, target.path, query, headers, state, body)))
+            request = Request(self.command, target.path, query, headers, state, body)
+            self._send(Response(404) if target.path in state["missing"] else respond(request))
 
         do_GET = do_POST = do_HEAD = do_PUT = do_DELETE = do_OPTIONS = handle_any  # noqa: N815  http.server's names
 

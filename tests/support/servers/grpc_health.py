@@ -34,6 +34,10 @@ class GrpcHealthServer(PythonServer):
     def url(self) -> str:
         return f"{'grpc' if self.certificate is None else 'grpcs'}://{self.host}:{self.port}/{SERVICE}"
 
+    @property
+    def state(self) -> Mapping[str, str]:
+        return {"status": self.statuses[SERVICE]}
+
     def arguments(self) -> Sequence[str]:
         made = self.certificate
         settings = {

@@ -14,7 +14,7 @@ from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -36,6 +36,7 @@ class MariaDbServer(PasswordServer):
     """With a certificate it requires TLS over TCP. With a disk, which must be mounted, all its data is on it."""
 
     password = PASSWORD
+    quick_settings: Mapping[str, object] = {"slave-net-timeout": 2}
 
     def __init__(
         self, folder: Path, *, certificate: Certificate | None = None, disk: LoopDisk | MemoryDisk | None = None
@@ -64,12 +65,12 @@ class MariaDbServer(PasswordServer):
             "log-bin": "binlog",
             "max-connections": MAX_CONNECTIONS,
             "connect-timeout": 600,  # for clients that only hold a connection
-            "slave-net-timeout": 2,
             "innodb-buffer-pool-size": "16M",
             "innodb-flush-log-at-trx-commit": 2,
             "innodb-log-file-size": "8M",
             "innodb-use-native-aio": "OFF",  # the number of AIO requests of a machine is limited
             "skip-name-resolve": "ON",
+            **self.quick_settings,
         }
         if self.certificate is not None:
             options |= {"ssl-cert": self.folder / "server.pem", "ssl-key": self.folder / "server.key"}
@@ -202,17 +203,19 @@ class MariaDbReplica(MariaDbServer):
     def __init__(self, folder: Path, primary: MariaDbServer) -> None:
         super().__init__(folder, certificate=primary.certificate)
         self.primary = primary
+        self.quick_settings = primary.quick_settings
 
     def command(self) -> Sequence[str]:
         return [*super().command(), "--read-only=ON", "--log-slave-updates=ON"]
 
     def set_up(self) -> None:
         """The log of the primary still has all transactions, so no copy is needed."""
+        retry = "MASTER_CONNECT_RETRY = 1," if self.quick_settings else ""
         self.sql(
             f"""
             CHANGE MASTER TO MASTER_HOST = '{self.host}', MASTER_PORT = {self.primary.port},
             MASTER_USER = '{REPLICATION_USER}', MASTER_PASSWORD = '{REPLICATION_PASSWORD}',
-            MASTER_SSL = {int(self.certificate is not None)}, MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos;
+            MASTER_SSL = {int(self.certificate is not None)}, {retry} MASTER_USE_GTID = slave_pos;
             START SLAVE;
             """
         )
@@ -264,7 +267,7 @@ class GaleraMember(MariaDbServer):
             "wsrep-cluster-address": "gcomm://",  # a new cluster
             "wsrep-cluster-name": GaleraArbitrator.cluster,
             "wsrep-node-address": self.host,
-            "wsrep-provider-options": _provider_options(self.cluster_port, "gcache.size=1M"),
+            "wsrep-provider-options": _provider_options(self, self.cluster_port, "gcache.size=1M"),
             "binlog-format": "ROW",
         }
         return [*super().command(), *as_flags(options)]
@@ -295,15 +298,15 @@ class GaleraArbitrator(RealServer):
     def command(self) -> Sequence[str]:
         address = f"gcomm://{self.host}:{self.member.cluster_port}"
         options = {"group": self.cluster, "address": address, "name": self.folder.name}
-        options["options"] = _provider_options(self.port)
+        options["options"] = _provider_options(self.member, self.port)
         return [program("garbd", "galera-arbitrator-4"), *as_flags(options)]
 
     def is_ready(self) -> bool:
         return True
 
 
-def _provider_options(port: int, *more: str) -> str:
-    """A member that does not answer is suspected after one second."""
+def _provider_options(member: GaleraMember, port: int, *more: str) -> str:
+    """A member that does not answer is suspected after one second; by default after five."""
     own = ["base_host=127.0.0.1", f"base_port={port}", f"gmcast.listen_addr=tcp://127.0.0.1:{port}"]
     times = ["evs.keepalive_period=PT0.3S", "evs.suspect_timeout=PT1S", "evs.inactive_timeout=PT2S"]
-    return ";".join([*own, *times, "pc.recovery=false", *more])
+    return ";".join([*own, *(times if member.quick_settings else ()), "pc.recovery=false", *more])

@@ -18,7 +18,7 @@ from tests.support.servers.base import PasswordServer, ToolError, as_flags, desc
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.support.certificates import Certificate
     from tests.support.disks import LoopDisk
@@ -39,6 +39,7 @@ class PostgresServer(PasswordServer):
     """
 
     password = PASSWORD
+    quick_settings: Mapping[str, object] = {"wal_receiver_timeout": "2s", "wal_retrieve_retry_interval": "200ms"}
 
     def __init__(self, folder: Path, *, certificate: Certificate | None = None, disk: LoopDisk | None = None) -> None:
         super().__init__(folder)
@@ -86,8 +87,7 @@ class PostgresServer(PasswordServer):
             "dynamic_shared_memory_type": "mmap",  # in its folder, which is deleted
             "autovacuum": "off",
             "checkpoint_timeout": "1h",  # all writes since the start must be recovered
-            "wal_receiver_timeout": "2s",
-            "wal_retrieve_retry_interval": "200ms",
+            **self.quick_settings,
         }
         if self.certificate is not None:
             settings |= {"ssl": "on"} | {"ssl_cert_file": "server.pem", "ssl_key_file": "server.key"}

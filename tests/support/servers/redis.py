@@ -34,6 +34,12 @@ CLUSTER_SLOTS = 16_384
 class RedisServer(PasswordServer):
     """Loses its data when it is killed. With a certificate it requires TLS over TCP."""
 
+    quick_settings: Mapping[str, object] = {
+        "repl-diskless-sync-delay": 0,
+        "repl-ping-replica-period": 1,
+        "repl-timeout": 3,
+    }
+
     def __init__(
         self, folder: Path, *, port: int | None = None, password: str = "", certificate: Certificate | None = None
     ) -> None:
@@ -65,9 +71,7 @@ class RedisServer(PasswordServer):
             "rdbcompression": "no",
             "loading-process-events-interval-bytes": STALL_KEY_BYTES,
             "key-load-delay": self._load_delay_us,
-            "repl-diskless-sync-delay": 0,
-            "repl-ping-replica-period": 1,
-            "repl-timeout": 3,
+            **self.quick_settings,
         }
         if self.password:
             options["requirepass"] = self.password
@@ -186,6 +190,7 @@ class RedisReplica(RedisServer):
     def __init__(self, folder: Path, primary: RedisServer) -> None:
         super().__init__(folder, password=primary.password, certificate=primary.certificate)
         self.primary = primary
+        self.quick_settings = primary.quick_settings
 
     def options(self) -> dict[str, object]:
         options = super().options() | {"replicaof": f"{self.host} {self.primary.port}"}
@@ -202,6 +207,7 @@ class RedisMember(RedisServer):
     """A primary of a Redis Cluster, once `form_cluster` was called."""
 
     bus_port = OwnPort()
+    quick_settings: Mapping[str, object] = {"cluster-node-timeout": 500}
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -211,7 +217,6 @@ class RedisMember(RedisServer):
         return super().options() | {
             "cluster-enabled": "yes",
             "cluster-port": self.bus_port,
-            "cluster-node-timeout": 500,
             "maxclients": 100,
         }
 

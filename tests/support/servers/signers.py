@@ -16,10 +16,10 @@ BOOST_VERSION = {"X-MEVBoost-Version": "1.9"}
 
 
 class Web3SignerServer(FakeHttpServer):
-    """`database` is the check of its slashing protection."""
+    """`database` is the check of its slashing protection, and `claim` what it says of itself: by default the same."""
 
     scheme = "web3signer+http"
-    defaults: ClassVar[dict[str, Any]] = {"database": "UP", "keys": [KEY]}
+    defaults: ClassVar[dict[str, Any]] = {"database": "UP", "claim": None, "keys": [KEY]}
 
     def is_ready(self) -> bool:
         return http_request(self.port, "/upcheck")[0] == 200
@@ -45,8 +45,8 @@ def handle_request(request: Request) -> Response:
                 {"id": "default-check", "status": "UP"},
                 {"id": "slashing-protection", "status": state["database"]},
             ]
-            document = {"status": state["database"], "checks": checks, "outcome": state["database"]}
-            return Response(200 if state["database"] == "UP" else 503, document)
+            claim = state["claim"] or state["database"]
+            return Response(200 if claim == "UP" else 503, {"status": claim, "checks": checks, "outcome": claim})
         case "/api/v1/eth2/publicKeys":
             return Response(200, state["keys"])
         case "/eth/v1/builder/status" if state["available_relays"]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.agent import agent
-from svcnode.agent.agent import RESERVED_FDS, Agent, allocate_fds
+from svcnode.agent.agent import RESERVED_FDS, Agent, allocate_fds, exempt_from_collection
 from svcnode.agent.logs import FLUSH_TIMEOUT_S
 from svcnode.config import load
 from svcnode.core.redaction import redacted
@@ -137,3 +139,20 @@ def test_the_log_says_what_fewer_file_descriptors_allow(
     allocate_fds()
     logged = [record for record in caplog.records if record.levelname == "WARNING"]
     assert [(record.__dict__["checks"], record.__dict__["connections"]) for record in logged] == shares
+
+
+class _Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_collections_search_what_is_new_and_not_what_was_exempted_from_them() -> None:
+    kept, garbage = _Cycle(), weakref.ref(_Cycle())
+    try:
+        exempt_from_collection()
+        assert garbage() is None, "garbage is not exempted"
+        assert not any(found is kept for found in gc.get_objects())
+        new = _Cycle()
+        assert any(found is new for found in gc.get_objects())
+    finally:
+        gc.unfreeze()

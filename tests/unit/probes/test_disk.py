@@ -231,10 +231,26 @@ def test_the_uuid_of_a_file_system_is_read_from_dev_or_udev(monkeypatch: pytest.
     assert check(tmp_path, min_free="1B", uuid=UUID.upper()) == READY
     entry.write_text("E:ID_FS_UUID=another\n")
     assert check(tmp_path, min_free="1B", uuid=UUID) == failed(ReasonCode.NOT_MOUNTED)
+    entry.unlink()
     by_uuid.mkdir()
     assert check(tmp_path, min_free="1B", uuid=UUID) == failed(ReasonCode.NOT_MOUNTED)
     (by_uuid / UUID).symlink_to("/dev/null")  # another device
     assert check(tmp_path, min_free="1B", uuid=UUID) == failed(ReasonCode.NOT_MOUNTED)
+
+
+def test_the_link_to_another_device_with_the_same_uuid_does_not_count_against_the_mounted_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A btrfs on several devices, or a volume with a snapshot: udev's link names one of them."""
+    by_uuid, udev = tmp_path / "by-uuid", tmp_path / "udev"
+    monkeypatch.setattr(file_system, "_BY_UUID", by_uuid)
+    monkeypatch.setattr(file_system, "_UDEV_DATA", udev)
+    for folder in (by_uuid, udev):
+        folder.mkdir()
+    device = tmp_path.stat().st_dev
+    (udev / f"b{os.major(device)}:{os.minor(device)}").write_text(f"E:ID_FS_UUID={UUID}\n")
+    (by_uuid / UUID).symlink_to("/dev/null")
+    assert check(tmp_path, min_free="1B", uuid=UUID) == READY
 
 
 def temporary_file(folder: Path) -> Path:

@@ -89,6 +89,27 @@ def test_a_status_is_not_lost_in_the_moment_in_which_newer_evidence_arrives(
     assert len(changes) == len({*changes}), "two changes of a service in one moment"
 
 
+def test_states_that_a_late_request_deletes_while_a_replica_joins_are_written_again(simulation: Simulation) -> None:
+    """etcd may apply the request to delete what an earlier process has left long after it was sent."""
+    (watching,) = start(simulation, {"b": {}})
+    deleted: set[str] = set()
+
+    def delete_once() -> None:
+        if not deleted and keys(simulation, KeyKind.STATES):
+            deleted.update(keys(simulation, KeyKind.STATES))
+            simulation.write(Delete(encode_key(ROOT, KeyKind.STATES, "a", "-").removesuffix("-"), is_prefix=True))
+
+    simulation.after_step = delete_once
+    joining = simulation.start("a", services(*map(str, range(250)), checked_by=["a"]), clock_s=1e5)
+    joining.client.requests.is_cut = True
+    simulation.run_for(SETTLE_S)  # it checks its services before it can join
+    joining.client.reconnect()
+    joining.client.requests.delay_s = 0.3  # it joins in several transactions
+    simulation.run_for(3 * STALE_AFTER_S)
+    assert deleted
+    assert set(watching.statuses().values()) == {UP}
+
+
 # ---- the list
 
 

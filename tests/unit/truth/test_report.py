@@ -10,7 +10,7 @@ import pytest
 from tests.truth.__main__ import report, run_kind, summarize
 from tests.truth.campaign import KindResult, Options
 from tests.truth.evaluate import DOWN, UP, Row
-from tests.truth.kinds import Kind
+from tests.truth.kinds import AVAILABILITY_FAULTS, CHAIN_FAULTS, KINDS, WORK_FAULTS, Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +48,17 @@ def test_the_exit_code_is_1_if_a_kind_was_not_tested_or_none_was() -> None:
     assert report(results, None, 60.0) == 1
     assert summarize(results)["not_tested"] == [reason]
     assert report([], None, 60.0) == 1
+
+
+def test_the_matrix_has_a_column_for_every_fault() -> None:
+    columns = {*AVAILABILITY_FAULTS, *WORK_FAULTS, *CHAIN_FAULTS}
+    assert {fault.name for kind in KINDS.values() for fault in kind.faults} <= columns
+
+
+def test_a_condition_of_a_kind_expects_one_status() -> None:
+    """Rows of the same condition are merged."""
+    expected = {(kind.name, fault.name, fault.expected) for kind in KINDS.values() for fault in kind.faults}
+    assert len({(kind, fault) for kind, fault, _ in expected}) == len(expected)
 
 
 @pytest.mark.parametrize("error", [pytest.skip.Exception("missing"), AssertionError("not ready")])

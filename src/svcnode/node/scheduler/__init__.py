@@ -146,6 +146,7 @@ class ProbeScheduler:
         if probe_config == (None if runner is None else runner.probe_config):
             return
         if runner is not None:
+            self._timers.cancel(runner.due_s, runner.request_slot)
             runner.stop()
             del self._runners[service_id]
         if probe_config is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 from enum import IntEnum
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
@@ -61,7 +60,11 @@ class RunnerContext(NamedTuple):
 
 
 class ProbeRunner:
-    """Runs the checks of one service, one at a time."""
+    """Runs the checks of one service, one at a time.
+
+    Between checks, nothing that it has refers to it, so it is freed as soon as it is replaced. If a reload left
+    thousands of runners to the garbage collector, the collection would hold the event loop.
+    """
 
     __slots__ = (
         "_batch_check",
@@ -75,7 +78,6 @@ class ProbeRunner:
         "_task",
         "due_s",
         "probe_config",
-        "request_slot",
         "service_id",
         "speed_class",
         "started_s",
@@ -85,11 +87,8 @@ class ProbeRunner:
         self.service_id = service_id
         self.probe_config = probe_config
         self._context = context
-        self.request_slot = partial(context.acquire_slot, self)  # when a check is due
-        self._deadline = Deadline(context.timers, self._expire)
+        self._deadline = Deadline(context.timers)
         self._batch_check = None if context.poller is None else probe_config.probe.batch_check()
-        if self._batch_check is not None:
-            self._batch_check.on_verdict = self._end_batch_check
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._is_probe_working = True
@@ -100,6 +99,10 @@ class ProbeRunner:
         # Of the last check, by the clocks of the loop and of evidence.
         self.started_s = self._started_at_s = 0.0
 
+    def request_slot(self) -> None:
+        """When a check is due."""
+        self._context.acquire_slot(self)
+
     def start(self) -> bool:
         """Start a check. Returns whether it uses the slot: not if the runner is stopped, or has a verdict at once."""
         if self._is_stopped:
@@ -109,11 +112,11 @@ class ProbeRunner:
             return True
         assert self._context.poller is not None
         self._mark_start()
-        result = self._context.poller.start(self._batch_check)
+        result = self._context.poller.start(self._batch_check, self._end_batch_check)
         if result is not None:
             self._finish(result)
             return False
-        self._deadline.set(self.started_s + self.probe_config.schedule.timeout_s)
+        self._deadline.set(self.started_s + self.probe_config.schedule.timeout_s, self._expire_batch_check)
         return True
 
     def stop(self) -> asyncio.Task[None] | None:
@@ -131,20 +134,18 @@ class ProbeRunner:
         self._deadline.expirations = 0
         self.started_s, self._started_at_s = self._context.loop.time(), self._context.now_s()
 
-    def _expire(self) -> None:
-        """The deadline has passed."""
-        if self._task is not None:
-            self._task.cancel()
-        elif self._batch_check is not None:
-            self._cancel_batch_check()
-            self._finish(step_timeout_verdict(self.probe_config.schedule.timeout_s, self._batch_check.step))
-
     # ---- a check in a batch
 
     def _end_batch_check(self, result: Verdict | Exception) -> None:
         self._deadline.clear()
         self._context.release_slot(self.speed_class)
         self._finish(result)
+
+    def _expire_batch_check(self) -> None:
+        """The deadline has passed."""
+        assert self._batch_check is not None
+        self._cancel_batch_check()
+        self._finish(step_timeout_verdict(self.probe_config.schedule.timeout_s, self._batch_check.step))
 
     def _cancel_batch_check(self) -> None:
         assert self._context.poller is not None

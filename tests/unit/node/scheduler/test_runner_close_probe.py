@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 
 from svcnode.node.definition import define
+from svcnode.node.scheduler.runner import ProbeRunner
 from tests.support.scheduling import (
     HUNG_S,
     ScriptedProbe,
@@ -65,6 +67,32 @@ async def test_a_probe_is_closed_when_its_service_is_removed_or_gets_another_pro
         await asyncio.sleep(15.0)
         assert probe.closed_at_s == [(15.0, 0)]
         assert other.closed_at_s == []
+
+
+def runners_of(service_id: str) -> list[ProbeRunner]:
+    """All that are in memory."""
+    return [found for found in gc.get_objects() if isinstance(found, ProbeRunner) and found.service_id == service_id]
+
+
+@pytest.mark.parametrize("url", ["", "tcp://127.0.0.1:1"], ids=["in a task", "in a batch"])
+@CHANGES
+@in_virtual_time
+async def test_what_a_replaced_or_removed_service_leaves_is_freed_at_once_without_garbage_collection(
+    change: Callable[[NodeState], None], url: str
+) -> None:
+    """A reload may replace thousands of services: one collection of all they leave would hold the event loop."""
+    node = make_node()
+    node.register("db-1", probe=url or ScriptedProbe(duration_s=1.0), interval="10s")
+    gc.disable()
+    try:
+        async with make_scheduler(node) as scheduler:
+            await asyncio.sleep(5.0)  # the next check is in the timers
+            assert runners_of("db-1") == [scheduler._runners["db-1"]]
+            change(node)
+            await asyncio.sleep(1.0)
+            assert runners_of("db-1") == list(scheduler._runners.values())
+    finally:
+        gc.enable()
 
 
 @CHANGES
