@@ -260,12 +260,12 @@ def test_a_broken_node_still_answers_requests_that_do_not_read_it(fetch_from: Fe
     [
         ("all up", 200, 200),
         ("worked example", 200, 503),
-        ("starting", 200, 503),
+        ("starting", 503, 503),
         ("all down", 503, 503),
         ("draining", 503, 503),
     ],
 )
-def test_readyz_treats_206_as_ready_unless_strict(
+def test_readyz_treats_206_as_ready_unless_strict_or_starting(
     fetch_from: FetchFrom, node_case: str, ready: int, strictly: int
 ) -> None:
     fetch = fetch_from(node_case)

@@ -421,3 +421,24 @@ def test_forget_removes_what_a_lost_replica_has_left_and_nothing_else(etcd: Etcd
     assert svcnode(tmp_path, "registry", "forget", *at(etcd), "host-1").returncode == 0
     assert set(documents(etcd)) == {f"services/job/{OWNER}", "services/root/replica:host-10"}
     assert svcnode(tmp_path, "registry", "forget", *at(etcd), "host-1").returncode == 1
+
+
+def test_accept_lets_go_what_the_registry_has_lost_and_nothing_else(etcd: EtcdServer, tmp_path: Path) -> None:
+    definition = {"version": 1, "position": 0, "options": {"ttl": "1s"}}
+    assert svcnode(tmp_path, "registry", "accept", *at(etcd)).returncode == 1
+    svcnode(tmp_path, "register", *at(etcd), "job", "--ttl", "60s")
+    for name in ("web", "db"):
+        put(etcd, f"{ROOT}services/{name}/lost%3Ashop-1", definition)
+    put(etcd, f"{ROOT}issues/keys/lost%3Ashop-1", {"version": 1})
+    shown = svcnode(tmp_path, "registry", "show", *at(etcd))
+    assert "shop-1 (lost)" in shown.stdout
+    services = json.loads(svcnode(tmp_path, "registry", "show", *at(etcd), "--json").stdout)["nodes"][0]["services"]
+    assert {one["id"]: one["lost"] for one in services} == {"job": False, "web": True, "db": True}
+    assert svcnode(tmp_path, "registry", "accept", *at(etcd), "job").returncode == 1
+    accepted = svcnode(tmp_path, "registry", "accept", *at(etcd), "web")
+    assert (accepted.returncode, "web" in accepted.stdout, "db" in accepted.stdout) == (0, True, False)
+    assert {*documents(etcd)} == {f"services/job/{OWNER}", "services/db/lost:shop-1", "issues/keys/lost:shop-1"}
+    accepted = svcnode(tmp_path, "registry", "accept", *at(etcd))
+    assert (accepted.returncode, "db" in accepted.stdout, "keys" in accepted.stdout) == (0, True, True)
+    assert {*documents(etcd)} == {f"services/job/{OWNER}"}
+    assert svcnode(tmp_path, "register", *at(etcd), "job", "--ttl", "1s", "--owner", "lost:me").returncode == 2

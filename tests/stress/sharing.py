@@ -1,4 +1,4 @@
-"""Replicas of a node on real etcd, under changes, kills, outages and cuts: no false 200, none lost.
+"""Replicas of a node on real etcd, under changes, kills, outages, wipes and cuts: no false 200, nothing forgotten.
 
 `python -m tests.stress.sharing` runs three `svcnode serve` processes, which share their services through etcd. A
 sampler asks each of them all the time. The backends know when they have answered a check: a service that is Up, or a
@@ -11,16 +11,17 @@ import signal
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from svcnode.core.units import parse_duration_s
-from svcnode.sharing.replica import RESTORE_S
+from svcnode.sharing.replica import CACHE_DELAY_S, CACHE_INTERVAL_S, RESTORE_S
 from tests.stress.campaigns import ScenarioReport, main_of_scenarios
+from tests.support.commands import svcnode
 from tests.support.network_namespace import run_in_namespace
 from tests.support.replica_network import HOST, ReplicaNetwork
-from tests.support.replicas import SERVICES, Backends, RegistryKeys, Replicas, Sampler
+from tests.support.replicas import NODE, SERVICES, Backends, RegistryKeys, Replicas, Sampler
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import EtcdCluster, EtcdServer
 
@@ -39,6 +40,7 @@ TAKEOVER_S = 2.0  # after the end of a lease
 VALID_S = 6.0  # how long evidence is valid; a busy machine checks late
 LONG_VALID_S = 30.0  # longer than a takeover takes
 SLOW_S = 10  # how long etcd is stopped
+CACHE_S = CACHE_DELAY_S + CACHE_INTERVAL_S + 1  # after which a change is in the cache, also of a replica that is killed
 LARGE = {"quota-backend-bytes": 256 * 1024**2}  # each write leaves an old revision
 UP, DOWN, INITIALIZING = "Up", "Down", "Initializing"
 LOST, STALE, DISAGREE = "registry_lost", "stale", "observers_disagree"  # stale: taken over, and not checked yet
@@ -360,7 +362,8 @@ def stop(run: Run) -> None:
 def lose_members(run: Run) -> None:
     """A member of etcd killed, its leader killed, all away for `size` seconds, and restored from an old snapshot.
 
-    The snapshot has two services that are deregistered later, and does not have one that is registered later.
+    The snapshot has two services that are deregistered later, and does not have two that are registered later: one on
+    a replica, which writes it again, and one by a client, which is lost.
     """
     cluster = EtcdCluster(run.folder / "etcd")
     for member in cluster.members:
@@ -382,6 +385,7 @@ def lose_members(run: Run) -> None:
             starts = stage.replicas.log_lengths()
             cluster.restore_snapshot(snapshot)
             expect_restored(stage)
+            expect_lost(stage, {"late-client"})
             run.report.expect_no_flaps(stage.replicas.status_changes(starts), may_be_lost=True)
     run.report.figures = f"etcd was away for {run.size} s: {lost} states were {LOST}{run.report.figures}"
 
@@ -394,7 +398,8 @@ def change_services(stage: Stage) -> None:
     stage.replicas[0].reload(stage.replicas[0].config())
     with stage.replicas[2].control() as client:
         client.register("late", probe=stage.backends.url("late"))
-    stage.up["late"] = UP
+    put_client_service(stage, "late-client")
+    stage.up.update({"late": UP, "late-client": UP})
     stage.replicas.wait_for(stage.up)
 
 
@@ -432,6 +437,134 @@ def expect_restored(stage: Stage) -> None:
         time.sleep(0.2)
     stage.replicas.wait_for(stage.up)
     wait_until(stage.replicas.are_equal, "identical lists")
+
+
+# ---- nothing is forgotten
+
+CLIENT_SERVICES = 20
+
+
+def forget(run: Run) -> None:
+    """etcd is wiped, `size` times: while the replicas run, and while they are stopped. A replica starts without etcd.
+
+    What a client has registered stays in all lists, marked, until it is registered again or accepted.
+    """
+    with on_one_etcd(run, 12, lease_s=4) as stage:
+        ids = [f"client-{number}" for number in range(CLIENT_SERVICES)]
+        for service_id in ids:
+            put_client_service(stage, service_id)
+        stage.up.update(dict.fromkeys(ids, UP))
+        stage.replicas.wait_for(stage.up)
+        time.sleep(CACHE_S)
+        for number in range(run.size):
+            stage.etcd.wipe()
+            expect_restored(stage)
+            expect_lost(stage, {*ids})
+            register_or_accept(stage, ids, accepted=ids[number::7])
+            start_without_etcd(stage, number % len(NAMES))
+            wipe_while_stopped(stage)
+            expect_lost(stage, {*ids})
+            register_or_accept(stage, ids, accepted=[])
+    figures = (
+        f"{2 * run.size} wipes of {CLIENT_SERVICES} services of clients, {run.size} starts without etcd; 0 forgotten"
+    )
+    run.report.figures = f"{figures}{run.report.figures}"
+
+
+def put_client_service(stage: Stage, service_id: str) -> None:
+    stage.keys.put_service(service_id, {"probe": stage.backends.url(service_id), "interval": "1s"})
+
+
+def expect_lost(stage: Stage, ids: set[str]) -> None:
+    """All replicas say so, and none is healthy."""
+    for replica in stage.replicas:
+        sharing = replica.ask("/details").json["node"]["sharing"]
+        stage.report.expect({*sharing["lost_services"]} == ids, f"{replica.name}: lost {sharing['lost_services']}")
+        stage.report.expect(
+            replica.health() == 206, f"{replica.name} is {replica.health()} without {len(ids)} services"
+        )
+        stage.report.expect(
+            any('"registry_entries_lost"' in line for line in replica.lines), f"{replica.name} has not logged the loss"
+        )
+
+
+def register_or_accept(stage: Stage, ids: Sequence[str], accepted: Sequence[str]) -> None:
+    """Then nothing is lost any more; what was accepted is registered at the end, for the next round."""
+    registry = ["--registry", stage.etcd.url, "--node", NODE]
+    for service_id in ids:
+        if service_id not in accepted:
+            put_client_service(stage, service_id)
+    if accepted:
+        wait_until(lambda: lost_ids(stage) == {*accepted}, "registered again")
+        ended = svcnode("registry", "accept", *registry, *accepted[1:], folder=stage.replicas[0].folder)
+        stage.report.expect(ended.returncode == bool(not accepted[1:]), f"accept: {ended.stderr}")
+        svcnode("registry", "accept", *registry, folder=stage.replicas[0].folder)
+        stage.replicas.wait_for({id_: UP for id_ in stage.up if id_ not in accepted})
+    wait_until(lambda: not lost_ids(stage), "nothing is lost")
+    wait_until(lambda: all(replica.health() == 200 for replica in stage.replicas), "all are healthy")
+    for service_id in accepted:
+        put_client_service(stage, service_id)
+    stage.replicas.wait_for(stage.up)
+    time.sleep(CACHE_S)
+
+
+def lost_ids(stage: Stage) -> set[str]:
+    found = (replica.ask("/details").json["node"]["sharing"]["lost_services"] for replica in stage.replicas)
+    return {service_id for ids in found for service_id in ids}
+
+
+def start_without_etcd(stage: Stage, index: int) -> None:
+    """The first answer of the new process has the whole list, and only what it checks itself becomes Up."""
+    replica = stage.replicas[index]
+    own = {*replica.services}
+    stage.etcd.kill()
+    with stage.sampler.without(replica):
+        replica.process.kill()
+        replica.process.wait()
+        stage.replicas.start_again(index)
+        replica = stage.replicas[index]
+        expect_first_list(stage, replica)
+        wait_until(lambda: all(replica.statuses()[id_] == UP for id_ in own), "its own services are checked")
+        others = {status for id_, status in replica.statuses().items() if id_ not in own}
+        stage.report.expect(others == {INITIALIZING}, f"{replica.name}, without etcd: {others}")
+        codes = (replica.health(), replica.ask("/readyz").code)
+        stage.report.expect(codes == (206, 503), f"{replica.name}, without etcd: {codes}")
+        stage.etcd.start()
+        stage.etcd.wait_until_ready()
+        stage.replicas.wait_for(stage.up)
+    wait_until(lambda: replica.ask("/readyz").code == 200, "ready")
+
+
+def expect_first_list(stage: Stage, replica: Replica) -> None:
+    found: dict[str, str] = {}
+
+    def has_answered() -> bool:
+        nonlocal found
+        with suppress(OSError):
+            found = replica.statuses()
+            return True
+        return False
+
+    wait_until(has_answered, "the first answer")
+    missing = stage.up.keys() - found.keys()
+    stage.report.expect(not missing, f"the first list of {replica.name} does not have {sorted(missing)[:3]}")
+
+
+def wipe_while_stopped(stage: Stage) -> None:
+    """All replicas know what was registered only by their caches."""
+    for replica in stage.replicas:
+        stage.sampler.pause(replica)
+        replica.process.kill()
+        replica.process.wait()
+    stage.etcd.wipe()
+    for index in range(len(NAMES)):
+        stage.replicas.start_again(index)
+    for replica in stage.replicas:
+        expect_first_list(stage, replica)
+    stage.replicas.wait_until_started()
+    for replica in stage.replicas:
+        stage.sampler.resume(replica)
+    expect_restored(stage)
 
 
 def fail_etcd(run: Run) -> None:
@@ -590,6 +723,7 @@ SCENARIOS = {
     "kills": Scenario(kill, 3, 1),
     "SIGSTOP": Scenario(stop, 3, 1),
     "etcd members": Scenario(lose_members, 60, 7),
+    "etcd wiped": Scenario(forget, 3, 1),
     "etcd faults": Scenario(fail_etcd, 3, 1),
     "cut from etcd": Scenario(cut_from_etcd, 3, 1),
     "cut from backends": Scenario(cut_from_backends, 3, 1),

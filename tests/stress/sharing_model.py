@@ -1,8 +1,9 @@
 """Random faults in a node with several replicas, in virtual time.
 
 `python -m tests.stress.sharing_model` runs 30 minutes per seed. Replicas are killed, stopped, suspended, cut off from
-etcd in one or both directions, or from the backends; etcd is slow, suspended, stopped, full, compacted, or restored
-from an old snapshot, or denies access; backends go down; services are registered, changed and removed. At every step:
+etcd in one or both directions, or from the backends; etcd is slow, suspended, stopped, full, compacted, restored from
+an old snapshot, or wiped, or denies access; backends go down; services are registered, changed and removed, and lost
+ones are accepted. Replicas start from the cache of their last view. At every step:
 
 * No node says that a service is Up if no check, or no report, of the last `stale_after` seconds succeeded.
 * A replica that drains with all others does so until somebody ends it.
@@ -10,6 +11,9 @@ from an old snapshot, or denies access; backends go down; services are registere
 At the end of each round all faults end. Then, within `SETTLE_S`:
 
 * All replicas have the same list, and it has every service that a replica or a client has registered, and no other.
+  Nothing is forgotten: what a client has registered is there, whatever etcd has lost, as long as one replica has known
+  it all the time, in memory or on its disk.
+* What etcd has lost, and nobody has registered again, is marked, and no node is healthy.
 * All replicas drain, or none does, as etcd says.
 * All statuses are true, and each service is checked by as many replicas as it says.
 """
@@ -34,15 +38,18 @@ from svcnode.sharing.format import (
     WorkDocument,
     encode_document,
     encode_key,
+    is_lost,
+    lost_owner,
     parse_entry,
+    parse_key,
     replica_of,
 )
 from tests.stress.campaigns import campaign_parser
 from tests.support.etcd_simulation import DELAY_S
-from tests.support.replica_simulation import ROOT, Options, Process, Simulation, simulated_probes
+from tests.support.replica_simulation import ROOT, MemoryCache, Options, Process, Simulation, simulated_probes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 REPLICAS = ("a", "b", "c", "d")
 CHECKED_IDS = tuple(f"s{number}" for number in range(8))
@@ -65,8 +72,11 @@ class Model:
         self.rng = random.Random(seed)
         self.simulation = Simulation(seed)
         self.simulation.after_step = self.check_safety
-        self.counts = Counter[str]()
+        self.counts = Counter[str](lost=0, accepted=0)
         self.own: dict[str, dict[str, Options]] = {name: {} for name in REPLICAS}
+        self.caches = {name: MemoryCache() for name in REPLICAS}
+        self.of_client: set[str] = {CLIENT_ID}  # services that it has registered
+        self.unknown: set[str] = set()  # of them, those that no replica knew at some time
         self.clock_s = {name: self.rng.uniform(0, 1e6) for name in REPLICAS}
         self.silent: set[str] = set()  # services that send no reports
         self.beat_s: dict[str, float] = {}
@@ -105,6 +115,8 @@ class Model:
             self.drain_all,
             self.change_etcd,
             self.restore,
+            self.wipe,
+            self.accept,
             self.compact,
         )
 
@@ -151,7 +163,7 @@ class Model:
     # ---- faults of replicas
 
     def start(self, name: str) -> None:
-        self.simulation.start(name, dict(self.own[name]), clock_s=self.clock_s[name])
+        self.simulation.start(name, dict(self.own[name]), clock_s=self.clock_s[name], cache=self.caches[name])
 
     def kill(self) -> None:
         if len(self.alive()) > 1:
@@ -267,11 +279,17 @@ class Model:
         if etcd.is_running and not (etcd.is_full or etcd.denied):
             service_id = self.rng.choice(CHECKED_IDS)
             self.simulation.define(service_id, CLIENT, **self.checked_options(service_id))
+            self.of_client.add(service_id)
+            self.unknown.discard(service_id)
+            self.wait(1)  # so that replicas know it, if they can
 
     def undefine(self) -> None:
         etcd = self.simulation.etcd
         if etcd.is_running and not etcd.denied:
-            self.simulation.undefine(self.rng.choice(CHECKED_IDS), CLIENT)
+            service_id = self.rng.choice(CHECKED_IDS)
+            for owner in (CLIENT, lost_owner(CLIENT)):
+                self.simulation.undefine(service_id, owner)
+            self.of_client.discard(service_id)
 
     def drain_all(self) -> None:
         """Or end it."""
@@ -304,6 +322,22 @@ class Model:
             self.simulation.etcd.start(self.snapshot)
             self.drain_reason, self.draining = "", set()  # it may be lost with the replicas that knew it
 
+    def wipe(self) -> None:
+        if self.rng.random() < 0.3:
+            self.simulation.etcd.wipe(is_other_cluster=self.rng.random() < 0.5)
+            self.drain_reason, self.draining = "", set()  # it may be lost with the replicas that knew it
+
+    def accept(self) -> None:
+        """Of the services that are lost, one may go."""
+        etcd = self.simulation.etcd
+        lost = [service_id for service_id, owners in self.owners().items() if all(map(is_lost, owners))]
+        if lost and etcd.is_running and not etcd.denied and self.rng.random() < 0.3:
+            service_id = self.rng.choice(lost)
+            for owner in self.owners()[service_id]:
+                self.simulation.undefine(service_id, owner)
+            self.of_client.discard(service_id)
+            self.counts["accepted"] += 1
+
     def compact(self) -> None:
         self.simulation.etcd.compact()
 
@@ -327,6 +361,10 @@ class Model:
 
     def check_safety(self) -> None:
         now_s = self.simulation.now_s
+        for service_id in self.of_client - self.unknown:
+            is_known = any(service_id in process.node for process in self.alive())
+            if not is_known and not any(service_id in cache.ids for cache in self.caches.values()):
+                self.unknown.add(service_id)
         for process in self.running():
             self.check_drain(process)
             for service, state in process.node:
@@ -358,15 +396,39 @@ class Model:
         for key, kv in sorted(self.simulation.etcd.kvs.items(), key=lambda item: item[1].mod_revision):
             entry = parse_entry(ROOT, key, kv.value, has_lease=kv.lease_id != 0)
             if isinstance(entry, ParsedEntry) and entry.key.kind is KeyKind.SERVICES:
-                found[entry.key.names[0]] = entry.document
+                if entry.key.names[0] not in found or not is_lost(entry.key.names[1]):
+                    found[entry.key.names[0]] = entry.document
                 owner = replica_of(entry.key.names[1])
                 assert owner is None or entry.key.names[0] in self.own[owner], f"not removed: {entry.key.names}"
         own = {service_id for services in self.own.values() for service_id in services}
         assert own <= found.keys(), f"lost: {own - found.keys()}"
         return found
 
+    def owners(self) -> dict[str, list[str]]:
+        """Of the services in etcd, by id."""
+        found: dict[str, list[str]] = {}
+        for key in self.simulation.etcd.kvs:
+            parsed = parse_key(ROOT, key)
+            if parsed is not None and parsed.kind is KeyKind.SERVICES:
+                found.setdefault(parsed.names[0], []).append(parsed.names[1])
+        return found
+
+    def check_nothing_forgotten(self, registered: Collection[str]) -> None:
+        forgotten = self.of_client - self.unknown - {*registered}
+        assert not forgotten, f"{self.simulation.now_s}: forgotten: {forgotten}"
+        self.of_client &= {*registered}
+        lost = {service_id for service_id, owners in self.owners().items() if all(map(is_lost, owners))}
+        self.counts["lost"] += len(lost)
+        for service_id, owners in self.owners().items():
+            back = {lost_owner(owner) for owner in owners if not is_lost(owner)}
+            assert not back.intersection(owners), f"not lost: {service_id} {owners}"
+        for process in self.alive():
+            assert {*process.replica.lost.services} == lost, f"{process.name}: {process.replica.lost}; {lost}"
+            assert not (lost and process.health() is Health.HEALTHY), f"{process.name}: healthy without {lost}"
+
     def check_convergence(self) -> None:
         registered = self.registered()
+        self.check_nothing_forgotten(registered)
         processes = self.alive()
         where = f"{self.simulation.now_s}: "
         for process in processes:
@@ -432,9 +494,10 @@ def main() -> int:
         print(f"seed {seed}: ", end="", flush=True)
         started_s = time.monotonic()
         counts = run_campaign(seed, 60 * arguments.minutes)
-        rounds, ups = counts.pop("rounds"), counts.pop("up")
+        rounds, ups, lost, accepted = (counts.pop(name) for name in ("rounds", "up", "lost", "accepted"))
         counts.pop("draining", 0)
-        print(f"{counts.total()} faults, {rounds} rounds, {ups} Up judged, in {time.monotonic() - started_s:.0f} s")
+        judged = f"{rounds} rounds, {ups} Up judged, {lost} lost services marked, {accepted} accepted, 0 forgotten"
+        print(f"{counts.total()} faults, {judged}, in {time.monotonic() - started_s:.0f} s")
     return 0
 
 

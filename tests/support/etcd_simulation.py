@@ -102,14 +102,38 @@ class _Watcher:
 @dataclass(eq=False)
 class _Data:
     revision: int = 1
+    cluster_id: int = 1
     compacted: int = 0
+    base: dict[str, KeyValue] = field(default_factory=dict)  # the keys at the compacted revision
     kvs: dict[str, KeyValue] = field(default_factory=dict)
     leases: dict[int, _Lease] = field(default_factory=dict)
     history: list[tuple[int, list[Event]]] = field(default_factory=list)
 
     def copy(self) -> _Data:
         leases = {lease_id: copy(lease) for lease_id, lease in self.leases.items()}
-        return _Data(self.revision, self.compacted, dict(self.kvs), leases, list(self.history))
+        return _Data(
+            self.revision,
+            self.cluster_id,
+            self.compacted,
+            dict(self.base),
+            dict(self.kvs),
+            leases,
+            list(self.history),
+        )
+
+    def kvs_at(self, revision: int) -> dict[str, KeyValue]:
+        if revision < self.compacted:
+            raise RegistryCompactedError("etcd: the requested revision has been compacted")
+        if revision > self.revision:
+            raise RegistryError("etcd: required revision is a future revision")
+        kvs = dict(self.base)
+        for _, events in (each for each in self.history if each[0] <= revision):
+            for event in events:
+                if event.put is None:
+                    kvs.pop(event.key, None)
+                else:
+                    kvs[event.key] = event.put
+        return kvs
 
 
 class SimulatedEtcd:
@@ -141,6 +165,11 @@ class SimulatedEtcd:
         for lease in self._data.leases.values():
             self._renew(lease)
 
+    def wipe(self, *, is_other_cluster: bool = False) -> None:
+        """Stop, and start with an empty database."""
+        self.stop()
+        self.start(_Data(cluster_id=self._data.cluster_id + is_other_cluster))
+
     def snapshot(self) -> _Data:
         return self._data.copy()
 
@@ -156,7 +185,7 @@ class SimulatedEtcd:
             self._expire(lease)
 
     def compact(self) -> None:
-        self._data.compacted = self._data.revision
+        self._data.compacted, self._data.base = self._data.revision, dict(self._data.kvs)
         self._data.history.clear()
 
     # ---- requests
@@ -169,7 +198,7 @@ class SimulatedEtcd:
 
     @property
     def header(self) -> Header:
-        return Header(1, 1, self._data.revision, 1)
+        return Header(self._data.cluster_id, 1, self._data.revision, 1)
 
     @property
     def kvs(self) -> dict[str, KeyValue]:
@@ -179,9 +208,10 @@ class SimulatedEtcd:
         if access in self.denied:
             raise RegistryPermissionError("etcd: permission denied")
 
-    def range(self, prefix: str) -> RangeResult:
+    def range(self, prefix: str, at_revision: int = 0) -> RangeResult:
         self._check("read")
-        found = sorted(kv for key, kv in self._data.kvs.items() if key.startswith(prefix))
+        kvs = self._data.kvs_at(at_revision) if at_revision else self._data.kvs
+        found = sorted(kv for key, kv in kvs.items() if key.startswith(prefix))
         return RangeResult(self.header, found)
 
     def txn(self, operations: Iterable[Put | Delete], compares: Iterable[Compare] = ()) -> TxnResult:
@@ -328,11 +358,11 @@ class SimulatedClient(EtcdClient):
             self.fences.add(headers[0], sent_at_s=sent_at_s, received_at_s=self._clock())
         return result
 
-    async def range(self, prefix: str, **_: Any) -> RangeResult:
-        return await self._send(lambda: self._etcd.range(prefix))
+    async def range(self, prefix: str, *, at_revision: int = 0, **_: Any) -> RangeResult:
+        return await self._send(lambda: self._etcd.range(prefix, at_revision))
 
-    async def get(self, key: str) -> KeyValue | None:
-        found = (await self.range(key)).kvs
+    async def get(self, key: str, *, at_revision: int = 0) -> KeyValue | None:
+        found = (await self.range(key, at_revision=at_revision)).kvs
         return next((kv for kv in found if kv.key == key), None)
 
     async def fence(self, key: str) -> Header:

@@ -26,7 +26,17 @@ from svcnode.notify.notifier import Notifier
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import Probe
 from svcnode.sharing import SharingSettings
-from svcnode.sharing.format import KeyKind, ReportDocument, encode_document, encode_key, node_root, service_document
+from svcnode.sharing.cache import encode_cache, parse_cache
+from svcnode.sharing.format import (
+    IssueDocument,
+    KeyKind,
+    ReportDocument,
+    encode_document,
+    encode_key,
+    node_root,
+    parse_key,
+    service_document,
+)
 from svcnode.sharing.replica import Replica
 from tests.support.etcd_simulation import EventQueue, SimulatedClient, SimulatedEtcd
 from tests.support.nodes import beat, make_node
@@ -36,6 +46,7 @@ if TYPE_CHECKING:
 
     from svcnode.node.definition import Definition
     from svcnode.notify.notifier import AlertStateStorage, NotifySettings
+    from svcnode.sharing.cache import CachedView
 
 Options = dict[str, Any]
 
@@ -103,6 +114,9 @@ class Simulation:
     def undefine(self, service_id: str, owner: str = "client") -> None:
         self.write(Delete(encode_key(ROOT, KeyKind.SERVICES, service_id, owner)))
 
+    def set_issue(self, name: str, owner: str = "client") -> None:
+        self.write(Put(encode_key(ROOT, KeyKind.ISSUES, name, owner), encode_document(IssueDocument(""))))
+
     def report(self, service_id: str, owner: str = "client", status: Status = Status.UP) -> None:
         document = encode_document(ReportDocument(status, "", ReasonCode.REPORTED))
         self.write(Put(encode_key(ROOT, KeyKind.REPORTS, service_id, owner), document))
@@ -110,6 +124,22 @@ class Simulation:
     def close(self) -> None:
         for process in self.processes.values():
             process.kill()
+
+
+class MemoryCache:
+    """The file of the last view, on the disk of one machine; it survives the processes."""
+
+    def __init__(self) -> None:
+        self.content: bytes | None = None
+        self.ids: frozenset[str] = frozenset()
+
+    async def load(self, root: str) -> CachedView | None:
+        return None if self.content is None else parse_cache(self.content, root)
+
+    async def save(self, root: str, view: CachedView) -> None:
+        self.content = encode_cache(root, view)
+        keys = (parse_key(root, kv.key) for kv in view.kvs)
+        self.ids = frozenset(key.names[0] for key in keys if key is not None and key.kind is KeyKind.SERVICES)
 
 
 class Process:
@@ -127,6 +157,7 @@ class Process:
         notify: NotifySettings | None = None,
         wall_clock: Callable[[], float] | None = None,
         storage: AlertStateStorage | None = None,
+        cache: MemoryCache | None = None,
     ) -> None:
         """With `notify`, it sends notifications; then the wall clock matters."""
         self.simulation, self.name = simulation, name
@@ -147,7 +178,7 @@ class Process:
             lease_s=lease_s,
             url="",
         )
-        self._notify, self._storage = notify, storage
+        self._notify, self._storage, self._cache = notify, storage, cache
         self._wall_clock = wall_clock or (lambda: -self.loop.time())
         self._jitter = partial(rng.uniform, -JITTER, JITTER)
         self._services = services
@@ -159,13 +190,20 @@ class Process:
         self._stop_requested = asyncio.Event()
         self.node = make_node(NODE, version="v1", starting=True, clock=self.loop.time, wall_clock=self._wall_clock)
         self.notify_status = NotifyStatus()
-        self.replica = Replica(self.node, self._settings, client=self.client, on_synced=self.node.overrides.started)
+        self.replica = Replica(
+            self.node,
+            self._settings,
+            client=self.client,
+            cache=self._cache,
+            on_synced=self.node.overrides.started,
+        )
         for service_id, options in self._services.items():
             self.services.add(definition(service_id, options))
         turns = self.replica.turns
         self.notifier = Notifier(self.node, self._notify, self.notify_status, storage=self._storage, turns=turns)
 
     async def _run(self) -> None:
+        await self.replica.show_cached()
         async with (
             ProbeScheduler(self.node, self._jitter, recorder=self.services),
             self.replica.running(),

@@ -129,6 +129,7 @@ ERRORS = {
     ],
     "registry": [
         *("", "shw", "check", "show", "forget a --registry etcd://127.0.0.1:1", f"forget {AT_REGISTRY}"),
+        *("accept --registry etcd://127.0.0.1:1", f"accept {AT_REGISTRY}"),
         *(f"forget a {AT_REGISTRY}", "check --registry etcd://127.0.0.1:1 --node ''"),
     ],
     "issue": [""],

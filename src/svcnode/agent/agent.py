@@ -146,6 +146,8 @@ class Agent:
                     context.history.set_has_folder(settings.history.has_folder)
                     # What is stored, such as a drain or a report of Down, is in effect before the first answer.
                     await self._control.start()
+                    if self._replica is not None:
+                        await self._replica.show_cached()
                     await self._listeners.listen(bound, context, self._push_app(settings))
                     await self._prepare_store(settings)
                     self._maintenance.apply(settings.maintenance)

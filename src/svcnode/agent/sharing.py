@@ -19,9 +19,12 @@ RELOADABLE = {"observers", "tls"}  # of [sharing]; and the login of the registry
 def make_replica(node: NodeState, settings: Settings) -> Replica | None:
     if settings.sharing is None:
         return None
+    from svcnode.sharing.cache import FileCache
     from svcnode.sharing.replica import Replica
 
-    return Replica(node, settings.sharing, on_synced=node.overrides.started)
+    path = settings.sharing.cache_path
+    cache = None if path is None else FileCache(path)
+    return Replica(node, settings.sharing, cache=cache, on_synced=node.overrides.started)
 
 
 def check_sharing_change(old: Settings, new: Settings) -> None:

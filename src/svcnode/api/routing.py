@@ -60,7 +60,7 @@ def _readyz(request: Request, prefixes: tuple[str, ...]) -> Handler:
 
     def handler(node: NodeState) -> Response:
         try:
-            health = node.health
+            health = Health.UNHEALTHY if node.condition.starting else node.health
         except Exception as exc:  # noqa: BLE001  unknown health is not ready
             return replace(spec.HEALTH_RESPONSES[Health.UNHEALTHY], cause=exc)
         return spec.HEALTH_RESPONSES[partial_health if health is Health.PARTIAL else health]

@@ -22,7 +22,7 @@ from svcnode.core.model import validate_service_id, validate_text
 from svcnode.core.text import join_first, sanitize
 from svcnode.sharing.client import RegistryClient, node_names
 from svcnode.sharing.etcd import EtcdClient
-from svcnode.sharing.format import MAX_NAME_CHARS, REPLICA_OWNER, node_root, service_document
+from svcnode.sharing.format import LOST_OWNER, MAX_NAME_CHARS, REPLICA_OWNER, node_root, service_document
 from svcnode.sharing.work import WorkClient
 
 if TYPE_CHECKING:
@@ -79,8 +79,10 @@ def registry_errors() -> Iterator[None]:
 def service_client(arguments: argparse.Namespace) -> BlockingRegistryClient:
     given = getattr(arguments, "owner", None)
     owner = f"{socket.gethostname()}{DEFAULT_OWNER_SUFFIX}" if given is None else given
-    if valid_name("--owner", owner).startswith(REPLICA_OWNER):
-        raise InvalidValueError(f'--owner: must not begin with "{REPLICA_OWNER}", as the owners that are replicas do')
+    if valid_name("--owner", owner).startswith((REPLICA_OWNER, LOST_OWNER)):
+        raise InvalidValueError(
+            f'--owner: must not begin with "{REPLICA_OWNER}" or "{LOST_OWNER}", which only replicas write'
+        )
     if arguments.node is None:
         raise InvalidValueError("--registry: which node? Name it with --node")
     settings = registry_settings(arguments)

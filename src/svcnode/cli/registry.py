@@ -1,4 +1,4 @@
-"""`svcnode registry check | show | forget`: the registry of a node on several machines."""
+"""`svcnode registry check | show | forget | accept`: the registry of a node on several machines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from svcnode.config import find_node_file, load
 from svcnode.core.errors import InvalidValueError, RegistryError
 from svcnode.core.text import join_first, sanitize
 from svcnode.sharing.check import FindingLevel, check_configuration, check_registry
-from svcnode.sharing.client import forget_replica, read_nodes
-from svcnode.sharing.format import KeyKind, node_root, parse_key, replica_of
+from svcnode.sharing.client import accept_losses, forget_replica, read_nodes
+from svcnode.sharing.format import KeyKind, is_lost, node_root, original_owner, parse_key, replica_of
 from svcnode.sharing.rules import observers
 from svcnode.sharing.work import work_fields
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from svcnode.config.sharing import RegistrySettings
     from svcnode.sharing.check import RegistryFinding
     from svcnode.sharing.etcd import EtcdClient
+    from svcnode.sharing.format import RegistryKey
     from svcnode.sharing.view import RegistryView, SharedService
 
 GAP = "  "
@@ -40,7 +41,10 @@ class _Action(NamedTuple):
 
 
 def configure(parser: CommandParser) -> None:
-    parser.description = "Check the registry of a node on several machines, show its content, or remove a lost replica."
+    parser.description = (
+        "Check the registry of a node on several machines, show its content, remove a lost replica, or accept that "
+        "services which the registry has lost are gone."
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
     for name, action in _ACTIONS.items():
         child = commands.add_parser(name, help=action.help, description=action.description, allow_abbrev=False)
@@ -53,6 +57,9 @@ def configure(parser: CommandParser) -> None:
             add("--json", action="store_true", help="one JSON object")
         if name == "forget":
             add("replica", type=utf8_text, metavar="REPLICA", help="name of a replica that is gone for good")
+        if name == "accept":
+            text = "id of a lost service, or name of a lost issue (default: all that are lost)"
+            add("names", nargs="*", type=utf8_text, metavar="ID", help=text)
         child.set_defaults(action=action.run, parser=child)
 
 
@@ -137,6 +144,7 @@ def _service_fields(service: SharedService, view: RegistryView) -> dict[str, Any
         "status_from": source,
         "restricted": definition.restricted,
         "owners": list(service.owners),
+        "lost": service.is_lost,
         "gone_replicas": gone,
         "differing_owners": [owner for owner in service.owners if _differs(service, view, owner)],
         "observers": list(observers(service, view.replicas)) if definition.is_checked else [],
@@ -159,7 +167,7 @@ def _node_lines(node: dict[str, Any]) -> Iterator[str]:
         yield from _table([("SERVICE", "OWNERS", "STATUS FROM"), *services], GAP)
     for issue in node["issues"]:
         reason = f": {issue['reason']}" if issue["reason"] else ""
-        yield sanitize(f"{GAP}issue {issue['name']} of {issue['owner']}{reason}")
+        yield sanitize(f"{GAP}issue {issue['name']} of {_owner_text(issue['owner'], [])}{reason}")
     for work in node["work"]:
         scope = "all replicas" if work["replica"] is None else work["replica"]
         yield sanitize(f"{GAP}{scope}: {work['text']}")
@@ -171,33 +179,56 @@ def _service_row(service: dict[str, Any]) -> tuple[str, str, str]:
     owners = []
     for owner in service["owners"]:
         is_gone, differs = replica_of(owner) in service["gone_replicas"], owner in service["differing_owners"]
-        marks = ", ".join(["gone"] * is_gone + ["differs"] * differs)
-        owners.append(f"{owner} ({marks})" if marks else owner)
+        owners.append(_owner_text(owner, ["gone"] * is_gone + ["differs"] * differs))
     source = service["status_from"]
     if source == "probe":
         source = f"checks by {', '.join(service['observers'])}" if service["observers"] else "no replica can check it"
     return service["id"], ", ".join(owners), f"{source} (restricted)" if service["restricted"] else source
 
 
-# ---- forget
+def _owner_text(owner: str, marks: list[str]) -> str:
+    """What the registry has lost is shown by its original owner."""
+    found = ", ".join(["lost"] * is_lost(owner) + marks)
+    return f"{original_owner(owner)} ({found})" if found else owner
+
+
+# ---- forget and accept
+
+
+def _node_of(settings: RegistrySettings) -> str:
+    if settings.node_name is None:
+        raise InvalidValueError("which node? Name it with --node, or with name in [node] of the configuration")
+    return settings.node_name
 
 
 async def _forget(etcd: EtcdClient, settings: RegistrySettings, arguments: argparse.Namespace) -> int:
-    node = settings.node_name
-    if node is None:
-        raise InvalidValueError("which node? Name it with --node, or with name in [node] of the configuration")
+    node = _node_of(settings)
     root = node_root(settings.registry.prefix, node)
     keys = await forget_replica(etcd, root, arguments.replica)
     if not keys:
         raise RegistryError(f"{node} has nothing of a replica {arguments.replica}")
     parsed = [key for key in (parse_key(root, key) for key in keys) if key is not None]
-    services = [key.names[0] for key in parsed if key.kind is KeyKind.SERVICES]
-    issues = [key.names[0] for key in parsed if key.kind is KeyKind.ISSUES]
-    texts = [
-        f"; {kind}: {join_first(names, 10)}" for kind, names in (("services", services), ("issues", issues)) if names
-    ]
-    show(sanitize(f"forgot the replica {arguments.replica} of {node}{''.join(texts)}"), sys.stdout)
+    names = "".join(f"; {text}" for text in _named(parsed, 10))
+    show(sanitize(f"forgot the replica {arguments.replica} of {node}{names}"), sys.stdout)
     return 0
+
+
+async def _accept(etcd: EtcdClient, settings: RegistrySettings, arguments: argparse.Namespace) -> int:
+    """What goes is listed as a whole: nothing is forgotten in silence."""
+    node = _node_of(settings)
+    keys = await accept_losses(etcd, node_root(settings.registry.prefix, node), arguments.names)
+    if not keys:
+        raise RegistryError(f"the registry has lost nothing of {node}")
+    show(sanitize(f"accepted that {node} has lost {'; '.join(_named(keys, len(keys)))}"), sys.stdout)
+    return 0
+
+
+def _named(keys: Sequence[RegistryKey], count: int) -> Iterator[str]:
+    """The services and issues of the keys, at most so many of each."""
+    for kind in (KeyKind.SERVICES, KeyKind.ISSUES):
+        names = [*dict.fromkeys(key.names[0] for key in keys if key.kind is kind)]
+        if names:
+            yield f"{kind}: {join_first(names, count)}"
 
 
 _EXIT_CODES = "Exit code: 0 done, 1 the registry refuses it or cannot be reached, 2 invalid arguments or configuration."
@@ -220,5 +251,13 @@ _ACTIONS = {
         "Remove the services and issues of a replica that is gone for good. Services that others have, too, stay. "
         f"It is refused while the replica is live. {_EXIT_CODES}",
         _forget,
+    ),
+    "accept": _Action(
+        "let go what the registry has lost",
+        "Accept that services and issues which the registry has lost are gone, after a restore from an old snapshot or "
+        "a wipe. Until then, the replicas keep them in the list, and the node is at most partially healthy. "
+        "Exit code: 0 done, 1 nothing is lost, or the registry refuses it or cannot be reached, 2 invalid arguments or "
+        "configuration.",
+        _accept,
     ),
 }

@@ -155,7 +155,8 @@ def settings_from(source: Source, secrets: SecretScope) -> Settings:
     services = services_from(tables)
     control = _control(tables, state_folder, identity.node_name)
     _check_push(tables, services, control, server.prefix)
-    sharing, fleet = _sharing(tables, listen), _fleet(tables, defaults)
+    sharing = _sharing(tables, listen, _node_folder(state_folder, identity.node_name))
+    fleet = _fleet(tables, defaults)
     uses_store = not source.data.get("services") and "sharing" not in tables and "fleet" not in tables
     store_path = _store_path(tables, state_folder, is_used=uses_store)
     store = [store_service(tables, defaults, store_path)] if uses_store else []
@@ -345,7 +346,7 @@ def _history(tables: Tables, state_folder: Path | None, node_name: str) -> Histo
 
 def _control(tables: Tables, state_folder: Path | None, node_name: str) -> ControlSettings | None:
     control, source = tables.get(ControlTable), tables.source
-    folder = None if state_folder is None else state_folder / "nodes" / node_folder_name(node_name)
+    folder = _node_folder(state_folder, node_name)
     listen = control.listen or _default_control_socket(source.environ, folder)
     path = control.path or (None if folder is None else folder / CONTROL_STORE)
     group_id: int | None = None
@@ -457,12 +458,12 @@ def _heartbeat(notify: NotifyTable, source: Source) -> Heartbeat | None:
 # ---- several machines
 
 
-def _sharing(tables: Tables, listen: tuple[Address, ...]) -> SharingSettings | None:
+def _sharing(tables: Tables, listen: tuple[Address, ...], folder: Path | None) -> SharingSettings | None:
     if "sharing" not in tables:
         return None
     from svcnode.config.sharing import sharing_from  # few nodes are shared
 
-    return sharing_from(tables.get(SharingTable), tables.get(NodeTable), tables.source, listen)
+    return sharing_from(tables.get(SharingTable), tables.get(NodeTable), tables.source, listen, folder)
 
 
 def _fleet(tables: Tables, defaults: ServiceOptions) -> FleetSettings | None:
@@ -540,6 +541,10 @@ def node_folder_name(node_name: str) -> str:
 
     readable = re.sub(r"[^a-z0-9]+", "-", node_name.lower())[:40].strip("-")
     return f"{readable or 'node'}~{hashlib.sha256(node_name.encode()).hexdigest()[:16]}"
+
+
+def _node_folder(state_folder: Path | None, node_name: str) -> Path | None:
+    return None if state_folder is None else state_folder / "nodes" / node_folder_name(node_name)
 
 
 def _store_path(tables: Tables, state_folder: Path | None, *, is_used: bool) -> Path:

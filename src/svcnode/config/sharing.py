@@ -17,10 +17,12 @@ from svcnode.sharing import SharingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from svcnode.config.sources import Source
     from svcnode.config.tables import RegistryTable
 
+REGISTRY_CACHE = "registry.json"
 WILDCARD_HOSTS = ("0.0.0.0", "::")  # noqa: S104  compared, not bound
 
 
@@ -55,9 +57,9 @@ def registry_settings_from(source: Source) -> RegistrySettings:
 
 
 def sharing_from(
-    sharing: SharingTable, node: NodeTable, source: Source, listen: Sequence[Address]
+    sharing: SharingTable, node: NodeTable, source: Source, listen: Sequence[Address], folder: Path | None
 ) -> SharingSettings | None:
-    """None if there is an error."""
+    """None if there is an error. `folder` is that of the state of the node."""
     if node.name is None and node.is_right("name"):
         source.report(("sharing",), "the replicas of a node have the same name; set name in [node]")
     replica = socket.gethostname() if sharing.replica is None else sharing.replica
@@ -73,6 +75,7 @@ def sharing_from(
         observers=sharing.observers,
         lease_s=sharing.lease,
         url=_default_url(listen) if sharing.url is None else sharing.url,
+        cache_path=None if folder is None else folder / REGISTRY_CACHE,
     )
 
 

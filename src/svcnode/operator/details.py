@@ -73,6 +73,7 @@ class ServiceDetails(TypedDict, total=False):
     policy: Json
     schedule: Json | None  # None: not probed here
     checked_by: list[str] | None  # the replicas that check it, or receive its reports; None: the node has no replicas
+    lost: bool  # whether the registry has lost it: it stays until it is registered again, or the loss is accepted
     observed: list[Json] | None  # its state by each of them, and by clients that report it
     evidence: Json | None  # the latest, of any outcome
     last_ready: Json | None
@@ -224,6 +225,7 @@ class _DetailsBuilder:
             "policy": _policy(service.policy),
             "schedule": _schedule(probe_config),
             "checked_by": None if replica is None else [*replica.services.observers_of(service.id)],
+            "lost": replica is not None and service.id in replica.lost.services,
             "observed": observed,
             "evidence": self._evidence(results[0].evidence) if results else self._observed_evidence(observed or []),
             "last_ready": None if is_fixed else self._time_fields(state.last_ready_at_s),

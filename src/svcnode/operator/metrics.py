@@ -394,6 +394,17 @@ def _sharing_metrics(replica: Replica) -> Iterator[Metric]:
     for kind, count in replica.view.ignored_counts().items():
         ignored.add_metric([kind.value], count)
     yield ignored
+    lost = replica.lost
+    yield _gauge(
+        "svcnode_sharing_lost_services",
+        "Services that the registry has lost, and nobody has registered again or accepted.",
+        len(lost.services),
+    )
+    yield _gauge(
+        "svcnode_sharing_lost_issues",
+        "Issues that the registry has lost, and nobody has set again or accepted.",
+        len(lost.issues),
+    )
     yield _counter("svcnode_sharing_requests", "Requests to the registry.", traffic.requests)
     yield _counter("svcnode_sharing_writes", "Requests to the registry that write.", traffic.writes)
     yield _counter("svcnode_sharing_sent_bytes", "Bytes of the requests to the registry.", traffic.sent_bytes)

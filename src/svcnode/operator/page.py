@@ -287,7 +287,7 @@ def _row(order: int, service: ServiceDetails, buckets: Sequence[Bucket]) -> str:
         f'data-code="{escape(code)}"{fixed}{group}>'
         f'<th role="rowheader" scope="row"><a href="details?recent_checks=1&amp;id={link}" dir="auto"{nowrap}>'
         f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code></th>'
-        f'<td role="cell"><span class="status">{status}</span>{_maintenance(service)}</td>'
+        f'<td role="cell"><span class="status">{status}</span>{_lost(service)}{_maintenance(service)}</td>'
         f'<td role="cell">{_time_element(service["since"], format_coarse_duration(service["since_s"]))}</td>'
         f'<td role="cell"><span class="reason" dir="auto">{escape_text(reason)}</span>{_acknowledged(service)}</td>'
         f'<td role="cell">{_time_element(evidence.get("at"), format_age(evidence.get("age_s")))}</td>'
@@ -301,6 +301,12 @@ def _maintenance(service: ServiceDetails) -> str:
     if maintenance is None:
         return ""
     return f'<span class="maintenance" title="In maintenance {escape_text(maintenance["text"])}">Maintenance</span>'
+
+
+def _lost(service: ServiceDetails) -> str:
+    if not service["lost"]:
+        return ""
+    return '<span class="lost" title="Lost by the registry: register it again, or svcnode registry accept">Lost</span>'
 
 
 def _acknowledged(service: ServiceDetails) -> str:

@@ -58,6 +58,8 @@ def node_sharing(replica: Replica, ago_s: Callable[[float], float], iso: Callabl
             {name: encodable(value) if isinstance(value, str) else value for name, value in one.items()}
             for one in work_fields(replica.work.shown(), wall_s)
         ],
+        "lost_services": [encodable(name) for name in replica.lost.services],
+        "lost_issues": [encodable(name) for name in replica.lost.issues],
         "ignored_keys": {kind.value: count for kind, count in view.ignored_counts().items()},
         "unmatched_records": view.unmatched_records,
     }

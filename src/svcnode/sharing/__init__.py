@@ -21,6 +21,8 @@ and without locks. No wall clock is compared: evidence is dated by the revisions
     format    keys and documents, in both directions
     view      the keys as last known
     rules     who observes a service, and the state that follows from what the observers publish
+    lost      what the registry has lost after a restore
+    cache     the last view on disk
     record    what a replica knows of one service, and what follows from it
     node_sync makes the services of the node and their states equal to that
     shared_services follows the view, the own definitions and the checks, and says what is to be published
@@ -41,6 +43,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from svcnode.core.address import RegistryAddress
     from svcnode.net.tls import TlsOptions
 
@@ -55,3 +59,4 @@ class SharingSettings:
     observers: int  # of a service that does not set another number
     lease_s: float
     url: str  # where the others reach the interface of this replica; "" if they cannot
+    cache_path: Path | None = None  # of the last view of the registry; None: there is no folder for it

@@ -22,6 +22,7 @@ from svcnode.sharing.format import (
     ReportDocument,
     encode_document,
     encode_key,
+    lost_owner,
     node_of,
     node_root,
     nodes_root,
@@ -33,11 +34,11 @@ from svcnode.sharing.format import (
 from svcnode.sharing.view import RegistryView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from svcnode.net.etcd_json import KeyValue
     from svcnode.sharing.etcd import EtcdClient
-    from svcnode.sharing.format import ServiceDocument
+    from svcnode.sharing.format import RegistryKey, ServiceDocument
     from svcnode.sharing.view import SharedService
 
 MAX_ATTEMPTS = 5  # of a transaction that fails because another client has changed the service
@@ -82,15 +83,22 @@ class RegistryClient:
         return await self._change(service_id, operations)
 
     async def deregister(self, service_id: str) -> None:
+        lost_by_this = lost_owner(self._owner)
+
         def operations(found: RegisteredService) -> list[Put | Delete]:
-            if found.own is None:
+            is_lost_here = found.shared is not None and lost_by_this in found.shared.owners
+            if found.own is None and not is_lost_here:
                 owners = ", ".join(found.shared.owners) if found.shared else ""
                 others = f"; its owners: {owners}" if owners else ""
                 raise ControlError(NOT_FOUND, f"{self._owner} has not registered this service{others}")
             self._check_version(found)
-            is_last = found.shared is None or found.shared.owners == (self._owner,)
+            is_last = found.shared is None or {self._owner, lost_by_this}.issuperset(found.shared.owners)
             reports = Delete(self._reports_root(service_id), is_prefix=True)
-            return [Delete(self._own_key(service_id)), reports if is_last else Delete(self._report_key(service_id))]
+            return [
+                Delete(self._own_key(service_id)),
+                Delete(encode_key(self._root, KeyKind.SERVICES, service_id, lost_by_this)),
+                reports if is_last else Delete(self._report_key(service_id)),
+            ]
 
         await self._change(service_id, operations)
 
@@ -236,8 +244,9 @@ async def forget_replica(etcd: EtcdClient, root: str, replica: str) -> list[str]
     """Delete what a replica that is gone has left, and return the keys. Refused while its key has a lease."""
     kvs = (await etcd.range(root)).kvs
     view, owner = _view_of(root, kvs), replica_owner(replica)
-    services = [encode_key(root, KeyKind.SERVICES, service_id, owner) for service_id in view.definitions(owner)]
-    issues = [encode_key(root, KeyKind.ISSUES, issue.name, owner) for issue in view.issues() if issue.owner == owner]
+    owners = (owner, lost_owner(owner))
+    services = [encode_key(root, KeyKind.SERVICES, id_, owner) for owner in owners for id_ in view.definitions(owner)]
+    issues = [encode_key(root, KeyKind.ISSUES, one.name, one.owner) for one in view.issues() if one.owner in owners]
     replica_key = encode_key(root, KeyKind.REPLICAS, replica)
     without_lease = [kv for kv in kvs if kv.key == replica_key and kv.lease_id == 0]
     keys = [*services, *issues, *(kv.key for kv in without_lease)]  # the compared key last
@@ -246,6 +255,28 @@ async def forget_replica(etcd: EtcdClient, root: str, replica: str) -> list[str]
         if not (await etcd.txn(map(Delete, keys[start : start + MAX_OPERATIONS]), [is_gone])).succeeded:
             raise RegistryError(f"the replica {replica} is live; stop it first")
     return keys
+
+
+async def accept_losses(etcd: EtcdClient, root: str, names: Collection[str] = ()) -> list[RegistryKey]:
+    """Delete what the registry has lost: all, or the services and issues with these names. Returns the keys."""
+    view = _view_of(root, (await etcd.range(root)).kvs)
+    lost = view.lost_keys()
+    known = {key.names[0] for key in lost}
+    if unknown := [name for name in names if name not in known]:
+        raise RegistryError(f"not lost: {', '.join(unknown)}; lost are: {', '.join(sorted(known)) or 'none'}")
+    keys = [key for key in lost if not names or key.names[0] in names]
+    operations = [operation for key in keys for operation in _acceptance(root, view, key)]
+    for start in range(0, len(operations), MAX_OPERATIONS):
+        await etcd.txn(operations[start : start + MAX_OPERATIONS])
+    return keys
+
+
+def _acceptance(root: str, view: RegistryView, key: RegistryKey) -> Iterator[Delete]:
+    """With a service that goes, what was reported of it goes, too."""
+    yield Delete(encode_key(root, key.kind, *key.names))
+    service = view.service(key.names[0])
+    if key.kind is KeyKind.SERVICES and service is not None and service.is_lost:
+        yield Delete(encode_key(root, KeyKind.REPORTS, key.names[0], "-").removesuffix("-"), is_prefix=True)
 
 
 def _view_of(root: str, kvs: Iterable[KeyValue]) -> RegistryView:

@@ -274,8 +274,10 @@ class EtcdClient:
         with _late_is_too_large():
             return await self._exchange(endpoint, TXN_PATH, body, parse_ranges, max_bytes=MAX_RANGES_BYTES)
 
-    async def get(self, key: str) -> KeyValue | None:
-        page = await self._call(RANGE_PATH, {"key": encode_key(key)}, parse_page)
+    async def get(self, key: str, *, at_revision: int = 0) -> KeyValue | None:
+        """At this revision, by default the newest one."""
+        body = {"key": encode_key(key), "revision": str(at_revision)}
+        page = await self._call(RANGE_PATH, body, parse_page)
         return page.kvs[0] if page.kvs else None
 
     async def fence(self, key: str) -> Header:

@@ -27,11 +27,19 @@ class Fences:
     """
 
     def __init__(self) -> None:
-        self._cluster_id = 0
+        self.cluster_id = 0  # of etcd; 0: not known
         self._since_s = float("-inf")
         self._fences: list[Fence] = []  # both times of sending and revisions ascend
         self._highest: Fence | None = None
         self.last_response_at_s: float | None = None
+
+    def expect(self, cluster_id: int, revision: int) -> None:
+        """What an earlier process of this replica has read last. It dates nothing."""
+        self.cluster_id, self._highest = cluster_id, Fence(float("-inf"), float("-inf"), revision)
+
+    def forget(self, now_s: float) -> None:
+        """Responses to requests before this time say nothing about the data that etcd has now."""
+        self._since_s, self._highest, self._fences = now_s, None, []
 
     def add(self, header: Header, *, sent_at_s: float, received_at_s: float) -> None:
         """Raises `RegistryRestoredError`, once, if the data is older than data seen before, or of another cluster."""
@@ -41,14 +49,14 @@ class Fences:
         cluster_id, revision = header.cluster_id, header.revision
         fence = Fence(sent_at_s, received_at_s, revision)
         highest = self._highest
-        is_other_cluster = self._cluster_id not in (0, cluster_id)
+        is_other_cluster = self.cluster_id not in (0, cluster_id)
         if highest and (is_other_cluster or (revision < highest.revision and highest.received_at_s < sent_at_s)):
-            self._cluster_id, self._since_s, self._highest, self._fences = cluster_id, sent_at_s, fence, [fence]
+            self.cluster_id, self._since_s, self._highest, self._fences = cluster_id, sent_at_s, fence, [fence]
             raise RegistryRestoredError(
                 f"etcd has other data than before: its revision is {revision} after {highest.revision}"
                 f"{', of another cluster' if is_other_cluster else ''}; it was probably restored from a snapshot"
             )
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         if highest is None or revision > highest.revision:
             self._highest = fence
         self._insert(fence)

@@ -10,11 +10,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.core.errors import RegistryCompactedError
+from svcnode.core.errors import RegistryCompactedError, RegistryRestoredError
 from svcnode.core.text import join_first
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import DaemonCall
 from svcnode.probes import is_loaded, load_kinds, scheme_of
+from svcnode.sharing.cache import CachedView
 from svcnode.sharing.view import RegistryView
 
 if TYPE_CHECKING:
@@ -74,16 +75,54 @@ class Follower:
         """One range, and the watch from it on, for a minute."""
         await self._client.check_login(self._root)
         result = await self._client.range(self._root)
+        await self._check_history(result.header.revision)
+        self.view.is_cached = False
         self.view.replace_all(result.kvs)
+        self.revision = result.header.revision
         self._on_range()
         await self._apply_view()
         self.is_synced = True
-        self.revision = result.header.revision
         await self._on_synced()
         end_s = asyncio.get_running_loop().time() + COMPARE_INTERVAL_S
         with suppress(RegistryCompactedError):
             while asyncio.get_running_loop().time() < end_s:
                 await self._watch(end_s)
+
+    def begin_with(self, cached: CachedView) -> None:
+        """Until the first range, the view is the last one of an earlier process."""
+        self._client.fences.expect(cached.cluster_id, cached.revision)
+        self.view.is_cached = True
+        self.view.replace_all(cached.kvs)
+        self.revision = cached.revision
+
+    def cached(self) -> CachedView | None:
+        """What the next process begins with; None if nothing was read from the registry."""
+        if self.view.is_cached or not self.revision:
+            return None
+        return CachedView(self._client.fences.cluster_id, self.revision, self.view.durable())
+
+    async def _check_history(self, revision: int) -> None:
+        """Raises `RegistryRestoredError` if etcd does not continue what the view has.
+
+        Most restores are noticed by a response with a lower revision (fences.py). But the new history may have passed
+        the last revision of this replica before it reads again, or a wiped etcd was restored from a snapshot with a
+        higher one. Then etcd did not have the newest key of the view at that revision.
+        """
+        key = self.view.newest_key()
+        if key is None:
+            return
+        try:
+            is_same = revision >= self.revision and self.view.has(
+                await self._client.get(key, at_revision=self.revision)
+            )
+        except RegistryCompactedError:  # nobody knows; what is read now is not dated by responses of before
+            self._client.fences.forget(self._node.now_s())
+            return
+        if not is_same:
+            self._client.fences.forget(self._node.now_s())
+            raise RegistryRestoredError(
+                f"etcd has other data than before at revision {self.revision}; it was probably restored from a snapshot"
+            )
 
     async def _watch(self, end_s: float) -> None:
         """Watch until then, or until nothing comes any more."""
@@ -93,6 +132,7 @@ class Follower:
                 asyncio.timeout_at(min(end_s, loop.time() + WATCH_SILENCE_S)) as deadline,
                 self._client.watch(self._root, self.revision + 1) as batches,
             ):
+                await self._check_history(self.revision)
                 async for batch in batches:
                     for event in batch.events:
                         self.view.apply(event)

@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 FORMAT_VERSION = 1
 REPLICA_OWNER = "replica:"  # begins the owner of a definition that is in the file or the control store of a replica
+LOST_OWNER = "lost:"  # begins the owner of what the registry has lost, and a replica has written again
 MAX_NAME_CHARS = 256
 MAX_OBSERVERS = 7
 MAX_DURATION_S = 1e9  # of an age; the time since the start of a machine is less
@@ -273,6 +274,19 @@ def replica_of(owner: str) -> str | None:
     return owner.removeprefix(REPLICA_OWNER) if owner.startswith(REPLICA_OWNER) else None
 
 
+def lost_owner(owner: str) -> str:
+    """Who has what this owner had, since the registry has lost it. It is not lost twice."""
+    return owner if is_lost(owner) else f"{LOST_OWNER}{owner}"[:MAX_NAME_CHARS]
+
+
+def original_owner(owner: str) -> str:
+    return owner.removeprefix(LOST_OWNER)
+
+
+def is_lost(owner: str) -> bool:
+    return owner.startswith(LOST_OWNER)
+
+
 def _segment(name: str) -> str:
     return quote(name, safe="")
 
@@ -365,7 +379,7 @@ def _parse_service(key: RegistryKey, fields: Mapping[str, Any]) -> ServiceDocume
         raise InvalidValueError(f"restricted: must be true or false, not {type_name(restricted)}")
     if "probe" in options:
         reject_local_access(_probe(options))
-    if replica_of(key.names[1]) is None:
+    if replica_of(original_owner(key.names[1])) is None:
         _check_lengths(options)
     return _service_document(key.names[0], options, _int(fields, "position"), restricted=restricted)
 

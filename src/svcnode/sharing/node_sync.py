@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from svcnode.core import state_machine
@@ -27,18 +26,21 @@ if TYPE_CHECKING:
     from svcnode.node.definition import ProbeConfig
     from svcnode.node.node_state import NodeState
     from svcnode.sharing.format import ServiceDocument
+    from svcnode.sharing.lost import Losses
     from svcnode.sharing.view import SharedService
 
 
 class NodeSync:
     """`on_new_state` is called with the id of a service whose own state is to be published, or no longer."""
 
-    def __init__(self, node: NodeState, observer: Observer, on_new_state: Callable[[str], None]) -> None:
+    def __init__(
+        self, node: NodeState, observer: Observer, losses: Losses, on_new_state: Callable[[str], None]
+    ) -> None:
         self._node = node
+        self._losses = losses
         self._on_new_state = on_new_state
         self.records: dict[str, ServiceRecord] = {}  # by service id
         self.observer = observer
-        self.frozen_until_s = -math.inf  # until then, the list does not change
         self._has_unconfirmed = False
 
     def record(self, service_id: str) -> ServiceRecord:
@@ -53,13 +55,13 @@ class NodeSync:
         """False if there is no such service."""
         record = self.records.get(service_id) or ServiceRecord(service_id)
         shared = self.observer.shared(record)
-        is_frozen, is_in_node = self._node.now_s() < self.frozen_until_s, service_id in self._node
+        is_frozen, is_in_node = self._losses.is_frozen(self._node.now_s()), service_id in self._node
         if shared is not None and (record.own is not None or is_in_node or not is_frozen):
             self._sync_shared(self.record(service_id), shared)
         elif record.own is not None:
             self._sync_unpublished(record, record.own.definition)
         else:
-            return is_frozen and is_in_node
+            return is_in_node and (is_frozen or self._losses.keeps(service_id))
         return True
 
     def _sync_shared(self, record: ServiceRecord, shared: SharedService) -> None:
@@ -78,7 +80,9 @@ class NodeSync:
         record.made_from = made_from
 
     def _choose_observers(self, record: ServiceRecord, shared: SharedService) -> None:
-        replicas = {*self.observer.view.replicas, self.observer.replica}
+        """As long as only the cache is known, nobody knows which replicas are live, and who checks what."""
+        view = self.observer.view
+        replicas = frozenset[str]() if view.is_cached else {*view.replicas, self.observer.replica}
         if shared.definition.is_checked:
             record.choice = choose_observers(shared, replicas, record.choice)
             record.observers = record.choice.observers

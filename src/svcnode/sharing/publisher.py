@@ -44,6 +44,7 @@ class Write(NamedTuple):
     kind: KeyKind
     name: str = ""  # of the service or the issue
     document: RegistryDocument | None = None
+    lost_key: RegistryKey | None = None  # of what the registry has lost: it belongs to no replica
 
 
 class Publisher:
@@ -128,7 +129,7 @@ class Publisher:
         if not self.has_joined:
             self._services.changed_states.update(self._services.published_ids())
         states = dict(self._state_documents(now_s, written))
-        writes = [*self._definition_writes(), *self._issue_writes()]
+        writes = [*self._definition_writes(), *self._issue_writes(), *self._lost_writes()]
         writes += (self._write(KeyKind.STATES, id_, document, lease_id) for id_, document in states.items())
         writes += self._work_writes(lease_id)
         writes += self._join(lease_id)  # after the rest: a replica that cannot write it is not live
@@ -137,6 +138,9 @@ class Publisher:
         return writes
 
     def commit(self, write: Write) -> None:
+        if write.lost_key is not None:
+            self._services.losses.set_written(write.lost_key)
+            return
         match write.kind, write.document:
             case KeyKind.REPLICAS, _:
                 self.has_joined = True
@@ -153,6 +157,8 @@ class Publisher:
 
     def put_back(self, writes: Iterable[Write]) -> None:
         for write in writes:
+            if write.lost_key is not None:
+                continue  # it is due until it is written
             if write.kind is KeyKind.SERVICES:
                 self._services.changed_definitions.add(write.name)
             elif write.kind is KeyKind.STATES:
@@ -188,6 +194,15 @@ class Publisher:
             if document != self._work.get(key):
                 name = key.names[1] if len(key.names) > 1 else ""
                 yield self._write(key.kind, name, document, lease_id)
+
+    def _lost_writes(self) -> Iterator[Write]:
+        """All replicas write the same, so it does not matter which is first."""
+        losses = self._services.losses
+        for key, document in losses.puts().items():
+            put = Put(encode_key(self._root, key.kind, *key.names), encode_document(document))
+            yield Write(put, key.kind, document=document, lost_key=key)
+        for key in losses.obsolete:
+            yield Write(Delete(encode_key(self._root, key.kind, *key.names)), key.kind, lost_key=key)
 
     def _state_documents(self, now_s: float, written: Written) -> Iterator[tuple[str, StateDocument | None]]:
         changed, self._services.changed_states = self._services.changed_states, set()

@@ -127,9 +127,12 @@ class Observer(NamedTuple):
     reception: RegistryReception = RegistryReception()
 
     def shared(self, record: ServiceRecord) -> SharedService | None:
-        """The service as in the registry after the next writes of this replica: etcd may be away for long."""
+        """The service as in the registry after the next writes of this replica: etcd may be away for long.
+
+        None for an own service as long as only the cache is known: who checks it is in the registry.
+        """
         shared, document = self.view.service(record.id), record.document
-        if shared is None:
+        if shared is None or (self.view.is_cached and record.own is not None):
             return None
         if document is None:
             owners = tuple(owner for owner in shared.owners if owner != self.owner)

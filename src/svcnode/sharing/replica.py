@@ -9,6 +9,8 @@ the others:
     fence       twice a second: asks for the revision, which dates what others write
     turns       turns.py: which replica sends the notifications
 
+Beside them, the last view is written to the disk (cache.py): a replica that starts shows it until the first range.
+
 If etcd is away, the node goes on with the last view: this replica checks what it checked, and the evidence of others
 expires.
 """
@@ -27,12 +29,14 @@ from svcnode.core.model import MAINTENANCE_CHANGES, PLAN_CHANGES, ChangeKind
 from svcnode.net.tasks import log_failure
 from svcnode.sharing.etcd import Backoff, EtcdClient
 from svcnode.sharing.follow import Follower
-from svcnode.sharing.format import ReplicaDocument, node_root, replica_of, replica_owner
+from svcnode.sharing.format import ReplicaDocument, node_root, original_owner, replica_of, replica_owner
+from svcnode.sharing.lost import Lost
 from svcnode.sharing.problems import Problems
 from svcnode.sharing.publish import LeaseLoop, PublishLoop
 from svcnode.sharing.publisher import Publisher
 from svcnode.sharing.shared_services import SharedServices
 from svcnode.sharing.turns import Turns
+from svcnode.sharing.view import ViewChanges
 from svcnode.sharing.work import NodeWork, WorkClient
 from svcnode.version import __version__
 
@@ -43,20 +47,25 @@ if TYPE_CHECKING:
     from svcnode.core.model import Change
     from svcnode.node.node_state import NodeState
     from svcnode.sharing import SharingSettings
+    from svcnode.sharing.cache import ViewCache
     from svcnode.sharing.etcd import Traffic
     from svcnode.sharing.follow import Member
-    from svcnode.sharing.view import RegistryView, ViewChanges
+    from svcnode.sharing.view import RegistryView
 
 TICK_S = 0.5
 MAX_BACKOFF_S = 1.0  # as often as a replica writes; a longer delay after a change of the leader would lose evidence
 WORK_CHANGES = frozenset({ChangeKind.NODE, *MAINTENANCE_CHANGES, *PLAN_CHANGES})
 RESTORE_S = 10.0  # in which all replicas notice that etcd was restored, and write their services again
+CACHE_DELAY_S = 1.0  # after a change, so that many changes are one write
+CACHE_INTERVAL_S = 5.0
+MAX_NAMED = 20  # lost services in a line of the log, and in the reason of the health
+LOST_CAVEAT = "lost"
 
 log = logging.getLogger("svcnode.sharing")
 
 
 class Replica:
-    """`on_synced` is called when the services of the registry are known for the first time."""
+    """`on_synced` is called when the services of the registry are known for the first time, not only by the cache."""
 
     def __init__(
         self,
@@ -64,6 +73,7 @@ class Replica:
         settings: SharingSettings,
         *,
         client: EtcdClient | None = None,
+        cache: ViewCache | None = None,
         on_synced: Callable[[], None] = lambda: None,
     ) -> None:
         self._node = node
@@ -72,10 +82,13 @@ class Replica:
         self._on_synced: Callable[[], None] | None = on_synced  # until it was called
         self._root = node_root(settings.registry.prefix, node.identity.node_name)
         self._instance = secrets.token_hex(8)
+        self._cache = cache
+        self._is_cache_due = asyncio.Event()
         self._wake = asyncio.Event()  # there is something to publish
         self._has_seen_itself = self._was_connected = False
         self._is_work_due = True
         self._foreign_issues: frozenset[str] = frozenset()
+        self._lost = Lost()
         self._problems = Problems(node.now_s)
         self.work = NodeWork(node, settings.replica)
         self.work_client = WorkClient(
@@ -118,6 +131,7 @@ class Replica:
             asyncio.create_task(self._run(), name="sharing"),
             asyncio.create_task(self._follow_time(), name="sharing: evidence that expires"),
             asyncio.create_task(self.turns.follow_time(), name="sharing: who sends notifications"),
+            asyncio.create_task(self._keep_cache(), name="sharing: cache"),
         ]
         for task in tasks:
             task.add_done_callback(log_failure)
@@ -129,6 +143,33 @@ class Replica:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            await self._save_view()
+
+    # ---- the cache
+
+    async def show_cached(self) -> None:
+        """Before the first answer: the list of an earlier process, in which nothing is Up. Own services come first."""
+        cached = None if self._cache is None else await self._cache.load(self._root)
+        if cached is None:
+            return
+        self._follower.begin_with(cached)
+        self.services.compare()
+        await self.services.update(ViewChanges())  # those of the view are applied with the first range
+        self._update_lost()
+
+    async def _keep_cache(self) -> None:
+        while True:
+            await self._is_cache_due.wait()
+            await asyncio.sleep(CACHE_DELAY_S)
+            self._is_cache_due.clear()
+            await self._save_view()
+            await asyncio.sleep(CACHE_INTERVAL_S)
+
+    async def _save_view(self) -> None:
+        """Not after a restore, as long as it is not known what is lost: the next process would not know it either."""
+        view = self._follower.cached()
+        if self._cache is not None and view is not None and self.services.losses.is_settled:
+            await self._cache.save(self._root, view)
 
     def set_access(self, settings: SharingSettings) -> None:
         """After a reload: a new login, new files of TLS. The lease and the watch stay."""
@@ -170,6 +211,11 @@ class Replica:
     def members(self) -> list[Member]:
         """The live replicas as last known, this one included, by name."""
         return sorted(self._follower.members.values())
+
+    @property
+    def lost(self) -> Lost:
+        """What the registry has lost, and nobody has registered again or accepted."""
+        return self._lost
 
     # ---- the loops
 
@@ -247,26 +293,31 @@ class Replica:
             await asyncio.sleep(TICK_S)
             try:
                 await self.services.tick()
+                self._update_lost()
             except Exception:  # an error of this program: the node must not stop following the time
                 log.exception("internal error in sharing", extra={"event": "internal_error"})
 
     def _start_again(self, problem: str) -> None:
         """etcd has other data than before. The list stays as it is until the replicas have written theirs again."""
-        frozen_s = max(self._settings.lease_s, RESTORE_S)
         text = "registry restored: %s; the services stay as they are for %g s"
-        log.warning(text, problem, frozen_s, extra={"event": "registry_restored"})
+        log.warning(text, problem, self._frozen_s, extra={"event": "registry_restored"})
         self._follower.reset()
-        self.services.set_view(self.view, frozen_until_s=self._node.now_s() + frozen_s)
+        self.services.set_view(self.view)
         self._has_seen_itself = False
         self._publishing.end_lease()
         self.turns.reset()
         self.work.set_restored()
+
+    @property
+    def _frozen_s(self) -> float:
+        return max(self._settings.lease_s, RESTORE_S)
 
     # ---- what was read
 
     def _compare(self) -> None:
         if self.view.is_restored:
             self.work.set_restored()
+        self.services.losses.expect_until(self._node.now_s() + self._frozen_s, self._follower.revision)
         self._publisher.compare(self.view)
         self.services.compare()
         self._wake.set()
@@ -279,8 +330,9 @@ class Replica:
         if self.services.changed_definitions or self.services.changed_states:
             self._wake.set()
         self.turns.update(changes.targets)
-        if changes.issues:
-            self._apply_issues()
+        if changes.services or changes.issues:
+            self._update_lost()
+            self._is_cache_due.set()
         if changes.work:
             self.work.apply(self.view.work())
         if changes.replicas:
@@ -335,13 +387,41 @@ class Replica:
 
     def _apply_issues(self) -> None:
         own = replica_owner(self.name)
+        found = ((name, original_owner(owner), reason) for name, owner, reason in self._all_issues())
         texts = {
-            f"{issue.name}{f': {issue.reason}' if issue.reason else ''} ({replica_of(issue.owner) or issue.owner})"
-            for issue in self.view.issues()
-            if issue.owner != own
+            f"{name}{f': {reason}' if reason else ''} ({replica_of(owner) or owner})"
+            for name, owner, reason in found
+            if owner != own
         }
         before, self._foreign_issues = self._foreign_issues, frozenset(texts)
         for text in sorted(texts - before):
             self._node.overrides.set_issue(text)
         for text in before - texts:
             self._node.overrides.clear_issue(text)
+
+    def _all_issues(self) -> list[tuple[str, str, str]]:
+        """Those of the registry, and those that it had before it was restored."""
+        return [*self.view.issues(), *self.services.losses.issues()]
+
+    # ---- what the registry has lost
+
+    def _update_lost(self) -> None:
+        """Whatever has changed: the node says what is lost, as long as it is."""
+        self._apply_issues()
+        losses = self.services.losses
+        if losses.obsolete or losses.puts():
+            self._wake.set()
+        before, self._lost = self._lost, losses.marked(self.view)
+        if self._lost == before:
+            return
+        self._is_cache_due.set()
+        self._node.overrides.set_caveat(LOST_CAVEAT, self._lost.text(MAX_NAMED))
+        self._log_lost(self._lost.without(before), before.without(self._lost))
+
+    def _log_lost(self, lost: Lost, found: Lost) -> None:
+        if lost:
+            extra = {"event": "registry_entries_lost", "services": len(lost.services), "issues": len(lost.issues)}
+            log.warning("%s", lost.text(MAX_NAMED), extra=extra)
+        if found:
+            extra = {"event": "registry_entries_found", "services": len(found.services), "issues": len(found.issues)}
+            log.info("no longer lost: %s", found.names(MAX_NAMED), extra=extra)

@@ -23,6 +23,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import DuplicateServiceError, SvcnodeError
 from svcnode.core.model import ServiceState, Status
 from svcnode.sharing.format import replica_owner, service_document
+from svcnode.sharing.lost import Losses
 from svcnode.sharing.node_sync import NodeSync
 from svcnode.sharing.record import (
     NOT_SHARED,
@@ -67,7 +68,9 @@ class SharedServices:
         on_change: Callable[[], None],
     ) -> None:
         self._node = node
-        self._sync = NodeSync(node, Observer(replica, replica_owner(replica), view), self._add_new_state)
+        self.losses = Losses(replica_owner(replica))
+        observer = Observer(replica, replica_owner(replica), view)
+        self._sync = NodeSync(node, observer, self.losses, self._add_new_state)
         self._default_observers = default_observers
         self._on_change = on_change
         self._positions = count()
@@ -150,10 +153,10 @@ class SharedServices:
 
     # ---- the registry
 
-    def set_view(self, view: RegistryView, *, frozen_until_s: float) -> None:
-        """After a restore of old data. Until then, the list is not changed: the replicas write their services again."""
+    def set_view(self, view: RegistryView) -> None:
+        """After a restore of old data. What was known before stays, until the replicas have written theirs again."""
+        self.losses.remember(self._sync.observer.view)
         self._sync.observer = self._sync.observer._replace(view=view)
-        self._sync.frozen_until_s = frozen_until_s
 
     def compare(self) -> None:
         """After a range: the next update compares all services, whatever has changed."""
@@ -161,6 +164,7 @@ class SharedServices:
 
     async def update(self, changes: ViewChanges) -> None:
         """After a change of the view. If it is cancelled, the next call does the rest."""
+        self.losses.settle(self._sync.observer.view)
         self._renewed |= changes.renewed
         self._is_sync_due |= changes.replicas or len(changes.services) > CHUNK
         if self._is_sync_due:
@@ -214,9 +218,9 @@ class SharedServices:
     async def tick(self) -> None:
         """Twice a second: what follows from the time alone."""
         now_s = self._node.now_s()
-        if self._sync.frozen_until_s != -math.inf and now_s >= self._sync.frozen_until_s:
-            self._sync.frozen_until_s = -math.inf
+        if self.losses.decide(self._sync.observer.view, now_s):
             self._is_sync_due = True
+            self._on_change()
         if self._is_sync_due:
             await self._sync_all()
         silent = [record for record in self._sync.records.values() if record.silence_due_at_s <= now_s]

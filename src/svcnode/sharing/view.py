@@ -31,6 +31,8 @@ from svcnode.sharing.format import (
     WorkDocument,
     Written,
     decode_age_s,
+    encode_key,
+    is_lost,
     parse_entry,
     parse_key,
     replica_of,
@@ -45,12 +47,19 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
+DURABLE = (KeyKind.SERVICES, KeyKind.ISSUES)  # what is registered; the rest is what replicas and clients say of it
+
 
 class SharedService(NamedTuple):
     id: str
-    definition: ServiceDocument  # of the owner that wrote last
+    definition: ServiceDocument  # of the owner that wrote last, among those that have not lost it
     owners: tuple[str, ...]
     rank: tuple[int, int]  # its place in the list: the oldest create_revision, and the position at that owner
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the registry has lost it, and nobody has registered it again."""
+        return all(map(is_lost, self.owners))
 
     @property
     def owner_replicas(self) -> frozenset[str]:
@@ -103,11 +112,11 @@ class TargetTold(NamedTuple):
 class ViewChanges(NamedTuple):
     """What has changed since the last call of `take_changes`."""
 
-    services: frozenset[str]  # definitions, by id
-    states: frozenset[str]  # states and reports, by service id
-    renewed: frozenset[str]  # replicas with a new record of evidence
-    replicas: bool
-    issues: bool
+    services: frozenset[str] = frozenset()  # definitions, by id
+    states: frozenset[str] = frozenset()  # states and reports, by service id
+    renewed: frozenset[str] = frozenset()  # replicas with a new record of evidence
+    replicas: bool = False
+    issues: bool = False
     targets: frozenset[str] = frozenset()  # of notifications: who sends, or what they were told
     work: bool = False  # drains and maintenance
     unmatched: frozenset[str] = frozenset()  # replicas whose record is about other states than the registry has
@@ -183,8 +192,11 @@ class RegistryView:
 
     def __init__(self, root: str, written_after_s: Callable[[int], float | None]) -> None:
         self._root = root
+        self._durable_roots = tuple(f"{root}{kind}/" for kind in DURABLE)
         self._written_after_s = written_after_s
         self._versions: dict[str, _Version] = {}  # of all keys
+        self._durable: dict[str, KeyValue] = {}  # as read
+        self._lost_keys: set[RegistryKey] = set()
         self._ignored: dict[str, Ignored] = {}
         self._replicas: dict[str, ReplicaDocument] = {}
         self._definitions: dict[str, dict[str, _OwnedDefinition]] = {}  # by id and owner
@@ -198,6 +210,7 @@ class RegistryView:
         self._work: dict[RegistryKey, WorkDocument] = {}
         self._forget_changes()
         self.is_restored = False  # whether the last range was of another history than the keys before it
+        self.is_cached = False  # from the disk: nothing was read from the registry so far
         self.unmatched_records = 0  # records of evidence about other states than the replica has
 
     # ---- reading
@@ -223,6 +236,37 @@ class RegistryView:
     def definition(self, service_id: str, owner: str) -> ServiceDocument | None:
         definition = self._definitions.get(service_id, {}).get(owner)
         return None if definition is None else definition.document
+
+    def definition_items(self) -> dict[RegistryKey, ServiceDocument]:
+        """By all owners, in the order of the list."""
+        return {
+            RegistryKey(KeyKind.SERVICES, (service.id, owner)): self._definitions[service.id][owner].document
+            for service in self.services()
+            for owner in service.owners
+        }
+
+    def durable(self) -> list[KeyValue]:
+        """The keys of services and issues, as they were read."""
+        return [*self._durable.values()]
+
+    def lost_keys(self) -> list[RegistryKey]:
+        """Of what the registry has lost, and a replica has written again."""
+        return sorted(self._lost_keys)
+
+    def has_lost(self, key: RegistryKey) -> bool:
+        return key in self._lost_keys
+
+    def replica_revision(self, replica: str) -> int:
+        """Of the key of a live replica; 0 if it is not live."""
+        return self._mod_revision(encode_key(self._root, KeyKind.REPLICAS, replica))
+
+    def newest_key(self) -> str | None:
+        """The one that was written last; None if there is none."""
+        return max(self._versions, key=self._mod_revision, default=None)
+
+    def has(self, kv: KeyValue | None) -> bool:
+        """Whether the view has this key, with this value."""
+        return kv is not None and _version(kv) == self._versions.get(kv.key)
 
     def issues(self) -> tuple[SharedIssue, ...]:
         return tuple(SharedIssue(name, owner, reason) for (name, owner), reason in sorted(self._issues.items()))
@@ -334,10 +378,14 @@ class RegistryView:
         if isinstance(parsed, Ignored) or kv.key in self._ignored:
             self._remove(kv.key)
         self._versions[kv.key] = _version(kv)
+        if kv.key.startswith(self._durable_roots):
+            self._durable[kv.key] = kv
         if isinstance(parsed, Ignored):
             self._ignored[kv.key] = parsed
-        else:
-            self._apply_entry(parsed, kv.create_revision, kv.mod_revision)
+            return
+        if parsed.key.kind in DURABLE and is_lost(parsed.key.names[1]):
+            self._lost_keys.add(parsed.key)
+        self._apply_entry(parsed, kv.create_revision, kv.mod_revision)
 
     def _apply_entry(self, entry: ParsedEntry, create_revision: int, mod_revision: int) -> None:
         names = entry.key.names
@@ -375,6 +423,7 @@ class RegistryView:
 
     def _remove(self, key: str) -> None:
         known = self._versions.pop(key, None) is not None
+        self._durable.pop(key, None)
         if self._ignored.pop(key, None) is not None or not known:
             return
         parsed = parse_key(self._root, key)
@@ -383,6 +432,7 @@ class RegistryView:
 
     def _remove_entry(self, key: RegistryKey) -> None:
         names = key.names
+        self._lost_keys.discard(key)
         match key.kind:
             case KeyKind.REPLICAS:
                 del self._replicas[names[0]]
@@ -417,7 +467,7 @@ class RegistryView:
         if owners is None:
             del self._services[service_id]
             return
-        _, shown = max(owners.items(), key=lambda item: (item[1].mod_revision, item[0]))
+        _, shown = max(owners.items(), key=lambda item: (not is_lost(item[0]), item[1].mod_revision, item[0]))
         rank = min((definition.create_revision, definition.document.position) for definition in owners.values())
         self._services[service_id] = SharedService(service_id, shown.document, tuple(sorted(owners)), rank)
 

@@ -213,6 +213,13 @@ class EtcdServer(RealServer):
 
     # ---- faults
 
+    def wipe(self) -> None:
+        """Start it again without data."""
+        self.kill()
+        shutil.rmtree(self.folder / "data")
+        self.start()
+        self.wait_until_ready()
+
     @contextmanager
     def storage_full(self) -> Iterator[None]:
         """Its database has reached its quota, so it raises an alarm; for a server without authentication."""

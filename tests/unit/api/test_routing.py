@@ -34,8 +34,8 @@ def get(node: NodeState, path: bytes, query: bytes = b"", method: str = "GET") -
 
 
 def test_readyz_is_never_200_for_an_unhealthy_node_and_strictly_only_for_a_healthy_one() -> None:
-    healthy, partial = make_node("n", version="v1"), make_node("n", version="v1", starting=True)
-    unhealthy = make_node("n", version="v1")
+    healthy, partial, unhealthy = (make_node("n", version="v1") for _ in range(3))
+    partial.overrides.set_caveat("lost", "a service is lost")
     unhealthy.overrides.drain()
     nodes = (healthy, partial, unhealthy)
     assert [get(node, b"/livez").code for node in nodes] == [200, 200, 200]
@@ -43,6 +43,14 @@ def test_readyz_is_never_200_for_an_unhealthy_node_and_strictly_only_for_a_healt
     assert [get(node, b"/readyz", b"a=b&strict").code for node in nodes] == [200, 503, 503]
     assert get(healthy, b"/readyz", method="OPTIONS") == spec.METHOD_NOT_ALLOWED
     assert get(healthy, b"/svc/node") == spec.respond(healthy, Request("GET", b"/svc/node"))
+
+
+def test_a_node_that_is_starting_is_not_ready() -> None:
+    node = make_node("n", version="v1", starting=True)
+    codes = [get(node, b"/livez").code, get(node, b"/readyz").code, get(node, b"/readyz", b"strict").code]
+    assert codes == [200, 503, 503]
+    node.overrides.started()
+    assert get(node, b"/readyz").code == 200
 
 
 def test_readyz_is_503_on_an_internal_error_and_keeps_the_cause_for_the_log() -> None:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = [command.name for command in COMMANDS if command.name != "registry"]
-NAMES += ["registry check", "registry show", "registry forget"]
+NAMES += ["registry check", "registry show", "registry forget", "registry accept"]
 # Arguments with which nothing but the configuration or a value is wrong.
 CONFIGURED = ("serve", "check-config", "notify-test", "status", "watch", "ping", "explain", "drain", "reload")
 INVALID = {
-    **dict.fromkeys((*CONFIGURED, "registry check", "registry show"), "-c bad.toml"),
+    **dict.fromkeys((*CONFIGURED, "registry check", "registry show", "registry accept"), "-c bad.toml"),
     "demo": "--listen unix:a.sock",
     "init": "--port redis=0",
     "probe": "nothing",

@@ -106,6 +106,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         },
         "schedule": {"interval_s": 10.0, "timeout_s": 3.0, "transition_interval_s": 2.0, "max_latency_s": 2.0},
         "checked_by": None,
+        "lost": False,
         "observed": None,
         "evidence": None,
         "last_ready": None,

@@ -274,3 +274,20 @@ def test_the_replica_that_checks_a_service_or_receives_its_reports_is_named(simu
     assert not any("a observed" in line for line in why), "its checks say so"
     assert a.service("lost")["checked_by"] == []
     assert "No live replica" in a.explained("lost")[WHY][0]
+
+
+def test_what_the_registry_has_lost_is_named_everywhere(simulation: Simulation) -> None:
+    simulation.define("web", **checked())
+    simulation.set_issue("no key")
+    (a,) = start(simulation, a={"own": checked()})
+    assert (a.sharing["lost_services"], a.sharing["lost_issues"], a.service("web")["lost"]) == ([], [], False)
+    assert 'class="lost"' not in a.page()
+    simulation.etcd.wipe()
+    simulation.run_for(20)
+    assert (a.sharing["lost_services"], a.sharing["lost_issues"]) == (["web"], ["no key"])
+    assert (a.service("web")["lost"], a.service("own")["lost"]) == (True, False)
+    assert (a.metric("sharing_lost_services"), a.metric("sharing_lost_issues")) == (1, 1)
+    assert a.page().count('class="lost"') == 1
+    caveat = node_details(a.context)["caveats"][0]
+    assert "web" in caveat
+    assert "no key" in caveat

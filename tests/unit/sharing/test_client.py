@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.core.errors import ControlError, RegistryError
 from svcnode.net.etcd_json import Header, Put, RangeResult, TxnResult
-from svcnode.sharing.client import RegistryClient, forget_replica, read_nodes
+from svcnode.sharing.client import RegistryClient, accept_losses, forget_replica, read_nodes
 from svcnode.sharing.format import IgnoredKind, KeyKind, service_document
 from tests.support.registry_keys import ROOT, RegistryKeys
 
@@ -145,6 +145,42 @@ def test_a_replica_is_no_reason_to_keep_a_registration(keys: RegistryKeys) -> No
     keys.define("job", "replica:a", ttl="1s")
     asyncio.run(client(keys).deregister("job"))
     assert names(keys) == ["services/job/replica%3Aa"]
+
+
+def test_the_owner_of_a_lost_service_may_deregister_it(keys: RegistryKeys) -> None:
+    keys.define("job", "lost:me", ttl="1s")
+    keys.define("of-other", "lost:other", ttl="1s")
+    asyncio.run(client(keys).deregister("job"))
+    assert names(keys) == ["services/of-other/lost%3Aother"]
+    assert status_of(client(keys).deregister("of-other")) == 404
+
+
+def test_what_a_forgotten_replica_has_lost_goes_with_it(keys: RegistryKeys) -> None:
+    keys.define("job", "lost:replica:a", ttl="1s")
+    keys.define("of-b", "lost:replica:b", ttl="1s")
+    keys.put(KeyKind.ISSUES, ("no key", "lost:replica:a"), {"version": 1})
+    asyncio.run(forget_replica(cast("EtcdClient", KeysClient(keys)), ROOT, "a"))
+    assert names(keys) == ["services/of-b/lost%3Areplica%3Ab"]
+
+
+def test_losses_that_are_accepted_go_with_their_reports(keys: RegistryKeys) -> None:
+    keys.define("job", "lost:me", ttl="1s")
+    keys.put(KeyKind.REPORTS, ("job", "me"), {"version": 1, "status": "up"})
+    keys.define("web", "lost:me", ttl="1s")
+    keys.define("back", "lost:me", ttl="1s")
+    keys.define("back", "me", ttl="1s")
+    keys.put(KeyKind.REPORTS, ("back", "me"), {"version": 1, "status": "up"})
+    keys.put(KeyKind.ISSUES, ("no key", "lost:me"), {"version": 1})
+    etcd = cast("EtcdClient", KeysClient(keys))
+    with pytest.raises(RegistryError):
+        asyncio.run(accept_losses(etcd, ROOT, ["job", "unknown"]))
+    assert "services/job/lost%3Ame" in names(keys), "all or nothing"
+    assert [key.names for key in asyncio.run(accept_losses(etcd, ROOT, ["job"]))] == [("job", "lost:me")]
+    assert not [name for name in names(keys) if "/job/" in name]
+    accepted = {key.names[0] for key in asyncio.run(accept_losses(etcd, ROOT))}
+    assert accepted == {"web", "back", "no key"}, "also what another owner keeps"
+    assert names(keys) == ["reports/back/me", "services/back/me"]
+    assert asyncio.run(accept_losses(etcd, ROOT)) == []
 
 
 def test_a_node_that_is_named_is_there_without_keys(keys: RegistryKeys) -> None:

@@ -90,3 +90,30 @@ def test_a_late_response_from_before_the_restore_is_ignored() -> None:
     add(fences, 11.0, 9, received_at_s=13.0)
     add(fences, 14.0, 7)
     assert fences.written_after_s(7) == 12.0
+
+
+@pytest.mark.parametrize(("cluster_id", "revision"), [(CLUSTER, 6), (CLUSTER + 1, 9)])
+def test_a_restore_since_an_earlier_process_is_noticed_once(cluster_id: int, revision: int) -> None:
+    fences = Fences()
+    fences.expect(CLUSTER, 7)
+    with pytest.raises(RegistryRestoredError):
+        add(fences, 1, revision, cluster_id=cluster_id)
+    add(fences, 2, revision, cluster_id=cluster_id)
+
+
+def test_what_an_earlier_process_has_read_dates_nothing() -> None:
+    fences = Fences()
+    fences.expect(CLUSTER, 7)
+    assert fences.written_after_s(8) is None
+    add(fences, 1, 8)
+    assert (fences.written_after_s(8), fences.written_after_s(9)) == (None, 1)
+
+
+def test_what_was_requested_before_dates_nothing_of_other_data() -> None:
+    fences = Fences()
+    add(fences, 1, 5)
+    fences.forget(10)
+    add(fences, 9, 6, received_at_s=11)
+    assert fences.written_after_s(8) is None
+    add(fences, 12, 3)
+    assert fences.written_after_s(4) == 12

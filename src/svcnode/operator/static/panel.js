@@ -91,6 +91,7 @@ function facts(service) {
     ["Code", element("code", {}, code)],
     ["Since", isFixed(service) ? "" : timeElement(service.since)],
     ["First failure", service.first_failure && timeElement(service.first_failure.at)],
+    ["Lost", service.lost && "by the registry; it stays until it is registered again, or until svcnode registry accept"],
     ["Maintenance", service.maintenance && autoText(`${service.maintenance.text}; messages are held, availability leaves it out`)],
     ["Planned maintenance", service.planned_maintenance && autoText(service.planned_maintenance.text)],
     ["Acknowledged", service.acknowledged && autoText(`${service.acknowledged.text}; no reminders, no escalation`)],
