@@ -140,6 +140,8 @@ def config_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     secrets.mkdir(parents=True)
     made = make_certificate(settings)
     (settings / "ca.pem").write_bytes(made.certificate.read_bytes())
+    (settings / "svcnode.pem").write_bytes(made.certificate.read_bytes())
+    (settings / "svcnode.key").write_bytes(made.key.read_bytes())
     (settings / "bus.creds").write_text(nats_credentials())
     (secrets / "token").write_text("a-token-in-a-file\n")
     (secrets / "etcd-password").write_text("a-password-in-a-file\n")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.address import RegistryAddress, parse_registry_url
 from svcnode.core.errors import InvalidValueError, RegistryLoginError
-from svcnode.core.redaction import RotatingSecret
+from svcnode.core.redaction import RotatingSecret, register_secret
 from svcnode.core.text import error_text
 from svcnode.net.etcd_json import LoginDisabledError
 from svcnode.net.files import READ_TIMEOUT_S
@@ -30,7 +30,7 @@ class Login:
 
     def __init__(self, registry: RegistryAddress) -> None:
         self.token: str | None = None
-        self._secret_token, self._secret_password = RotatingSecret(), RotatingSecret()
+        self._secret_token = RotatingSecret()
         self._renewing = asyncio.Lock()
         self._reader = DaemonCall("password of the registry")
         self._registry = registry
@@ -43,7 +43,7 @@ class Login:
 
     def set(self, registry: RegistryAddress) -> None:
         """The token stays valid until etcd refuses it: a password may be set before or after it is changed in etcd."""
-        self._secret_password.set(registry.password)
+        register_secret(registry.password)
         if registry.username != self._registry.username:
             self.token = None
         self._registry = registry
