@@ -179,7 +179,7 @@ def test_what_a_replica_has_deregistered_meanwhile_is_not_lost(simulation: Simul
     assert set(a.ids()) == set(b.ids()) == {"of-a", "web"}
 
 
-def test_what_a_replica_has_deregistered_meanwhile_is_not_lost(simulation: Simulation) -> None:
+def test_what_a_replica_has_deregistered_while_etcd_was_wiped_is_not_lost(simulation: Simulation) -> None:
     """It may be marked for a moment, until it is known that this replica has written all that it has."""
     a, b = start(simulation)
     simulation.etcd.stop()
