@@ -151,7 +151,9 @@ class Worker:
             self._register(client, state, service_id)
 
     def _beat(self, client: ControlClient, service_id: str, service: Service) -> None:
-        status: ReportedStatus = self._rng.choice(("up", "up", "initializing", "down"))
+        # An acknowledgement ends when a problem is worse again, so one that is acknowledged does not get better in part.
+        statuses: tuple[ReportedStatus, ...] = ("up", "up", "down", "down" if service.ack else "initializing")
+        status = self._rng.choice(statuses)
         service.beat, service.may_have_expired = Beat(self._count, status, time.monotonic()), False
         service.ack = None if status == "up" else service.ack
         client.beat(service_id, status, str(self._count))

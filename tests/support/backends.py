@@ -323,9 +323,17 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 # ---- TLS
 
 
+class _TlsSocket(ssl.SSLSocket):
+    """`wrap_socket` forgets a socket whose client resets the connection in that moment."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 def server_tls(pair: Certificate, *, clients: Path | None = None) -> ssl.SSLContext:
     """The context of a server. With `clients`, a client needs a certificate that this file signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslsocket_class = _TlsSocket
     context.load_cert_chain(pair.certificate, pair.key)
     if clients is not None:
         context.load_verify_locations(clients)
