@@ -151,7 +151,7 @@ class Worker:
             self._register(client, state, service_id)
 
     def _beat(self, client: ControlClient, service_id: str, service: Service) -> None:
-        # An acknowledgement ends when a problem is worse again, so one that is acknowledged does not get better in part.
+        # An acknowledgement ends when a problem is worse again: so what is acknowledged does not get better in part.
         statuses: tuple[ReportedStatus, ...] = ("up", "up", "down", "down" if service.ack else "initializing")
         status = self._rng.choice(statuses)
         service.beat, service.may_have_expired = Beat(self._count, status, time.monotonic()), False
