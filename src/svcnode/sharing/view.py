@@ -374,7 +374,7 @@ class RegistryView:
         return 0 if version is None else version.mod_revision
 
     def _put(self, kv: KeyValue) -> None:
-        parsed = parse_entry(self._root, kv.key, kv.value, has_lease=kv.lease_id != 0)
+        parsed = self._same_definition(kv) or parse_entry(self._root, kv.key, kv.value, has_lease=kv.lease_id != 0)
         if isinstance(parsed, Ignored) or kv.key in self._ignored:
             self._remove(kv.key)
         self._versions[kv.key] = _version(kv)
@@ -386,6 +386,17 @@ class RegistryView:
         if parsed.key.kind in DURABLE and is_lost(parsed.key.names[1]):
             self._lost_keys.add(parsed.key)
         self._apply_entry(parsed, kv.create_revision, kv.mod_revision)
+
+    def _same_definition(self, kv: KeyValue) -> ParsedEntry | None:
+        """As another replica has written it, if one has: with one file on all machines, that is most of the keys."""
+        key = parse_key(self._root, kv.key) if kv.key.startswith(self._durable_roots) else None
+        if key is None or key.kind is not KeyKind.SERVICES or replica_of(key.names[1]) is None:
+            return None
+        for owner, definition in self._definitions.get(key.names[0], {}).items():
+            known = self._durable[encode_key(self._root, KeyKind.SERVICES, key.names[0], owner)]
+            if known.value == kv.value and replica_of(owner) is not None:
+                return ParsedEntry(key, definition.document)
+        return None
 
     def _apply_entry(self, entry: ParsedEntry, create_revision: int, mod_revision: int) -> None:
         names = entry.key.names

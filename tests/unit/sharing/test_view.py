@@ -108,6 +108,16 @@ def test_the_definition_that_was_written_last_is_shown_while_it_exists(keys: Reg
     assert view.services() == ()
 
 
+def test_replicas_with_the_same_file_share_a_definition_and_a_client_has_its_own_limits(keys: RegistryKeys) -> None:
+    for owner in ("replica:a", "replica:b", "client"):
+        keys.define("db", owner, name="x" * 300)  # which only a file may have
+    view = view_of(keys)
+    assert view.definition("db", "replica:a") is view.definition("db", "replica:b") is not None
+    assert [*view.ignored] == [encode_key(ROOT, KeyKind.SERVICES, "db", "client")]
+    keys.define("db", "replica:b", name="y")
+    assert view_of(keys).definition("db", "replica:b") != view.definition("db", "replica:a")
+
+
 def test_issues_and_replicas_are_listed(keys: RegistryKeys) -> None:
     keys.join("a")
     keys.put(KeyKind.ISSUES, ("disk", "replica:a"), IssueDocument("full"))
