@@ -21,7 +21,7 @@ from tests.stress.campaigns import ScenarioReport, main_of_scenarios
 from tests.support.commands import svcnode
 from tests.support.network_namespace import run_in_namespace
 from tests.support.replica_network import HOST, ReplicaNetwork
-from tests.support.replicas import NODE, SERVICES, Backends, RegistryKeys, Replicas, Sampler
+from tests.support.replicas import NODE, PREFIX, SERVICES, Backends, RegistryKeys, Replicas, Sampler
 from tests.support.servers.base import wait_until
 from tests.support.servers.etcd import EtcdCluster, EtcdServer
 
@@ -567,6 +567,46 @@ def wipe_while_stopped(stage: Stage) -> None:
     expect_restored(stage)
 
 
+def withdraw(run: Run) -> None:
+    """One replica after another may only read, `size` times: others check its services as if it were killed.
+
+    The replica itself goes on as before, and takes its part again when it may write.
+    """
+    lease_s = 8.0
+    takeovers_s: list[float] = []
+    with Backends() as backends, EtcdServer(run.folder / "etcd", flags=LARGE, requires_auth=True) as etcd:
+        for name in NAMES:
+            registry = etcd.add_user(name, PREFIX).replace(name, "NAME")
+        files, settings = make_files(backends, 30), make_settings(lease_s)
+        with started(run, backends, etcd, files, settings, registry=registry) as stage:
+            for number in range(run.size):
+                starts = stage.replicas.log_lengths()
+                takeovers_s.append(withdraw_one(stage, stage.replicas[number % len(NAMES)]))
+                run.report.expect_no_flaps(stage.replicas.status_changes(starts), may_be_lost=True)
+    longest_s, allowed_s = max(takeovers_s), lease_s + TAKEOVER_S + (lease_s if run.is_short else 0.0)
+    run.report.expect(longest_s <= allowed_s, f"checked by others only after {longest_s:.1f} s")
+    text = f"{run.size} times without permission, checked by others after at most {longest_s:.1f} s"
+    run.report.figures = f"{text}, with a lease of {lease_s:g} s{run.report.figures}"
+
+
+def withdraw_one(stage: Stage, replica: Replica) -> float:
+    """How long it takes until others check its services."""
+
+    def are_taken_over() -> bool:
+        return checked <= {service_id for each in stage.others(replica) for service_id in stage.keys.states(each.name)}
+
+    checked, began_s = set(stage.checked_by(replica)), time.monotonic()
+    stage.etcd.grant(PREFIX, "READ", role=replica.name)
+    wait_until(are_taken_over, "others check its services")
+    taken_over_s = time.monotonic() - began_s
+    replica.wait_for_log("registry problem: .*is not renewed")
+    stage.replicas.wait_for(stage.up)
+    stage.etcd.grant(PREFIX, role=replica.name)
+    stage.wait_until_shared()
+    stage.replicas.wait_for(stage.up)
+    return taken_over_s
+
+
 def fail_etcd(run: Run) -> None:
     """Compaction during a watch, a full and a slow etcd, `size` times: right answers, no restart is needed."""
     with Backends() as backends, EtcdServer(run.folder / "etcd") as etcd:
@@ -724,6 +764,7 @@ SCENARIOS = {
     "SIGSTOP": Scenario(stop, 3, 1),
     "etcd members": Scenario(lose_members, 60, 7),
     "etcd wiped": Scenario(forget, 3, 1),
+    "may not write": Scenario(withdraw, 3, 1),
     "etcd faults": Scenario(fail_etcd, 3, 1),
     "cut from etcd": Scenario(cut_from_etcd, 3, 1),
     "cut from backends": Scenario(cut_from_backends, 3, 1),

@@ -238,7 +238,7 @@ class Replicas:
         *,
         prefixes: Sequence[Sequence[str]] = (),
     ) -> None:
-        """`settings` is the end of [sharing], and what follows it in the files."""
+        """`settings` is the end of [sharing], and what follows. NAME in `registry` stands for that of the replica."""
         self._stack = ExitStack()
         self.all: list[Replica] = []
         for index, services in enumerate(files):
@@ -246,7 +246,7 @@ class Replicas:
             replica = Replica(
                 folder / name,
                 name,
-                registry,
+                registry.replace("NAME", name),
                 settings=settings,
                 services=services,
                 prefix=prefixes[index] if prefixes else (),

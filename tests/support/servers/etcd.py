@@ -169,6 +169,14 @@ class EtcdServer(RealServer):
         """
         self._change_users("role/grant", {"name": role, "perm": {"permType": permission, **_under(prefix)}})
 
+    def add_user(self, name: str, prefix: str) -> str:
+        """With a role of the same name, which may use the keys under the prefix. Returns its URL."""
+        self._change_users("user/add", {"name": name, "password": PASSWORD})
+        self._change_users("role/add", {"name": name})
+        self.grant(prefix, role=name)
+        self._change_users("user/grant", {"user": name, "role": name})
+        return self._url(f"{name}:{quote(PASSWORD, safe='')}@")
+
     def withdraw(self, prefix: str, *, role: str = "reader") -> None:
         self._change_users("role/revoke", {"role": role, **_under(prefix)})
 
