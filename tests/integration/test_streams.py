@@ -44,7 +44,7 @@ def test_a_node_serves_and_stops_although_its_log_is_not_read(tmp_path: Path, *,
             agent.config_file.write_text(many(round_))
             agent.signal(signal.SIGHUP)
             agent.wait_until(lambda: agent.request("/svc/node", port).json["node_name"] == f"round-{round_}")  # noqa: B023
-        assert agent.request("/svc/node/health", port).code == 200
+        agent.wait_until(lambda: agent.request("/svc/node/health", port).code == 200)  # all services are applied
         agent.signal(signal.SIGTERM)
         agent.wait_until(lambda: agent.request("/svc/node/health", port).code == 503)
         agent.signal(signal.SIGTERM)
