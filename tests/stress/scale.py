@@ -299,6 +299,7 @@ def measure_takeover(folder: Path, services: int) -> Takeover:
             time.sleep(SETTLE_S)
             after = read_totals(running, backends, etcd, exchanged)
             elapsed_s = after["at_s"] - before["at_s"]
+            memory = [memory_bytes(replica.process.pid, "VmRSS") for replica in running]
             view_s = {name: _duration_s(view) for name, view in _views(running[0], etcd).items()}
             lines = [len(replica.lines) for replica in running]
             slowest_s = _kill_and_restart(running)
@@ -309,7 +310,7 @@ def measure_takeover(folder: Path, services: int) -> Takeover:
                 view_s,
                 (after["cpu_s"] - before["cpu_s"]) / elapsed_s / len(running.all),
                 (after["etcd_cpu_s"] - before["etcd_cpu_s"]) / elapsed_s,
-                sum(memory_bytes(running[index].process.pid, "VmRSS") for index in going_on) / len(going_on),
+                sum(memory) / len(memory),
                 (after["writes"] - before["writes"]) / elapsed_s,
             )
 
