@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from svcnode.core.units import parse_duration_s
 from svcnode.sharing.replica import CACHE_DELAY_S, CACHE_INTERVAL_S, RESTORE_S
 from tests.stress.campaigns import ScenarioReport, main_of_scenarios
-from tests.support.commands import svcnode
 from tests.support.network_namespace import run_in_namespace
+from tests.support.processes import run_command
 from tests.support.replica_network import HOST, ReplicaNetwork
 from tests.support.replicas import NODE, PREFIX, SERVICES, Backends, RegistryKeys, Replicas, Sampler
 from tests.support.servers.base import wait_until
@@ -490,15 +490,15 @@ def expect_lost(stage: Stage, ids: set[str]) -> None:
 
 def register_or_accept(stage: Stage, ids: Sequence[str], accepted: Sequence[str]) -> None:
     """Then nothing is lost any more; what was accepted is registered at the end, for the next round."""
-    registry = ["--registry", stage.etcd.url, "--node", NODE]
     for service_id in ids:
         if service_id not in accepted:
             put_client_service(stage, service_id)
     if accepted:
         wait_until(lambda: lost_ids(stage) == {*accepted}, "registered again")
-        ended = svcnode("registry", "accept", *registry, *accepted[1:], folder=stage.replicas[0].folder)
+        accept = [sys.executable, "-m", "svcnode", "registry", "accept", "--registry", stage.etcd.url, "--node", NODE]
+        ended = run_command([*accept, *accepted[1:]], stage.replicas[0].folder)
         stage.report.expect(ended.returncode == bool(not accepted[1:]), f"accept: {ended.stderr}")
-        svcnode("registry", "accept", *registry, folder=stage.replicas[0].folder)
+        run_command(accept, stage.replicas[0].folder)
         stage.replicas.wait_for({id_: UP for id_ in stage.up if id_ not in accepted})
     wait_until(lambda: not lost_ids(stage), "nothing is lost")
     wait_until(lambda: all(replica.health() == 200 for replica in stage.replicas), "all are healthy")

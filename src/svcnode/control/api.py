@@ -304,10 +304,10 @@ def _person(request: Request) -> dict[str, str]:
 
 
 def _is_for_all(request: Request) -> bool:
-    text = _query_text(request, "all_replicas")
-    if text not in ("", "true", "false"):
+    values = parse_query(request.query).get("all_replicas", []) if request.query else []
+    if values not in ([], ["true"], ["false"]):
         raise ControlError(400, "all_replicas must be true or false")
-    return text == "true"
+    return values == ["true"]
 
 
 def _log_for_all(path: str, verb: str, author: str) -> None:

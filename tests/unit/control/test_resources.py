@@ -284,7 +284,8 @@ def test_without_other_replicas_nothing_can_be_asked_of_them(agent: ControlAgent
     body = {} if path == "/v1/drain" else body
     value = body if method == "PUT" else None
     assert ask(agent, method, f"{path}?all_replicas=true", value).code == 409
-    assert ask(agent, method, f"{path}?all_replicas=yes", value).code == 400
+    for query in ("all_replicas=yes", "all_replicas=", "all_replicas=&all_replicas=true"):
+        assert ask(agent, method, f"{path}?{query}", value).code == 400
     assert ask(agent, "GET", path).code == 404
 
 
