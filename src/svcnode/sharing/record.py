@@ -16,7 +16,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import MAX_STALE_AFTER_S, Outcome, Policy, ServiceState, Status
 from svcnode.core.text import MAX_REASON_CHARS, truncate
 from svcnode.sharing.format import replica_of
-from svcnode.sharing.rules import merged_state, renewal_due_at_s, report_order, service_state
+from svcnode.sharing.rules import merged_state, renewal_due_at_s, report_order, service_state, still_down
 from svcnode.sharing.view import ObservedState
 
 if TYPE_CHECKING:
@@ -151,14 +151,14 @@ class Observer(NamedTuple):
     def decide(self, record: ServiceRecord, before: ServiceState, now_s: float) -> ServiceState | None:
         """The state that follows from what is observed. None: the node keeps the state that it has."""
         if record.observers == (self.replica,) and record.check is not None:
-            return self._alone(record, is_confirmed=not self._has_lost_others(record, now_s))
+            return self._alone(record, before, now_s) if self._has_lost_others(record, now_s) else record.published
         shared = self.shared(record)
         if shared is None:
             return None
         votes, may_be_alone = self._votes(record, shared, now_s), self.reception.is_lost and record.check is not None
         merged = merged_state(shared, votes, len(record.observers), now_s + EARLY_S if may_be_alone else now_s)
         if merged is None:
-            return self._alone(record, is_confirmed=False) if may_be_alone else None
+            return self._alone(record, before, now_s) if may_be_alone else None
         return service_state(merged, before, now_s)
 
     def _has_lost_others(self, record: ServiceRecord, now_s: float) -> bool:
@@ -168,11 +168,14 @@ class Observer(NamedTuple):
             return False
         return now_s + EARLY_S >= self.reception.until_s + document.valid_s
 
-    def _alone(self, record: ServiceRecord, *, is_confirmed: bool) -> ServiceState | None:
-        """The state by the own checks."""
+    def _alone(self, record: ServiceRecord, before: ServiceState, now_s: float) -> ServiceState | None:
+        """The state by the own checks, marked. What the others saw fail, and this replica did not, stays Down."""
         state = record.published
-        if state is None or is_confirmed:
-            return state
+        if state is None:
+            return None
+        if before.status is Status.DOWN is not state.status and state.since_s <= before.since_s:
+            reason = f"the registry is unreachable, and only {self.replica} sees {state.status.value}"
+            return still_down(before, reason, ReasonCode.REGISTRY_LOST, now_s)
         reason = f"{state.reason} (seen by {self.replica} alone: the registry is unreachable)".lstrip()
         code = ReasonCode.UNCONFIRMED if state.status is Status.UP else state.code
         return state._replace(reason=truncate(reason, MAX_REASON_CHARS), code=code)

@@ -143,10 +143,15 @@ def report_order(report: ObservedState) -> tuple[float, int]:
     return (float("-inf") if at_s is None else at_s, report.mod_revision)
 
 
+def still_down(before: ServiceState, reason: str, code: str, now_s: float) -> ServiceState:
+    """Its reason says once why nothing better is known."""
+    return before if before.code == code else without_evidence(before, reason, code, now_s)
+
+
 def service_state(merged: MergedState, before: ServiceState, now_s: float) -> ServiceState:
     """The state of the service in the node of this replica, from the one that it has."""
     if merged.code == ReasonCode.OBSERVERS_DISAGREE and before.status is Status.DOWN:
-        return without_evidence(before, merged.reason, merged.code, now_s)
+        return still_down(before, merged.reason, merged.code, now_s)
     is_same = merged.status is before.status
     since_s = before.since_s if is_same else now_s if merged.since_s is None else min(merged.since_s, now_s)
     at_s = before.last_evidence_at_s if merged.evidence_at_s is None else merged.evidence_at_s

@@ -372,10 +372,12 @@ def test_a_down_service_stays_down_while_its_observers_disagree() -> None:
         replica.clock.advance(0.1)
         replica.record(FAILED)
     assert replica.status() is DOWN
-    for status in (UP, DOWN, UP):  # the text does not grow with each of them
+    for status in (UP, DOWN, UP):
         replica.keys.publish("b", "db", status)
         replica.receive()
         assert replica.status() is DOWN
+    for _ in range(3):  # the text does not grow with each check
+        replica.record(FAILED)
     assert replica.node.state("db").reason.count("disagree") == 1
     for _ in range(2):
         replica.clock.advance(0.1)
@@ -423,6 +425,21 @@ def test_without_the_registry_the_own_checks_decide_and_the_node_is_206_at_best(
         replica.record(FAILED)
     assert (replica.status(), replica.code()) == (DOWN, ReasonCode.CONNECTION_REFUSED), "bad news arrives as ever"
     assert replica.node.health == 503
+
+
+def test_what_the_others_saw_fail_stays_down_without_the_registry_although_this_replica_sees_it_work() -> None:
+    replica = Harness("b", "c")
+    replica.keys.define("db", **CHECKED, observers=3)
+    replica.receive()
+    replica.record(READY)
+    replica.record(READY)
+    for name in ("b", "c"):
+        replica.keys.publish(name, "db", DOWN)
+    replica.receive()
+    assert replica.status() is DOWN
+    replica.lose()
+    assert {status for status, _ in advance(replica, 3 * VALID_S)} == {DOWN}
+    assert replica.node.state("db").reason.count("unreachable") == 1
 
 
 def test_with_the_registry_the_other_observers_count_again() -> None:
