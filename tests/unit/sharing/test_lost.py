@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,23 +17,11 @@ from tests.support.replica_simulation import (
     Options,
     Process,
     Simulation,
-    simulated_probes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 UP, INITIALIZING, DOWN = Status.UP, Status.INITIALIZING, Status.DOWN
 SETTLE_S = 5.0
 RESTORED_S = 20.0  # the list is frozen for less
-
-
-@pytest.fixture
-def simulation() -> Iterator[Simulation]:
-    with simulated_probes():
-        simulation = Simulation()
-        yield simulation
-        simulation.close()
 
 
 def checked(backend: str, **options: Any) -> Options:

@@ -14,24 +14,14 @@ from svcnode.core.errors import RegistryError, RegistryPermissionError
 from svcnode.core.model import ChangeKind, Health, Status
 from svcnode.net.etcd_json import Delete, Put
 from svcnode.sharing.format import KeyKind, encode_key
-from tests.support.replica_simulation import LEASE_S, ROOT, Options, Process, Simulation, simulated_probes
+from tests.support.replica_simulation import LEASE_S, ROOT, Options, Process, Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from svcnode.core.model import Change
 
 UP, INITIALIZING, DOWN = Status.UP, Status.INITIALIZING, Status.DOWN
 STALE_AFTER_S = 7.0
 SETTLE_S = 5.0  # until all replicas have joined, and all services are checked
-
-
-@pytest.fixture
-def simulation() -> Iterator[Simulation]:
-    with simulated_probes():
-        simulation = Simulation()
-        yield simulation
-        simulation.close()
 
 
 def checked(backend: str, **options: Any) -> Options:

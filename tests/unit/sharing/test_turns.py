@@ -17,11 +17,9 @@ from svcnode.notify.routes import AlertPolicy, RouteSettings
 from svcnode.notify.targets import DeliveryError
 from svcnode.sharing.format import KeyKind, ToldDocument, encode_document, encode_key
 from svcnode.sharing.turns import LAST_SENDER_WAIT_S, OTHERS_WAIT_S
-from tests.support.replica_simulation import LEASE_S, ROOT, Process, Simulation, simulated_probes
+from tests.support.replica_simulation import LEASE_S, ROOT, Process, Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from svcnode.notify.targets import Message
 
 HOOK = "https://hooks"
@@ -87,14 +85,6 @@ class Hook:
 
 class Alertmanager(Hook):
     resend_interval_s: ClassVar[float | None] = 60.0
-
-
-@pytest.fixture
-def simulation() -> Iterator[Simulation]:
-    with simulated_probes():
-        simulation = Simulation()
-        yield simulation
-        simulation.close()
 
 
 @pytest.fixture

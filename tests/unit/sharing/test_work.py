@@ -20,8 +20,6 @@ from tests.support.registry_keys import RegistryKeys
 from tests.support.replica_simulation import LEASE_S, ROOT, Process, Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from svcnode.sharing.etcd import EtcdClient
 
 WALL_S = 1.6e9  # when the simulation begins
@@ -29,13 +27,6 @@ SETTLE_S = 5.0
 DRAIN = WorkName(KeyKind.DRAINS)
 DRAIN_KEY = encode_key(ROOT, KeyKind.DRAINS, "all")
 DRAIN_DOCUMENT = WorkDocument("alice", "replica:a", "kernel update", WALL_S)
-
-
-@pytest.fixture
-def simulation() -> Iterator[Simulation]:
-    simulation = Simulation()
-    yield simulation
-    simulation.close()
 
 
 def wall_s(simulation: Simulation) -> float:
