@@ -15,6 +15,7 @@ from svcnode.notify.routes import AlertPolicy, RouteSettings
 from svcnode.notify.targets import webhook_from
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.details import services_details
+from svcnode.operator.outages import RecentOutages
 from svcnode.operator.single_flight import SingleFlight
 from tests.support.nodes import make_node, record
 from tests.support.virtual_time import VirtualClock
@@ -45,6 +46,7 @@ def operator_context(
         notify_status=NotifyStatus(),
         single_flight=SingleFlight(),
         history_single_flight=SingleFlight(),
+        outages=RecentOutages(cast("Any", history)),
         replica=replica,
     )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from svcnode.node.stats import CheckStats
     from svcnode.notify import NotifyStatus
     from svcnode.operator.event_hub import EventHub
+    from svcnode.operator.outages import RecentOutages
     from svcnode.operator.single_flight import SingleFlight
     from svcnode.sharing.replica import Replica
 
@@ -74,6 +75,7 @@ class OperatorContext(NamedTuple):
     single_flight: SingleFlight
     # Separate, so that requests that wait for a hanging disk do not use up the limit of the others.
     history_single_flight: SingleFlight
+    outages: RecentOutages
     config_file_of: Callable[[str], Path | None] = lambda _: None  # by the id of a service
     replica: Replica | None = None  # None: the node is on one machine
 

@@ -136,6 +136,7 @@ def node_details(context: OperatorContext) -> Json:
     fault = state_machine.common_fault(state for _, state in found)
     services = [(service, state.status) for service, state in found]
     health, reason = state_machine.node_health_with_reason(services, condition, fault)
+    _, summary = state_machine.node_health_with_reason(services, condition, fault, with_ids=False)
     return {
         "name": identity.node_name,
         "version": identity.node_version,
@@ -143,6 +144,7 @@ def node_details(context: OperatorContext) -> Json:
         "svcnode": __version__,
         "health": int(health),
         "health_reason": encodable(reason),
+        "health_summary": encodable(summary),
         "starting": condition.starting,
         "draining": condition.draining,
         "issues": [encodable(issue) for issue in condition.issues],

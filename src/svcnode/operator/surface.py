@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
+from svcnode.net.tasks import log_failure
 from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
+from svcnode.operator.outages import RecentOutages
 from svcnode.operator.single_flight import SingleFlight
 
 if TYPE_CHECKING:
@@ -54,10 +57,16 @@ class OperatorSurface:
                 notify_status=self._notify_status,
                 single_flight=SingleFlight(),
                 history_single_flight=SingleFlight(),
+                outages=RecentOutages(history),
                 config_file_of=self._config_file_of,
                 replica=replica,
             )
-            yield self.context
+            loading = asyncio.create_task(self.context.outages.load(time.time()), name="count recent outages")
+            loading.add_done_callback(log_failure)
+            try:
+                yield self.context
+            finally:
+                loading.cancel()
 
     @asynccontextmanager
     async def notifying(

@@ -26,7 +26,18 @@ READY = Verdict.ready()
 REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTION_REFUSED)
 
 NODE_FIELDS = [
-    *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
+    *(
+        "name",
+        "version",
+        "spec_version",
+        "svcnode",
+        "health",
+        "health_reason",
+        "health_summary",
+        "starting",
+        "draining",
+        "issues",
+    ),
     *("caveats", "maintenance", "planned_maintenance", "acknowledged"),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
     *("notifications", "heartbeat", "sharing"),
