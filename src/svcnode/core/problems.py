@@ -226,8 +226,11 @@ def shown_reason(details: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def single_reason(details: Mapping[str, Any]) -> str:
-    """Without the URL of the probe, which ends most reasons."""
-    return shown_reason(details)[0].removesuffix(f": {details['probe']}")
+    """Without the URL of the probe, which ends most reasons. Of a check that could not run, its own reason is first."""
+    reason, evidence = details["reason"].removesuffix(f": {details['probe']}"), details["evidence"]
+    if evidence and evidence["reason"] and evidence["outcome"] == Outcome.UNKNOWN.value:
+        return f"{evidence['reason']} ({reason})" if reason else str(evidence["reason"])
+    return str(reason)
 
 
 def _common_reason(problem: Problem) -> str:

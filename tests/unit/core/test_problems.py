@@ -245,12 +245,12 @@ def test_several_services_with_different_reasons_have_the_meaning_of_their_code(
     assert (document["runbook"], document["group"]) == (None, "")
 
 
-def test_a_check_that_could_not_run_is_the_reason_before_there_is_evidence() -> None:
+def test_a_check_that_could_not_run_is_the_reason_and_its_code_before_there_is_evidence() -> None:
     unknown = {"outcome": "unknown", "reason": "no file descriptors", "code": "cannot_check"}
     (document,) = documents(trouble("a"), code="no_evidence", reason="no check yet", evidence=unknown)
-    assert (document["reason"], document["code"]) == ("no file descriptors", "cannot_check")
-    (document,) = documents(trouble("a"), code="timeout", reason="timeout", evidence=unknown)
-    assert (document["reason"], document["code"]) == ("timeout", "timeout")
+    assert (document["reason"], document["code"]) == ("no file descriptors (no check yet)", "cannot_check")
+    (document,) = documents(trouble("a"), code="timeout", reason="", evidence=unknown)
+    assert (document["reason"], document["code"]) == ("no file descriptors", "timeout")
 
 
 def test_details_of_an_older_node_give_the_same_document() -> None:

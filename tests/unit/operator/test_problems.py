@@ -18,6 +18,7 @@ from svcnode.operator.details import all_details
 from svcnode.operator.outages import RecentOutages
 from svcnode.operator.problems import problems
 from tests.support.operator_context import STARTED_AT_S, OperatorHarness
+from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +130,7 @@ def transition(number: int, after: str) -> Transition:
     return Transition(number, at_s, "status", "db", None, after, "", None, 200, 200)
 
 
+@in_virtual_time
 async def test_outages_are_those_of_the_history_and_those_since() -> None:
     past = [transition(1, "Down"), transition(2, "Up"), transition(3, "Down"), transition(4, "Up")]
     history = FakeHistory(*past)
