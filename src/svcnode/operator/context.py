@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from svcnode.node.stats import CheckStats
     from svcnode.notify import NotifyStatus
     from svcnode.operator.event_hub import EventHub
+    from svcnode.operator.page_feed import PageFeed
     from svcnode.operator.single_flight import SingleFlight
     from svcnode.sharing.replica import Replica
 
@@ -69,6 +70,7 @@ class OperatorContext(NamedTuple):
     check_stats: CheckStats
     history: History
     events: EventHub
+    page_feed: PageFeed
     process_stats: ProcessStats
     notify_status: NotifyStatus
     single_flight: SingleFlight

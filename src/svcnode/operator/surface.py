@@ -10,6 +10,7 @@ from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
+from svcnode.operator.page_feed import PageFeed
 from svcnode.operator.single_flight import SingleFlight
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class OperatorSurface:
 
     @asynccontextmanager
     async def recording(self, history: History, replica: Replica | None = None) -> AsyncIterator[OperatorContext]:
+        page_feed = PageFeed(self._node)
         async with history:
             self.context = OperatorContext(
                 node=self._node,
@@ -50,6 +52,7 @@ class OperatorSurface:
                 check_stats=self.check_stats,
                 history=history,
                 events=EventHub(history),
+                page_feed=page_feed,
                 process_stats=self.process_stats,
                 notify_status=self._notify_status,
                 single_flight=SingleFlight(),
@@ -57,7 +60,8 @@ class OperatorSurface:
                 config_file_of=self._config_file_of,
                 replica=replica,
             )
-            yield self.context
+            with page_feed.following():
+                yield self.context
 
     @asynccontextmanager
     async def notifying(
