@@ -19,7 +19,8 @@ from playwright.sync_api import Route, expect
 from svcnode.control import ControlClient
 from svcnode.core.text import one_line
 from svcnode.core.units import format_coarse_duration, format_latency
-from svcnode.operator.page import EMPTY_CELL, format_percent, shorten_words
+from svcnode.operator.markup import EMPTY_CELL, format_percent
+from svcnode.operator.static_files import static_name
 from tests.browser.conftest import TOKEN
 from tests.support.backends import Backend, HttpBackend, close, http_response
 from tests.support.nginx_proxy import nginx_in_front_of
@@ -253,11 +254,11 @@ def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing_and_bot
     node_page.wait_for_bars("ledger")  # then its first requests are done
     node_page.page.evaluate(RECORD_HEALTHS)
     node_page.allow_disconnect()
-    node_page.page.route("**/details?*", lambda route: route.abort())
+    node_page.page.route("**/page/changes?*", lambda route: route.abort())
     with node_page.page.expect_event("requestfailed"):
         node_page.page.evaluate(TRIGGER_POLL)
     node_page.page.unroute_all()
-    with node_page.page.expect_response("**/details?*"):
+    with node_page.page.expect_response("**/page/changes?*"):
         node_page.page.evaluate(TRIGGER_POLL)
     node_page.expect_connection("live")
 
@@ -268,14 +269,14 @@ def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing_and_bot
         if len(held) > 1:
             route.continue_()
 
-    node_page.page.route("**/details?*", hold_first)
-    with node_page.page.expect_request("**/details?*"):
+    node_page.page.route("**/page/changes?*", hold_first)
+    with node_page.page.expect_request("**/page/changes?*"):
         node_page.page.evaluate(TRIGGER_POLL)
     node_page.break_stream()
     node_page.expect_connection("retrying")
     with node_page.page.expect_event("requestfailed"):
         held[0].abort()
-    with node_page.page.expect_response("**/details?*"):
+    with node_page.page.expect_response("**/page/changes?*"):
         node_page.page.evaluate(TRIGGER_POLL)
     node_page.expect_connection("polling")
     assert node_page.page.evaluate("window.healths") == ["partial"]
@@ -284,7 +285,7 @@ def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing_and_bot
     node_page.page.unroute_all()
     node_page.page.reload()
     node_page.expect_connection("live")
-    node_page.page.route("**/details?*", lambda route: route.abort())
+    node_page.page.route("**/page/changes?*", lambda route: route.abort())
     node_page.break_stream()
     node_page.expect_health("unknown")
     node_page.page.unroute_all()
@@ -303,13 +304,13 @@ def test_after_sleep_the_page_is_grey_until_a_new_request_succeeds(steady_agent:
     def hold(route: Route) -> None:
         held.append(route)
 
-    node_page.page.route("**/details?*", hold)
+    node_page.page.route("**/page/changes?*", hold)
     while not held:
         node_page.page.clock.run_for(1000)
     newest = held[-1]  # the page may have given up an earlier one
     node_page.suspend_for_an_hour()
     node_page.expect_health("unknown")
-    with node_page.page.expect_response("**/details?*"):
+    with node_page.page.expect_response("**/page/changes?*"):
         newest.continue_()  # a response from before the sleep
     node_page.page.wait_for_timeout(200)
     node_page.expect_health("unknown")
@@ -324,11 +325,11 @@ def test_a_response_from_before_the_last_change_is_ignored(changing_node: Changi
     changing_node.set_services(critical("db"))
     old = changing_node.agent.request("/details?id=db").body
     node_page = open_page(changing_node.url)
-    node_page.page.route("**/details?*", lambda route: route.fulfill(body=old))
-    with node_page.page.expect_request("**/details?*"):
+    node_page.page.route("**/page/changes?*", lambda route: route.fulfill(body=old))
+    with node_page.page.expect_request("**/page/changes?*"):
         changing_node.set_services(critical("db", "Down"))
         node_page.expect_status("db", "Down")
-    with node_page.page.expect_response("**/details?*"):
+    with node_page.page.expect_response("**/page/changes?*"):
         pass
     node_page.page.wait_for_timeout(200)
     node_page.expect_status("db", "Down")
@@ -339,7 +340,7 @@ def test_without_events_the_page_follows_by_polling(changing_node: ChangingNode,
     changing_node.set_services(critical("db"))
     node_page = open_page(changing_node.url)
     node_page.allow_disconnect()
-    node_page.page.route("**/events?*", lambda route: route.fulfill(status=503))
+    node_page.page.route("**/page/events", lambda route: route.fulfill(status=503))
     node_page.page.reload()
     expect(node_page.page.locator("#node")).not_to_have_attribute("data-connection", "live")
     changing_node.set_services(critical("db", "Down"))
@@ -367,13 +368,15 @@ def test_a_hidden_page_closes_its_stream_when_another_page_is_visible(
     del node_page.requests[:]
     for _ in range(3):
         sent = len(node_page.requests)
-        with node_page.page.expect_response("**/details?*"):
+        with node_page.page.expect_response("**/page/changes?*"):
             while len(node_page.requests) == sent:  # in small steps: the clock must not pass the request's timeout
                 node_page.page.clock.run_for(1_000)
         node_page.expect_health("unhealthy")
-    assert {url.removeprefix(changing_node.url) for url in node_page.requests} <= {
-        "details?recent_checks=0&id=",
-        "static/unhealthy.svg",
+    urls = {url.removeprefix(changing_node.url) for url in node_page.requests}
+    assert not [url for url in urls if "id=" in url]
+    assert urls <= {
+        *(url for url in urls if url.startswith("page/changes?after=")),
+        f"static/{static_name('unhealthy.svg')}",
     }
 
     node_page.page.evaluate("window.isHidden = false; document.dispatchEvent(new Event('visibilitychange'))")
@@ -441,7 +444,9 @@ def test_every_column_sorts_both_ways_all_rows_and_the_order_is_in_the_url(
     node_page = open_page(url_of(steady_agent, "#sort=-name"))
     node_page.expect_ids(*reversed(SORTED["Service"][1] or []))
     expect(node_page.page.get_by_role("columnheader", name="Service")).to_have_attribute("aria-sort", "descending")
-    with node_page.page.expect_response(lambda response: response.url.endswith("/details")):  # also of hidden rows
+    with node_page.page.expect_response(
+        lambda response: response.url.endswith("/page/changes?")
+    ):  # also of hidden rows
         node_page.page.get_by_role("button", name="Latency").click()
     expect(node_page.page.get_by_role("columnheader", name="Latency")).to_have_attribute("aria-sort", "descending")
     expect(node_page.page.locator(".chunk tr[data-id]").last).to_have_attribute("data-id", re.compile("indexer|queue"))
@@ -670,11 +675,10 @@ def test_on_a_phone_nothing_is_clipped_and_touch_shows_the_tooltip_of_a_bar(
     assert not node_page.overflows_viewport
 
 
-FORMAT = """async ([name, values]) => {
-    const format = await import("./static/format.js");
+FORMAT = """async ([file, name, values]) => {
+    const format = await import(`./static/${file}`);
     return values.map((value) => format[name](value));
 }"""
-LONG_ID = "x" * 80
 INVISIBLE_TEXT, ESCAPED_TEXT = "a\u202eb\u200bc\U000e0041", r"a\u202eb\u200bc\U000e0041"
 
 
@@ -709,10 +713,9 @@ def test_the_table_has_roles_and_names_for_screen_readers_and_formats_as_the_ser
         ("latency", format_latency, [0.04, 9.94, 9.96, 12.4, 999.4, 999.6, 12_345]),
         ("percent", format_percent, [0, 0.00001, 0.5, 0.999999, 1]),
         ("escapeInvisible", one_line, ["a b", "a\tb\r\n", "\x00\x9b\xa0", INVISIBLE_TEXT]),
-        ("shortenWords", shorten_words, ["a b", LONG_ID, f"{LONG_ID}, b", f"a {LONG_ID}: b {LONG_ID}"]),
     ]
     for name, function, values in cases:
-        assert page.evaluate(FORMAT, [name, values]) == [function(value) for value in values]
+        assert page.evaluate(FORMAT, [static_name("format.js"), name, values]) == [function(value) for value in values]
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -789,7 +792,7 @@ def test_a_very_long_id_is_truncated_in_the_headline_and_punctuation_after_it_st
     static_page = open_page(changing_node.url, has_script=False)
     expect(static_page.page.locator("#health-reason")).to_contain_text(shortened)
     node_page = open_page(changing_node.url, width=PHONE_WIDTH)
-    with node_page.page.expect_response("**/details?*"):
+    with node_page.page.expect_response("**/page/changes?*"):
         node_page.page.evaluate(TRIGGER_POLL)
     expect(node_page.page.locator("#health-reason")).to_contain_text(shortened)
     box = node_page.page.locator("#health-reason").bounding_box()
@@ -829,7 +832,7 @@ def test_of_many_services_only_the_visible_ones_are_requested_and_laid_out(tmp_p
         node_page.allow_disconnect()
         node_page.wait_for_bars("probed")
         assert node_page.bars("svc-590").count() == 0
-        requested = [url for url in node_page.requests if "/history" in url or "/details" in url]
+        requested = [url for url in node_page.requests if "/history" in url or "/page/changes" in url]
         assert requested
         assert max(url.count("id=") for url in requested) <= 60
         chunks = node_page.page.evaluate(

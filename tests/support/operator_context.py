@@ -16,7 +16,9 @@ from svcnode.notify.targets import webhook_from
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.details import services_details
 from svcnode.operator.outages import RecentOutages
+from svcnode.operator.page_feed import PageFeed
 from svcnode.operator.single_flight import SingleFlight
+from svcnode.operator.structure import StructureCache
 from tests.support.nodes import make_node, record
 from tests.support.virtual_time import VirtualClock
 
@@ -42,11 +44,13 @@ def operator_context(
         check_stats=CheckStats(node),
         history=cast("Any", history),
         events=cast("Any", SimpleNamespace(stream_count=0)),
+        page_feed=PageFeed(node),
         process_stats=process_stats or ProcessStats(0.0, node.now_s()),
         notify_status=NotifyStatus(),
         single_flight=SingleFlight(),
         history_single_flight=SingleFlight(),
         outages=RecentOutages(cast("Any", history)),
+        structure=StructureCache(node),
         replica=replica,
     )
 

@@ -15,10 +15,11 @@ from svcnode.api.spec import Request
 from svcnode.core.address import Address
 from svcnode.operator import NO_THREAD, OVERLOADED
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_NOT_GIVEN, TOKEN_REQUIRED, OperatorAuth
-from svcnode.operator.events import INVALID_EVENT_ID, TOO_MANY_STREAMS
+from svcnode.operator.events import INVALID_EVENT_ID
 from svcnode.operator.history_api import history
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import STATIC_FILES, read_static, render
+from svcnode.operator.streams import TOO_MANY_STREAMS
 from tests.support.operator_context import OperatorHarness
 
 if TYPE_CHECKING:

@@ -419,6 +419,8 @@ class Tally(NamedTuple):
     down: int = 0
     critical_down: int = 0
     uncounted_not_up: int = 0  # of the services that are not counted because of maintenance only
+    registered: int = 0
+    relevant: int = 0  # those that affect the health: counted, or not counted because of maintenance only
 
 
 class Condition(NamedTuple):

@@ -145,13 +145,15 @@ def _same_code(problem: Problem) -> Hashable:
     return problem.impact, first.status, first.code, first.is_acknowledged, first.in_maintenance
 
 
-def count_groups(services: Iterable[tuple[str, Status]]) -> list[GroupCount]:
-    """From the group and status of each service. Those with trouble first; services in no group are left out."""
-    counts: defaultdict[str, Counter[Status]] = defaultdict(Counter)
-    for group, status in services:
-        counts[group][status] += 1
+def count_groups(totals: Mapping[str, int], troubles: Iterable[Trouble]) -> list[GroupCount]:
+    """`totals`: the services in each group. Groups with trouble first; services in no group ("") are left out."""
+    not_up: defaultdict[str, Counter[Status]] = defaultdict(Counter)
+    for one in troubles:
+        not_up[one.group][one.status] += 1
     found = [
-        GroupCount(name, count.total(), count[Status.UP], count[Status.DOWN]) for name, count in counts.items() if name
+        GroupCount(name, total, total - not_up[name].total(), not_up[name][Status.DOWN])
+        for name, total in totals.items()
+        if name
     ]
     return sorted(found, key=lambda group: (not group.down, group.up == group.total))
 
@@ -251,7 +253,7 @@ def document_from_details(details: Mapping[str, Any]) -> Json:
     """What `/problems` answers, from `/details`: for a node of an older version, which does not have `/problems`."""
     services = {service["id"]: service for service in details["services"]}
     troubles = [trouble_from(service) for service in services.values() if service["status"] != Status.UP.value]
-    groups = count_groups((one.get("group", ""), Status(one["status"])) for one in services.values())
+    groups = count_groups(Counter(service.get("group", "") for service in services.values()), troubles)
     times_s = [datetime.fromisoformat(one["since"]).timestamp() + one["since_s"] for one in services.values()]
     now_s = max(times_s, default=0.0)
     return {

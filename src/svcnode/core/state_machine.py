@@ -382,13 +382,16 @@ def tally(services: Iterable[tuple[Impact, Status]]) -> Tally:
 def service_tally(impact: Impact, status: Status, *, is_impact_lowered: bool = False) -> Tally:
     """The tally of one service."""
     if impact is Impact.NONE:
-        return Tally(uncounted_not_up=int(is_impact_lowered and status is not Status.UP))
+        uncounted_not_up = int(is_impact_lowered and status is not Status.UP)
+        return Tally(uncounted_not_up=uncounted_not_up, registered=1, relevant=int(is_impact_lowered))
     is_down = status is Status.DOWN
     return Tally(
         counted=1,
         up=int(status is Status.UP),
         down=int(is_down),
         critical_down=int(is_down and impact is Impact.CRITICAL),
+        registered=1,
+        relevant=1,
     )
 
 
@@ -420,24 +423,38 @@ def common_fault(states: Iterable[ServiceState]) -> str:
 
 
 def node_health_with_reason(
-    services: Sequence[tuple[Service, Status]], condition: Condition, fault: str = "", *, with_ids: bool = True
+    services: Sequence[tuple[Service, Status]], condition: Condition, fault: str = ""
 ) -> tuple[Health, str]:
-    """The health, and every cause that is sufficient for it by itself. `fault` is `common_fault` of the states.
-
-    Without the ids, services are counted: for a place that names them elsewhere.
-    """
+    """As `health_with_reason`, from all services."""
     total = Tally()
     for service, status in services:
         one = service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
         total = add_tallies(total, one)
-    relevant = [(service, status) for service, status in services if service.affects_health]
+    not_up = [(service, status) for service, status in services if status is not Status.UP]
+    return health_with_reason(total, not_up, condition, fault)
+
+
+def health_with_reason(
+    total: Tally,
+    not_up: Iterable[tuple[Service, Status]],
+    condition: Condition,
+    fault: str = "",
+    *,
+    with_ids: bool = True,
+) -> tuple[Health, str]:
+    """The health, and every cause that is sufficient for it by itself. `fault` is `common_fault` of the states.
+
+    `total` is the tally of all services, so the cost does not depend on how many are Up. Without the ids, services are
+    counted: for a place that names them elsewhere.
+    """
+    relevant = [(service, status) for service, status in not_up if service.affects_health]
     match health := node_health(total, condition):
         case Health.UNHEALTHY:
             reason = "; ".join(filter(None, (*_causes_of_unhealthy(total, relevant, condition, with_ids), fault)))
         case Health.PARTIAL:
             reason = "; ".join(filter(None, (fault, *_causes_of_partial(relevant, condition, with_ids))))
         case Health.HEALTHY:
-            reason = _healthy_reason(len(services), len(relevant))
+            reason = _healthy_reason(total.registered, total.relevant)
         case _:
             assert_never(health)
     return health, reason

@@ -132,11 +132,11 @@ def node_details(context: OperatorContext) -> Json:
     identity, condition, process = context.node.identity, context.node.condition, context.process_stats
     builder = _DetailsBuilder(context)
     process.adjust_start_time(builder.now_s, context.node.wall_time_s(builder.now_s))
-    found = list(context.node)
-    fault = state_machine.common_fault(state for _, state in found)
-    services = [(service, state.status) for service, state in found]
-    health, reason = state_machine.node_health_with_reason(services, condition, fault)
-    _, summary = state_machine.node_health_with_reason(services, condition, fault, with_ids=False)
+    tally, not_up = context.node.summary()
+    fault = state_machine.common_fault(state for _, state in not_up)
+    services = [(service, state.status) for service, state in not_up]
+    health, reason = state_machine.health_with_reason(tally, services, condition, fault)
+    _, summary = state_machine.health_with_reason(tally, services, condition, fault, with_ids=False)
     return {
         "name": identity.node_name,
         "version": identity.node_version,
@@ -166,10 +166,14 @@ def node_details(context: OperatorContext) -> Json:
 
 
 def services_details(
-    context: OperatorContext, ids: Iterable[str] | None = None, *, with_recent_checks: bool = False
+    context: OperatorContext,
+    ids: Iterable[str] | None = None,
+    *,
+    with_recent_checks: bool = False,
+    with_causes: bool = True,
 ) -> Iterator[ServiceDetails]:
-    """In the order of the node, or of the ids; unknown ids are left out."""
-    builder = _DetailsBuilder(context)
+    """In the order of the node, or of the ids; unknown ids are left out. Finding causes looks at all services."""
+    builder = _DetailsBuilder(context, with_causes=with_causes)
     for service, state in context.node if ids is None else filter(None, map(context.node.find, ids)):
         yield builder.build(service, state, with_recent_checks=with_recent_checks)
 
@@ -177,8 +181,9 @@ def services_details(
 class _DetailsBuilder:
     """Builds details as of one moment of the node's clock, which dates evidence."""
 
-    def __init__(self, context: OperatorContext) -> None:
+    def __init__(self, context: OperatorContext, *, with_causes: bool = True) -> None:
         self._context = context
+        self._with_causes = with_causes
         self.now_s = context.node.now_s()
         self._redacted = _RedactionCache()
 
@@ -208,7 +213,7 @@ class _DetailsBuilder:
             "group": service.group,
             "runbook": self._redacted[service.runbook] or None,
             "depends_on": [encodable(name) for name in service.depends_on],
-            "causes": [*self._causes(service, state)],
+            "causes": [*self._causes(service, state)] if self._with_causes else [],
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "planned_maintenance": self.planned_maintenance(service.id),

@@ -220,7 +220,8 @@ def _surface_metrics(context: OperatorContext) -> Iterator[Metric]:
         "Longest delay of the event loop in the last one to two minutes.",
         context.process_stats.loop_lag_s,
     )
-    yield _gauge("svcnode_event_streams", "Open /events streams.", context.events.stream_count)
+    streams = context.events.stream_count + context.page_feed.stream_count
+    yield _gauge("svcnode_event_streams", "Open event streams, of programs and of pages.", streams)
     yield _gauge(
         "svcnode_history_healthy",
         "0 while history cannot be written; 1 also if it is disabled.",

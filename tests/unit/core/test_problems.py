@@ -162,20 +162,17 @@ def test_what_cannot_be_folded_is_counted() -> None:
 
 
 def test_groups_with_trouble_come_first_and_have_counts() -> None:
-    services = [
-        ("green", Status.UP),
-        ("starting", Status.INITIALIZING),
-        ("", Status.DOWN),
-        ("down", Status.UP),
-        ("down", Status.DOWN),
-        ("down", Status.INITIALIZING),
+    starting = [trouble(name, group=group, status=Status.INITIALIZING) for name, group in ("ab", "cd", "ed")]
+    troubles = [*starting, trouble("x"), trouble("y", group="d")]
+    assert count_groups({"green": 1, "b": 1, "": 9, "d": 5}, troubles) == [
+        ("d", 5, 2, 1),
+        ("b", 1, 0, 0),
+        ("green", 1, 1, 0),
     ]
-    assert count_groups(services) == [("down", 3, 1, 1), ("starting", 1, 0, 0), ("green", 1, 1, 0)]
 
 
 def test_the_list_of_groups_is_bounded() -> None:
-    groups = count_groups((f"g{number}", Status.UP) for number in range(MAX_GROUPS + 2))
-    document = groups_document(groups)
+    document = groups_document(count_groups({f"g{number}": 1 for number in range(MAX_GROUPS + 2)}, []))
     assert (len(document["groups"]), document["more_groups"]) == (MAX_GROUPS, 2)
     assert document["groups"][0] == {"name": "g0", "total": 1, "up": 1, "down": 0}
 
