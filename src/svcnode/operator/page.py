@@ -112,6 +112,7 @@ def render(
         "facts": _facts(node, now_s),
         "icon": static_name(f"{health}.svg"),
         "style": static_name("page.css"),
+        "problems_style": static_name("problems.css"),
         "script": static_name("page.js"),
         "preloads": _preloads(),
         "shared": _shared(),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from svcnode.core.model import Health
 from svcnode.core.text import one_line
 from svcnode.core.units import format_coarse_duration
-from svcnode.operator.markup import escape_text, shorten_words, time_ago, time_element
+from svcnode.operator import problems
+from svcnode.operator.markup import escape_text, format_age, shorten_words, time_ago, time_element
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,6 +38,7 @@ NOTICES = {
 
 
 def render_sections(context: OperatorContext, node: NodeDetails) -> dict[str, str]:
+    node = {**node, **problems.find(context)}
     return {name: render(context, node) for name, render in SECTIONS.items()}
 
 
@@ -45,8 +47,18 @@ def _headline(context: OperatorContext, node: NodeDetails) -> str:
     return (
         f'<h1><span class="name" dir="auto">{escape_text(node["name"])}</span> '
         f'<span id="health-label" data-health="{health}" data-code="{node["health"]}">{label}</span></h1>'
-        f'<p id="health-reason" dir="auto">{escape_text(shorten_words(one_line(node["health_reason"])))}</p>'
+        f'<p id="health-reason" dir="auto">{escape_text(shorten_words(one_line(node["health_summary"])))}'
+        f"{_first_failure(node)}</p>"
     )
+
+
+def _first_failure(node: NodeDetails) -> str:
+    """Of the most critical problems. Their services are named once, in the list of problems."""
+    if node["health"] == Health.HEALTHY or not node["problems"]:
+        return ""
+    impact = node["problems"][0]["impact"]
+    first = max((one for one in node["problems"] if one["impact"] == impact), key=lambda one: one["since_s"])
+    return f", first failure {time_element(first['since'], format_age(first['since_s']))}"
 
 
 def _notices(context: OperatorContext, node: NodeDetails) -> str:
@@ -122,9 +134,14 @@ def _target_facts(target: Mapping[str, Any]) -> Iterator[str]:
         yield f"<span>last delivery {time_ago(delivery)}</span>" if delivery else "<span>none delivered so far</span>"
 
 
+def _problems(context: OperatorContext, node: NodeDetails) -> str:
+    return problems.render_problems(node)
+
+
 SECTIONS = {
     "headline": _headline,
     "notices": _notices,
+    "problems": _problems,
     "replicas": _replicas,
     "notifications": _notifications,
 }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _CSS, _JS, _SVG = "text/css; charset=utf-8", "text/javascript; charset=utf-8", "image/svg+xml"
 STATIC_FILES = {
     "page.css": _CSS,
+    "problems.css": _CSS,
     "page.js": _JS,
     "charts.js": _JS,
     "connection.js": _JS,

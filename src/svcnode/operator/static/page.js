@@ -14,7 +14,7 @@ import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } fr
 import { COLUMNS, observeChunks, sortAndFilter } from "./order.js";
 import { togglePanel } from "./panel.js";
 import { readRows } from "./rows.js";
-import { putWaitingSections } from "./sections.js";
+import { paintClocks, putWaitingSections } from "./sections.js";
 import { RESOLUTIONS, byId, connection, groups, main, services, setText, scheduleOnce, view } from "./state.js";
 import { restoreView, saveView } from "./view.js";
 
@@ -102,6 +102,7 @@ observeChunks();
 for (const control of main.querySelectorAll("[disabled]")) control.disabled = false;
 for (const control of main.querySelectorAll("#resolutions, .filter")) control.hidden = false;
 main.classList.add("enhanced");
+paintClocks(main);
 restoreViewAndHistory();
 paintNode();
 onVisibilityChange();

@@ -1,9 +1,15 @@
 // Puts sections that the server has rendered in place: everything inside the element with the id of the section.
 
-import { byId } from "./state.js";
+import { dateTime } from "./format.js";
+import { byId, setText } from "./state.js";
 
 const FOCUSABLE = "a, button, summary, [tabindex]";
 const waiting = new Map(); // new contents of sections in which the user selects text
+
+// The server shows times of day in UTC; the reader has a zone.
+export function paintClocks(root) {
+  for (const time of root.querySelectorAll("time[data-clock]")) setText(time, dateTime(Date.parse(time.dateTime)));
+}
 
 export function putSection(name, source) {
   const section = byId(name);
@@ -28,6 +34,7 @@ function replaceContents(section, source) {
   const position = [...section.querySelectorAll(FOCUSABLE)].indexOf(focused);
   const open = new Set([...section.querySelectorAll("details[id][open]")].map(({ id }) => id));
   section.replaceChildren(...source.childNodes);
+  paintClocks(section);
   for (const part of section.querySelectorAll("details[id]")) part.open ||= open.has(part.id);
   if (!focused) return;
   const choices = [...section.querySelectorAll(FOCUSABLE)];
