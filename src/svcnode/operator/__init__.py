@@ -70,7 +70,7 @@ async def handle(context: OperatorContext, request: Request) -> Response | Strea
         handler = _handlers[path] if path in _handlers else await call_in_pool(partial(_load_handler, path))
         response = await handler(context, request, name)
         if isinstance(response, Response):
-            response = await compressed(context.single_flight, request, response)
+            response = await compressed(context, request, response)
     except OverloadedError:
         response = OVERLOADED
     except ThreadStartError:

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Request, Response
-    from svcnode.operator.single_flight import SingleFlight
+    from svcnode.operator.context import OperatorContext
 
 MIN_BYTES = 1024
 LEVEL = 6
 _VARY = ("Vary", "Accept-Encoding")
 
 
-async def compressed(single_flight: SingleFlight, request: Request, response: Response) -> Response:
+async def compressed(context: OperatorContext, request: Request, response: Response) -> Response:
     if len(response.body) < MIN_BYTES:
         return response
     if not accepts_gzip(request.headers.get(b"accept-encoding", b"")):
         return replace(response, headers=(*response.headers, _VARY))
     # The key is the body itself: its hash is computed once, and equal bodies have equal results.
     compress = partial(gzip.compress, response.body, LEVEL, mtime=0)
-    body = await single_flight.get(("gzip", response.body), compress)
+    body = await context.single_flight.get(("gzip", response.body), compress)
     headers = tuple(header for header in response.headers if header[0] != "Content-Length")
     more = ("Content-Encoding", "gzip"), _VARY, ("Content-Length", str(len(body)))
     return replace(response, body=body, headers=(*headers, *more))

@@ -118,6 +118,7 @@ class PageFeed(LiveStreams):
         self._version += 1
         self._changed_in = self._version
         if service_id is not None:
+            self._set_position(kind, service_id)
             self._note(service_id)
         elif kind in MAINTENANCE_CHANGES:
             self._note(*self._node.ids)  # each row says so
@@ -131,13 +132,15 @@ class PageFeed(LiveStreams):
         for service_id in service_ids:
             self._changed.pop(service_id, None)
             self._changed[service_id] = self._version
-            if service_id not in self._node:
-                self._positions.pop(service_id, None)
-            elif service_id not in self._positions:
-                self._positions[service_id] = next(self._next_position)
         while len(self._changed) > len(self._node) + MAX_REMOVED:
             oldest = next(iter(self._changed))
             self._known_from = self._changed.pop(oldest)
+
+    def _set_position(self, kind: ChangeKind, service_id: str) -> None:
+        if kind is ChangeKind.DEREGISTERED:
+            self._positions.pop(service_id, None)
+        else:
+            self._positions.setdefault(service_id, next(self._next_position))
 
     def _set_positions(self) -> None:
         self._positions = dict(zip(self._node.ids, self._next_position))  # noqa: B905  there is always a next one
