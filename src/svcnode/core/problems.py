@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 MIN_ALIKE = 3  # services that are one problem; of two, all that is known of each is shown
-MAX_PROBLEMS = 50  # that are shown
+MAX_PROBLEMS = 100  # that are shown
 MAX_MEMBERS = 20  # of one problem that are named
 MAX_EFFECTS = 10  # of one problem that are named
 MAX_GROUPS = 200  # that are shown
@@ -64,8 +64,10 @@ class Problem(NamedTuple):
 
     @property
     def impact(self) -> Impact:
-        """The highest of all that is affected."""
-        return min((one.impact for one in (*self.members, *self.effects)), key=_IMPACT_ORDER.__getitem__)
+        """The highest of all that is affected. Members are equal in this."""
+        if not self.effects:
+            return self.members[0].impact
+        return min((self.members[0].impact, self.effects[0].impact), key=_IMPACT_ORDER.__getitem__)
 
 
 class GroupCount(NamedTuple):
@@ -80,12 +82,12 @@ class GroupCount(NamedTuple):
 
 def find_problems(troubles: Iterable[Trouble]) -> list[Problem]:
     """All of them. If they cannot be folded any further, there may be more than are shown."""
-    found = sorted(_with_effects(sorted(troubles, key=_by_time)), key=_order)
+    found = _with_effects(sorted(troubles, key=_by_time))
     for key_of in (_same_minute, _same_group, _same_code):
         found = _fold(found, key_of)
         if len(found) <= MAX_PROBLEMS:
             break
-    return found
+    return sorted(found, key=_order)
 
 
 def _by_time(trouble: Trouble) -> tuple[float, str]:
@@ -114,7 +116,6 @@ def _by_impact(effects: Iterable[Trouble]) -> tuple[Trouble, ...]:
 
 
 def _fold(problems: Sequence[Problem], key_of: Callable[[Problem], Hashable | None]) -> list[Problem]:
-    """In the order of the first problem of each fold."""
     alike: defaultdict[Hashable, list[Problem]] = defaultdict(list)
     for problem in problems:
         key = key_of(problem)
@@ -126,7 +127,7 @@ def _fold(problems: Sequence[Problem], key_of: Callable[[Problem], Hashable | No
         else:
             members = sorted((one for problem in found for one in problem.members), key=_by_time)
             folded.append(Problem(tuple(members), _by_impact(one for problem in found for one in problem.effects)))
-    return sorted(folded, key=_order)
+    return folded
 
 
 def _same_minute(problem: Problem) -> Hashable | None:

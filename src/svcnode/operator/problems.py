@@ -106,7 +106,7 @@ def render_problems(document: Mapping[str, Any]) -> str:
     listed = document["problems"]
     if not listed:
         return ""
-    count = sum(problem["count"] for problem in listed) + document["more"]
+    count = f"{len(listed)}{'+' if document['more'] else ''}"
     items = [_item(problem) for problem in listed]
     rest = "".join(items[MAX_OPEN:])
     more = f"<p>{document['more']} more services are not Up.</p>" if document["more"] else ""

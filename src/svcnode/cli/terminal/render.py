@@ -252,9 +252,8 @@ def problem_lines(problems: Problems, symbols: Symbols) -> Iterator[Text]:
         for problem in listed
     ]
     if rows:
-        count = sum(problem["count"] for problem in listed) + problems["more"]
         yield Text()
-        yield Text(f"{INDENT}PROBLEMS ({count})", "dim")
+        yield Text(f"{INDENT}PROBLEMS ({len(listed)}{'+' if problems['more'] else ''})", "dim")
     for problem, line in zip(listed, align_columns(rows, INDENT), strict=True):
         yield line
         for sentence in more_lines(problem):
