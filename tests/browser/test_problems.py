@@ -38,7 +38,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory, server: SwitchableServer) ->
         service("db", name="Ledger", group="storage", runbook=RUNBOOK, **ledger),
         service("evil", name=EVIL, group=EVIL, status="Initializing"),
         *shards,
-        service("core", name="Core", group="core", status="Up"),
+        service("core", name="Core", group="core", tags=["eu", "tier-1"], status="Up"),
         service("disk", name="Disk", group="storage", status="Up"),
     )
     with Agent(tmp_path_factory.mktemp("problems"), config=HEAD + "".join(services)) as agent:
@@ -54,6 +54,12 @@ def in_view(node_page: NodePage, selector: str) -> bool:
     return box["y"] + box["height"] <= size["height"] and box["x"] + box["width"] <= size["width"]
 
 
+def top(node_page: NodePage, selector: str) -> float:
+    box = node_page.page.locator(selector).bounding_box()
+    assert box is not None
+    return box["y"]
+
+
 @pytest.mark.parametrize("has_script", [True, False])
 def test_problems_are_above_the_table_with_what_to_do(agent: Agent, open_page: OpenPage, has_script: bool) -> None:
     node_page = open_page(url_of(agent), has_script=has_script)
@@ -66,9 +72,7 @@ def test_problems_are_above_the_table_with_what_to_do(agent: Agent, open_page: O
     expect(members.get_by_role("link", name="Shard 3")).to_be_hidden()
     members.locator("summary").click()
     expect(members.get_by_role("link", name="Shard 3")).to_be_visible()
-    assert (node_page.page.locator("#problems").bounding_box() or {})["y"] < (
-        node_page.page.locator("table").bounding_box() or {}
-    )["y"]
+    assert top(node_page, "#problems") < top(node_page, "table")
     expect(node_page.page.locator("#health-reason")).not_to_contain_text("api")
     node_page.page.locator("#green-groups summary").click()
     expect(node_page.page.locator("#green-groups .tiles")).to_have_text("core 1/1")
@@ -100,3 +104,11 @@ def test_problems_follow_the_node_and_what_is_open_stays_open(
     expect(node_page.page.get_by_role("link", name="Shard 3").first).to_be_visible()
     server.is_healthy = False
     expect(titles).to_have_text(["Ledger", "4 in search", r"<b>&\u202eevil"])
+
+
+def test_a_click_on_a_tag_filters_the_table_and_does_not_open_the_row(agent: Agent, open_page: OpenPage) -> None:
+    node_page = open_page(url_of(agent))
+    node_page.row("core").get_by_role("link", name="tier-1").click()
+    node_page.expect_ids("core")
+    expect(node_page.page.locator("#filter")).to_have_value("tier-1")
+    expect(node_page.panel("core")).to_have_count(0)

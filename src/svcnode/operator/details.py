@@ -49,6 +49,7 @@ class ServiceDetails(TypedDict, total=False):
     name: str
     description: str
     group: str  # its heading on the page; "": none
+    tags: list[str]
     runbook: str | None  # a link to what to do when it is not Up
     depends_on: list[str]  # ids and groups
     causes: list[Json]  # if it is not Up: the services that it depends on, directly or not, and that are not Up either
@@ -211,6 +212,7 @@ class _DetailsBuilder:
             "name": service.name,
             "description": service.description,
             "group": service.group,
+            "tags": [encodable(tag) for tag in service.tags],
             "runbook": self._redacted[service.runbook] or None,
             "depends_on": [encodable(name) for name in service.depends_on],
             "causes": [*self._causes(service, state)] if self._with_causes else [],

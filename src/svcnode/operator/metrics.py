@@ -287,12 +287,15 @@ def _service_counts(services: Sequence[tuple[Service, ServiceState]]) -> Iterato
 
 def _service_infos(services: Iterable[ServiceSample], replica: Replica | None) -> Metric:
     family = InfoMetricFamily(
-        "svcnode_service", "Name, impact and probe kind of a service; always 1.", labels=[SERVICE_ID_LABEL]
+        "svcnode_service", "Name, impact, probe kind, group and tags of a service; always 1.", labels=[SERVICE_ID_LABEL]
     )
     for service, _, stats in services:
         shared = shared_probe(replica.services, service.id) if replica and stats.kind == REPORTED_KIND else None
         kind = stats.kind if shared is None else shared.kind
-        family.add_metric([service.id], {"name": service.name, "impact": service.impact.value, "kind": kind})
+        # Between commas, so that a pattern such as .*,eu,.* finds one of several tags.
+        tags = f",{','.join(service.tags)}," if service.tags else ""
+        labels = {"name": service.name, "impact": service.impact.value, "kind": kind}
+        family.add_metric([service.id], {**labels, "group": service.group, "tags": tags})
     return family
 
 

@@ -83,7 +83,7 @@ def row(position: int, service: ServiceDetails, buckets: Sequence[Bucket] = ()) 
         f'data-code="{escape(code)}"{fixed}{group}>'
         f'<th role="rowheader" scope="row" data-cell="name">'
         f'<a href="details?recent_checks=1&amp;id={link}" dir="auto"{nowrap}>'
-        f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code></th>'
+        f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code>{_tags(service)}</th>'
         f'<td role="cell" data-cell="status"><span class="status">{status}</span>{_lost(service)}'
         f"{_maintenance(service)}</td>"
         f'<td role="cell" data-cell="since">'
@@ -99,6 +99,15 @@ def row(position: int, service: ServiceDetails, buckets: Sequence[Bucket] = ()) 
 def _time(iso: str | None, text: str) -> str:
     """To the second, as it is shown."""
     return time_element(iso and f"{iso[:19]}Z", text)
+
+
+def _tags(service: ServiceDetails) -> str:
+    """A click on one filters the table by it."""
+    links = "".join(
+        f'<a class="tag" href="#q={escape(quote(tag, safe=""))}" dir="auto">{escape_text(tag)}</a>'
+        for tag in service["tags"]
+    )
+    return f'<span class="tags">{links}</span>' if links else ""
 
 
 def _maintenance(service: ServiceDetails) -> str:

@@ -26,7 +26,7 @@ export const COLUMNS = {
 
 function matchesFilter(service, terms) {
   if (view.status && service.status !== view.status) return false;
-  const text = terms.length ? `${service.name} ${service.id} ${service.group} ${service.reason} ${service.code}`.toLowerCase() : "";
+  const text = terms.length ? `${service.name} ${service.id} ${service.group} ${service.tags} ${service.reason} ${service.code}`.toLowerCase() : "";
   return terms.every((term) => text.includes(term));
 }
 

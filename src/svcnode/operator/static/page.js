@@ -67,7 +67,7 @@ function onClick(event) {
   else if (target.id === "show-all") showAll();
   else if (target.id === "toggle-groups") toggleAllGroups();
   else if (target.closest(".group button:enabled")) toggleOneGroup(target.closest(".group").dataset.group);
-  else if (row && !target.closest(".chart") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+  else if (row && !target.closest(".chart, .tag") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
     if (isLink) event.preventDefault();
     if (isLink || getSelection().isCollapsed) togglePanel(services.get(row.dataset.id));
   }

@@ -59,6 +59,7 @@ function readFields({ row, cells, link }) {
   const latency = cells.latency.querySelector("data").value;
   return {
     order: Number(order), group, name: link.textContent, isFixed: "fixed" in row.dataset, status, code,
+    tags: [...cells.name.querySelectorAll(".tag")].map((tag) => tag.textContent).join(" "),
     reason: cells.reason.querySelector(".reason").textContent,
     since: time(cells.since), checkedAt: time(cells.check), latency: latency === "" ? null : Number(latency),
   };
