@@ -34,6 +34,7 @@ INTERFACE = ["/svc/node", "/svc/node/health", "/svc/node/services", "/svc/node/s
 OUTSIDE_PREFIX = ["/livez", "/readyz", "/openapi.json"]
 PATHS = [path.replace("{name}", "db") for path in ROUTES]
 FILE_PATHS = [f"/static/{static_name(name)}" for name in STATIC_FILES]
+STREAMS = ("/events", "/page/events")
 UNKNOWN = [
     "/details/none",
     "/details/db/more",
@@ -65,7 +66,7 @@ def get(
     port: int, path: str, *headers: str, host: str = "localhost", to: str = "127.0.0.1", **options: Any
 ) -> RawResponse:
     with connect(port, to) as client:
-        is_stream = path in ("/events", "/page/events")  # it does not end
+        is_stream = path in STREAMS  # it does not end
         return client.request(request(path, *headers, host=host, **options), is_head=is_stream)
 
 
@@ -151,7 +152,7 @@ def test_elsewhere_every_path_is_forbidden_if_no_token_is_configured(without_tok
         for path in (*PATHS, *FILE_PATHS, *UNKNOWN):
             response = get(everywhere, path, *headers)
             assert (response.code, response.get_all("WWW-Authenticate")) == (403, []), path
-            assert path == "/events" or "operator_token" in json.loads(response.body)["message"]
+            assert path in STREAMS or "operator_token" in json.loads(response.body)["message"]
 
 
 def test_the_interface_is_open_everywhere(trusting: Agent, without_token: Agent) -> None:
