@@ -131,8 +131,8 @@ def _fold(problems: Sequence[Problem], key_of: Callable[[Problem], Hashable | No
 
 
 def _same_minute(problem: Problem) -> Hashable | None:
-    """What somebody has acknowledged, and what has effects, is shown by itself while there is room."""
-    if problem.effects or problem.first.is_acknowledged:
+    """What somebody has acknowledged, what has effects, and another node are shown alone while there is room."""
+    if problem.effects or problem.first.is_acknowledged or problem.first.down_inside:
         return None
     return _same_group(problem), problem.first.began_s // 60
 

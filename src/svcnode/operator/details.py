@@ -59,6 +59,7 @@ class ServiceDetails(TypedDict, total=False):
     acknowledged: Json | None  # by whom, and when; None: there is no problem, or nobody has acknowledged it
     kind: str  # the scheme of the probe's URL, "function", "reported", "fixed", or "restricted"
     probe: str | None  # the URL of the probe without secrets
+    page: str | None  # of another node: a link to its page
     # Of the probe, other than the defaults; those that may hold a secret are masked. None: other replicas have them
     options: Json | None
     config_file: str | None  # the configuration file with the probe; None: it comes from another source
@@ -222,6 +223,7 @@ class _DetailsBuilder:
             "acknowledged": self.acknowledged(service.id),
             "kind": kind,
             "probe": self._probe_url(probe_config, shared),
+            "page": None if probe_config is None else probe_config.probe.page_url,
             "status": state.status.value,
             "health": int(state_machine.service_health(state.status)),
             "code": state.code,

@@ -88,6 +88,7 @@ def _troubles(
             runbook=service.runbook,
             is_acknowledged=node.acknowledgements.find(service.id) is not None,
             in_maintenance=node.maintenance.current(service.id) is not None,
+            down_inside=0 if (config := node.probe_config(service.id)) is None else config.probe.down_inside,
         )
 
 

@@ -130,6 +130,7 @@ def test_three_of_a_group_with_the_same_code_and_minute_are_one_problem() -> Non
         {"impact": Impact.NONE},
         {"is_acknowledged": True},
         {"in_maintenance": True},
+        {"down_inside": 1},
     ],
 )
 def test_what_differs_is_not_folded(other: dict[str, Any]) -> None:

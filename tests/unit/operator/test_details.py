@@ -96,6 +96,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "acknowledged": None,
         "kind": "tcp",
         "probe": "tcp://db:5432",
+        "page": None,
         "status": "Initializing",
         "health": 206,
         "code": "no_evidence",
