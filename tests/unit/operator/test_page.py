@@ -374,7 +374,7 @@ async def test_a_page_gets_the_rows_and_sections_that_have_changed_and_no_others
         first = await harness.changes()
         assert first.is_complete
         assert first.ids == {"a": True, "b": True, "c": True}
-        assert first.sections == ["headline", "notices", "replicas", "notifications"]
+        assert first.sections == ["headline", "notices", "problems", "replicas", "notifications"]
 
         nothing = await harness.changes(first.cursor)
         assert (nothing.ids, nothing.sections, nothing.is_complete) == ({}, [], False)
@@ -384,7 +384,7 @@ async def test_a_page_gets_the_rows_and_sections_that_have_changed_and_no_others
         harness.node.register("d", name=SCRIPT).up()
         changed = await harness.changes(first.cursor)
         assert changed.ids == {"b": True, "c": False, "d": True}
-        assert changed.sections == ["headline"]
+        assert changed.sections == ["headline", "problems"]
         assert changed.rows[0][1:4:2] == ["Down", "refused"]
         assert SCRIPT in changed.rows[2][0]
         assert not changed.is_complete

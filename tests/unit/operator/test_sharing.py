@@ -120,7 +120,8 @@ def test_the_replicas_and_the_number_of_services_that_each_checks_are_shown(simu
     assert (observed["observer"], observed["status"], observed["code"]) == ("b", "Up", "ok")
     assert observed["age_s"] < 4
     assert service["evidence"]["age_s"] == observed["age_s"]
-    assert a.metric("service_info", service_id=of_b, name=of_b, impact="partial", kind="sim") == 1
+    about = {"name": of_b, "impact": "partial", "kind": "sim", "group": "", "tags": ""}
+    assert a.metric("service_info", service_id=of_b, **about) == 1
     why = a.explained(of_b)[WHY]
     assert "b checks it" in why[0]
     assert "b observed Up" in why[1]

@@ -56,19 +56,24 @@ function addRow(row) {
 function readFields({ row, cells, link }) {
   const time = (cell) => Date.parse(cell.querySelector("time")?.dateTime) || null;
   const { order, status, code, group = "" } = row.dataset;
-  const latency = cells.latency.querySelector("data").value;
   return {
     order: Number(order), group, name: link.textContent, isFixed: "fixed" in row.dataset, status, code,
     tags: [...cells.name.querySelectorAll(".tag")].map((tag) => tag.textContent).join(" "),
     reason: cells.reason.querySelector(".reason").textContent,
-    since: time(cells.since), checkedAt: time(cells.check), latency: latency === "" ? null : Number(latency),
+    since: time(cells.since), checkedAt: time(cells.check), latency: readNumber(cells.latency),
   };
 }
 
 function readAvailability(cell) {
-  const data = cell.querySelector("data");
-  const percent = parseFloat(data.textContent);
-  return { availability: Number.isNaN(percent) ? null : percent / 100, hasMaintenance: "maintenance" in data.dataset };
+  const percent = readNumber(cell);
+  return { availability: percent === null ? null : percent / 100, hasMaintenance: "maintenance" in cell.querySelector("data").dataset };
+}
+
+// As it is shown, a latency in milliseconds.
+function readNumber(cell) {
+  const { textContent: text } = cell.querySelector("data");
+  const number = parseFloat(text) * (text.endsWith(" s") ? 1000 : 1);
+  return Number.isNaN(number) ? null : number;
 }
 
 const SERVER_ATTRIBUTES = ["data-order", "data-status", "data-code", "data-fixed", "data-group"];
