@@ -38,7 +38,7 @@ NOTICES = {
 
 
 def render_sections(context: OperatorContext, node: NodeDetails) -> dict[str, str]:
-    node = {**node, **problems.find(context)}
+    node = {**node, "problems": problems.find(context)}
     return {name: render(context, node) for name, render in SECTIONS.items()}
 
 
@@ -54,10 +54,10 @@ def _headline(context: OperatorContext, node: NodeDetails) -> str:
 
 def _first_failure(node: NodeDetails) -> str:
     """Of the most critical problems. Their services are named once, in the list of problems."""
-    if node["health"] == Health.HEALTHY or not node["problems"]:
+    listed = node["problems"]["problems"]
+    if node["health"] == Health.HEALTHY or not listed:
         return ""
-    impact = node["problems"][0]["impact"]
-    first = max((one for one in node["problems"] if one["impact"] == impact), key=lambda one: one["since_s"])
+    first = max((one for one in listed if one["impact"] == listed[0]["impact"]), key=lambda one: one["since_s"])
     return f", first failure {time_element(first['since'], format_age(first['since_s']))}"
 
 
@@ -135,7 +135,7 @@ def _target_facts(target: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _problems(context: OperatorContext, node: NodeDetails) -> str:
-    return problems.render_problems(node)
+    return problems.render_problems(node["problems"])
 
 
 SECTIONS = {
