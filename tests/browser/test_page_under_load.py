@@ -57,7 +57,7 @@ def test_a_new_service_gets_its_row_while_others_change_many_times_a_second(
         node_page.row("ledger").wait_for()
         node_page.expect_status("ledger", "Down")
         node_page.expect_health("unhealthy")
-        expect(node_page.page.locator("#health-reason")).to_contain_text("ledger")
+        expect(node_page.page.locator("#problems .title").first).to_have_text("Ledger database")
         node_page.expect_connection("live")
         handle.deregister()
         node_page.row("ledger").wait_for(state="detached")
