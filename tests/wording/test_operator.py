@@ -21,10 +21,12 @@ from svcnode.operator.history_api import history
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import render
 from svcnode.operator.page_sections import render_sections
+from svcnode.operator.problems import render_problems
 from svcnode.operator.static_files import STATIC_FILES, read_static
 from svcnode.operator.streams import TOO_MANY_STREAMS
 from tests.support.nodes import make_node
 from tests.support.operator_context import OperatorHarness, operator_context
+from tests.wording.test_terminal import DOCUMENT
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response
@@ -107,7 +109,7 @@ def test_page(snapshot: Snapshot) -> None:
         "spec_version": "v0.0.1",
         "svcnode": "0.0.0",
         "health": 503,
-        "health_reason": "REASON",
+        "health_summary": "SUMMARY",
         "started": "2027-01-15T08:00:00.000Z",
         "uptime_s": 90.0,
         "last_event_id": 0,
@@ -124,6 +126,10 @@ def test_page(snapshot: Snapshot) -> None:
     context = operator_context(make_node())
     page = render(node, Counter(), [], render_sections(context, node), 0.0)
     snapshot("page", "\n".join(_Texts(page.decode()).texts))
+
+
+def test_problems_on_the_page(snapshot: Snapshot) -> None:
+    snapshot("page_problems", "\n".join(_Texts(render_problems(DOCUMENT)).texts))
 
 
 # String and template literals with at least two words.
