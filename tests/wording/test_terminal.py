@@ -120,7 +120,15 @@ PROBLEMS = [
         reason="HTTP status 500",
         impact="none",
     ),
-    problem("s0", count=900, members=[{"id": "s0"}], group=None, group_count=12, status="Initializing", advice=""),
+    problem(
+        "s0",
+        count=900,
+        members=[{"id": "s0", "name": "S 0"}],
+        group=None,
+        group_count=12,
+        status="Initializing",
+        advice="",
+    ),
 ]
 GROUPS = [
     {"name": "Chain", "total": 4, "up": 3, "down": 1},

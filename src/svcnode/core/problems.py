@@ -316,3 +316,9 @@ def effect_texts(problem: Mapping[str, Any]) -> list[str]:
 def offset_text(offset_s: float) -> str:
     """ "+2 s"; "-10 s" if it failed before its cause."""
     return f"{'-' if offset_s <= -0.5 else '+'}{format_duration(abs(offset_s)) if abs(offset_s) >= 0.5 else '0 s'}"
+
+
+def left_out_text(document: Mapping[str, Any]) -> str:
+    """How many services the list of problems leaves out; empty if none."""
+    more = document["more"]
+    return f"{more} more service{' is' if more == 1 else 's are'} not Up." if more else ""

@@ -19,6 +19,7 @@ from svcnode.core.problems import (
     find_problems,
     groups_document,
     impact_text,
+    left_out_text,
     problems_document,
     title_text,
 )
@@ -110,7 +111,7 @@ def render_problems(document: Mapping[str, Any]) -> str:
     count = f"{len(listed)}{'+' if document['more'] else ''}"
     items = [_item(problem) for problem in listed]
     rest = "".join(items[MAX_OPEN:])
-    more = f"<p>{document['more']} more services are not Up.</p>" if document["more"] else ""
+    more = f"<p>{text}</p>" if (text := left_out_text(document)) else ""
     behind = _folded("more-problems", f"{len(items) - MAX_OPEN} more problems", f"<ul>{rest}</ul>{more}")
     return (
         f"<h2>Problems <b>{count}</b></h2><ul>{''.join(items[:MAX_OPEN])}</ul>"
@@ -158,7 +159,7 @@ def _members(problem: Mapping[str, Any]) -> str:
     if problem["count"] == 1:
         return ""
     links = "".join(
-        f'<li><a href="#q={escape(quote(member["id"], safe=""))}" dir="auto">{escape_text(member["name"])}</a></li>'
+        f'<li><a href="#q={escape(quote(member["id"], safe=""))}" dir="auto">{escape_text(member["name"] or member["id"])}</a></li>'
         for member in problem["members"]
     )
     left = problem["count"] - len(problem["members"])

@@ -20,6 +20,7 @@ from svcnode.core.problems import (
     find_problems,
     groups_document,
     impact_text,
+    left_out_text,
     offset_text,
     problems_document,
     title_text,
@@ -293,3 +294,7 @@ def test_impact_is_a_word_unless_it_is_the_usual_one() -> None:
 )
 def test_offsets(offset_s: float, expected: str) -> None:
     assert offset_text(offset_s) == expected
+
+
+def test_what_is_left_out_is_counted() -> None:
+    assert [left_out_text({"more": more})[:7] for more in (0, 1, 2)] == ["", "1 more ", "2 more "]

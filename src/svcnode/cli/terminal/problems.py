@@ -112,12 +112,6 @@ def _listed(texts: list[str], count: int) -> str:
     return ", ".join(texts) + more
 
 
-def left_out(problems: Problems) -> str:
-    """How many services the list leaves out."""
-    more = problems["more"]
-    return f"{more} more service{' is' if more == 1 else 's are'} not Up." if more else ""
-
-
 def group_lines(problems: Problems) -> Iterator[str]:
     """Groups with trouble: how many of their services are Up. The others in one line."""
     groups = problems["groups"]

@@ -12,7 +12,6 @@ from rich.text import Text
 from svcnode.cli.terminal.problems import (
     group_lines,
     in_order,
-    left_out,
     more_lines,
     often_text,
     reasons,
@@ -27,7 +26,7 @@ from svcnode.core.errors import (
     VersionNotFoundError,
 )
 from svcnode.core.model import Health, Status
-from svcnode.core.problems import impact_text, title_text
+from svcnode.core.problems import impact_text, left_out_text, title_text
 from svcnode.core.text import sanitize
 
 if TYPE_CHECKING:
@@ -258,7 +257,7 @@ def problem_lines(problems: Problems, symbols: Symbols) -> Iterator[Text]:
         yield line
         for sentence in more_lines(problem):
             yield Text(INDENT * 3).append_text(sanitized_text(sentence, "dim"))
-    if more := left_out(problems):
+    if more := left_out_text(problems):
         yield Text(INDENT).append(more)
     groups = list(group_lines(problems))
     if groups:

@@ -16,9 +16,10 @@ from svcnode.cli.terminal.explain.details import ParsedDetails, parse_details
 from svcnode.cli.terminal.explain.hints import hint_texts
 from svcnode.cli.terminal.explain.observers import observation_texts
 from svcnode.cli.terminal.explain.rule_text import outlook_texts, rule_texts
-from svcnode.cli.terminal.problems import format_time, group_lines, left_out, more_lines, sentence
+from svcnode.cli.terminal.problems import format_time, group_lines, more_lines, sentence
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status
+from svcnode.core.problems import left_out_text
 from svcnode.core.remedies import meaning_text
 from svcnode.core.state_machine import service_health
 from svcnode.core.text import one_line
@@ -101,7 +102,7 @@ def _problem_lines(document: Problems, zone: tzinfo | None) -> Iterator[str]:
     for problem in document["problems"]:
         yield sentence(problem, zone)
         yield from (f"{INDENT}{line}" for line in more_lines(problem))
-    if more := left_out(document):
+    if more := left_out_text(document):
         yield more
     if document["problems"]:
         service_id = document["problems"][0]["id"]
