@@ -158,14 +158,16 @@ def _row_link(problem: Mapping[str, Any]) -> str:
 def _members(problem: Mapping[str, Any]) -> str:
     if problem["count"] == 1:
         return ""
-    links = "".join(
-        f'<li><a href="#q={escape(quote(member["id"], safe=""))}" dir="auto">{escape_text(member["name"] or member["id"])}</a></li>'
-        for member in problem["members"]
-    )
+    links = "".join(map(_member, problem["members"]))
     left = problem["count"] - len(problem["members"])
     more = f"<li>and {left} more</li>" if left else ""
     element_id = f"members-{escape(problem['id'])}-{escape(problem['code'])}"
     return _folded(element_id, f"{problem['count']} services", f'<ul class="members">{links}{more}</ul>')
+
+
+def _member(member: Mapping[str, Any]) -> str:
+    link, name = escape(quote(member["id"], safe="")), escape_text(member["name"] or member["id"])
+    return f'<li><a href="#q={link}" dir="auto">{name}</a></li>'
 
 
 def _effects(problem: Mapping[str, Any]) -> str:
