@@ -290,10 +290,10 @@ def trouble_from(details: Mapping[str, Any]) -> Trouble:
 
 
 def title_text(problem: Mapping[str, Any]) -> str:
-    """ "Ledger database", or "20 in search"."""
+    """ "Ledger database", or "20 in search". Of a node of a fleet, the id, which has the name of the node."""
     count, group, groups = problem["count"], problem["group"], problem["group_count"]
     if count == 1:
-        return str(problem["name"] or problem["id"])
+        return str(problem["id"] if problem["page"] else problem["name"] or problem["id"])
     if group:
         return f"{count} in {group}"
     return f"{count} services in {groups} group{'' if groups == 1 else 's'}" if groups else f"{count} services"

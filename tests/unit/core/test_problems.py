@@ -275,6 +275,7 @@ def test_details_of_an_older_node_give_the_same_document() -> None:
     [
         ({"count": 1}, "Ledger"),
         ({"count": 1, "name": ""}, "db"),
+        ({"count": 1, "page": "http://a/"}, "db"),
         ({"count": 20, "group": "search"}, "20 in search"),
         ({"count": 20, "group": ""}, "20 services"),
         ({"count": 20, "group": None, "group_count": 1}, "20 services in 1 group"),
@@ -282,7 +283,7 @@ def test_details_of_an_older_node_give_the_same_document() -> None:
     ],
 )
 def test_titles(fields: dict[str, Any], expected: str) -> None:
-    assert title_text({"id": "db", "name": "Ledger", "group": "", "group_count": 0} | fields) == expected
+    assert title_text({"id": "db", "name": "Ledger", "group": "", "group_count": 0, "page": None} | fields) == expected
 
 
 def test_impact_is_a_word_unless_it_is_the_usual_one() -> None:
