@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
 
 SIGNAL_INTERVAL_S = 0.25  # however many changes there are
+MAX_DIGITS = 20
 MAX_REMOVED = 1000  # ids of removed services that are remembered
 
 
@@ -102,8 +103,8 @@ class PageFeed(LiveStreams):
     def _version_of(self, cursor: str) -> int:
         """Before the first version if the cursor says nothing here."""
         process, _, number = cursor.partition("-")
-        is_known = process == self._process and number.isdecimal() and int(number) <= self._version
-        return int(number) if is_known else -1
+        is_known = process == self._process and number.isdecimal() and len(number) < MAX_DIGITS
+        return int(number) if is_known and int(number) <= self._version else -1
 
     def set_sections(self, sections: Mapping[str, str]) -> None:
         """What these sections show now. Pages get it with their next request; it is not signalled."""
