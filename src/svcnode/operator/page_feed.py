@@ -9,7 +9,7 @@ service that has changed meanwhile, once.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 import sys
 from contextlib import contextmanager, suppress
 from itertools import count, takewhile
@@ -45,7 +45,7 @@ class PageFeed(LiveStreams):
     def __init__(self, node: NodeState) -> None:
         super().__init__(lambda: self.cursor)
         self._node = node
-        self._process = secrets.token_hex(4)  # cursors of another process say nothing here
+        self._process = os.urandom(4).hex()  # cursors of another process say nothing here
         self._version = 0
         self._changed_in = 0  # the version of the last change of the node
         self._signalled = 0  # the version that the open pages were told of
