@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import string
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.support.page_node import Changes, PageNode, page_node
 
@@ -159,3 +160,32 @@ def test_focus_and_selected_text_stay_while_rows_and_sections_change(busy_node: 
     for issue in ("disk", "memory"):
         busy_node.node.overrides.clear_issue(issue)
     expect(node_page.page.locator("#health-reason")).not_to_contain_text("memory")
+
+
+def test_failed_requests_are_repeated_at_growing_intervals_and_the_page_is_not_live_meanwhile(
+    busy_node: PageNode, open_page: OpenPage
+) -> None:
+    node_page = open_page(busy_node.url, has_clock=True)
+    node_page.expect_connection("live")
+    node_page.allow_disconnect()
+    node_page.page.evaluate("Math.random = () => 0.5")  # no jitter
+    attempts_s: list[int] = []
+    second = 0
+
+    def refuse(route: Route) -> None:
+        attempts_s.append(second)
+        route.fulfill(status=503)
+
+    node_page.page.route("**/page/changes?*", refuse)
+    node_page.page.clock.pause_at(node_page.page.evaluate("Date.now()") + 1000)
+    for second in range(45):  # noqa: B007  `refuse` reads it
+        node_page.page.clock.run_for(1000)
+        node_page.page.wait_for_timeout(50)  # for the response
+    waits_s = [after - before for before, after in itertools.pairwise(attempts_s)]
+    assert waits_s == sorted(waits_s)
+    assert waits_s[0] < 4
+    assert waits_s[-1] >= 8
+    expect(node_page.page.locator("#node")).not_to_have_attribute("data-connection", "live")
+    node_page.page.unroute_all()
+    node_page.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    node_page.expect_connection("live")

@@ -6,7 +6,7 @@ streams are not compressed: their messages are short.
 
 from __future__ import annotations
 
-import gzip
+import zlib
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MIN_BYTES = 1024
 LEVEL = 6
+GZIP_FORMAT = 16 + zlib.MAX_WBITS
 _VARY = ("Vary", "Accept-Encoding")
 
 
@@ -26,7 +27,7 @@ async def compressed(context: OperatorContext, request: Request, response: Respo
     if not accepts_gzip(request.headers.get(b"accept-encoding", b"")):
         return replace(response, headers=(*response.headers, _VARY))
     # The key is the body itself: its hash is computed once, and equal bodies have equal results.
-    compress = partial(gzip.compress, response.body, LEVEL, mtime=0)
+    compress = partial(zlib.compress, response.body, LEVEL, wbits=GZIP_FORMAT)
     body = await context.single_flight.get(("gzip", response.body), compress)
     headers = tuple(header for header in response.headers if header[0] != "Content-Length")
     more = ("Content-Encoding", "gzip"), _VARY, ("Content-Length", str(len(body)))

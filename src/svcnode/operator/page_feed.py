@@ -9,7 +9,7 @@ service that has changed meanwhile, once.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 import sys
 from contextlib import contextmanager, suppress
 from itertools import count, takewhile
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
 
 SIGNAL_INTERVAL_S = 0.25  # however many changes there are
+MAX_DIGITS = 20
 MAX_REMOVED = 1000  # ids of removed services that are remembered
 
 
@@ -44,7 +45,7 @@ class PageFeed(LiveStreams):
     def __init__(self, node: NodeState) -> None:
         super().__init__(lambda: self.cursor)
         self._node = node
-        self._process = secrets.token_hex(4)  # cursors of another process say nothing here
+        self._process = os.urandom(4).hex()  # cursors of another process say nothing here
         self._version = 0
         self._changed_in = 0  # the version of the last change of the node
         self._signalled = 0  # the version that the open pages were told of
@@ -102,8 +103,8 @@ class PageFeed(LiveStreams):
     def _version_of(self, cursor: str) -> int:
         """Before the first version if the cursor says nothing here."""
         process, _, number = cursor.partition("-")
-        is_known = process == self._process and number.isdecimal() and int(number) <= self._version
-        return int(number) if is_known else -1
+        is_known = process == self._process and number.isdecimal() and len(number) < MAX_DIGITS
+        return int(number) if is_known and int(number) <= self._version else -1
 
     def set_sections(self, sections: Mapping[str, str]) -> None:
         """What these sections show now. Pages get it with their next request; it is not signalled."""

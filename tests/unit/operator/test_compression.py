@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,7 +59,7 @@ async def test_readers_of_the_same_response_share_the_compressed_bytes(monkeypat
         calls.append(body)
         return b"compressed"
 
-    monkeypatch.setattr(gzip, "compress", compress)
+    monkeypatch.setattr(zlib, "compress", compress)
     shared = context()
     responses = await asyncio.gather(*(compressed(shared, GZIP, LARGE) for _ in range(50)))
     assert {response.body for response in responses} == {b"compressed"}

@@ -75,7 +75,16 @@ async def test_a_cursor_of_another_process_or_of_the_future_gets_everything() ->
     async with following(node) as feed, following(node) as other:
         feed.set_sections({"notices": "x"})
         process = feed.cursor.partition("-")[0]
-        for cursor in ("", "x", other.cursor, f"{process}-99", f"{process}--1", f"{process}-", f"{process}-x"):
+        for cursor in (
+            "",
+            "x",
+            other.cursor,
+            f"{process}-99",
+            f"{process}--1",
+            f"{process}-",
+            f"{process}-x",
+            f"{process}-{'9' * 8000}",
+        ):
             changes = feed.changes_after(cursor)
             assert changes.is_complete, cursor
             assert changes.service_ids == ("a",)

@@ -68,10 +68,11 @@ function closeStream() {
 
 const reopenStream = () => document.hidden || source || openStream();
 
-function isAfter(cursor, other) {
-  const [[process, version], [otherProcess, otherVersion]] = [cursor.split("-"), other.split("-")];
-  return process !== otherProcess || Number(version) > Number(otherVersion);
-}
+const processOf = (cursor) => cursor.split("-")[0];
+const versionOf = (cursor) => Number(cursor.split("-")[1]);
+
+// Cursors of two processes cannot be compared: the node was restarted, or a program serves it by several processes.
+const isAfter = (cursor, other) => processOf(cursor) !== processOf(other) || versionOf(cursor) > versionOf(other);
 
 function onSignal(cursor) {
   [signalled, silentSince] = [cursor, 0];
@@ -182,7 +183,7 @@ function getDocument(url) {
 function applyChanges(changes) {
   const received = changes.querySelector("main");
   const { complete, cursor, ...facts } = received.dataset;
-  const isSilent = connection.isStreaming && signalled && isAfter(facts.signalled, signalled);
+  const isSilent = connection.isStreaming && processOf(facts.signalled) === processOf(signalled) && isAfter(facts.signalled, signalled);
   silentSince = isSilent ? silentSince || Date.now() : 0;
   if (facts.svcnode !== main.dataset.svcnode) byId("new-version").hidden = false; // its scripts may be others
   Object.assign(main.dataset, { ...facts, svcnode: main.dataset.svcnode });
@@ -197,7 +198,7 @@ function applyChanges(changes) {
 }
 
 // A response that takes long makes the clocks look further apart than they are.
-export function setSkew(skew) {
+function setSkew(skew) {
   if (skew < connection.skew || skew > connection.skew + STALLED_AFTER_MS) connection.skew = skew;
 }
 
@@ -208,7 +209,7 @@ function applyRows(rows, isComplete) {
   const known = new Set(present.map((row) => row.dataset.id));
   const gone = isComplete ? [...services.keys()].filter((id) => !known.has(id)) : rows.filter(isRemoved).map((row) => row.dataset.id);
   for (const id of gone) removeRow(id);
-  if (present.some((row) => services.get(row.dataset.id).panel)) scheduleOnce("panels", fillPanels, 200);
+  if (hasMoved && present.some((row) => services.get(row.dataset.id).panel)) scheduleOnce("panels", fillPanels, 200);
   const isOther = gone.length > 0 || size !== services.size;
   if (hasMoved || isOther) {
     paintCounts();

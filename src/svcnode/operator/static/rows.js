@@ -6,6 +6,8 @@ import { age, availabilityText, duration } from "./format.js";
 import { RESOLUTIONS, connection, main, now, services, setText, view, visibleServices } from "./state.js";
 
 const NO_BUCKETS = [];
+const MAX_HIGHLIGHTED = 10; // if everything changes, nothing stands out, and animations keep the browser busy
+const highlighted = document.getElementsByClassName("changed");
 
 // ---- rows of the server
 
@@ -24,7 +26,7 @@ export function putRow(fresh) {
   copyAttributes(fresh, service.row);
   for (const cell of fresh.cells) putCell(service.cells[cell.dataset.cell], cell);
   Object.assign(service, readFields(service));
-  if (service.status !== before.status) service.row.classList.add("changed");
+  if (service.status !== before.status && highlighted.length < MAX_HIGHLIGHTED) service.row.classList.add("changed");
   paintTimes(service);
   return ["status", "reason", "name", "group", "order"].some((field) => service[field] !== before[field]);
 }
