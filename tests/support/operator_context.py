@@ -38,6 +38,7 @@ def operator_context(
 ) -> OperatorContext:
     """With a history and an event hub that are empty and fake."""
     history = SimpleNamespace(last_id=0, problem=None, problem_code=None, is_healthy=True, buckets=no_buckets)
+    history.subscribe, history.load_latest = lambda _: None, no_transitions
     return OperatorContext(
         node=node,
         next_check_in_s=lambda _: None,
@@ -57,6 +58,10 @@ def operator_context(
 
 async def no_buckets(*_: object) -> dict[str, Any]:
     return {}
+
+
+async def no_transitions(_: int) -> list[Any]:
+    return []
 
 
 class OperatorHarness:

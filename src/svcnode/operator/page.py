@@ -67,6 +67,7 @@ _HEADERS = (("Content-Security-Policy", CONTENT_POLICY), ("Referrer-Policy", "no
 
 async def page(context: OperatorContext, request: Request, name: str) -> Response:
     loop = asyncio.get_running_loop()
+    await context.outages.ready()
     body = await context.shared("page", lambda: _render_page(context, loop))
     return _html_response(body)
 
@@ -184,6 +185,7 @@ async def page_changes(context: OperatorContext, request: Request, name: str) ->
 
 async def _changes(context: OperatorContext, after: str, ids: tuple[str, ...] = ()) -> Response:
     feed = context.page_feed
+    await context.outages.ready()
     node, sections = await context.single_flight.get(
         "sections", lambda: _node_and_sections(context), version=feed.signalled
     )

@@ -39,6 +39,7 @@ Json = dict[str, Any]
 
 
 async def problems(context: OperatorContext, request: Request, name: str) -> Response:
+    await context.outages.ready()
     return await context.shared("problems", lambda: _make_response(context))
 
 

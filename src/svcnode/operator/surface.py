@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from svcnode.net.tasks import log_failure
 from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
@@ -66,13 +64,11 @@ class OperatorSurface:
                 config_file_of=self._config_file_of,
                 replica=replica,
             )
-            loading = asyncio.create_task(self.context.outages.load(time.time()), name="count recent outages")
-            loading.add_done_callback(log_failure)
             try:
                 with page_feed.following():
                     yield self.context
             finally:
-                loading.cancel()
+                self.context.outages.close()
                 self.context.structure.close()
 
     @asynccontextmanager
