@@ -1,4 +1,4 @@
-"""How often each service was Down in the last 30 days: read from the history at the first request, and then followed."""
+"""How often each service was Down in the last 30 days: the history is read at the first request, and then followed."""
 
 from __future__ import annotations
 
