@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
+from svcnode.operator.static_files import static_name
+
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, ViewportSize
 
@@ -103,7 +105,7 @@ class NodePage:
         return self.row(service_id).locator(".bars")
 
     def expect_connection(self, mode: str) -> None:
-        """`live`, `polling`, `retrying` or `lost`."""
+        """`live`, `behind`, `polling`, `retrying` or `lost`."""
         expect(self.page.locator("#node")).to_have_attribute("data-connection", mode)
 
     def expect_code(self, service_id: str, code: str) -> None:
@@ -138,7 +140,7 @@ class NodePage:
         expect(self.page.locator("#node")).to_have_attribute("data-health", health)
         expect(self.page.get_by_role("heading", level=1)).to_have_text(re.compile(re.escape(f"{node} {label}")))
         expect(self.page).to_have_title(f"{symbol} {node}: {label.lower()}")
-        expect(self.page.locator("link[rel=icon]")).to_have_attribute("href", f"static/{health}.svg")
+        expect(self.page.locator("link[rel=icon]")).to_have_attribute("href", f"static/{static_name(f'{health}.svg')}")
 
     def expect_status(self, service_id: str, status: str) -> None:
         expect(self.cell(service_id, 1)).to_have_text(status)

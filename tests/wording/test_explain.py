@@ -10,7 +10,7 @@ from svcnode.cli.terminal.explain.explanation import explain_node, explain_servi
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Acknowledgement, Health, Verdict
 from svcnode.core.remedies import REMEDIES
-from svcnode.operator.details import all_details
+from svcnode.operator.problems import problems as problems_of
 from svcnode.version import __version__
 from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, ServiceScenario, resolving, up
@@ -115,7 +115,7 @@ def test_nodes(snapshot: Snapshot) -> None:
     texts = []
     for name, harness in nodes():
         harness.process_stats.started_monotonic_s = harness.clock.now_s - 7380.0
-        lines = explain_node(json.loads(harness.request(all_details).body)).lines
+        lines = explain_node(json.loads(harness.request(problems_of).body), UTC).lines
         texts.append(f"=== {name}\n" + "\n".join(lines).replace(__version__, "VERSION"))
     snapshot("nodes", "\n\n".join(texts))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,17 @@ from svcnode.api.spec import Request
 from svcnode.core.address import Address
 from svcnode.operator import NO_THREAD, OVERLOADED
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_NOT_GIVEN, TOKEN_REQUIRED, OperatorAuth
-from svcnode.operator.events import INVALID_EVENT_ID, TOO_MANY_STREAMS
+from svcnode.operator.events import INVALID_EVENT_ID
 from svcnode.operator.history_api import history
 from svcnode.operator.metrics import build_registry
-from svcnode.operator.page import STATIC_FILES, read_static, render
-from tests.support.operator_context import OperatorHarness
+from svcnode.operator.page import render
+from svcnode.operator.page_sections import render_sections
+from svcnode.operator.problems import render_problems
+from svcnode.operator.static_files import STATIC_FILES, read_static
+from svcnode.operator.streams import TOO_MANY_STREAMS
+from tests.support.nodes import make_node
+from tests.support.operator_context import OperatorHarness, operator_context
+from tests.wording.test_terminal import DOCUMENT
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response
@@ -102,10 +109,12 @@ def test_page(snapshot: Snapshot) -> None:
         "spec_version": "v0.0.1",
         "svcnode": "0.0.0",
         "health": 503,
-        "health_reason": "REASON",
+        "health_summary": "SUMMARY",
         "started": "2027-01-15T08:00:00.000Z",
         "uptime_s": 90.0,
         "last_event_id": 0,
+        "cursor": "",
+        "signalled": "",
         "maintenance": {"text": "MAINTENANCE"},
         "planned_maintenance": {"text": "PLANNED"},
         "acknowledged": {"text": "ACKNOWLEDGED"},
@@ -114,7 +123,13 @@ def test_page(snapshot: Snapshot) -> None:
         "notifications": [{**failing, "target": "https://a"}, {**failing, "target": "https://b", "error": ""}, unused],
         "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica], "work": work},
     }
-    snapshot("page", "\n".join(_Texts(render(node, [], {}, 0.0).decode()).texts))
+    context = operator_context(make_node())
+    page = render(node, Counter(), [], render_sections(context, node), 0.0)
+    snapshot("page", "\n".join(_Texts(page.decode()).texts))
+
+
+def test_problems_on_the_page(snapshot: Snapshot) -> None:
+    snapshot("page_problems", "\n".join(_Texts(render_problems(DOCUMENT)).texts))
 
 
 # String and template literals with at least two words.

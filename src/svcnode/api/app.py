@@ -29,6 +29,7 @@ RETAINED_HEADERS = (
     | FETCH_METADATA_HEADERS
     | {
         b"accept",
+        b"accept-encoding",
         b"authorization",
         b"host",
         b"if-match",

@@ -256,10 +256,11 @@ def _target_warnings(settings: Settings) -> Iterator[str]:
     """For targets of services that the file does not have. A program or another replica may register them."""
     services = [one.definition.service for one in settings.services]
     ids, groups = {service.id for service in services}, {service.group for service in services}
+    tags = {tag for service in services for tag in service.tags}
     for route in () if settings.notify is None else settings.notify.routes:
-        if unknown := sorted((route.services - ids) | (route.groups - groups)):
+        if unknown := sorted((route.services - ids) | (route.groups - groups) | (route.tags - tags)):
             names = ", ".join(f'"{name}"' for name in unknown)
-            yield f"the target {route.name} gets {names}, which is no service or group of the configuration"
+            yield f"the target {route.name} gets {names}, which is no service, group or tag of the configuration"
 
 
 def _heartbeat_warnings(settings: Settings) -> list[str]:

@@ -213,7 +213,7 @@ def _fits(probe: Probe | None, schedule: Schedule, path: KeyPath, source: Source
 
 
 def _text_options(service: ServiceTable) -> ServiceOptions:
-    return cast("ServiceOptions", service.given_keys(("name", "description", "group", "runbook", "depends_on")))
+    return cast("ServiceOptions", service.given_keys(("name", "description", "group", "tags", "runbook", "depends_on")))
 
 
 def policy_options(table: Table) -> ServiceOptions:

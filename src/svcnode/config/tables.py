@@ -27,6 +27,7 @@ from svcnode.config.values import (
     service_id,
     service_ids,
     start_time,
+    tags,
     targets,
     timezone,
     token,
@@ -355,6 +356,12 @@ class _Named(Table):
         line("the group", may_be_empty=True),
         default_text="none",
         doc="Its heading on the [page](see.md#the-page); one line",
+    )
+    tags = value(
+        tags,
+        default_text="none",
+        doc='List of at most 10 words, such as `["chain", "eu"]`, to find and filter services by: on the page, in '
+        "[metrics](metrics.md) and for [targets](alerts.md#who-gets-what) of alerts; without spaces and commas",
     )
     runbook = value(
         link,

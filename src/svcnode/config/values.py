@@ -12,6 +12,8 @@ from svcnode.core.address import parse_address, parse_node_address
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.model import (
     MAX_ID_CHARS,
+    MAX_TAG_CHARS,
+    MAX_TAGS,
     MAX_THRESHOLD,
     TOKEN_PATTERN,
     VERSION_PATTERN,
@@ -19,6 +21,7 @@ from svcnode.core.model import (
     validate_multiline,
     validate_service_id,
     validate_single_line,
+    validate_tag,
     validate_text,
     validate_token,
     validate_version,
@@ -279,6 +282,24 @@ def names(value: object) -> tuple[str, ...]:
     if value == []:
         raise InvalidValueError("is empty; remove it")
     return tuple(each(line("a name"))(_list(value)))
+
+
+@option_type(
+    {
+        "type": "array",
+        "items": {"type": "string", "pattern": rf"^[^\s,]{{1,{MAX_TAG_CHARS}}}$"},
+        "minItems": 1,
+        "maxItems": MAX_TAGS,
+    },
+    show=list,
+)
+def tags(value: object) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(names(value)))
+    for tag in found:
+        validate_tag(tag)
+    if len(found) > MAX_TAGS:
+        raise InvalidValueError(f"has {len(found)} tags; a service has at most {MAX_TAGS}")
+    return found
 
 
 @option_type({"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}, show=list)

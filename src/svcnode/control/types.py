@@ -19,6 +19,7 @@ class RegisteredOptions(TypedDict, total=False):
     name: str
     description: str
     group: str
+    tags: Sequence[str]
     runbook: str
     depends_on: Sequence[str]
     impact: ImpactName

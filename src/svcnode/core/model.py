@@ -22,6 +22,9 @@ DEFAULT_PREFIX = "/svc"  # of the paths of the interface
 MAX_ID_CHARS = 256
 # Of a service that is registered; every response of the node has these texts.
 MAX_TEXT_CHARS = {"name": 256, "group": 256, "description": 1000}
+MAX_TAGS = 10  # of a service
+MAX_TAG_CHARS = 64
+TAG_PATTERN = re.compile(rf"[^\s,]{{1,{MAX_TAG_CHARS}}}")
 # Clients and proxies normalise paths, also percent-encoded ones: /node/services/../health would become /node/health.
 DOT_SEGMENTS = (".", "..")
 MAX_THRESHOLD = 1000  # at the default transition interval of 2 s, more than half an hour
@@ -259,6 +262,7 @@ class Service:
     is_impact_lowered: bool = False  # by maintenance
     policy: Policy = REPORTED_POLICY
     group: str = ""  # on the page, under this heading; "": in no group
+    tags: tuple[str, ...] = ()  # by which it is found and filtered; a service has one group and any tags
     runbook: str = ""  # a link to what to do when it is not Up; "": none
     depends_on: tuple[str, ...] = ()  # ids and groups; if one of them is not Up, it is the cause (notify/causes.py)
 
@@ -267,6 +271,10 @@ class Service:
         validate_single_line(f"name of service {self.id!r}", self.name)
         validate_multiline(f"description of service {self.id!r}", self.description)
         validate_single_line(f"group of service {self.id!r}", self.group)
+        for tag in self.tags:
+            validate_tag(tag)
+        if len(self.tags) > MAX_TAGS:
+            raise InvalidValueError(f"service {self.id!r} must have at most {MAX_TAGS} tags, not {len(self.tags)}")
         if self.runbook:
             validate_link(f"runbook of service {self.id!r}", self.runbook)
         for name in self.depends_on:
@@ -421,6 +429,8 @@ class Tally(NamedTuple):
     down: int = 0
     critical_down: int = 0
     uncounted_not_up: int = 0  # of the services that are not counted because of maintenance only
+    registered: int = 0
+    relevant: int = 0  # those that affect the health: counted, or not counted because of maintenance only
 
 
 class Condition(NamedTuple):
@@ -455,6 +465,13 @@ def validate_text(name: str, text: str) -> None:
     if not text:
         raise InvalidValueError(f"{name} must not be empty")
     validate_single_line(name, text)
+
+
+def validate_tag(tag: str) -> None:
+    """Without spaces and commas: they separate the tags of a service, and the words of a search."""
+    if not TAG_PATTERN.fullmatch(tag):
+        raise InvalidValueError(f'a tag must be 1 to {MAX_TAG_CHARS} characters without spaces and commas, not "{tag}"')
+    validate_single_line("a tag", tag)
 
 
 def validate_single_line(name: str, text: str) -> None:

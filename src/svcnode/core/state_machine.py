@@ -382,13 +382,16 @@ def tally(services: Iterable[tuple[Impact, Status]]) -> Tally:
 def service_tally(impact: Impact, status: Status, *, is_impact_lowered: bool = False) -> Tally:
     """The tally of one service."""
     if impact is Impact.NONE:
-        return Tally(uncounted_not_up=int(is_impact_lowered and status is not Status.UP))
+        uncounted_not_up = int(is_impact_lowered and status is not Status.UP)
+        return Tally(uncounted_not_up=uncounted_not_up, registered=1, relevant=int(is_impact_lowered))
     is_down = status is Status.DOWN
     return Tally(
         counted=1,
         up=int(status is Status.UP),
         down=int(is_down),
         critical_down=int(is_down and impact is Impact.CRITICAL),
+        registered=1,
+        relevant=1,
     )
 
 
@@ -422,26 +425,43 @@ def common_fault(states: Iterable[ServiceState]) -> str:
 def node_health_with_reason(
     services: Sequence[tuple[Service, Status]], condition: Condition, fault: str = ""
 ) -> tuple[Health, str]:
-    """The health, and every cause that is sufficient for it by itself. `fault` is `common_fault` of the states."""
+    """As `health_with_reason`, from all services."""
     total = Tally()
     for service, status in services:
         one = service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
         total = add_tallies(total, one)
-    relevant = [(service, status) for service, status in services if service.affects_health]
+    not_up = [(service, status) for service, status in services if status is not Status.UP]
+    return health_with_reason(total, not_up, condition, fault)
+
+
+def health_with_reason(
+    total: Tally,
+    not_up: Iterable[tuple[Service, Status]],
+    condition: Condition,
+    fault: str = "",
+    *,
+    with_ids: bool = True,
+) -> tuple[Health, str]:
+    """The health, and every cause that is sufficient for it by itself. `fault` is `common_fault` of the states.
+
+    `total` is the tally of all services, so the cost does not depend on how many are Up. Without the ids, services are
+    counted: for a place that names them elsewhere.
+    """
+    relevant = [(service, status) for service, status in not_up if service.affects_health]
     match health := node_health(total, condition):
         case Health.UNHEALTHY:
-            reason = "; ".join(filter(None, (*_causes_of_unhealthy(total, relevant, condition), fault)))
+            reason = "; ".join(filter(None, (*_causes_of_unhealthy(total, relevant, condition, with_ids), fault)))
         case Health.PARTIAL:
-            reason = "; ".join(filter(None, (fault, *_causes_of_partial(relevant, condition))))
+            reason = "; ".join(filter(None, (fault, *_causes_of_partial(relevant, condition, with_ids))))
         case Health.HEALTHY:
-            reason = _healthy_reason(len(services), len(relevant))
+            reason = _healthy_reason(total.registered, total.relevant)
         case _:
             assert_never(health)
     return health, reason
 
 
 def _causes_of_unhealthy(
-    total: Tally, relevant: Sequence[tuple[Service, Status]], condition: Condition
+    total: Tally, relevant: Sequence[tuple[Service, Status]], condition: Condition, with_ids: bool
 ) -> Iterator[str]:
     if condition.draining:
         yield f"the node is draining: {condition.drain_reason}" if condition.drain_reason else "the node is draining"
@@ -450,18 +470,21 @@ def _causes_of_unhealthy(
     down = [service for service, status in relevant if status is Status.DOWN and service.impact is not Impact.NONE]
     if total.critical_down:
         critical = [service.id for service in down if service.impact is Impact.CRITICAL]
-        yield f"critical {_services(critical)} Down: {_join_ids(critical)}"
+        yield _listed(f"critical {_services(critical)} Down", critical, with_ids)
     if total.critical_down < total.down == total.counted:
-        yield f"every service that counts is Down: {_join_ids([service.id for service in down])}"
+        ids = f": {_join_ids([service.id for service in down])}" if with_ids else ""
+        yield f"every service that counts is Down{ids}"
 
 
-def _causes_of_partial(relevant: Sequence[tuple[Service, Status]], condition: Condition) -> Iterator[str]:
+def _causes_of_partial(
+    relevant: Sequence[tuple[Service, Status]], condition: Condition, with_ids: bool
+) -> Iterator[str]:
     if condition.starting:
         yield "the node is starting"
     yield from condition.caveats
     for bad_status in (Status.DOWN, Status.INITIALIZING):
         if ids := [service.id for service, status in relevant if status is bad_status]:
-            yield f"{_services(ids)} {bad_status.value}: {_join_ids(ids)}"
+            yield _listed(f"{_services(ids)} {bad_status.value}", ids, with_ids)
 
 
 def _healthy_reason(services: int, counted: int) -> str:
@@ -474,6 +497,10 @@ def _healthy_reason(services: int, counted: int) -> str:
     if counted < services:
         return f"all services that count are Up ({counted} of {services})"
     return f"all {services} services are Up"
+
+
+def _listed(what: str, ids: Sequence[str], with_ids: bool) -> str:
+    return f"{what}: {_join_ids(ids)}" if with_ids else f"{len(ids)} {what}"
 
 
 def _join_ids(ids: Sequence[str]) -> str:

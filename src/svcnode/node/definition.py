@@ -96,6 +96,7 @@ class CheckOptions(TimingOptions, total=False):
     name: str
     description: str
     group: str
+    tags: Sequence[str]
     runbook: str
     depends_on: Sequence[str]
     impact: Impact | ImpactName
@@ -126,6 +127,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     name: str | None = None,
     description: str = "",
     group: str = "",
+    tags: Sequence[str] = (),
     runbook: str = "",
     depends_on: Sequence[str] = (),
     impact: Impact | str = Impact.PARTIAL,
@@ -154,8 +156,9 @@ def define(  # noqa: PLR0913  each is a key of the table
         maintenance_impact=None if maintenance_impact is None else _impact("maintenance_impact", maintenance_impact),
         policy=policy,
         group=group,
+        tags=_names("tags", tags, "texts"),
         runbook=runbook,
-        depends_on=_names("depends_on", depends_on),
+        depends_on=_names("depends_on", depends_on, "ids and groups"),
     )
     return Definition(service, probe_config)
 
@@ -264,10 +267,10 @@ def _stale_after_s(stale_after: Duration | None, schedule: Schedule) -> float:
     return limit_s
 
 
-def _names(name: str, value: object) -> tuple[str, ...]:
+def _names(name: str, value: object, kind: str) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         return tuple(dict.fromkeys(value))
-    raise InvalidValueError(f"{name} must be a list of ids and groups, not {value!r}")
+    raise InvalidValueError(f"{name} must be a list of {kind}, not {value!r}")
 
 
 def _impact(name: str, impact: Impact | str) -> Impact:

@@ -33,7 +33,7 @@ from svcnode.node.standstill import Standstill
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from svcnode.core.model import Acknowledgement, Maintenance, Service, ServiceState
+    from svcnode.core.model import Acknowledgement, Maintenance, Service, ServiceState, Tally
     from svcnode.node.definition import Definition, ProbeConfig, ServiceOptions
     from svcnode.node.expiry import Entry
     from svcnode.node.feed import OnChange, OnEvidence
@@ -357,6 +357,16 @@ class NodeState:
         self.expire_stale()
         with self._lock:
             return iter([(entry.service, self._read_state(entry)) for entry in self._states.entries.values()])
+
+    def summary(self) -> tuple[Tally, list[tuple[Service, ServiceState]]]:
+        """The tally of all services, and those that are not Up, the first to fail first; all as of the same time.
+
+        The cost does not depend on how many services are Up.
+        """
+        self.expire_stale()
+        with self._lock:
+            not_up = self._states.not_up.values()
+            return self._states.tally, [(entry.service, self._read_state(entry)) for entry in not_up]
 
     @property
     def ids(self) -> tuple[str, ...]:

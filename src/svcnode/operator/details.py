@@ -49,6 +49,7 @@ class ServiceDetails(TypedDict, total=False):
     name: str
     description: str
     group: str  # its heading on the page; "": none
+    tags: list[str]
     runbook: str | None  # a link to what to do when it is not Up
     depends_on: list[str]  # ids and groups
     causes: list[Json]  # if it is not Up: the services that it depends on, directly or not, and that are not Up either
@@ -58,6 +59,7 @@ class ServiceDetails(TypedDict, total=False):
     acknowledged: Json | None  # by whom, and when; None: there is no problem, or nobody has acknowledged it
     kind: str  # the scheme of the probe's URL, "function", "reported", "fixed", or "restricted"
     probe: str | None  # the URL of the probe without secrets
+    page: str | None  # of another node: a link to its page
     # Of the probe, other than the defaults; those that may hold a secret are masked. None: other replicas have them
     options: Json | None
     config_file: str | None  # the configuration file with the probe; None: it comes from another source
@@ -132,10 +134,11 @@ def node_details(context: OperatorContext) -> Json:
     identity, condition, process = context.node.identity, context.node.condition, context.process_stats
     builder = _DetailsBuilder(context)
     process.adjust_start_time(builder.now_s, context.node.wall_time_s(builder.now_s))
-    found = list(context.node)
-    fault = state_machine.common_fault(state for _, state in found)
-    services = [(service, state.status) for service, state in found]
-    health, reason = state_machine.node_health_with_reason(services, condition, fault)
+    tally, not_up = context.node.summary()
+    fault = state_machine.common_fault(state for _, state in not_up)
+    services = [(service, state.status) for service, state in not_up]
+    health, reason = state_machine.health_with_reason(tally, services, condition, fault)
+    _, summary = state_machine.health_with_reason(tally, services, condition, fault, with_ids=False)
     return {
         "name": identity.node_name,
         "version": identity.node_version,
@@ -143,6 +146,7 @@ def node_details(context: OperatorContext) -> Json:
         "svcnode": __version__,
         "health": int(health),
         "health_reason": encodable(reason),
+        "health_summary": encodable(summary),
         "starting": condition.starting,
         "draining": condition.draining,
         "issues": [encodable(issue) for issue in condition.issues],
@@ -164,10 +168,14 @@ def node_details(context: OperatorContext) -> Json:
 
 
 def services_details(
-    context: OperatorContext, ids: Iterable[str] | None = None, *, with_recent_checks: bool = False
+    context: OperatorContext,
+    ids: Iterable[str] | None = None,
+    *,
+    with_recent_checks: bool = False,
+    with_causes: bool = True,
 ) -> Iterator[ServiceDetails]:
-    """In the order of the node, or of the ids; unknown ids are left out."""
-    builder = _DetailsBuilder(context)
+    """In the order of the node, or of the ids; unknown ids are left out. Finding causes looks at all services."""
+    builder = _DetailsBuilder(context, with_causes=with_causes)
     for service, state in context.node if ids is None else filter(None, map(context.node.find, ids)):
         yield builder.build(service, state, with_recent_checks=with_recent_checks)
 
@@ -175,8 +183,9 @@ def services_details(
 class _DetailsBuilder:
     """Builds details as of one moment of the node's clock, which dates evidence."""
 
-    def __init__(self, context: OperatorContext) -> None:
+    def __init__(self, context: OperatorContext, *, with_causes: bool = True) -> None:
         self._context = context
+        self._with_causes = with_causes
         self.now_s = context.node.now_s()
         self._redacted = _RedactionCache()
 
@@ -204,15 +213,17 @@ class _DetailsBuilder:
             "name": service.name,
             "description": service.description,
             "group": service.group,
+            "tags": [encodable(tag) for tag in service.tags],
             "runbook": self._redacted[service.runbook] or None,
             "depends_on": [encodable(name) for name in service.depends_on],
-            "causes": [*self._causes(service, state)],
+            "causes": [*self._causes(service, state)] if self._with_causes else [],
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "planned_maintenance": self.planned_maintenance(service.id),
             "acknowledged": self.acknowledged(service.id),
             "kind": kind,
             "probe": self._probe_url(probe_config, shared),
+            "page": None if probe_config is None else probe_config.probe.page_url,
             "status": state.status.value,
             "health": int(state_machine.service_health(state.status)),
             "code": state.code,

@@ -5,24 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.api.app import StreamingResponse
-from svcnode.api.spec import Response, error_response, parse_query
+from svcnode.api.spec import error_response, parse_query
+from svcnode.operator.streams import STREAM_HEAD, TOO_MANY_STREAMS
 
 if TYPE_CHECKING:
-    from svcnode.api.spec import Request
+    from svcnode.api.spec import Request, Response
     from svcnode.operator.context import OperatorContext
 
-TOO_MANY_STREAMS = error_response(503, "Too many event streams; retry in 10 seconds", ("Retry-After", "10"))
 INVALID_EVENT_ID = error_response(400, "Invalid Last-Event-ID or after: the id of an event is a whole number")
-
-_HEAD = Response(
-    200,
-    headers=(
-        ("Content-Type", "text/event-stream"),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        ("X-Accel-Buffering", "no"),  # nginx buffers the stream otherwise
-    ),
-)
 
 
 async def events(context: OperatorContext, request: Request, name: str) -> Response | StreamingResponse:
@@ -32,7 +22,7 @@ async def events(context: OperatorContext, request: Request, name: str) -> Respo
     if context.events.is_full:
         return TOO_MANY_STREAMS
     return StreamingResponse(
-        _HEAD, lambda writer: context.events.stream_to(writer, None if after is None else int(after))
+        STREAM_HEAD, lambda writer: context.events.stream_to(writer, None if after is None else int(after))
     )
 
 

@@ -81,6 +81,7 @@ VALID: dict[str, dict[str, list[Any]]] = {
         "name": ["DB", ""],
         "description": ["one\n\ttwo"],
         "group": ["storage"],
+        "tags": [["chain", "eu/west:1"]],
         "runbook": ["https://wiki.example.com/runbooks/db-1#start", ""],
         "depends_on": [["ledger", "storage"]],
         "maintenance_impact": ["none"],

@@ -896,6 +896,16 @@ class NodeAgainstModel(RuleBasedStateMachine):
         ]
         assert self.node.next_expiry_at_s <= min(expiries_s, default=math.inf)
 
+    @invariant()
+    def summary_agrees_with_the_services(self) -> None:
+        tally, not_up = self.node.summary()
+        services = list(self.node)
+        assert sorted(service.id for service, _ in not_up) == sorted(
+            service.id for service, state in services if state.status is not Status.UP
+        )
+        assert tally.registered == len(services)
+        assert tally.relevant == sum(service.affects_health for service, _ in services)
+
 
 TestNodeAgainstModel = NodeAgainstModel.TestCase
 TestNodeAgainstModel.settings = settings(max_examples=50, stateful_step_count=30)
@@ -1010,3 +1020,36 @@ def test_a_replacement_by_an_equal_definition_changes_nothing() -> None:
     node.subscribe(changes.append)
     node.replace(define("db", name="Ledger")._replace(options={"status": "Up"}))
     assert changes == []
+
+
+def test_the_summary_has_what_is_not_up_in_the_order_of_failure_and_agrees_with_a_count_of_all() -> None:
+    clock = VirtualClock()
+    node = make_node(clock=clock)
+    a, b, c, d = (node.register(one, impact="critical" if one == "c" else "partial") for one in "abcd")
+    for handle in (a, b, c, d):
+        handle.up()
+
+    def not_up() -> list[str]:
+        tally, found = node.summary()
+        everything = [(service, state.status) for service, state in node]
+        services = [(service, state.status) for service, state in found]
+        expected, _ = state_machine.node_health_with_reason(everything, node.condition)
+        assert state_machine.health_with_reason(tally, services, node.condition)[0] is expected is node.health
+        assert (tally.registered, tally.up) == (len(node), len(node) - len(found))
+        return [service.id for service, _ in services]
+
+    assert not_up() == []
+    c.down()
+    a.initializing()
+    assert not_up() == ["c", "a"]
+    c.initializing()
+    assert not_up() == ["c", "a"], "still not Up"
+    node.replace(define("c", impact="none", probe=UnusedProbe()))
+    d.down()
+    assert [one for one in not_up() if one != "c"] == ["a", "d"]
+    a.up()
+    d.deregister()
+    node.deregister("c")
+    assert not_up() == []
+    node.register("a2").down()
+    assert not_up() == ["a2"]

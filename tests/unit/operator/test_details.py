@@ -26,7 +26,18 @@ READY = Verdict.ready()
 REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTION_REFUSED)
 
 NODE_FIELDS = [
-    *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
+    *(
+        "name",
+        "version",
+        "spec_version",
+        "svcnode",
+        "health",
+        "health_reason",
+        "health_summary",
+        "starting",
+        "draining",
+        "issues",
+    ),
     *("caveats", "maintenance", "planned_maintenance", "acknowledged"),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
     *("notifications", "heartbeat", "sharing"),
@@ -41,6 +52,7 @@ def harness() -> OperatorHarness:
         name="Ledger",
         description="Holds the ledger",
         group="storage",
+        tags=["eu"],
         runbook="https://wiki/db",
         probe="tcp://db:5432",
         impact="critical",
@@ -74,6 +86,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "name": "Ledger",
         "description": "Holds the ledger",
         "group": "storage",
+        "tags": ["eu"],
         "runbook": "https://wiki/db",
         "depends_on": [],
         "causes": [],
@@ -83,6 +96,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "acknowledged": None,
         "kind": "tcp",
         "probe": "tcp://db:5432",
+        "page": None,
         "status": "Initializing",
         "health": 206,
         "code": "no_evidence",

@@ -9,7 +9,8 @@ import pytest
 
 from svcnode.api.app import StreamingResponse
 from svcnode.api.spec import Request
-from svcnode.operator.events import INVALID_EVENT_ID, TOO_MANY_STREAMS, events
+from svcnode.operator.events import INVALID_EVENT_ID, events
+from svcnode.operator.streams import TOO_MANY_STREAMS
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response

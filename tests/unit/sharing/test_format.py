@@ -65,6 +65,7 @@ service_options = st.fixed_dictionaries(
         "name": texts,
         "description": texts,
         "group": texts,
+        "tags": st.sampled_from([[], ["chain", "eu"]]),
         "runbook": st.sampled_from(["", "https://wiki/db"]),
         "depends_on": st.lists(names, max_size=3, unique=True),
         "impact": st.sampled_from(["critical", "partial", "none"]),

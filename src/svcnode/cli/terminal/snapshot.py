@@ -86,6 +86,7 @@ class NodeSnapshot:
     duration_s: float = 0.0
     # By service id, and by None for the node: who has acknowledged the problem. Only nodes on this machine say it.
     acknowledged: Mapping[str | None, Mapping[str, Any]] = field(default_factory=dict)
+    problems: dict[str, Any] | None = None  # as /problems answers; None: the node has none, or does not say it here
 
     @property
     def node_name(self) -> str:
@@ -125,6 +126,12 @@ class NodeSnapshot:
         if self.errors or self.interrupted or self.health is None:
             return OverallHealth.UNKNOWN
         return _OVERALL_HEALTH[self.health]
+
+    @property
+    def trouble(self) -> tuple[int, int]:
+        """Sorts nodes: those without a valid answer first, then 503 before 206, and then more services Down."""
+        down = sum(service.status is Status.DOWN for service in self.services or ())
+        return -self.overall_health, -down
 
     @property
     def has_problem(self) -> bool:

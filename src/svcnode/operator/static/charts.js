@@ -181,6 +181,8 @@ export function hideTooltip() {
   tooltip.hidden = true;
 }
 
+export const hideTooltipOf = (row) => activeChart && row.contains(activeChart) && hideTooltip();
+
 export function hideTooltipOnScroll() {
   if (activeChart && activeChart.getBoundingClientRect().top !== activeChartTop) hideTooltip();
 }

@@ -50,9 +50,6 @@ export function displayReason({ reason, code, evidence }) {
   return isFromEvidence ? { reason: evidence.reason, code: evidence.code } : { reason, code };
 }
 
-// Truncates very long words, such as ids, in the headline; the punctuation after them stays.
-export const shortenWords = (text) => text.replace(/(\S{48})\S{16,}(?:([,;:])|\S)/gu, "$1…$2");
-
 export const count = (number, singular, plural = `${singular}s`) => `${number} ${number === 1 ? singular : plural}`;
 
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };

@@ -1,17 +1,22 @@
 // Starts the page. The server has rendered the whole table; the script keeps it up to date and handles input.
 //
-//   state.js    shared state and helpers           rows.js     the table: painting, sorting, filtering
-//   live.js     events, polling, history           charts.js   availability bars, latency line, tooltip
-//   health.js   headline, title, icon, notices     panel.js    the expanded row
-//   format.js   durations, latencies, times        replicas.js the replicas of a node on several machines
-//   notifications.js   what was tried for each notification target
+//   live.js       signals, changes, history            rows.js      rows: putting them in place, ages, charts
+//   connection.js live, behind, lost; title and icon   groups.js    the headings of groups
+//   sections.js   parts that are replaced as a whole   order.js     filtering, sorting, what is in view
+//   panel.js      the expanded row                     view.js      the view in the URL
+//   charts.js     availability bars, latency line      format.js    durations, latencies, times
+//   state.js      shared state and helpers
 
 import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCursor } from "./charts.js";
-import { paintNode } from "./health.js";
-import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, readPage, tick } from "./live.js";
+import { paintNode } from "./connection.js";
+import { readGroups, toggleGroup } from "./groups.js";
+import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } from "./live.js";
+import { COLUMNS, observeChunks, sortAndFilter } from "./order.js";
 import { togglePanel } from "./panel.js";
-import { COLUMNS, sortAndFilter, restoreView, saveView, toggleGroup } from "./rows.js";
-import { RESOLUTIONS, byId, groups, main, services, setText, scheduleOnce, view } from "./state.js";
+import { readRows } from "./rows.js";
+import { paintClocks, putWaitingSections } from "./sections.js";
+import { RESOLUTIONS, byId, connection, groups, main, services, setText, scheduleOnce, view } from "./state.js";
+import { restoreView, saveView } from "./view.js";
 
 function changeView(changes) {
   Object.assign(view, changes);
@@ -49,6 +54,11 @@ function toggleAllGroups() {
   changeView({ areGroupsCollapsed: !view.areGroupsCollapsed });
 }
 
+function toggleOneGroup(name) {
+  toggleGroup(name);
+  sortAndFilter();
+}
+
 function onClick(event) {
   const { target } = event;
   const row = target.closest("tr[data-id]");
@@ -56,8 +66,8 @@ function onClick(event) {
   if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
   else if (target.id === "show-all") showAll();
   else if (target.id === "toggle-groups") toggleAllGroups();
-  else if (target.closest(".group button:enabled")) toggleGroup(target.closest(".group").dataset.group);
-  else if (row && !target.closest(".chart") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+  else if (target.closest(".group button:enabled")) toggleOneGroup(target.closest(".group").dataset.group);
+  else if (row && !target.closest(".chart, .tag") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
     if (isLink) event.preventDefault();
     if (isLink || getSelection().isCollapsed) togglePanel(services.get(row.dataset.id));
   }
@@ -85,10 +95,14 @@ function restoreViewAndHistory() {
   showResolution();
 }
 
-readPage();
+Object.assign(connection, { skew: Date.now() - main.dataset.now, cursor: main.dataset.cursor });
+readGroups();
+readRows();
+observeChunks();
 for (const control of main.querySelectorAll("[disabled]")) control.disabled = false;
 for (const control of main.querySelectorAll("#resolutions, .filter")) control.hidden = false;
 main.classList.add("enhanced");
+paintClocks(main);
 restoreViewAndHistory();
 paintNode();
 onVisibilityChange();
@@ -99,6 +113,7 @@ addEventListener("hashchange", restoreViewAndHistory);
 addEventListener("scroll", hideTooltipOnScroll, { passive: true });
 document.addEventListener("visibilitychange", onVisibilityChange);
 document.addEventListener("keydown", onKey);
+document.addEventListener("selectionchange", putWaitingSections);
 main.addEventListener("click", onClick);
 main.addEventListener("pointermove", followPointer, { passive: true });
 main.addEventListener("pointerdown", followPointer, { passive: true });

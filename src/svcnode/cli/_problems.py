@@ -1,7 +1,7 @@
-"""Which problems are acknowledged, for `svcnode status`.
+"""The problems of a node, and which are acknowledged, for `svcnode status` and `svcnode watch`.
 
-The interface does not say it. So nodes on this machine, which need no token, are asked for their details; and the node
-of the configuration, whose token this machine may know. Without an answer, nothing is shown as acknowledged.
+The interface does not say it. So nodes on this machine, which need no token, are asked for their problems; and the node
+of the configuration, whose token this machine may know. Without an answer, the statuses of the interface are all.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli.explain import fetch_details
+from svcnode.cli.explain import fetch_problems
 from svcnode.cli.operator_url import node_address, operator_url_from
 from svcnode.core.errors import SvcnodeError
+from svcnode.core.problems import document_from_details
 from svcnode.operator.auth import is_local_address
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ TIMEOUT_S = 2.0
 _FIELDS = ("at", "until", "by", "reason")
 
 
-async def with_acknowledgements(
+async def with_problems(
     snapshots: Iterable[NodeSnapshot], *, ca: str | None, config: Path | None, is_configured: bool
 ) -> list[NodeSnapshot]:
     """`is_configured`: the only node is that of the configuration file."""
@@ -36,8 +37,8 @@ async def with_acknowledgements(
         if not snapshot.has_problem:
             return snapshot
         url = None if is_configured else snapshot.url
-        arguments = argparse.Namespace(url=url, token=None, ca=ca, config=config)
-        return replace(snapshot, acknowledged=await _acknowledged(arguments))
+        document = await _fetch(argparse.Namespace(url=url, token=None, ca=ca, config=config))
+        return snapshot if document is None else _with_document(snapshot, document)
 
     return await asyncio.gather(*map(add, snapshots))
 
@@ -48,14 +49,21 @@ def _operator_url(arguments: argparse.Namespace) -> OperatorUrl:
     return url if arguments.url is None else replace(url, authorization="")
 
 
-async def _acknowledged(arguments: argparse.Namespace) -> dict[str | None, dict[str, Any]]:
+async def _fetch(arguments: argparse.Namespace) -> dict[str, Any] | None:
     try:
         if arguments.url is not None and not is_local_address(node_address(arguments.url)):
-            return {}
+            return None
         async with asyncio.timeout(TIMEOUT_S):
-            details = await fetch_details(_operator_url(arguments), None)
-        documents = {None: details["node"], **{service["id"]: service for service in details["services"]}}
-        made = {key: document.get("acknowledged") for key, document in documents.items()}  # an older node has none
-        return {key: {field: one[field] for field in _FIELDS} for key, one in made.items() if one}
+            document = await fetch_problems(_operator_url(arguments))
+        return dict(document) if "problems" in document else document_from_details(document)
     except (SvcnodeError, OSError, AttributeError, KeyError, TypeError, ValueError):
-        return {}
+        return None
+
+
+def _with_document(snapshot: NodeSnapshot, document: dict[str, Any]) -> NodeSnapshot:
+    try:
+        made = {None: document["node"].get("acknowledged"), **document["acknowledged"]}
+        acknowledged = {key: {field: one[field] for field in _FIELDS} for key, one in made.items() if one}
+    except (AttributeError, KeyError, TypeError):  # JSON of another shape
+        return snapshot
+    return replace(snapshot, problems=document, acknowledged=acknowledged)
