@@ -186,7 +186,9 @@ def prefixes(value: object) -> tuple[str, ...]:
     return parse_prefixes(_texts(value))
 
 
-@option_type({"type": "string", "pattern": f"^{PREFIX_PATTERN.pattern[:-1]}+/*$", "not": {"pattern": r"/\.\.?(/|$)"}}, show=str)
+@option_type(
+    {"type": "string", "pattern": f"^{PREFIX_PATTERN.pattern[:-1]}+/*$", "not": {"pattern": r"/\.\.?(/|$)"}}, show=str
+)
 def public_path(value: object) -> str:
     (path,) = parse_prefixes(public_text(value))
     if not path:

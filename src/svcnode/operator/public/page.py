@@ -1,0 +1,211 @@
+"""The public page and the badges. The page is complete without scripts, of which it has none."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from string import Template
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from svcnode.core.units import format_duration, iso_time, utc_text
+from svcnode.operator.badges import svg
+from svcnode.operator.page import escape_text, format_percent, read_static
+from svcnode.operator.public.statuspage import outage_uuid
+from svcnode.operator.public.view import Day, Overall, PublicStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from svcnode.operator.public.outages import Outage
+    from svcnode.operator.public.view import PublicService, PublicView, Window
+
+STYLE, ICON, BADGE, BADGES, BADGE_SUFFIX = "public.css", "icon.svg", "badge.svg", "badge", ".svg"
+MAX_SHOWN_OUTAGES = 100
+MINUTE_S = 60
+
+# Dark enough for white text.
+_GREEN, _AMBER, _RED, _BLUE = "#1a7f37", "#9a6700", "#cf222e", "#0b5cad"
+# For each: its class, its colour on a badge, and its icon among those of the operator page.
+_OVERALL = {
+    Overall.OPERATIONAL: ("operational", _GREEN, "healthy"),
+    Overall.MAINTENANCE: ("maintenance", _BLUE, "partial"),
+    Overall.CHECKING: ("checking", _AMBER, "unknown"),
+    Overall.UNKNOWN: ("checking", _AMBER, "unknown"),
+    Overall.PARTIAL_OUTAGE: ("outage", _RED, "unhealthy"),
+    Overall.OUTAGE: ("outage", _RED, "unhealthy"),
+}
+_STATUSES = {
+    PublicStatus.OPERATIONAL: ("operational", _GREEN),
+    PublicStatus.MAINTENANCE: ("maintenance", _BLUE),
+    PublicStatus.CHECKING: ("checking", _AMBER),
+    PublicStatus.OUTAGE: ("outage", _RED),
+}
+# The y of the top of the bar of a day: an outage is also the tallest.
+_BAR_TOPS = {Day.UNKNOWN: 18, Day.OPERATIONAL: 6, Day.CHECKING: 3, Day.OUTAGE: 0}
+_BAR_STEP, _BAR_BOTTOM = 4, 20
+
+
+# ---- icon and badges
+
+
+def render_icon(view: PublicView) -> bytes:
+    return read_static(f"{_OVERALL[view.overall][2]}.svg")
+
+
+def render_badge(view: PublicView) -> bytes:
+    return svg(view.title, view.overall.value, _OVERALL[view.overall][1]).encode()
+
+
+def service_badge(service: PublicService) -> bytes:
+    return svg(service.name, service.status.value, _STATUSES[service.status][1]).encode()
+
+
+# ---- the page
+
+
+def render(view: PublicView) -> bytes:
+    going_on = [outage for outage in view.outages if outage.end_s is None]
+    text = {"title": view.title, "overall": view.overall.value, "as_of": utc_text(view.as_of_s)[: -len(":00 UTC")]}
+    markup = {
+        "class": _OVERALL[view.overall][0],
+        "as_of_iso": iso_time(view.as_of_s),
+        "canonical": f'<link rel="canonical" href="{escape_text(view.url)}/">' if view.url else "",
+        "now": _now(view, going_on),
+        "services": _services(view.services),
+        "maintenance": _maintenance(view, [window for window in view.maintenance if not window.is_current]),
+        "outages": _outages(view),
+    }
+    return _template().substitute({key: escape_text(value) for key, value in text.items()}, **markup).encode()
+
+
+@cache
+def _template() -> Template:
+    return Template(read_file("public.html").decode())
+
+
+@cache
+def read_file(name: str) -> bytes:
+    return resources.files(__package__).joinpath(name).read_bytes()
+
+
+def _now(view: PublicView, going_on: Sequence[Outage]) -> str:
+    items = [
+        f'<li class="outage"><b dir="auto">{escape_text(view.names[outage.service_id])}</b> is not available since '
+        f"{_time(outage.begin_s)} <span>({_duration(view.as_of_s - outage.begin_s)})</span></li>"
+        for outage in going_on
+    ]
+    items += [
+        f'<li class="maintenance">Maintenance of {_names(view, window)} until {_time(window.end_s)}</li>'
+        for window in view.maintenance
+        if window.is_current
+    ]
+    return f'<ul class="now">{"".join(items)}</ul>' if items else ""
+
+
+def _services(services: Sequence[PublicService]) -> str:
+    groups: dict[str, list[PublicService]] = {}
+    for service in services:
+        groups.setdefault(service.group, []).append(service)
+    if not groups:
+        return '<p class="none">No service is known at the moment.</p>'
+    return "".join(
+        (f'<h3 dir="auto">{escape_text(group)}</h3>' if group else "")
+        + f'<ul class="services">{"".join(map(_service, members))}</ul>'
+        for group, members in groups.items()
+    )
+
+
+def _service(service: PublicService) -> str:
+    name = _STATUSES[service.status][0]
+    return (
+        f'<li><b class="name" dir="auto">{escape_text(service.name)}</b>'
+        f'<span class="status {name}">{service.status.value}</span>'
+        f'{_bars(service)}<span class="share">{_share(service)}</span></li>'
+    )
+
+
+def _share(service: PublicService) -> str:
+    if service.availability is None:
+        return "Not measured yet"
+    known = [begin_s for begin_s, day in service.days if day is not Day.UNKNOWN]
+    is_whole = not service.days or known[:1] == [service.days[0][0]]
+    period = f"in {len(service.days)} days" if is_whole or not known else f"since {_date(known[0])}"
+    return f"{format_percent(service.availability)} available {period}"
+
+
+def _bars(service: PublicService) -> str:
+    """One path for each kind of day: a page of many services stays small."""
+    bad_days = sum(day is Day.OUTAGE for _, day in service.days)
+    label = f"Last {len(service.days)} days: outages on {bad_days}" if bad_days else "No outages in these days"
+    paths = "".join(
+        f'<path class="{kind.value}" d="{"".join(bars)}"/>'
+        for kind, top in _BAR_TOPS.items()
+        if (bars := [f"M{_BAR_STEP * n + 2} {top}V20" for n, (_, day) in enumerate(service.days) if day is kind])
+    )
+    if not paths:
+        return '<span class="bars"></span>'
+    width = _BAR_STEP * len(service.days)
+    return (
+        f'<svg class="bars" viewBox="0 0 {width} {_BAR_BOTTOM}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{label}">{paths}</svg>'
+    )
+
+
+def _maintenance(view: PublicView, windows: Sequence[Window]) -> str:
+    if not windows:
+        return '<p class="none">No maintenance is planned.</p>'
+    items = "".join(
+        f"<li>{_time(window.begin_s)} to {_time(window.end_s)}: {_names(view, window)}</li>" for window in windows
+    )
+    return f'<ul class="windows">{items}</ul>'
+
+
+def _names(view: PublicView, window: Window) -> str:
+    if len(window.service_ids) == len(view.services):
+        return "all services"
+    return ", ".join(f"<bdi>{escape_text(view.names[service_id])}</bdi>" for service_id in window.service_ids)
+
+
+def _outages(view: PublicView) -> str:
+    if not view.outages:
+        return '<p class="none">No outages in the last 90 days.</p>'
+    rows = "".join(_outage_row(view, outage) for outage in view.outages[:MAX_SHOWN_OUTAGES])
+    more = len(view.outages) - MAX_SHOWN_OUTAGES
+    note = f'<p class="none">{more} older ones are not shown.</p>' if more > 0 else ""
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Outages of the last 90 days"><table><thead><tr>'
+        f"{_cells('th scope=col', ('Service', 'Begin', 'End', 'Duration'))}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>{note}"
+    )
+
+
+def _outage_row(view: PublicView, outage: Outage) -> str:
+    end_s = outage.end_s
+    end = "goes on" if end_s is None else _time(end_s)
+    duration = _duration((view.as_of_s if end_s is None else end_s) - outage.begin_s)
+    return (
+        f'<tr id="{outage_uuid(outage).hex[:12]}">'
+        f'<th scope="row" dir="auto">{escape_text(view.names[outage.service_id])}</th>'
+        f"{_cells('td', (_time(outage.begin_s), end, duration))}</tr>"
+    )
+
+
+def _cells(tag: str, contents: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{content}</{tag.split(' ')[0]}>" for content in contents)
+
+
+def _time(wall_s: float) -> str:
+    return f'<time datetime="{iso_time(wall_s)}">{utc_text(wall_s)[: -len(":00 UTC")]}</time>'
+
+
+def _date(wall_s: float) -> str:
+    return utc_text(wall_s)[: len("2026-01-01")]
+
+
+def _duration(seconds: float) -> str:
+    return "less than 1 min" if seconds < MINUTE_S else format_duration(seconds // MINUTE_S * MINUTE_S)
+
+
+def badge_path(service_id: str) -> str:
+    return f"{BADGES}/{quote(service_id, safe='')}{BADGE_SUFFIX}"
