@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from svcnode.core.redaction import SecretScope
 
 RESERVED_FDS = 128  # for everything but connections and checks
+PUBLIC_CONNECTION_DIVISOR = 8  # the public page may have an eighth as many connections as the interface, beside them
 DRAIN_S = 5.0  # the default if the log does not go to a terminal
 # How long a thread that renders a page or a scrape may hold the interpreter lock while the event loop waits.
 SWITCH_INTERVAL_S = 0.0005
@@ -125,7 +126,9 @@ class Agent:
         self._server = HttpServer(
             self._node, settings.prefixes, ServerLimits(connections=connections), cors=settings.cors
         )
-        self._listeners = Listeners(self._server, PassedSockets(os.environ))
+        public_limits = ServerLimits(connections=max(1, connections // PUBLIC_CONNECTION_DIVISOR))
+        self._public_server = HttpServer(self._node, (), public_limits)
+        self._listeners = Listeners(self._server, self._public_server, PassedSockets(os.environ))
         self._replica = make_replica(self._node, settings)
         service_list = None if self._replica is None else self._replica.services
         self._services = ConfiguredServices(self._node, service_list)
@@ -158,6 +161,7 @@ class Agent:
                     raise
                 log.warning("stopped immediately: received a second signal", extra={"event": "forced_stop"})
                 self._server.abort()
+                self._public_server.abort()
                 return 128 + self._signals.forced_by
             finally:
                 self._maintenance.stop()
@@ -315,7 +319,7 @@ class Agent:
             await asyncio.sleep(drain_s)
         self._listeners.close()
         self._control.stop_listening()
-        await self._server.close()
+        await asyncio.gather(self._server.close(), self._public_server.close())
         await self._control.close()
         await self._probing_stack.aclose()  # logs notifications that were not delivered
         log.info("stopped", extra={"event": "stopped"})
@@ -350,7 +354,7 @@ def allocate_fds() -> tuple[int, int]:
     """The limits of connections and of concurrent checks; smaller than the defaults if the system allows too few."""
     max_connections = ServerLimits().connections
     needed = max_connections + MAX_CONCURRENT_CHECKS + RESERVED_FDS
-    allowed = raise_fd_limit(needed)
+    allowed = raise_fd_limit(needed + max_connections // PUBLIC_CONNECTION_DIVISOR)
     available = allowed - RESERVED_FDS
     connections = max(1, min(max_connections, available - available // 4))
     checks = max(1, min(MAX_CONCURRENT_CHECKS, available - connections))

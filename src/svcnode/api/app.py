@@ -101,14 +101,13 @@ class Mount:
         app: App | None = None,
         *,
         push: App | None = None,
-        public: App | None = None,
         kept_body_bytes: int = 0,
         max_body_bytes: int | None = None,
         peer_user: Callable[[socket.socket], str | None] | None = None,
     ) -> None:
         self.app = app
         self.push = push  # receives the requests to its paths
-        self.public = public  # as well
+        self.public: App | None = None  # as well
         self.kept_body_bytes = kept_body_bytes  # how much of the body of a request an application gets
         self.max_body_bytes = max_body_bytes  # of a request that is not refused; None: the limit of the server
         self.peer_user = peer_user  # of a client, or None if it may not connect; without it, every client may

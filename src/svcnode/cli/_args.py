@@ -249,7 +249,25 @@ def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callabl
 def config_warnings(settings: Settings) -> dict[str, str]:
     """By text, the event in the log: of what is valid and may not do what was meant."""
     heartbeats = dict.fromkeys(_heartbeat_warnings(settings), "heartbeat_unsupported")
-    return heartbeats | dict.fromkeys(_target_warnings(settings), "notification_target_unmatched")
+    targets = dict.fromkeys(_target_warnings(settings), "notification_target_unmatched")
+    return heartbeats | targets | dict.fromkeys(_public_warnings(settings), "public_unmatched")
+
+
+def _public_warnings(settings: Settings) -> Iterator[str]:
+    """As above, for what is published."""
+    if settings.public is None:
+        return
+    services = [one.definition.service for one in settings.services]
+    for kind, names, known in (
+        ("service", settings.public.services, {service.id for service in services}),
+        ("group", settings.public.groups, {service.group for service in services}),
+    ):
+        if unknown := [f'"{name}"' for name in names if name not in known]:
+            hint = "; the public page shows it as being checked until a program registers it"
+            yield (
+                f"[public] names {', '.join(unknown)}, which is no {kind} of the configuration"
+                f"{hint if kind == 'service' else ''}"
+            )
 
 
 def _target_warnings(settings: Settings) -> Iterator[str]:

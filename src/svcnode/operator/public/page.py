@@ -6,7 +6,6 @@ from functools import cache
 from importlib import resources
 from string import Template
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from svcnode.core.units import format_duration, iso_time, utc_text
 from svcnode.operator.badges import svg
@@ -15,7 +14,7 @@ from svcnode.operator.public.statuspage import outage_uuid
 from svcnode.operator.public.view import Day, Overall, PublicStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from svcnode.operator.public.outages import Outage
     from svcnode.operator.public.view import PublicService, PublicView, Window
@@ -44,6 +43,7 @@ _STATUSES = {
 # The y of the top of the bar of a day: an outage is also the tallest.
 _BAR_TOPS = {Day.UNKNOWN: 18, Day.OPERATIONAL: 6, Day.CHECKING: 3, Day.OUTAGE: 0}
 _BAR_STEP, _BAR_BOTTOM = 4, 20
+_HEADINGS = "".join(f'<th scope="col">{name}</th>' for name in ("Service", "Begin", "End", "Duration"))
 
 
 # ---- icon and badges
@@ -70,7 +70,7 @@ def render(view: PublicView) -> bytes:
     markup = {
         "class": _OVERALL[view.overall][0],
         "as_of_iso": iso_time(view.as_of_s),
-        "canonical": f'<link rel="canonical" href="{escape_text(view.url)}/">' if view.url else "",
+        "canonical": f'<link rel="canonical" href="{escape_text(view.url)}/">' if "://" in view.url else "",
         "now": _now(view, going_on),
         "services": _services(view.services),
         "maintenance": _maintenance(view, [window for window in view.maintenance if not window.is_current]),
@@ -141,7 +141,11 @@ def _bars(service: PublicService) -> str:
     paths = "".join(
         f'<path class="{kind.value}" d="{"".join(bars)}"/>'
         for kind, top in _BAR_TOPS.items()
-        if (bars := [f"M{_BAR_STEP * n + 2} {top}V20" for n, (_, day) in enumerate(service.days) if day is kind])
+        if (
+            bars := [
+                f"M{_BAR_STEP * n + 2} {top}V{_BAR_BOTTOM}" for n, (_, day) in enumerate(service.days) if day is kind
+            ]
+        )
     )
     if not paths:
         return '<span class="bars"></span>'
@@ -175,7 +179,7 @@ def _outages(view: PublicView) -> str:
     note = f'<p class="none">{more} older ones are not shown.</p>' if more > 0 else ""
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Outages of the last 90 days"><table><thead><tr>'
-        f"{_cells('th scope=col', ('Service', 'Begin', 'End', 'Duration'))}</tr></thead>"
+        f"{_HEADINGS}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>{note}"
     )
 
@@ -187,12 +191,8 @@ def _outage_row(view: PublicView, outage: Outage) -> str:
     return (
         f'<tr id="{outage_uuid(outage).hex[:12]}">'
         f'<th scope="row" dir="auto">{escape_text(view.names[outage.service_id])}</th>'
-        f"{_cells('td', (_time(outage.begin_s), end, duration))}</tr>"
+        f"<td>{_time(outage.begin_s)}</td><td>{end}</td><td>{duration}</td></tr>"
     )
-
-
-def _cells(tag: str, contents: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{content}</{tag.split(' ')[0]}>" for content in contents)
 
 
 def _time(wall_s: float) -> str:
@@ -205,7 +205,3 @@ def _date(wall_s: float) -> str:
 
 def _duration(seconds: float) -> str:
     return "less than 1 min" if seconds < MINUTE_S else format_duration(seconds // MINUTE_S * MINUTE_S)
-
-
-def badge_path(service_id: str) -> str:
-    return f"{BADGES}/{quote(service_id, safe='')}{BADGE_SUFFIX}"

@@ -32,7 +32,7 @@ class Publication:
     title: str
     services: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    url: str = ""  # where people reach the page; "": not known
+    url: str = ""  # where people reach the page: a URL, or its path; "": at the root of its own address
     schedules: tuple[MaintenanceSchedule, ...] = ()  # of the configuration
 
 
@@ -194,9 +194,11 @@ def all_outages(services: Sequence[PublicService], past: Past) -> tuple[Outage, 
     now = {service.id: service for service in services}
     outages = [_ended_by_now(outage, now.get(outage.service_id)) for outage in past.outages]
     known = {outage.service_id for outage in outages if outage.end_s is None}
-    for service in services:
-        if service.status is PublicStatus.OUTAGE and service.id not in known and service.since_s is not None:
-            outages.append(Outage(service.id, service.since_s))
+    outages += [
+        Outage(service.id, service.since_s)
+        for service in services
+        if service.status is PublicStatus.OUTAGE and service.id not in known and service.since_s is not None
+    ]
     published = (outage for outage in outages if outage.service_id in now)
     return tuple(sorted(published, key=lambda outage: outage.begin_s, reverse=True))
 
