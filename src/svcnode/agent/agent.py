@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from svcnode.core.redaction import SecretScope
 
 RESERVED_FDS = 128  # for everything but connections and checks
-PUBLIC_CONNECTION_DIVISOR = 8  # the public page may have an eighth as many connections as the interface, beside them
+PUBLIC_SHARE = 1 / 8  # of the connections, for a public page with its own addresses
 DRAIN_S = 5.0  # the default if the log does not go to a terminal
 # How long a thread that renders a page or a scrape may hold the interpreter lock while the event loop waits.
 SWITCH_INTERVAL_S = 0.0005
@@ -123,10 +123,11 @@ class Agent:
         self._watchdog.start()  # until the process ends
         settings = self._settings
         connections, self._max_concurrent_checks = allocate_fds()
-        self._server = HttpServer(
-            self._node, settings.prefixes, ServerLimits(connections=connections), cors=settings.cors
-        )
-        public_limits = ServerLimits(connections=max(1, connections // PUBLIC_CONNECTION_DIVISOR))
+        public_limits = ServerLimits(connections=max(1, int(connections * PUBLIC_SHARE)))
+        if settings.public is not None and settings.public.listen:  # one that a reload adds comes on top
+            connections -= public_limits.connections
+        limits = ServerLimits(connections=max(1, connections))
+        self._server = HttpServer(self._node, settings.prefixes, limits, cors=settings.cors)
         self._public_server = HttpServer(self._node, (), public_limits)
         self._listeners = Listeners(self._server, self._public_server, PassedSockets(os.environ))
         self._replica = make_replica(self._node, settings)
@@ -354,7 +355,7 @@ def allocate_fds() -> tuple[int, int]:
     """The limits of connections and of concurrent checks; smaller than the defaults if the system allows too few."""
     max_connections = ServerLimits().connections
     needed = max_connections + MAX_CONCURRENT_CHECKS + RESERVED_FDS
-    allowed = raise_fd_limit(needed + max_connections // PUBLIC_CONNECTION_DIVISOR)
+    allowed = raise_fd_limit(needed)
     available = allowed - RESERVED_FDS
     connections = max(1, min(max_connections, available - available // 4))
     checks = max(1, min(MAX_CONCURRENT_CHECKS, available - connections))
