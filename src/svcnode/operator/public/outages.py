@@ -54,10 +54,12 @@ class _Reader:
             self.maintenance_since_s.setdefault(one.service_id, one.at_s)
         elif one.kind == ChangeKind.MAINTENANCE_ENDED.value:
             self.maintenance_since_s.pop(one.service_id, None)
-        if one.service_id in self._is_up:
+        if one.service_id is None:
+            for service_id in self._is_up:
+                self._settle(service_id, one.at_s)
+        elif one.service_id in self._is_up:
             self._see(one.service_id, one)
-        for service_id in self._is_up if one.service_id is None else (one.service_id,):
-            self._settle(service_id, one.at_s)
+            self._settle(one.service_id, one.at_s)
 
     def _see(self, service_id: str, one: Transition) -> None:
         if one.kind == ChangeKind.DEREGISTERED.value:
