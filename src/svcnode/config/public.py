@@ -38,7 +38,7 @@ def public_from(
         source.report(("public",), 'set either listen = "host:port" or path = "/public"')
     path = public.path or ""
     if path and (other := _other_owner(path, prefixes, reserved)):
-        source.report(("public", "path"), f'"{path}" belongs to {other}; choose another')
+        source.report(("public", "path"), f'"{path}" is in the way of {other}; choose another')
     return PublicSettings(
         services=public.services or (),
         groups=public.groups or (),
@@ -56,4 +56,4 @@ def _other_owner(path: str, prefixes: Sequence[str], reserved: Sequence[str]) ->
         is_inside = f"{path}/".startswith(f"{prefix}/") if prefix else first_segment == "node"
         if is_inside or prefix.startswith(f"{path}/"):
             return f'the interface, whose prefix is "{prefix}"'
-    return "other paths of the node" if first_segment in (*reserved, *OWN_SEGMENTS) else None
+    return "another path of the node" if first_segment in (*reserved, *OWN_SEGMENTS) else None

@@ -125,10 +125,12 @@ class PublicApp:
 
     async def handle(self, request: Request) -> Response:
         segments = split_path(request.path)[len(self._root) :]
+        if None in segments:  # not UTF-8
+            return NOT_FOUND
         if not segments:  # relative links of the page begin at the folder
             return make_response(308, b"", ("Location", f"{self.path.rpartition('/')[2]}/"))
         try:
-            answer = await self._answer([segment or "" for segment in segments])
+            answer = await self._answer([segment for segment in segments if segment is not None])
         except (OverloadedError, ThreadStartError):
             return BUSY
         return NOT_FOUND if answer is None else answer.to(request)

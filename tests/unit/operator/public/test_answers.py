@@ -77,7 +77,18 @@ async def test_every_document_is_served_below_the_path(harness: PublicHarness, p
 
 @pytest.mark.parametrize(
     "path",
-    ["/svc/node", "/details", "/metrics", "/livez", "/badge/secret.svg", "/badge/none.svg", "/badge/db", "/x", "//"],
+    [
+        "/svc/node",
+        "/details",
+        "/metrics",
+        "/livez",
+        "/badge/secret.svg",
+        "/badge/none.svg",
+        "/badge/db",
+        "/x",
+        "//",
+        "/%ff",
+    ],
 )
 @in_real_time
 async def test_nothing_else_is_and_a_hidden_service_is_as_one_that_does_not_exist(

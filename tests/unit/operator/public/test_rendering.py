@@ -34,7 +34,13 @@ def service(service_id: str, status: PublicStatus = UP, group: str = "", name: s
 
 
 def make_view(*services: PublicService, **members: Any) -> PublicView:
-    given = {"title": "Status of Example", "url": "", "as_of_s": NOON, "outages": (), "maintenance": ()} | members
+    given: dict[str, Any] = {
+        "title": "Status of Example",
+        "url": "",
+        "as_of_s": NOON,
+        "outages": (),
+        "maintenance": (),
+    } | members
     return PublicView(services=services, **given)
 
 

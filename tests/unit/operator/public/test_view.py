@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from svcnode.core.maintenance import PlannedMaintenance
@@ -46,7 +48,7 @@ def harness() -> OperatorHarness:
     return harness
 
 
-def published(harness: OperatorHarness, **options: tuple[str, ...]) -> list[PublicService]:
+def published(harness: OperatorHarness, **options: Any) -> list[PublicService]:
     return list(published_services(harness.node, Publication(title="Status", **options)))
 
 
