@@ -1,4 +1,4 @@
-"""SingleFlight: concurrent requests for the same response share one computation, and its result for a while.
+"""SingleFlight: concurrent requests for the same response share one computation, and its result for one second.
 
 Health is answered on the same event loop, so work over thousands of services runs in a thread.
 
@@ -36,8 +36,9 @@ class _Flight(NamedTuple):
 class SingleFlight:
     """Used on the thread of the event loop only."""
 
-    def __init__(self, result_ttl_s: float = RESULT_TTL_S) -> None:
-        self._result_ttl_s = result_ttl_s
+    def __init__(self, *, lasts: bool = False) -> None:
+        """`lasts`: a result is shared until it is asked for with another version."""
+        self._lasts = lasts
         self._flights: dict[Hashable, _Flight] = {}
         self._in_flight: set[asyncio.Task[Any]] = set()  # including those whose result is not cached
 
@@ -72,4 +73,6 @@ class SingleFlight:
         task = flight.task
         if not task.done():
             return False
-        return task.cancelled() or task.exception() is not None or now_s - flight.started_s >= self._result_ttl_s
+        if task.cancelled() or task.exception() is not None:
+            return True
+        return not self._lasts and now_s - flight.started_s >= RESULT_TTL_S

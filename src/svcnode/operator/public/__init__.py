@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,7 +111,7 @@ class PublicApp:
         self.path = path
         self._context = context
         self._root = split_path(path)
-        self._answers = SingleFlight(math.inf)
+        self._answers = SingleFlight(lasts=True)
         self._past: tuple[Mapping[str, Sequence[Bucket]], Sequence[Transition]] = ({}, ())  # as it was last read
         self._version: object = None
         self._next_look_s = 0.0

@@ -130,7 +130,7 @@ def _share(service: PublicService) -> str:
         return "Not measured yet"
     known = [begin_s for begin_s, day in service.days if day is not Day.UNKNOWN]
     is_whole = not service.days or known[:1] == [service.days[0][0]]
-    period = f"in {len(service.days)} days" if is_whole or not known else f"since {_date(known[0])}"
+    period = f"in {len(service.days)} days" if is_whole or not known else f"since {_day(known[0])}"
     return f"{format_percent(service.availability)} available {period}"
 
 
@@ -196,11 +196,13 @@ def _outage_row(view: PublicView, outage: Outage) -> str:
 
 
 def _time(wall_s: float) -> str:
-    return f'<time datetime="{iso_time(wall_s)}">{utc_text(wall_s)[: -len(":00 UTC")]}</time>'
+    date, time, _ = utc_text(wall_s).split(" ")
+    return f'<time datetime="{iso_time(wall_s)}"><span>{date}</span> <span>{time[: -len(":00")]}</span></time>'
 
 
-def _date(wall_s: float) -> str:
-    return utc_text(wall_s)[: len("2026-01-01")]
+def _day(wall_s: float) -> str:
+    date = iso_time(wall_s)[: len("2026-01-01")]
+    return f'<time datetime="{date}"><span>{date}</span></time>'
 
 
 def _duration(seconds: float) -> str:
