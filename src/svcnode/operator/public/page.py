@@ -43,7 +43,6 @@ _STATUSES = {
 # The y of the top of the bar of a day: an outage is also the tallest.
 _BAR_TOPS = {Day.UNKNOWN: 18, Day.OPERATIONAL: 6, Day.CHECKING: 3, Day.OUTAGE: 0}
 _BAR_STEP, _BAR_BOTTOM = 4, 20
-_HEADINGS = "".join(f'<th scope="col">{name}</th>' for name in ("Service", "Begin", "End", "Duration"))
 
 
 # ---- icon and badges
@@ -174,24 +173,20 @@ def _names(view: PublicView, window: Window) -> str:
 def _outages(view: PublicView) -> str:
     if not view.outages:
         return '<p class="none">No outages in the last 90 days.</p>'
-    rows = "".join(_outage_row(view, outage) for outage in view.outages[:MAX_SHOWN_OUTAGES])
+    items = "".join(_outage(view, outage) for outage in view.outages[:MAX_SHOWN_OUTAGES])
     more = len(view.outages) - MAX_SHOWN_OUTAGES
     note = f'<p class="none">{more} older ones are not shown.</p>' if more > 0 else ""
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Outages of the last 90 days"><table><thead><tr>'
-        f"{_HEADINGS}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>{note}"
-    )
+    return f'<ul class="outages">{items}</ul>{note}'
 
 
-def _outage_row(view: PublicView, outage: Outage) -> str:
-    end_s = outage.end_s
-    end = "goes on" if end_s is None else _time(end_s)
-    duration = _duration((view.as_of_s if end_s is None else end_s) - outage.begin_s)
+def _outage(view: PublicView, outage: Outage) -> str:
+    is_over = outage.end_s is not None
+    end_s = view.as_of_s if outage.end_s is None else outage.end_s
+    times = f"{_time(outage.begin_s)} to {_time(end_s)}" if is_over else f"since {_time(outage.begin_s)}, goes on"
     return (
-        f'<tr id="{outage_uuid(outage).hex[:12]}">'
-        f'<th scope="row" dir="auto">{escape_text(view.names[outage.service_id])}</th>'
-        f"<td>{_time(outage.begin_s)}</td><td>{end}</td><td>{duration}</td></tr>"
+        f'<li id="{outage_uuid(outage).hex[:12]}"><b class="name" dir="auto">'
+        f"{escape_text(view.names[outage.service_id])}</b><span>{times}</span>"
+        f'<span class="share">{_duration(end_s - outage.begin_s)}</span></li>'
     )
 
 
