@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,16 +24,17 @@ from svcnode.history.records import DAYS
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.public import feed, page, statuspage
-from svcnode.operator.public.outages import Past, past_of
+from svcnode.operator.public.outages import past_of
 from svcnode.operator.public.view import (
+    NO_DAYS,
     Publication,
     PublicView,
     all_outages,
     all_windows,
     current_maintenance,
+    days_of,
     planned_maintenance,
     published_services,
-    with_days,
 )
 from svcnode.operator.single_flight import OverloadedError, SingleFlight
 
@@ -40,9 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from svcnode.api.spec import Headers, Request
-    from svcnode.history.records import Bucket, Transition
+    from svcnode.history.records import Transition
     from svcnode.operator.context import OperatorContext
-    from svcnode.operator.public.view import PublicService, Window
+    from svcnode.operator.public.view import Days, PublicService, Window
 
 __all__ = ["PublicApp", "Publication"]
 
@@ -112,7 +114,9 @@ class PublicApp:
         self._context = context
         self._root = split_path(path)
         self._answers = SingleFlight(lasts=True)
-        self._past: tuple[Mapping[str, Sequence[Bucket]], Sequence[Transition]] = ({}, ())  # as it was last read
+        self._transitions: Sequence[Transition] = ()  # as they were last read
+        self._days: Mapping[str, Days] = {}
+        self._days_read_for: object = None  # the services and the minute
         self._version: object = None
         self._next_look_s = 0.0
 
@@ -177,19 +181,20 @@ class PublicApp:
         return await call_in_pool(lambda: self._put_together(services, current, planned, as_of_s))
 
     async def _read_history(self, service_ids: list[str], as_of_s: float) -> None:
-        history = self._context.history
+        # Without a version: a disk that hangs has one computation waiting for it.
+        flight = self._context.history_single_flight.get_async(self, lambda: self._read_past(service_ids, as_of_s))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(flight, HISTORY_TIMEOUT_S)
 
-        async def read() -> tuple[Mapping[str, Sequence[Bucket]], Sequence[Transition]]:
-            from_s = as_of_s - DAYS.length_s * DAYS.bucket_count
-            transitions = await history.of_services(service_ids, from_s, MAX_TRANSITIONS)
-            return await history.buckets(service_ids, DAYS), transitions
-
-        try:
-            async with asyncio.timeout(HISTORY_TIMEOUT_S):
-                # Without a version: a disk that hangs has one computation waiting for it.
-                self._past = await self._context.history_single_flight.get_async("public", read)
-        except TimeoutError:
-            pass
+    async def _read_past(self, service_ids: list[str], as_of_s: float) -> None:
+        """Transitions, and once a minute the days, which take most of the time."""
+        history, wanted = self._context.history, (as_of_s, tuple(service_ids))
+        from_s = as_of_s - DAYS.length_s * DAYS.bucket_count
+        self._transitions = await history.of_services(service_ids, from_s, MAX_TRANSITIONS)
+        if self._days_read_for != wanted:
+            buckets = await history.buckets(service_ids, DAYS)
+            self._days = await call_in_pool(lambda: {one: days_of(found) for one, found in buckets.items()})
+            self._days_read_for = wanted
 
     def _put_together(
         self,
@@ -198,14 +203,13 @@ class PublicApp:
         planned: list[Window],
         as_of_s: float,
     ) -> PublicView:
-        buckets, transitions = self._past
         service_ids = [service.id for service in services]
-        past: Past = past_of(transitions, service_ids)
+        past = past_of(self._transitions, service_ids)
         return PublicView(
             title=self.publication.title,
             url=self.publication.url,
             as_of_s=as_of_s,
-            services=tuple(with_days(service, buckets.get(service.id, ())) for service in services),
+            services=tuple(service._replace(days=self._days.get(service.id, NO_DAYS)) for service in services),
             outages=all_outages(services, past),
             maintenance=all_windows(service_ids, current, planned, past.maintenance_since_s, as_of_s),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from string import Template
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from svcnode.operator.public.outages import Outage
-    from svcnode.operator.public.view import PublicService, PublicView, Window
+    from svcnode.operator.public.view import Days, PublicService, PublicView, Window
 
 STYLE, ICON, BADGE, BADGES, BADGE_SUFFIX = "public.css", "icon.svg", "badge.svg", "badge", ".svg"
 MAX_SHOWN_OUTAGES = 100
@@ -120,37 +120,32 @@ def _service(service: PublicService) -> str:
     return (
         f'<li><b class="name" dir="auto">{escape_text(service.name)}</b>'
         f'<span class="status {name}">{service.status.value}</span>'
-        f'{_bars(service)}<span class="share">{_share(service)}</span></li>'
+        f'{_bars(service.days.days)}<span class="share">{_share(service.days)}</span></li>'
     )
 
 
-def _share(service: PublicService) -> str:
-    if service.availability is None:
+def _share(days: Days) -> str:
+    since_s = days.known_since_s
+    if days.availability is None or since_s is None:
         return "Not measured yet"
-    known = [begin_s for begin_s, day in service.days if day is not Day.UNKNOWN]
-    is_whole = not service.days or known[:1] == [service.days[0][0]]
-    period = f"in {len(service.days)} days" if is_whole or not known else f"since {_day(known[0])}"
-    return f"{format_percent(service.availability)} available {period}"
+    period = f"in {len(days.days)} days" if since_s == days.begin_s else f"since {_day(since_s)}"
+    return f"{format_percent(days.availability)} available {period}"
 
 
-def _bars(service: PublicService) -> str:
+@lru_cache(maxsize=1024)
+def _bars(days: str) -> str:
     """One path for each kind of day: a page of many services stays small."""
-    bad_days = sum(day is Day.OUTAGE for _, day in service.days)
-    label = f"Last {len(service.days)} days: outages on {bad_days}" if bad_days else "No outages in these days"
-    paths = "".join(
-        f'<path class="{kind.value}" d="{"".join(bars)}"/>'
-        for kind, top in _BAR_TOPS.items()
-        if (
-            bars := [
-                f"M{_BAR_STEP * n + 2} {top}V{_BAR_BOTTOM}" for n, (_, day) in enumerate(service.days) if day is kind
-            ]
-        )
-    )
-    if not paths:
+    if not days:
         return '<span class="bars"></span>'
-    width = _BAR_STEP * len(service.days)
+    bad_days = days.count(Day.OUTAGE)
+    label = f"Last {len(days)} days: outages on {bad_days}" if bad_days else f"Last {len(days)} days: no outages"
+    paths = "".join(
+        f'<path class="{kind.name.lower()}" d="{"".join(bars)}"/>'
+        for kind, top in _BAR_TOPS.items()
+        if (bars := [f"M{_BAR_STEP * n + 2} {top}V{_BAR_BOTTOM}" for n, day in enumerate(days) if day == kind])
+    )
     return (
-        f'<svg class="bars" viewBox="0 0 {width} {_BAR_BOTTOM}" preserveAspectRatio="none" role="img" '
+        f'<svg class="bars" viewBox="0 0 {_BAR_STEP * len(days)} {_BAR_BOTTOM}" preserveAspectRatio="none" role="img" '
         f'aria-label="{label}">{paths}</svg>'
     )
 

@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from svcnode.core.strict_json import compact_json
 from svcnode.core.units import format_duration, iso_time
-from svcnode.operator.public.view import Day, Overall, PublicStatus, overall_of
+from svcnode.operator.public.view import Overall, PublicStatus, overall_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -162,7 +162,7 @@ def _component_document(
     view: PublicView, component_id: str, name: str, component_status: str, services: Sequence[PublicService]
 ) -> dict[str, Any]:
     times = [service.since_s for service in services if service.since_s is not None]
-    days = [begin_s for service in services for begin_s, day in service.days if day is not Day.UNKNOWN]
+    days = [since_s for service in services if (since_s := service.days.known_since_s) is not None]
     return {
         "id": component_id,
         "name": name,

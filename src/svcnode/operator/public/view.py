@@ -7,10 +7,11 @@ published. Page, feed, JSON and badges are made from it alone, so they cannot sh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.model import Status
+from svcnode.history.records import DAYS
 from svcnode.operator.page import availability
 from svcnode.operator.public.outages import Outage, Past
 
@@ -56,11 +57,29 @@ class Overall(Enum):
     OUTAGE = "No service is available"
 
 
-class Day(Enum):
-    UNKNOWN = "unknown"
-    OPERATIONAL = "operational"
-    CHECKING = "checking"
-    OUTAGE = "outage"
+class Day(StrEnum):
+    """The worst of a day."""
+
+    UNKNOWN = "?"
+    OPERATIONAL = "o"
+    CHECKING = "c"
+    OUTAGE = "x"
+
+
+class Days(NamedTuple):
+    """The last days of a service."""
+
+    begin_s: int  # of the first day
+    days: str  # a letter of `Day` for each; many services have the same text, from which their bars are made once
+    availability: float | None  # the share of the known time; None: no time is known
+
+    @property
+    def known_since_s(self) -> int | None:
+        number = next((number for number, day in enumerate(self.days) if day != Day.UNKNOWN), None)
+        return None if number is None else self.begin_s + number * DAYS.length_s
+
+
+NO_DAYS = Days(0, "", None)
 
 
 class PublicService(NamedTuple):
@@ -69,8 +88,7 @@ class PublicService(NamedTuple):
     group: str  # its heading; "": none, or its group is not published
     status: PublicStatus
     since_s: float | None  # of the status; None: the service is not registered. Wall clock, as all times here
-    availability: float | None = None  # the share of the known time in the days; None: no time is known
-    days: tuple[tuple[int, Day], ...] = ()  # when each begins; the last one is today
+    days: Days = NO_DAYS
 
 
 class Window(NamedTuple):
@@ -176,9 +194,9 @@ def planned_maintenance(node: NodeState, publication: Publication, now_s: float)
 # ---- putting it together; pure
 
 
-def with_days(service: PublicService, buckets: Sequence[Bucket]) -> PublicService:
-    days = tuple((bucket.begin_s, _day_of(bucket)) for bucket in buckets)
-    return service._replace(availability=availability(buckets), days=days)
+def days_of(buckets: Sequence[Bucket]) -> Days:
+    """Without gaps, the oldest first."""
+    return Days(buckets[0].begin_s, "".join(map(_day_of, buckets)), availability(buckets)) if buckets else NO_DAYS
 
 
 def _day_of(bucket: Bucket) -> Day:

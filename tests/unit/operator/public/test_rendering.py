@@ -12,7 +12,7 @@ import pytest
 from svcnode.operator.public import feed, page, statuspage
 from svcnode.operator.public.outages import Outage
 from svcnode.operator.public.statuspage import outage_uuid
-from svcnode.operator.public.view import Day, PublicService, PublicStatus, PublicView, Window
+from svcnode.operator.public.view import NO_DAYS, Day, Days, PublicService, PublicStatus, PublicView, Window
 from tests.unit.operator.test_page import HOSTILE, SCRIPT, ParsedPage
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 NOON = 1_800_014_400.0  # 2027-01-15T12:00:00Z
 ATOM = "{http://www.w3.org/2005/Atom}"
-DAYS = tuple((int(NOON) - 86_400 * age, Day.OPERATIONAL) for age in reversed(range(90)))
+BEGIN_S = int(NOON) // 86_400 * 86_400 - 89 * 86_400
+DAYS = Days(BEGIN_S, Day.OPERATIONAL * 90, 0.99996)
 UP, CHECKING, DOWN, WORK = (
     PublicStatus.OPERATIONAL,
     PublicStatus.CHECKING,
@@ -30,7 +31,7 @@ UP, CHECKING, DOWN, WORK = (
 
 
 def service(service_id: str, status: PublicStatus = UP, group: str = "", name: str = "") -> PublicService:
-    return PublicService(service_id, name or service_id.title(), group, status, NOON - 600, 0.99996, DAYS)
+    return PublicService(service_id, name or service_id.title(), group, status, NOON - 600, DAYS)
 
 
 def make_view(*services: PublicService, **members: Any) -> PublicView:
@@ -217,14 +218,14 @@ def test_a_page_without_anything_says_so_and_not_that_all_works() -> None:
 
 
 def test_availability_says_since_when_it_is_known() -> None:
-    days = tuple((begin_s, Day.UNKNOWN if number < 80 else day) for number, (begin_s, day) in enumerate(DAYS))
+    days = DAYS._replace(days=Day.UNKNOWN * 80 + Day.OPERATIONAL * 10)
     assert "in 90 days" in parse(make_view(service("db"))).text
     assert "since 2027-01-06" in parse(make_view(service("db")._replace(days=days))).text
-    assert "Not measured yet" in parse(make_view(service("db")._replace(days=(), availability=None))).text
+    assert "Not measured yet" in parse(make_view(service("db")._replace(days=NO_DAYS))).text
 
 
 def test_each_kind_of_day_has_bars_of_its_own_height() -> None:
-    days = tuple(enumerate((Day.UNKNOWN, Day.OPERATIONAL, Day.CHECKING, Day.OUTAGE)))
+    days = Days(BEGIN_S, "".join(Day), 0.5)
     html = page.render(make_view(service("db")._replace(days=days))).decode()
     bars = re.findall(r'<path class="(\w+)" d="M\d+ (\d+)V20"/>', html)
     assert [kind for kind, _ in bars] == ["unknown", "operational", "checking", "outage"]

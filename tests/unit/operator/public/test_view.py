@@ -20,10 +20,10 @@ from svcnode.operator.public.view import (
     all_outages,
     all_windows,
     current_maintenance,
+    days_of,
     overall_of,
     planned_maintenance,
     published_services,
-    with_days,
 )
 from tests.support.operator_context import STARTED_AT_S, OperatorHarness
 
@@ -105,11 +105,11 @@ def test_a_day_with_any_outage_is_one_and_a_restart_is_not() -> None:
         Bucket(4, up_s=99.0, down_s=1.0),
         Bucket(5, maintenance_s=9.0),
     ]
-    service = with_days(PublicService("db", "DB", "", UP, 0.0), buckets)
-    assert [day for _, day in service.days] == [
-        *(Day.UNKNOWN, Day.OPERATIONAL, Day.OPERATIONAL, Day.CHECKING, Day.OUTAGE, Day.UNKNOWN)
-    ]
-    assert service.availability == pytest.approx(348 / 400)
+    found = days_of(buckets)
+    assert list(found.days) == [*(Day.UNKNOWN, Day.OPERATIONAL, Day.OPERATIONAL, Day.CHECKING, Day.OUTAGE, Day.UNKNOWN)]
+    assert found.availability == pytest.approx(348 / 400)
+    assert found.known_since_s == 86_400
+    assert days_of([]).known_since_s is days_of([Bucket(0)]).known_since_s is None
 
 
 def test_the_statuses_are_right_where_the_history_is_behind() -> None:
