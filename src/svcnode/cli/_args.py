@@ -258,16 +258,16 @@ def _public_warnings(settings: Settings) -> Iterator[str]:
     if settings.public is None:
         return
     services = [one.definition.service for one in settings.services]
-    for kind, names, known in (
-        ("service", settings.public.services, {service.id for service in services}),
-        ("group", settings.public.groups, {service.group for service in services}),
-    ):
-        if unknown := [f'"{name}"' for name in names if name not in known]:
-            hint = "; the public page shows it as being checked until a program registers it"
+    ids, groups = {service.id for service in services}, {service.group for service in services}
+    for service_id in settings.public.services:
+        if service_id not in ids:
             yield (
-                f"[public] names {', '.join(unknown)}, which is no {kind} of the configuration"
-                f"{hint if kind == 'service' else ''}"
+                f'[public] names "{service_id}", and the configuration has no such service; the public page shows it '
+                "as being checked until a program registers it"
             )
+    for group in settings.public.groups:
+        if group not in groups:
+            yield f'[public] names the group "{group}", and the configuration has no service in it'
 
 
 def _target_warnings(settings: Settings) -> Iterator[str]:

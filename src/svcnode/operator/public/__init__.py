@@ -19,10 +19,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.api.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Response, error_response, make_response, split_path
+from svcnode.api.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Response, make_response, split_path
 from svcnode.history.records import DAYS
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import call_in_pool
+from svcnode.operator import NO_THREAD, OVERLOADED
 from svcnode.operator.public import feed, page, statuspage
 from svcnode.operator.public.outages import past_of
 from svcnode.operator.public.view import (
@@ -67,7 +68,6 @@ _PAGE_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-BUSY = error_response(503, "Too many requests in progress; retry in 10 seconds", ("Retry-After", "10"))
 
 
 class Document(NamedTuple):
@@ -134,8 +134,10 @@ class PublicApp:
             return make_response(308, b"", ("Location", f"{self.path.rpartition('/')[2]}/"))
         try:
             answer = await self._answer([segment for segment in segments if segment is not None])
-        except (OverloadedError, ThreadStartError):
-            return BUSY
+        except OverloadedError:
+            return OVERLOADED
+        except ThreadStartError:
+            return NO_THREAD
         return NOT_FOUND if answer is None else answer.to(request)
 
     async def _answer(self, segments: list[str]) -> Answer | None:
