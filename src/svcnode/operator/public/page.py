@@ -138,7 +138,9 @@ def _bars(days: str) -> str:
     if not days:
         return '<span class="bars"></span>'
     bad_days = days.count(Day.OUTAGE)
-    label = f"Last {len(days)} days: outages on {bad_days}" if bad_days else f"Last {len(days)} days: no outages"
+    label = (
+        f"Last {len(days)} days: outages on {bad_days}" if bad_days else f"Last {len(days)} days: no outages are known"
+    )
     paths = "".join(
         f'<path class="{kind.name.lower()}" d="{"".join(bars)}"/>'
         for kind, top in _BAR_TOPS.items()
@@ -167,11 +169,20 @@ def _names(view: PublicView, window: Window) -> str:
 
 def _outages(view: PublicView) -> str:
     if not view.outages:
-        return '<p class="none">No outages in the last 90 days.</p>'
+        return f'<p class="none">{_no_outages(view.services)}</p>'
     items = "".join(_outage(view, outage) for outage in view.outages[:MAX_SHOWN_OUTAGES])
     more = len(view.outages) - MAX_SHOWN_OUTAGES
     note = f'<p class="none">{more} older ones are not shown.</p>' if more > 0 else ""
     return f'<ul class="outages">{items}</ul>{note}'
+
+
+def _no_outages(services: Sequence[PublicService]) -> str:
+    """Only what was measured is said."""
+    known = {since_s: service.days for service in services if (since_s := service.days.known_since_s) is not None}
+    if not known:
+        return "Nothing is measured yet."
+    since_s, days = min(known.items())
+    return f"No outages in {len(days.days)} days." if since_s == days.begin_s else f"No outages since {_day(since_s)}."
 
 
 def _outage(view: PublicView, outage: Outage) -> str:

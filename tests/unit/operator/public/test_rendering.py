@@ -221,6 +221,9 @@ def test_availability_says_since_when_it_is_known() -> None:
     days = DAYS._replace(days=Day.UNKNOWN * 80 + Day.OPERATIONAL * 10)
     assert "in 90 days" in parse(make_view(service("db"))).text
     assert "since 2027-01-06" in parse(make_view(service("db")._replace(days=days))).text
+    assert "No outages in 90 days" in parse(make_view(service("db"))).text
+    assert "No outages since 2027-01-06" in parse(make_view(service("db")._replace(days=days))).text
+    assert "No outages" not in parse(make_view(service("db")._replace(days=NO_DAYS))).text
     assert "Not measured yet" in parse(make_view(service("db")._replace(days=NO_DAYS))).text
 
 
