@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,8 @@ status = "Initializing"
                 client.beat(service_id, "down")
             client.beat("db", "up")
             client.maintain("web", "2h")
-            client.plan_maintenance("db", "2027-01-01T00:00:00Z", "2027-01-01T02:00:00Z")
+            begin = datetime.now(UTC) + timedelta(days=30)
+            client.plan_maintenance("db", begin, begin + timedelta(hours=2))
         base = f"http://127.0.0.1:{port}"
         agent.wait_until(lambda: len(agent.request("/api/v2/incidents.json", port).json["incidents"]) == 3)
         yield base

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import socket
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -34,6 +35,7 @@ timeout = "900ms"
 transition_interval = "50ms"
 start_period = "0s"
 """
+PLANNED_DAY = (datetime.now(UTC) + timedelta(days=30)).date().isoformat()
 SERVICES = """
 [[services]]
 id = "db"
@@ -243,8 +245,12 @@ def private_node(words: Words, tmp_path: Path) -> Iterator[tuple[Agent, int, lis
                 client.set_issue(words("issue"), words("issue"))
                 client.ack("web", reason=words("ack"))
                 client.maintain(hidden[0], "1h", reason=words("maintenance"))
-                client.plan_maintenance("web", "2027-01-01T00:00:00Z", "2027-01-01T01:00:00Z", reason=words("plan"))
-                client.plan_maintenance(hidden[1], "2027-02-02T00:00:00Z", "2027-02-02T01:00:00Z", reason=words("plan"))
+                client.plan_maintenance(
+                    "web", f"{PLANNED_DAY}T00:00:00Z", f"{PLANNED_DAY}T01:00:00Z", reason=words("plan")
+                )
+                client.plan_maintenance(
+                    hidden[1], f"{PLANNED_DAY}T05:00:00Z", f"{PLANNED_DAY}T06:00:00Z", reason=words("plan")
+                )
                 client.register(words("registered"), name=words("name"), description=words("description"), ttl="1h")
             agent.wait_until(lambda: {one["status"] for one in summary(agent, port)["incidents"]} == {"investigating"})
             agent.wait_until(lambda: len(summary(agent, port)["incidents"]) == 2)
@@ -318,4 +324,4 @@ def test_what_is_public_is_there(private_node: tuple[Agent, int, list[str]]) -> 
     assert [(begin[11:16], ids) for begin, ids in windows] == [("03:00", ["web"]), ("00:00", ["web"])]
     page = agent.request("/", port).body.decode()
     assert "Ledger database" in page
-    assert json.dumps(found).count("2027-01-01") >= 2
+    assert json.dumps(found).count(f"{PLANNED_DAY}T0") >= 2
