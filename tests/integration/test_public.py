@@ -35,6 +35,7 @@ timeout = "900ms"
 transition_interval = "50ms"
 start_period = "0s"
 """
+START = (datetime.now(UTC) + timedelta(hours=6)).strftime("%H:%M")  # of the maintenance of every day
 PLANNED_DAY = (datetime.now(UTC) + timedelta(days=30)).date().isoformat()
 SERVICES = """
 [[services]]
@@ -233,7 +234,7 @@ def private_node(words: Words, tmp_path: Path) -> Iterator[tuple[Agent, int, lis
             probe = "tcp://127.0.0.1:{free_port()}"
             [[maintenance]]
             services = ["web", "{hidden[0]}"]
-            start = "03:00"
+            start = "{START}"
             duration = "1h"
             reason = "{words("maintenance")}"
         """
@@ -321,7 +322,7 @@ def test_what_is_public_is_there(private_node: tuple[Agent, int, list[str]]) -> 
     windows = [
         (one["scheduled_for"], [part["id"] for part in one["components"]]) for one in found["scheduled_maintenances"]
     ]
-    assert [(begin[11:16], ids) for begin, ids in windows] == [("03:00", ["web"]), ("00:00", ["web"])]
+    assert [(begin[11:16], ids) for begin, ids in windows] == [(START, ["web"]), ("00:00", ["web"])]
     page = agent.request("/", port).body.decode()
     assert "Ledger database" in page
     assert json.dumps(found).count(f"{PLANNED_DAY}T0") >= 2
