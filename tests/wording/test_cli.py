@@ -195,6 +195,10 @@ name = "validator-7"
 version = "v1.4.2"
 [control]
 enabled = false
+[public]
+services = ["db", "gone", "lost"]
+groups = ["Edge", "Far"]
+listen = "127.0.0.1:8080"
 [[services]]
 id = "db"
 name = "Ledger"
@@ -206,6 +210,7 @@ id = "indexer"
 probe = "heartbeat:30s"
 [[services]]
 id = "set"
+group = "Edge"
 status = "Up"
 """
 INVALID = """

@@ -24,9 +24,13 @@ from svcnode.operator.page_sections import render_sections
 from svcnode.operator.problems import render_problems
 from svcnode.operator.static_files import STATIC_FILES, read_static
 from svcnode.operator.streams import TOO_MANY_STREAMS
+from svcnode.operator.public import feed, statuspage
+from svcnode.operator.public import page as public_page
+from svcnode.operator.public.view import Overall, PublicStatus
 from tests.support.nodes import make_node
 from tests.support.operator_context import OperatorHarness, operator_context
 from tests.wording.test_terminal import DOCUMENT
+from tests.unit.operator.public.test_rendering import BUSY
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response
@@ -157,3 +161,22 @@ def test_metrics(snapshot: Snapshot) -> None:
     context = harness.context._replace(history=fakes, events=fakes)
     families = [family for family in build_registry(context).collect() if family.name.startswith("svcnode_")]
     snapshot("metrics", table([(family.name, family.documentation) for family in families]))
+
+
+def test_public_texts(snapshot: Snapshot) -> None:
+    """Of the page, of an incident, and of the feed."""
+    (incident, *_) = statuspage.incidents(BUSY._replace(outages=BUSY.outages[1:]))["incidents"]
+    texts = [
+        *(f"{one.name}: {one.value}" for kind in (PublicStatus, Overall) for one in kind),
+        _visible_text(public_page.render(BUSY).decode()),
+        _visible_text(public_page.render(BUSY._replace(services=(), outages=(), maintenance=())).decode()),
+        incident["name"],
+        *(update["body"] for update in incident["incident_updates"]),
+        feed.render(BUSY).decode(),
+    ]
+    snapshot("public", "\n".join(texts))
+
+
+def _visible_text(html: str) -> str:
+    lines = (re.sub(r"<[^>]*>", " ", line).split() for line in html.splitlines())
+    return "\n".join(" ".join(words) for words in lines if words)

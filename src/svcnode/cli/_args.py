@@ -249,7 +249,25 @@ def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callabl
 def config_warnings(settings: Settings) -> dict[str, str]:
     """By text, the event in the log: of what is valid and may not do what was meant."""
     heartbeats = dict.fromkeys(_heartbeat_warnings(settings), "heartbeat_unsupported")
-    return heartbeats | dict.fromkeys(_target_warnings(settings), "notification_target_unmatched")
+    targets = dict.fromkeys(_target_warnings(settings), "notification_target_unmatched")
+    return heartbeats | targets | dict.fromkeys(_public_warnings(settings), "public_unmatched")
+
+
+def _public_warnings(settings: Settings) -> Iterator[str]:
+    """As above, for what is published."""
+    if settings.public is None:
+        return
+    services = [one.definition.service for one in settings.services]
+    ids, groups = {service.id for service in services}, {service.group for service in services}
+    for service_id in settings.public.services:
+        if service_id not in ids:
+            yield (
+                f'[public] names "{service_id}", and the configuration has no such service; the public page shows it '
+                "as being checked until a program registers it"
+            )
+    for group in settings.public.groups:
+        if group not in groups:
+            yield f'[public] names the group "{group}", and the configuration has no service in it'
 
 
 def _target_warnings(settings: Settings) -> Iterator[str]:

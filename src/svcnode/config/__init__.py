@@ -9,6 +9,7 @@ service_tables.py  the services
 settings.py    checks the rules about several keys, and builds the settings that the rest of the program uses
 sharing.py     the same for [sharing]; loaded late
 fleet.py       the same for [fleet]; loaded late
+public.py      the same for [public]; loaded late
 registration.py  a service that is registered through the control socket
 reference.py   the declarations as rows for the docs
 json_schema.py  the JSON Schema of the file, for editors

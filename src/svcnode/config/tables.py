@@ -22,6 +22,8 @@ from svcnode.config.values import (
     page_url,
     password,
     prefixes,
+    public_path,
+    published,
     replica_name,
     replicas,
     service_id,
@@ -96,6 +98,34 @@ class ServerTable(Table):
         doc="Addresses of the operator surface; the interface is served there, too",
     )
     tls = inner_table(TlsTable)
+
+
+class PublicTable(Table):
+    """What everyone may see without a token, on a [public page](public.md): it is off unless this table is there."""
+
+    services = value(published, default_text="none", doc="Ids of services that are published, with their names")
+    groups = value(published, default_text="none", doc="Groups whose services are published, under their headings")
+    title = value(line("the title"), default="Status", doc="Heading of the page, and title of its feed")
+    listen = value(
+        addresses,
+        default_text="none",
+        doc="Own addresses of the public page, as in `[server]`; nothing else is served there",
+    )
+    path = value(
+        public_path,
+        default_text="none",
+        doc="Instead of `listen`: a path of the addresses of `[server]`, such as `/public`",
+    )
+    url = value(
+        page_url,
+        default_text="none",
+        doc="Where people reach the public page, such as `https://status.example.com`; its feed and JSON link to it",
+    )
+
+    rules: ClassVar = {
+        "anyOf": [{"required": ["services"]}, {"required": ["groups"]}],
+        "oneOf": [{"required": ["listen"]}, {"required": ["path"]}],
+    }
 
 
 class StoreTable(Table):
@@ -468,6 +498,7 @@ TABLES: dict[str, type[Table]] = {
     "node": NodeTable,
     "server": ServerTable,
     "operator": OperatorTable,
+    "public": PublicTable,
     "store": StoreTable,
     "history": HistoryTable,
     "log": LogTable,

@@ -189,6 +189,16 @@ def prefixes(value: object) -> tuple[str, ...]:
     return parse_prefixes(_texts(value))
 
 
+@option_type(
+    {"type": "string", "pattern": f"^{PREFIX_PATTERN.pattern[:-1]}+/*$", "not": {"pattern": r"/\.\.?(/|$)"}}, show=str
+)
+def public_path(value: object) -> str:
+    (path,) = parse_prefixes(public_text(value))
+    if not path:
+        raise InvalidValueError('must be a path such as "/public"; for a whole address, set listen')
+    return path
+
+
 @option_type(lambda: _one_or_list(rf"(?:\*|https?://(?:\[[0-9a-f:.]+\]|[0-9a-z._-]+)(?::{_PORT})?)"))
 def origins(value: object) -> CorsPolicy:
     from svcnode.api.cors import parse_origins  # few nodes are read by pages of another origin
@@ -300,6 +310,14 @@ def tags(value: object) -> tuple[str, ...]:
     if len(found) > MAX_TAGS:
         raise InvalidValueError(f"has {len(found)} tags; a service has at most {MAX_TAGS}")
     return found
+
+
+@option_type({"anyOf": [NOT_EMPTY_LINE, {"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}]}, show=list)
+def published(value: object) -> tuple[str, ...]:
+    """Names that a list has, or a text, in which commas separate them."""
+    if value == []:
+        raise InvalidValueError("is empty; remove it")
+    return tuple(dict.fromkeys(each(line("a name"))(_texts(value))))
 
 
 @option_type({"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}, show=list)

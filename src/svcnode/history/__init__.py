@@ -211,6 +211,10 @@ class History:
         """The newest transitions first, of one service or of all services and the node."""
         return await self._query.latest(service_id, self.last_id, limit)
 
+    async def of_services(self, service_ids: Sequence[str], from_s: float, limit: int) -> list[Transition]:
+        """In order, since this time: the newest transitions of these services, and of the node itself."""
+        return await self._query.of_services(service_ids, from_s, self.last_id, limit)
+
     async def load_latest(self, limit: int) -> list[Transition]:
         """The newest transitions, in order. Waits until the file can be opened."""
         if self._writer is not None:

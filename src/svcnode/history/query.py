@@ -48,6 +48,12 @@ _SELECT_LATEST = _SELECT_TRANSITIONS.format(condition="transitions.id <= ?", ord
 _SELECT_LATEST_OF_SERVICE = _SELECT_TRANSITIONS.format(
     condition="transitions.id <= ? AND transitions.service = (SELECT number FROM services WHERE id = ?)", order="DESC"
 )
+# "+" keeps SQLite from reading every row in the order of the ids: few rows are of these services.
+_SELECT_OF_SERVICES = _SELECT_TRANSITIONS.format(
+    condition="""+transitions.id <= ? AND +transitions.at_us >= ? AND (transitions.service IS NULL
+        OR transitions.service IN (SELECT number FROM services WHERE id IN (SELECT value FROM json_each(?))))""",
+    order="DESC",
+)
 _SELECT_KNOWN_IDS = "SELECT json_group_array(id) FROM services WHERE id IN (SELECT value FROM json_each(?))"
 _SELECT_END = """
     SELECT coalesce((SELECT max(id) FROM transitions), 0),
@@ -113,6 +119,16 @@ class HistoryQuery:
         else:
             found = await self._transitions(is_match, _SELECT_LATEST_OF_SERVICE, up_to, service_id, limit)
         return found[::-1][:limit]
+
+    async def of_services(self, service_ids: Sequence[str], from_s: float, up_to: int, limit: int) -> list[Transition]:
+        """In order: the newest transitions of these services, and of the node itself."""
+        wanted = {*service_ids, None}
+
+        def is_match(transition: Transition) -> bool:
+            return transition.id <= up_to and transition.at_s >= from_s and transition.service_id in wanted
+
+        values = (up_to, int(from_s * 1e6), json.dumps(list(service_ids)), limit)
+        return (await self._transitions(is_match, _SELECT_OF_SERVICES, *values))[-limit:]
 
     async def buckets(
         self, service_ids: Sequence[str], resolution: Resolution, now_s: float

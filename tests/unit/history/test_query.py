@@ -38,6 +38,9 @@ class Harness:
     def latest(self, service_id: str | None = None, up_to: int = NEWEST, limit: int = 10) -> list[Transition]:
         return asyncio.run(self.query.latest(service_id, up_to, limit))
 
+    def of_services(self, *ids: str, from_s: float = 0.0, up_to: int = NEWEST, limit: int = 10) -> list[Transition]:
+        return asyncio.run(self.query.of_services(ids, from_s, up_to, limit))
+
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[Harness]:
@@ -83,3 +86,18 @@ def test_buckets_of_many_services_are_returned_by_service_id(harness: Harness) -
     found = asyncio.run(harness.query.buckets([*many, "unknown"], MINUTES, NOON))
     assert {service_id: buckets[-1] for service_id, buckets in found.items()} == {**many, "unknown": Bucket(NOON)}
     assert {len(buckets) for buckets in found.values()} == {MINUTES.bucket_count}
+
+
+def test_transitions_of_services_are_theirs_and_those_of_the_node_from_file_and_memory(harness: Harness) -> None:
+    first = NOON * 10**6
+    written = [transition(first + n, service_id) for n, service_id in enumerate(("db", None, "x", "api", "db"))]
+    harness.database.write(Batch(written, [], 0))
+    db, node, _, api, db_again = written
+    assert harness.of_services("db", "api") == [db, node, api, db_again]
+    assert harness.of_services("db", limit=2) == [node, db_again]
+    assert harness.of_services("api", up_to=api.id - 1) == [node]
+    assert harness.of_services("db", from_s=(first + 2) / 1e6) == [db_again]
+    assert harness.of_services() == [node]
+    harness.backlog.continue_after(first + 10)
+    unwritten = [harness.backlog.add(transition(first + 20, service_id)) for service_id in ("x", "api")]
+    assert harness.of_services("api") == [node, api, unwritten[1]]
