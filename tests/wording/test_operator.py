@@ -22,15 +22,15 @@ from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import render
 from svcnode.operator.page_sections import render_sections
 from svcnode.operator.problems import render_problems
-from svcnode.operator.static_files import STATIC_FILES, read_static
-from svcnode.operator.streams import TOO_MANY_STREAMS
 from svcnode.operator.public import feed, statuspage
 from svcnode.operator.public import page as public_page
 from svcnode.operator.public.view import Overall, PublicStatus
+from svcnode.operator.static_files import STATIC_FILES, read_static
+from svcnode.operator.streams import TOO_MANY_STREAMS
 from tests.support.nodes import make_node
 from tests.support.operator_context import OperatorHarness, operator_context
-from tests.wording.test_terminal import DOCUMENT
 from tests.unit.operator.public.test_rendering import BUSY
+from tests.wording.test_terminal import DOCUMENT
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response

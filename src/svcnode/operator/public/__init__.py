@@ -23,8 +23,8 @@ from svcnode.api.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Response, m
 from svcnode.history.records import DAYS
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import call_in_pool
-from svcnode.operator.compression import accepts_gzip
 from svcnode.operator import NO_THREAD, OVERLOADED
+from svcnode.operator.compression import accepts_gzip
 from svcnode.operator.public import feed, page, statuspage
 from svcnode.operator.public.outages import past_of
 from svcnode.operator.public.view import (

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from svcnode.core.units import format_duration, iso_time, utc_text
 from svcnode.operator.badges import svg
 from svcnode.operator.markup import escape_text, format_percent
-from svcnode.operator.static_files import read_static
 from svcnode.operator.public.statuspage import outage_uuid
 from svcnode.operator.public.view import Day, Overall, PublicStatus
+from svcnode.operator.static_files import read_static
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
