@@ -153,6 +153,7 @@ def _public_app(settings: Settings, context: OperatorContext, current: PublicApp
         title=public.title,
         services=public.services,
         groups=public.groups,
+        tags=public.tags,
         url=public.url or public.path,
         schedules=settings.maintenance,
     )

@@ -268,6 +268,9 @@ def _public_warnings(settings: Settings) -> Iterator[str]:
     for group in settings.public.groups:
         if group not in groups:
             yield f'[public] names the group "{group}", and the configuration has no service in it'
+    for tag in settings.public.tags:
+        if not any(tag in service.tags for service in services):
+            yield f'[public] names the tag "{tag}", and the configuration has no service with it'
 
 
 def _target_warnings(settings: Settings) -> Iterator[str]:

@@ -180,7 +180,7 @@ def _public_lines(settings: Settings) -> Iterator[str]:
     for service in (one.definition.service for one in settings.services):
         if service.group in public.groups:
             yield f"  {service.id}: {service.name}, in {service.group}"
-        elif service.id in public.services:
+        elif service.id in public.services or not set(public.tags).isdisjoint(service.tags):
             yield f"  {service.id}: {service.name}"
 
 

@@ -12,16 +12,18 @@ if TYPE_CHECKING:
     from svcnode.config.tables import PublicTable
     from svcnode.core.address import Address
 
+SELECTIONS = ("services", "groups", "tags")
 # The first segments of paths that every node may have.
 OWN_SEGMENTS = ("livez", "readyz", "openapi.json", "push")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSettings:
-    """A service is published if it is named, or in a group that is."""
+    """A service is published if it is named, or in a group or with a tag that is."""
 
     services: tuple[str, ...]
     groups: tuple[str, ...]
+    tags: tuple[str, ...]
     title: str
     listen: tuple[Address, ...]  # empty: it has a path
     path: str  # "": it has its own addresses
@@ -32,8 +34,8 @@ def public_from(
     public: PublicTable, listen: tuple[Address, ...], source: Source, prefixes: Sequence[str], reserved: Sequence[str]
 ) -> PublicSettings:
     """`listen`: its addresses. `reserved`: the first segments of the operator surface."""
-    if public.is_right("services", "groups") and not ("services" in public or "groups" in public):
-        source.report(("public",), 'publishes nothing; set services = ["…"] or groups = ["…"]')
+    if public.is_right(*SELECTIONS) and not any(key in public for key in SELECTIONS):
+        source.report(("public",), 'publishes nothing; set services = ["…"], groups = ["…"] or tags = ["…"]')
     if public.is_right("listen", "path") and ("listen" in public) is ("path" in public):
         source.report(("public",), 'set either listen = "host:port" or path = "/public"')
     path = public.path or ""
@@ -42,6 +44,7 @@ def public_from(
     return PublicSettings(
         services=public.services or (),
         groups=public.groups or (),
+        tags=public.tags or (),
         title=public.title,
         listen=listen,
         path=path,

@@ -105,6 +105,7 @@ class PublicTable(Table):
 
     services = value(published, default_text="none", doc="Ids of services that are published, with their names")
     groups = value(published, default_text="none", doc="Groups whose services are published, under their headings")
+    tags = value(published, default_text="none", doc="Tags whose services are published; the tags are not shown")
     title = value(line("the title"), default="Status", doc="Heading of the page, and title of its feed")
     listen = value(
         addresses,
@@ -123,7 +124,7 @@ class PublicTable(Table):
     )
 
     rules: ClassVar = {
-        "anyOf": [{"required": ["services"]}, {"required": ["groups"]}],
+        "anyOf": [{"required": ["services"]}, {"required": ["groups"]}, {"required": ["tags"]}],
         "oneOf": [{"required": ["listen"]}, {"required": ["path"]}],
     }
 

@@ -53,6 +53,7 @@ VALID: dict[str, dict[str, list[Any]]] = {
     "public": {
         "services": ["db,api", ["a/ä, ?"]],
         "groups": ["Storage", ["Storage", "Edge"]],
+        "tags": ["open", ["open", "eu"]],
         "title": ["Status of Example"],
         "listen": ["0.0.0.0:8080", ["https://h:1", "unix:/p"]],
         "path": ["/public", "/a.b/c~d/"],

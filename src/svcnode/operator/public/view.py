@@ -28,11 +28,12 @@ CHECKING_SHARE = 0.05  # a day with less time in Initializing, as after a restar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What a node publishes. A service that is named, or in a group that is named, is published."""
+    """What a node publishes: services that are named, in a group that is named, or with a tag that is named."""
 
     title: str
     services: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     url: str = ""  # where people reach the page: a URL, or its path; "": at the root of its own address
     schedules: tuple[MaintenanceSchedule, ...] = ()  # of the configuration
 
@@ -141,13 +142,15 @@ def overall_of(statuses: Iterable[PublicStatus]) -> Overall:
 
 
 def published_services(node: NodeState, publication: Publication) -> tuple[PublicService, ...]:
-    """Named services first, then those of each group. One that is named and not registered is being checked."""
+    """Named and tagged services first, then those of each group. A named one that is not registered is being checked."""
     listed = {service_id: node.find(service_id) for service_id in publication.services}
     grouped: dict[str, list[PublicService]] = {group: [] for group in publication.groups}
-    if grouped:
+    if grouped or publication.tags:
         for service, state in node:
             if service.group in grouped:
                 grouped[service.group].append(_public_service(node, service, state, service.group))
+            elif not set(publication.tags).isdisjoint(service.tags):
+                listed[service.id] = (service, state)
     seen = {service.id for services in grouped.values() for service in services}
     alone = (_listed_service(node, service_id, found) for service_id, found in listed.items() if service_id not in seen)
     return (*alone, *(service for services in grouped.values() for service in services))

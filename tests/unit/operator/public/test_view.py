@@ -62,6 +62,14 @@ def test_named_services_come_first_then_groups_with_their_headings(harness: Oper
     ]
 
 
+def test_tagged_services_are_published_without_a_heading_unless_their_group_is(harness: OperatorHarness) -> None:
+    harness.node.register("a", name="A", description="", group="Hidden", tags=("open", "eu"))
+    harness.node.register("b", name="B", description="", group="Edge", tags=("open",))
+    harness.node.register("c", name="C", description="", tags=("eu",))
+    found = published(harness, tags=("open",), groups=("Edge",))
+    assert [(service.id, service.group) for service in found] == [("a", ""), ("edge", "Edge"), ("b", "Edge")]
+
+
 def test_a_named_service_that_is_not_registered_is_being_checked_not_left_out(harness: OperatorHarness) -> None:
     harness.record("db", Verdict.ready())
     found = published(harness, services=("db", "later"), groups=("None",))
