@@ -80,7 +80,7 @@ class History:
         self._writer: Writer | None = None
         if path is not None:
             self._writer = Writer(
-                WriterConfig(path, node.identity.node_name, RetentionLimits(max_age_s, max_bytes)),
+                WriterConfig(path.absolute(), node.identity.node_name, RetentionLimits(max_age_s, max_bytes)),
                 self._backlog,
                 wall_clock,
                 RetentionClock(wall_clock, node.now_s),
@@ -143,6 +143,7 @@ class History:
         A new path takes effect after a restart, and until then it is reported as a problem. If it is new only because
         the node has a new name, `moved_from` is the old path, and the file is moved now.
         """
+        path, moved_from = path and path.absolute(), moved_from and moved_from.absolute()
         current = None
         if self._writer is not None:
             current, _, limits = self._writer.config

@@ -114,19 +114,6 @@ def test_a_file_of_a_newer_schema_is_rejected_and_not_changed(path: Path) -> Non
     assert path.read_bytes() == before
 
 
-OLD_SCHEMA = """
-    CREATE TABLE services (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, seen_s INTEGER NOT NULL);
-    CREATE TABLE transitions (
-        id INTEGER PRIMARY KEY, at_us INTEGER NOT NULL, kind TEXT NOT NULL, service INTEGER, before TEXT, after TEXT,
-        reason TEXT NOT NULL, health_before INTEGER NOT NULL, health INTEGER NOT NULL
-    );
-    CREATE TABLE marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-    INSERT INTO transitions VALUES (1, 1, 'started', NULL, NULL, NULL, 'svcnode', 200, 200);
-    PRAGMA user_version = 1;
-    PRAGMA application_id = 0x73766368;
-"""
-
-
 def test_corruption_is_found_when_the_file_is_opened(path: Path) -> None:
     with closing(Database(path, LIMITS)) as made:
         made.write(transitions(*range(1, 500)))

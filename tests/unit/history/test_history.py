@@ -22,10 +22,10 @@ from svcnode.history.files import FileLock, quarantine
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket
 from svcnode.node.node_state import Handle, NodeState
 from svcnode.probes.function import FunctionProbe
+from tests.support.disks import MemoryDisk
 from tests.support.nodes import beat, make_node, record
 from tests.support.real_time import in_real_time
 from tests.support.virtual_time import VirtualClock, in_virtual_time
-from tests.unit.history.test_database import OLD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -584,25 +584,19 @@ def corrupt(path: Path, *, is_header_intact: bool = True) -> None:
         file.write(b"\xa5" * (size - first))
 
 
-@pytest.mark.parametrize("damage", ["pages", "header", "older schema"])
+@pytest.mark.parametrize("damage", ["pages", "header"])
 @in_real_time
-async def test_a_corrupt_or_older_file_is_quarantined_at_the_start(
+async def test_a_corrupt_file_is_quarantined_at_the_start(
     harness: Harness, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    if damage == "older schema":
-        harness.path.parent.mkdir()
-        with closing(sqlite3.connect(harness.path)) as old:
-            old.executescript(OLD_SCHEMA)
-    else:
-        async with harness.history():
-            pass
-        corrupt(harness.path, is_header_intact=damage == "pages")
+    async with harness.history():
+        pass
+    corrupt(harness.path, is_header_intact=damage == "pages")
     before = harness.path.read_bytes()
     async with harness.history() as (history, follower):
         await follower.until_received(1)
         assert history.is_healthy
-        is_older = damage == "older schema"
-        assert history.problem_code == (HistoryProblem.OLDER_SCHEMA if is_older else HistoryProblem.CORRUPT)
+        assert history.problem_code == HistoryProblem.CORRUPT
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert harness.path.with_name("history.db.corrupt-20260101T120000Z").read_bytes() == before
     assert [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")] == ["started", "stopped"]
@@ -677,9 +671,30 @@ async def test_a_file_removed_while_in_use_is_created_again(harness: Harness, ca
         await follower.until_received(2)
         assert history.pruned_to >= follower.received[0].id
         assert history.is_healthy
+        assert history.problem_code == HistoryProblem.FILE_REPLACED
     ids = [one.id for one in follower.received[1:]]
     assert [number for (number,) in harness.rows("SELECT id FROM transitions ORDER BY id")] == ids
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@in_real_time
+async def test_after_a_lazy_unmount_new_transitions_are_in_the_file_at_the_path(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LOCK_CHECK_INTERVAL_S", 0.01)
+    folder = harness.path.parent
+    with MemoryDisk(folder) as disk:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            disk.unmount()
+            await eventually(lambda: history.problem_code == HistoryProblem.FILE_REPLACED)  # also without a change
+            harness.node.overrides.drain()
+            await follower.until_received(2)
+            assert harness.rows("SELECT kind FROM transitions") == [("node",)]
+            with MemoryDisk(folder):  # and a disk that is mounted over it
+                harness.node.overrides.undrain()
+                await follower.until_received(3)
+                assert harness.rows("SELECT kind, reason FROM transitions") == [("node", follower.received[2].reason)]
 
 
 @in_real_time
