@@ -338,6 +338,15 @@ class RecentFailures(NamedTuple):
 NO_FAILURES = RecentFailures()
 
 
+class KnownBefore(NamedTuple):
+    """What was known of a service when the previous process ended."""
+
+    status: Status
+    since_s: float
+    reason: str
+    code: str
+
+
 class ServiceState(NamedTuple):
     """The state of a service: its status, the reason, and since when.
 
@@ -359,6 +368,7 @@ class ServiceState(NamedTuple):
     failures_before_run: RecentFailures = NO_FAILURES  # `recent_failures` before the failures in a row began
     job_started_at_s: float | None = None  # the first start of a job since the last evidence
     host_fault: str = ""  # why this machine could not run the last check; "" if it could
+    known_before: KnownBefore | None = None  # the restart, as long as no evidence since then has decided the status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

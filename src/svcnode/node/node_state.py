@@ -33,7 +33,7 @@ from svcnode.node.standstill import Standstill
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from svcnode.core.model import Acknowledgement, Maintenance, Service, ServiceState
+    from svcnode.core.model import Acknowledgement, KnownBefore, Maintenance, Service, ServiceState
     from svcnode.node.definition import Definition, ProbeConfig, ServiceOptions
     from svcnode.node.expiry import Entry
     from svcnode.node.feed import OnChange, OnEvidence
@@ -217,6 +217,15 @@ class NodeState:
             state = state._replace(since_s=since_s, first_failure_at_s=first_failure_at_s)
             # The evidence itself follows, and is counted then.
             self._states.set_state(entry, state._replace(ready_in_a_row=0, failures_in_a_row=0), now_s)
+
+    def remember(self, known: Mapping[str, KnownBefore]) -> None:
+        """What the previous process knew of services, by id. It is shown until a check decides, and is no evidence."""
+        with self._changing():
+            for service_id, one in known.items():
+                entry = self._states.entries.get(service_id)
+                if entry is not None:
+                    self._states.remember(entry, one)
+            self.revision += 1
 
     def record(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Record evidence, by service id; returns the new states of the services that are registered.
