@@ -397,10 +397,23 @@ class ChangeKind(Enum):
     MAINTENANCE_CANCELLED = "maintenance_cancelled"  # before it has begun
     ACKNOWLEDGED = "acknowledged"  # a problem of a service or of the node
     ACKNOWLEDGEMENT_ENDED = "acknowledgement_ended"
+    # What happened around the services, and changes nothing:
+    NOTE = "note"  # somebody has written it down, such as a deployment
+    RELOADED = "reloaded"
+    RELOAD_FAILED = "reload_failed"
+    MESSAGE_SENT = "message_sent"  # to a notification target
+    MESSAGE_FAILED = "message_failed"  # the first of the failed attempts in a row
 
 
 MAINTENANCE_CHANGES = (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
 PLAN_CHANGES = (ChangeKind.MAINTENANCE_PLANNED, ChangeKind.MAINTENANCE_CANCELLED)
+ANNOUNCEMENTS = (
+    ChangeKind.NOTE,
+    ChangeKind.RELOADED,
+    ChangeKind.RELOAD_FAILED,
+    ChangeKind.MESSAGE_SENT,
+    ChangeKind.MESSAGE_FAILED,
+)
 ACKNOWLEDGEMENT_CHANGES = (ChangeKind.ACKNOWLEDGED, ChangeKind.ACKNOWLEDGEMENT_ENDED)
 
 
@@ -415,7 +428,8 @@ class Change(NamedTuple):
     before: ServiceState | None = None
     after: ServiceState | None = None
     maintenance: Maintenance | None = None  # that begins
-    # What has changed at the node itself, such as a drain and its reason; what is planned; why an acknowledgement ended
+    # What has changed at the node itself, such as a drain and its reason; what is planned; why an acknowledgement
+    # ended; the text of an announcement
     reason: str = ""
     by: str = ""  # who has requested it; empty: no person or program has
     acknowledgement: Acknowledgement | None = None  # that is made

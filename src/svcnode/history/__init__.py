@@ -25,6 +25,7 @@ from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import is_user_interrupt
 from svcnode.core.model import (
     ACKNOWLEDGEMENT_CHANGES,
+    ANNOUNCEMENTS,
     MAINTENANCE_CHANGES,
     PLAN_CHANGES,
     ChangeKind,
@@ -330,7 +331,7 @@ class History:
     def _reason_and_code(self, change: Change) -> tuple[str, str | None]:
         if change.kind in MAINTENANCE_CHANGES:
             return "" if change.maintenance is None else self._node.maintenance.text(change.maintenance), None
-        if change.kind in PLAN_CHANGES:
+        if change.kind in (*PLAN_CHANGES, *ANNOUNCEMENTS):
             return change.reason, None
         if change.kind in ACKNOWLEDGEMENT_CHANGES:
             return change.reason if change.acknowledgement is None else change.acknowledgement.text, None

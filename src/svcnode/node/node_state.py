@@ -177,6 +177,12 @@ class NodeState:
             self._publish(ChangeKind.DEREGISTERED, now_s, service_id, before=entry.state)
             self.acknowledgements.remove(service_id, now_s, "the service is no longer registered")
 
+    def announce(self, kind: ChangeKind, text: str, service_id: str | None = None) -> None:
+        """Let every listener know of something that changes neither a status nor the health: one of ANNOUNCEMENTS."""
+        with self._changing() as now_s:
+            state = None if service_id is None else self._states.entry(service_id).state
+            self._publish(kind, now_s, service_id, before=state, after=state, reason=text)
+
     def reorder(self, ids: Iterable[str]) -> None:
         """Set the order of the list. Services that are not named follow in their old order."""
         with self._changing() as now_s:
