@@ -7,6 +7,8 @@ writer.py      the thread that writes, and its states
 database.py    the tables, writing and deleting
 files.py       the file on disk: owner, lock, quarantine
 errors.py      what can be wrong with it
+timeline.py    what transitions mean to a reader: outages, health of the node, events
+migrations.py  a file of an older format becomes one of this format
 query.py       reads the file and the memory
 follower.py    the history that another process writes
 
@@ -39,6 +41,7 @@ from svcnode.history.backlog import Backlog
 from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
+from svcnode.history.timeline import TimelinePage, make_items
 from svcnode.history.writer import Writer, WriterConfig
 from svcnode.net.clock import RetentionClock, WallTimes, next_tick_s
 from svcnode.version import __version__
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Evidence, ServiceState
     from svcnode.history.records import LastStatus
+    from svcnode.history.timeline import Period
     from svcnode.node.node_state import NodeState
 
 __all__ = ["Bucket", "History", "Resolution", "Transition"]
@@ -59,6 +63,7 @@ CLOSE_TIMEOUT_S = 2.0
 TICK_S = 1.0
 SERVICES_CLOSED_PER_STEP = 200  # when a minute ends; blocks the event loop for a fraction of a millisecond
 TRANSITIONS_PUBLISHED_PER_STEP = 50
+TRANSITIONS_PER_PAGE = 1000  # of the time line
 _REMEMBERED = (Status.UP.value, Status.DOWN.value)  # over a restart; Initializing says nothing worth it
 
 log = logging.getLogger("svcnode.history")
@@ -236,6 +241,12 @@ class History:
         now_s = self._wall_clock()
         self._aggregator.tick(now_s)
         return await self._query.buckets(service_ids, resolution, now_s)
+
+    async def timeline(self, period: Period) -> TimelinePage:
+        """What happened in a period; a page of it."""
+        opening, transitions, is_last = await self._query.page(period, self.last_id, TRANSITIONS_PER_PAGE)
+        items = make_items(period.from_s, opening, transitions, is_last=is_last)
+        return TimelinePage(items, None if is_last else transitions[-1].id)
 
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         """The ids that the history has records of."""

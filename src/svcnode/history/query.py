@@ -13,11 +13,13 @@ import asyncio
 import json
 import logging
 from contextlib import closing, contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 from svcnode.history.errors import CorruptionError, history_error_from
 from svcnode.history.records import Bucket, Transition, merge_buckets
+from svcnode.history.timeline import STARTED, STATUS_KINDS, STOPPED, Opening
 from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from svcnode.history.aggregator import MinuteAggregator
     from svcnode.history.backlog import Backlog
     from svcnode.history.records import Resolution
+    from svcnode.history.timeline import Period
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -47,6 +50,28 @@ _SELECT_AFTER = _SELECT_TRANSITIONS.format(condition="transitions.id > ? AND tra
 _SELECT_LATEST = _SELECT_TRANSITIONS.format(condition="transitions.id <= ?", order="DESC")
 _SELECT_LATEST_OF_SERVICE = _SELECT_TRANSITIONS.format(
     condition="transitions.id <= ? AND transitions.service = (SELECT number FROM services WHERE id = ?)", order="DESC"
+)
+# A page of the time line. What is before it: recorded on an earlier page, or dated before the period.
+_ON_PAGE = "transitions.at_us >= ? AND transitions.at_us < ? AND transitions.id > ? AND transitions.id <= ?"
+_BEFORE_PAGE = "(transitions.id <= ? OR transitions.at_us < ?) AND transitions.id <= ?"
+_STATUS_KINDS = ", ".join(f"'{kind}'" for kind in STATUS_KINDS)
+_SELECT_PAGE = _SELECT_TRANSITIONS.format(condition=_ON_PAGE, order="")
+_SELECT_STATUSES_BEFORE = f"""
+    SELECT json_group_array(json_array({_TRANSITION_COLUMNS})) FROM (
+        SELECT newest.*, services.id AS service_id
+        FROM services CROSS JOIN transitions AS newest ON newest.id = (
+            SELECT transitions.id FROM transitions
+            WHERE service = services.number AND kind IN ({_STATUS_KINDS}) AND {_BEFORE_PAGE}
+            ORDER BY transitions.id DESC LIMIT 1
+        )
+        WHERE newest.after IN ('Down', 'Initializing')
+    )
+"""
+_SELECT_HEALTH_BEFORE = _SELECT_TRANSITIONS.format(
+    condition=f"health <> health_before AND {_BEFORE_PAGE}", order="DESC"
+)
+_SELECT_PROCESS_BEFORE = _SELECT_TRANSITIONS.format(
+    condition=f"transitions.service IS NULL AND kind IN ('{STARTED}', '{STOPPED}') AND {_BEFORE_PAGE}", order="DESC"
 )
 _SELECT_KNOWN_IDS = "SELECT json_group_array(id) FROM services WHERE id IN (SELECT value FROM json_each(?))"
 _SELECT_END = """
@@ -84,6 +109,12 @@ class EndOfFile(NamedTuple):
     last_id: int  # of the newest transition
     pruned_to: int  # the newest transition that was deleted
     node_name: str | None  # of the node that the file belongs to
+
+
+class PageOfTransitions(NamedTuple):
+    opening: Opening
+    transitions: list[Transition]
+    is_last: bool
 
 
 class HistoryQuery:
@@ -132,6 +163,29 @@ class HistoryQuery:
 
         return await self._run(read)
 
+    async def page(self, period: Period, up_to: int, limit: int) -> PageOfTransitions:
+        """Transitions of a period, and what was so before the first of them."""
+
+        def read() -> PageOfTransitions:
+            before = (period.after_id, round(period.from_s * 1e6), up_to)
+            rows, unwritten = self._read(
+                lambda connection: [
+                    _rows(connection, statement, *values)
+                    for statement, values in (
+                        (_SELECT_PAGE, (*before[1:2], round(period.to_s * 1e6), period.after_id, up_to, limit + 1)),
+                        (_SELECT_STATUSES_BEFORE, before),
+                        (_SELECT_HEALTH_BEFORE, (*before, 1)),
+                        (_SELECT_PROCESS_BEFORE, (*before, 2)),
+                    )
+                ],
+                self._backlog.transitions,
+            )
+            written = [list(map(_transition, part)) for part in rows or [[], [], [], []]]
+            memory = [one for one in unwritten if one.id <= up_to]
+            return make_page(period, [*written[0], *memory], [*chain(*written[1:]), *memory], limit)
+
+        return await self._run(read)
+
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         """The ids that have records."""
 
@@ -166,7 +220,7 @@ class HistoryQuery:
             rows, unwritten = self._read(
                 lambda connection: _rows(connection, statement, *values), self._backlog.transitions
             )
-            by_id = {row[0]: Transition(row[0], row[1] / 1e6, *row[2:]) for row in rows or ()}
+            by_id = {row[0]: _transition(row) for row in rows or ()}
             by_id.update((transition.id, transition) for transition in unwritten if is_match(transition))
             return [by_id[transition_id] for transition_id in sorted(by_id)]
 
@@ -234,6 +288,32 @@ def _rows(connection: sqlite3.Connection, statement: str, *values: int | str) ->
     (text,) = connection.execute(statement, values).fetchone()
     rows: list[Any] = json.loads(text)
     return rows
+
+
+def _transition(row: Sequence[Any]) -> Transition:
+    return Transition(row[0], row[1] / 1e6, *row[2:])
+
+
+def make_page(
+    period: Period, on_page: Iterable[Transition], before: Iterable[Transition], limit: int
+) -> PageOfTransitions:
+    """From more transitions than are needed: each is selected again, whether it comes from the file or from memory."""
+    found = {one.id: one for one in on_page if period.contains(one)}
+    page = [found[transition_id] for transition_id in sorted(found)]
+    earlier = {one.id: one for one in before if period.is_after(one)}
+    statuses: dict[str | None, Transition] = {}
+    health: list[Transition] = []
+    process: list[Transition] = []
+    for transition_id in sorted(earlier):
+        one = earlier[transition_id]
+        if one.kind in (STARTED, STOPPED):
+            process.append(one)
+        elif one.kind in STATUS_KINDS and one.service_id is not None:
+            statuses[one.service_id] = one
+        if one.health != one.health_before:
+            health.append(one)
+    opening = Opening([*statuses.values()], health[-1:], process[-2:])
+    return PageOfTransitions(opening, page[:limit], is_last=len(page) <= limit)
 
 
 def _fill_buckets(
