@@ -13,7 +13,6 @@ import asyncio
 import json
 import logging
 from contextlib import closing, contextmanager
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -167,22 +166,26 @@ class HistoryQuery:
         """Transitions of a period, and what was so before the first of them."""
 
         def read() -> PageOfTransitions:
-            before = (period.after_id, round(period.from_s * 1e6), up_to)
+            from_us, to_us = round(period.from_s * 1e6), round(period.to_s * 1e6)
+            before = (period.after_id, from_us, up_to)
+            statements = (
+                (_SELECT_PAGE, (from_us, to_us, period.after_id, up_to, limit + 1)),
+                (_SELECT_STATUSES_BEFORE, before),
+                (_SELECT_HEALTH_BEFORE, (*before, 1)),
+                (_SELECT_PROCESS_BEFORE, (*before, 2)),
+            )
             rows, unwritten = self._read(
-                lambda connection: [
-                    _rows(connection, statement, *values)
-                    for statement, values in (
-                        (_SELECT_PAGE, (*before[1:2], round(period.to_s * 1e6), period.after_id, up_to, limit + 1)),
-                        (_SELECT_STATUSES_BEFORE, before),
-                        (_SELECT_HEALTH_BEFORE, (*before, 1)),
-                        (_SELECT_PROCESS_BEFORE, (*before, 2)),
-                    )
-                ],
+                lambda connection: [_rows(connection, statement, *values) for statement, values in statements],
                 self._backlog.transitions,
             )
-            written = [list(map(_transition, part)) for part in rows or [[], [], [], []]]
-            memory = [one for one in unwritten if one.id <= up_to]
-            return make_page(period, [*written[0], *memory], [*chain(*written[1:]), *memory], limit)
+            page, *opening = [[*map(_transition, part)] for part in rows or ([], [], [], [])]
+            published = [one for one in unwritten if one.id <= up_to]
+            by_id = {one.id: one for one in (*page, *published) if period.contains(one)}
+            page = [by_id[transition_id] for transition_id in sorted(by_id)]
+            statuses, health, process = (sorted(part, key=lambda one: one.id) for part in opening)
+            return PageOfTransitions(
+                _opening(period, Opening(statuses, health, process), published), page[:limit], len(page) <= limit
+            )
 
         return await self._run(read)
 
@@ -294,26 +297,13 @@ def _transition(row: Sequence[Any]) -> Transition:
     return Transition(row[0], row[1] / 1e6, *row[2:])
 
 
-def make_page(
-    period: Period, on_page: Iterable[Transition], before: Iterable[Transition], limit: int
-) -> PageOfTransitions:
-    """From more transitions than are needed: each is selected again, whether it comes from the file or from memory."""
-    found = {one.id: one for one in on_page if period.contains(one)}
-    page = [found[transition_id] for transition_id in sorted(found)]
-    earlier = {one.id: one for one in before if period.is_after(one)}
-    statuses: dict[str | None, Transition] = {}
-    health: list[Transition] = []
-    process: list[Transition] = []
-    for transition_id in sorted(earlier):
-        one = earlier[transition_id]
-        if one.kind in (STARTED, STOPPED):
-            process.append(one)
-        elif one.kind in STATUS_KINDS and one.service_id is not None:
-            statuses[one.service_id] = one
-        if one.health != one.health_before:
-            health.append(one)
-    opening = Opening([*statuses.values()], health[-1:], process[-2:])
-    return PageOfTransitions(opening, page[:limit], is_last=len(page) <= limit)
+def _opening(period: Period, written: Opening, unwritten: Iterable[Transition]) -> Opening:
+    """With what is only in memory, which is newer."""
+    before = [one for one in unwritten if period.is_after(one)]
+    statuses = {one.service_id: one for one in (*written.statuses, *before) if one.kind in STATUS_KINDS}
+    health = [*written.health, *(one for one in before if one.health != one.health_before)]
+    process = [*written.process, *(one for one in before if one.kind in (STARTED, STOPPED))]
+    return Opening([*statuses.values()], health[-1:], process[-2:])
 
 
 def _fill_buckets(
