@@ -41,7 +41,7 @@ from svcnode.history.backlog import Backlog
 from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
-from svcnode.history.timeline import TimelinePage, make_items
+from svcnode.history.timeline import make_timeline_page
 from svcnode.history.writer import Writer, WriterConfig
 from svcnode.net.clock import RetentionClock, WallTimes, next_tick_s
 from svcnode.version import __version__
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Evidence, ServiceState
     from svcnode.history.records import LastStatus
-    from svcnode.history.timeline import Period
+    from svcnode.history.timeline import Period, TimelinePage
     from svcnode.node.node_state import NodeState
 
 __all__ = ["Bucket", "History", "Resolution", "Transition"]
@@ -244,9 +244,7 @@ class History:
 
     async def timeline(self, period: Period) -> TimelinePage:
         """What happened in a period; a page of it."""
-        opening, transitions, is_last = await self._query.page(period, self.last_id, TRANSITIONS_PER_PAGE)
-        items = make_items(period.from_s, opening, transitions, is_last=is_last)
-        return TimelinePage(items, None if is_last else transitions[-1].id)
+        return make_timeline_page(period, await self._query.page(period, self.last_id, TRANSITIONS_PER_PAGE))
 
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         """The ids that the history has records of."""

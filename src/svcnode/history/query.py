@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from svcnode.history.errors import CorruptionError, history_error_from
 from svcnode.history.records import Bucket, Transition, merge_buckets
-from svcnode.history.timeline import STARTED, STATUS_KINDS, STOPPED, Opening
+from svcnode.history.timeline import STARTED, STATUS_KINDS, STOPPED, Opening, PageOfTransitions
 from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
@@ -108,12 +108,6 @@ class EndOfFile(NamedTuple):
     last_id: int  # of the newest transition
     pruned_to: int  # the newest transition that was deleted
     node_name: str | None  # of the node that the file belongs to
-
-
-class PageOfTransitions(NamedTuple):
-    opening: Opening
-    transitions: list[Transition]
-    is_last: bool
 
 
 class HistoryQuery:

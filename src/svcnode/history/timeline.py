@@ -75,6 +75,17 @@ class Opening(NamedTuple):
     process: Sequence[Transition] = ()  # the newest start and stop of the process
 
 
+class PageOfTransitions(NamedTuple):
+    opening: Opening
+    transitions: list[Transition]
+    is_last: bool
+
+
+def make_timeline_page(period: Period, page: PageOfTransitions) -> TimelinePage:
+    items = make_items(period.from_s, page.opening, page.transitions, is_last=page.is_last)
+    return TimelinePage(items, None if page.is_last else page.transitions[-1].id)
+
+
 def make_items(
     from_s: float, opening: Opening, transitions: Iterable[Transition], *, is_last: bool
 ) -> list[TimelineItem]:
