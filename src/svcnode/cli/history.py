@@ -234,7 +234,7 @@ def csv_text(items: Iterable[Item]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(items)
+    writer.writerows({**item, "open": json.dumps(item["open"])} for item in items)
     return file.getvalue().removesuffix("\n")
 
 
@@ -272,9 +272,12 @@ def _what(item: Item) -> str:
     if item["type"] == "outage":
         return f"{item['status']}{reason}"
     if item["type"] == "event":
-        return f"{item['kind'].replace('_', ' ')}{reason}"
+        # A change of the node says itself what it is, such as a drain.
+        return item["reason"] if item["kind"] == "node" else f"{item['kind'].replace('_', ' ')}{reason}"
     if item["health"] is None:
         return "svcnode did not run"
-    if item["status"] is not None:
+    if item["kind"] == "started":
+        reason = ": svcnode starts"
+    elif item["status"] is not None:
         reason = f": {item['service']} is {item['status']}"
     return f"{Health(item['health']).text} ({item['health']}){reason}"

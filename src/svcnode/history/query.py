@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from svcnode.history.errors import CorruptionError, history_error_from
 from svcnode.history.records import Bucket, Transition, merge_buckets
-from svcnode.history.timeline import STARTED, STATUS_KINDS, STOPPED, Opening, PageOfTransitions
+from svcnode.history.timeline import SAYS_STATUS, STARTED, STOPPED, Opening, PageOfTransitions, says_status
 from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
@@ -53,14 +53,13 @@ _SELECT_LATEST_OF_SERVICE = _SELECT_TRANSITIONS.format(
 # A page of the time line. What is before it: recorded on an earlier page, or dated before the period.
 _ON_PAGE = "transitions.at_us >= ? AND transitions.at_us < ? AND transitions.id > ? AND transitions.id <= ?"
 _BEFORE_PAGE = "(transitions.id <= ? OR transitions.at_us < ?) AND transitions.id <= ?"
-_STATUS_KINDS = ", ".join(f"'{kind}'" for kind in STATUS_KINDS)
 _SELECT_PAGE = _SELECT_TRANSITIONS.format(condition=_ON_PAGE, order="")
 _SELECT_STATUSES_BEFORE = f"""
     SELECT json_group_array(json_array({_TRANSITION_COLUMNS})) FROM (
         SELECT newest.*, services.id AS service_id
         FROM services CROSS JOIN transitions AS newest ON newest.id = (
             SELECT transitions.id FROM transitions
-            WHERE service = services.number AND kind IN ({_STATUS_KINDS}) AND {_BEFORE_PAGE}
+            WHERE service = services.number AND {SAYS_STATUS} AND {_BEFORE_PAGE}
             ORDER BY transitions.id DESC LIMIT 1
         )
         WHERE newest.after IN ('Down', 'Initializing')
@@ -294,7 +293,7 @@ def _transition(row: Sequence[Any]) -> Transition:
 def _opening(period: Period, written: Opening, unwritten: Iterable[Transition]) -> Opening:
     """With what is only in memory, which is newer."""
     before = [one for one in unwritten if period.is_after(one)]
-    statuses = {one.service_id: one for one in (*written.statuses, *before) if one.kind in STATUS_KINDS}
+    statuses = {one.service_id: one for one in (*written.statuses, *before) if says_status(one)}
     health = [*written.health, *(one for one in before if one.health != one.health_before)]
     process = [*written.process, *(one for one in before if one.kind in (STARTED, STOPPED))]
     return Opening([*statuses.values()], health[-1:], process[-2:])

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 STARTED, STOPPED = "started", "stopped"
 _UP = Status.UP.value
-# The kinds that say the status of a service; a service that is registered or replaced starts without evidence.
-STATUS_KINDS = tuple(
-    kind.value for kind in (ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED, ChangeKind.STATUS)
-)
+_REPLACED = ChangeKind.REPLACED.value
+_STATUS_KINDS = (ChangeKind.REGISTERED.value, _REPLACED, ChangeKind.DEREGISTERED.value, ChangeKind.STATUS.value)
+# As `says_status`, for a statement.
+SAYS_STATUS = f"kind IN {_STATUS_KINDS} AND (kind <> '{_REPLACED}' OR before <> after)"
 
 
 class Period(NamedTuple):
@@ -97,6 +97,11 @@ def make_items(
     return sorted(timeline.items, key=lambda item: (item.from_s, item.id))
 
 
+def says_status(one: Transition) -> bool:
+    """Whether it says since when a service has its status. A service that is replaced may keep its state."""
+    return one.kind in _STATUS_KINDS and (one.kind != _REPLACED or one.before != one.after)
+
+
 class Timeline:
     """Give it what was so before, then the transitions of one page; then `items` are complete."""
 
@@ -119,14 +124,10 @@ class Timeline:
         for one in transitions:
             if one.kind in (STARTED, STOPPED):
                 self._see_process(one)
-                self._add_event(one)
-            elif one.kind == ChangeKind.STATUS.value:
+            elif says_status(one):
                 self._see_status(one)
-            else:
-                if one.kind in STATUS_KINDS:
-                    self._see_status(one)
-                if one.reason or one.kind != ChangeKind.NODE.value:  # without a reason: another order of the list
-                    self._add_event(one)
+            if _is_event(one):
+                self._add_event(one)
             if one.health != one.health_before and one.kind != STARTED:
                 self._set_health(one)
 
@@ -199,6 +200,13 @@ class Timeline:
         )
 
 
+def _is_event(one: Transition) -> bool:
+    """Not a status, which is an outage, and not what a reload replaces, which the reload counts."""
+    if one.kind == ChangeKind.NODE.value:
+        return bool(one.reason)  # without one: another order of the services
+    return one.kind not in (ChangeKind.STATUS.value, _REPLACED)
+
+
 def _id_of(one: Transition) -> int:
     return one.id
 
@@ -243,6 +251,6 @@ def _health_item(one: Transition, health: int | None, at_s: float) -> TimelineIt
         from_s=at_s,
         until_s=None,
         is_open=False,
-        reason=one.reason,
+        reason="" if one.kind in (STARTED, STOPPED) else one.reason,
         code=one.code,
     )

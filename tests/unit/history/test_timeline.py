@@ -88,11 +88,17 @@ def test_an_outage_lasts_from_the_status_until_the_next_one() -> None:
     assert health(items) == [(503, 1.0, 5.0, False), (206, 5.0, None, True)]
 
 
-@pytest.mark.parametrize("kind", ["deregistered", "replaced"])
-def test_an_outage_ends_with_the_registration_of_its_service(kind: str) -> None:
-    items = Recorder().at(1, "status", "db", "Down").at(2, kind, "db").items()
+def test_an_outage_ends_with_the_registration_of_its_service() -> None:
+    items = Recorder().at(1, "status", "db", "Down").at(2, "deregistered", "db", before="Down").items()
     assert outages(items) == [("db", "Down", 1.0, 2.0, False)]
-    assert [(item.kind, item.service_id) for item in of_type(items, "event")] == [(kind, "db")]
+    assert [(item.kind, item.service_id) for item in of_type(items, "event")] == [("deregistered", "db")]
+
+
+@pytest.mark.parametrize(("after", "until"), [("Down", None), ("Initializing", 2.0)])
+def test_an_outage_of_a_service_that_is_replaced_lasts_if_it_keeps_its_state(after: str, until: float | None) -> None:
+    items = Recorder().at(1, "status", "db", "Down").at(2, "replaced", "db", after, before="Down").items()
+    assert outages(items) == [("db", "Down", 1.0, until, until is None)]
+    assert [*of_type(items, "event")] == [], "the reload is one, which counts them"
 
 
 def test_while_the_process_does_not_run_nothing_is_known() -> None:
