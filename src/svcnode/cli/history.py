@@ -252,7 +252,8 @@ def text_lines(
     for item in items:
         at = _at(item["from"], zone)
         offset = f" {at.isoformat()[-6:]}" if len(zones) > 1 else ""
-        yield f"{at:%Y-%m-%d %H:%M:%S}{offset}  {_duration(item):<{durations}}  {_subject(item):<{subjects}}  {_what(item)}"
+        columns = f"{_duration(item):<{durations}}  {_subject(item):<{subjects}}"
+        yield f"{at:%Y-%m-%d %H:%M:%S}{offset}  {columns}  {_what(item)}"
     if not items:
         yield "nothing happened"
 
