@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def config(folder: Path, port: int, receiver: Receiver, service: TcpService) -> str:
+def config(folder: Path, receiver: Receiver, closed: int, service: TcpService) -> str:
     return "\n".join(
         [
-            f'[node]\nname = "validator-7"\n[server]\nlisten = ["127.0.0.1:{port}"]\ndrain = "0s"',
+            f'[node]\nname = "validator-7"\n[server]\nlisten = ["127.0.0.1:{free_port()}"]\ndrain = "0s"',
             f'[history]\npath = "{folder}/history.db"',
             f'[control]\nlisten = "unix:{folder}/c.sock"\npath = "{folder}/c.db"',
             '[notify]\ngroup_wait = "50ms"\nresolve_delay = "0s"',
-            f'webhook = ["http://127.0.0.1:{receiver.port}/", "http://127.0.0.1:{closed_port()}/"]',
+            f'webhook = ["http://127.0.0.1:{receiver.port}/", "http://127.0.0.1:{closed}/"]',
             FAST,
             f'[[services]]\nid = "db"\nprobe = "tcp://127.0.0.1:{service.port}"\nimpact = "critical"',
         ]
@@ -47,8 +47,8 @@ def kinds(found: list[dict[str, Any]]) -> list[str]:
 
 
 def test_the_time_line_of_a_node_over_a_restart(tmp_path: Path) -> None:
-    with TcpService() as db, Receiver() as receiver:
-        text = config(tmp_path, free_port(), receiver, db)
+    with TcpService() as db, Receiver() as receiver, closed_port() as closed:
+        text = config(tmp_path, receiver, closed, db)
         with Agent(tmp_path, config=text) as agent:
             agent.wait_until(lambda: agent.health() == 200)
             command(tmp_path, "note", "deployed v1.4.3", "--by", "ops")
