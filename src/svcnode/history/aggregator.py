@@ -19,7 +19,7 @@ from svcnode.core.model import Status
 from svcnode.history.records import MINUTES, Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from svcnode.history.backlog import Backlog
 
@@ -49,6 +49,7 @@ class _Accumulator:
         "checks",
         "failures",
         "in_maintenance",
+        "is_known",
         "latency_max_s",
         "latency_sum_s",
         "maintenance_s",
@@ -58,11 +59,12 @@ class _Accumulator:
         "window",
     )
 
-    def __init__(self, window: _Window, status: Status | None, *, in_maintenance: bool) -> None:
+    def __init__(self, window: _Window, status: Status | None, *, in_maintenance: bool, is_known: bool) -> None:
         self.window = window
         self.since_s = window.begin_s  # the seconds are counted up to here
         self.status = status  # None: the service is not registered
         self.in_maintenance = in_maintenance
+        self.is_known = is_known  # False: there is no evidence yet, and the time counts for no status
         self.seconds = [0.0, 0.0, 0.0]
         self.maintenance_s = 0.0
         self.checks = self.failures = 0
@@ -72,7 +74,7 @@ class _Accumulator:
         if self.status is not None:
             if self.in_maintenance:
                 self.maintenance_s += at_s - self.since_s
-            else:
+            elif self.is_known:
                 self.seconds[_STATUS_INDEX[self.status]] += at_s - self.since_s
         self.since_s = at_s
 
@@ -106,8 +108,15 @@ class MinuteAggregator:
                 self._roll_window(end_s=self._window.end_s, begin_s=self._window.end_s)
             self._now_s = now_s
 
-    def set_status(
-        self, service_id: str, status: Status | None, since_s: float, now_s: float, *, in_maintenance: bool = False
+    def set_status(  # noqa: PLR0913  what is known of one service
+        self,
+        service_id: str,
+        status: Status | None,
+        since_s: float,
+        now_s: float,
+        *,
+        in_maintenance: bool = False,
+        is_known: bool = True,
     ) -> None:
         """`since_s` may be in the past; closed buckets do not change."""
         with self._lock:
@@ -117,8 +126,22 @@ class MinuteAggregator:
                 if status is None:
                     return
                 accumulator = self._open(service_id)
-            accumulator.count_to(min(max(since_s, accumulator.since_s), self._now_s))
-            accumulator.status, accumulator.in_maintenance = status, in_maintenance
+            # What was not known yet stays unknown, also if the new status has lasted for longer.
+            begin_s = since_s if accumulator.is_known else now_s
+            accumulator.count_to(min(max(begin_s, accumulator.since_s), self._now_s))
+            accumulator.status, accumulator.in_maintenance, accumulator.is_known = status, in_maintenance, is_known
+
+    def set_known(self, service_id: str, wall_clock: Callable[[], float]) -> None:
+        """There is evidence from now on, whatever the status is."""
+        accumulator = self._accumulators.get(service_id)
+        if accumulator is None or accumulator.is_known:  # as for almost all evidence
+            return
+        with self._lock:
+            self.tick(wall_clock())
+            accumulator = self._accumulator(service_id)
+            if accumulator is not None:
+                accumulator.count_to(max(self._now_s, accumulator.since_s))
+                accumulator.is_known = True
 
     def add_check(self, service_id: str, duration_s: float, *, is_failure: bool) -> None:
         with self._lock:
@@ -197,9 +220,18 @@ class MinuteAggregator:
         if accumulator.status is None:
             del self._accumulators[service_id]
             return None
-        return self._open(service_id, accumulator.status, in_maintenance=accumulator.in_maintenance)
+        return self._open(
+            service_id, accumulator.status, in_maintenance=accumulator.in_maintenance, is_known=accumulator.is_known
+        )
 
-    def _open(self, service_id: str, status: Status | None = None, *, in_maintenance: bool = False) -> _Accumulator:
-        accumulator = _Accumulator(self._window, status, in_maintenance=in_maintenance)
+    def _open(
+        self,
+        service_id: str,
+        status: Status | None = None,
+        *,
+        in_maintenance: bool = False,
+        is_known: bool = True,
+    ) -> _Accumulator:
+        accumulator = _Accumulator(self._window, status, in_maintenance=in_maintenance, is_known=is_known)
         self._accumulators[service_id] = accumulator
         return accumulator

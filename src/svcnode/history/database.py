@@ -18,6 +18,7 @@ past or the future were written among the others. Whether the clock is right now
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
 from contextlib import contextmanager, suppress
@@ -31,7 +32,9 @@ from svcnode.history.errors import (
     other_node_error,
 )
 from svcnode.history.files import APPLICATION_ID, file_identity
-from svcnode.history.records import DAYS, HOURS, RESOLUTIONS, ROUNDING_TOLERANCE_S
+from svcnode.history.migrations import VERSION, migrate
+from svcnode.history.records import DAYS, HOURS, RESOLUTIONS, ROUNDING_TOLERANCE_S, LastStatus
+from svcnode.history.timeline import SAYS_STATUS
 from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-VERSION = 3  # increase it with every change of the tables; a file of an older version is quarantined
+log = logging.getLogger("svcnode.history")
+
 BUSY_TIMEOUT_S = 0.5  # the wait for a lock that another program holds
 QUICK_CHECK_TIMEOUT_S = 1.0  # a large file on a slow disk is checked in part
 ROWS_PER_STATEMENT = 500
@@ -127,6 +131,7 @@ UPSERT_SERVICES = """
 # A row that exists already comes from a transaction that was reported as failed but was committed.
 INSERT_TRANSITIONS = f"""
     INSERT OR IGNORE INTO transitions
+    (id, at_us, kind, service, before, after, reason, code, health_before, health)
     SELECT {_json_columns(0, 2)}, (SELECT number FROM services WHERE services.id = {_json_columns(3, 3)}),
         {_json_columns(4, 9)}
     FROM json_each(?)
@@ -140,6 +145,16 @@ SET_WATERMARK = "INSERT INTO watermarks VALUES (?, ?) ON CONFLICT (name) DO UPDA
 GET_NODE_NAME = "SELECT text FROM saved_state WHERE name = 'node'"
 SET_NODE_NAME = "INSERT INTO saved_state VALUES ('node', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 SELECT_LAST_TRANSITION = "SELECT id, kind, at_us FROM transitions ORDER BY id DESC LIMIT 1"
+# Of each service, the newest transition that says its status.
+SELECT_LAST_STATUSES = f"""
+    SELECT json_group_array(json_array(services.id, newest.after, newest.at_us, newest.reason, newest.code))
+    FROM services CROSS JOIN transitions AS newest ON newest.id = (
+        SELECT id FROM transitions
+        WHERE service = services.number AND {SAYS_STATUS}
+        ORDER BY id DESC LIMIT 1
+    )
+    WHERE newest.after IS NOT NULL
+"""
 GET_SAVED_STATE = "SELECT text FROM saved_state WHERE name = 'notify'"
 SET_SAVED_STATE = "INSERT INTO saved_state VALUES ('notify', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 
@@ -198,6 +213,14 @@ class Database:
             self._file_identity is not None and file_identity(self._path, has_wal=self._has_wal) == self._file_identity
         )
 
+    def last_statuses(self) -> list[LastStatus]:
+        """Of each service that was registered when the file was last written."""
+        (text,) = self._row(SELECT_LAST_STATUSES)
+        return [
+            LastStatus(service_id, status, at_us / 1e6, reason, code)
+            for service_id, status, at_us, reason, code in json.loads(text)
+        ]
+
     def claim(self, node_name: str, former_name: str | None = None) -> None:
         """Record that the file belongs to this node, or raise if it belongs to another one."""
         (owner,) = self._row(GET_NODE_NAME) or (None,)
@@ -248,9 +271,11 @@ class Database:
             self._create()
         else:
             self._check_version(version)
-            self._check_tables()
             if verify:
                 self._quick_check()
+            if version < VERSION:
+                self._migrate(version)
+            self._check_tables()
         self._execute(CREATE_TIME_INDEX)
         # In WAL mode readers and the writer do not block each other, and a commit is one sequential write. Some file
         # systems do not support it; there they block each other.
@@ -262,11 +287,15 @@ class Database:
         self._execute(CREATE_STAGING)
 
     def _check_version(self, version: int) -> None:
-        text = f"{self._path} has schema version {version}; this svcnode uses version {VERSION}"
         if version > VERSION:
+            text = f"{self._path} has schema version {version}; this svcnode uses version {VERSION}"
             raise HistoryError(f"{text}; use a newer svcnode, or {OTHER_PATH_HINT}", HistoryProblem.NEWER_SCHEMA)
-        if version < VERSION:
-            raise CorruptionError(text, HistoryProblem.OLDER_SCHEMA)
+
+    def _migrate(self, version: int) -> None:
+        with self._transaction():
+            migrate(self._connection, version)
+        text, extra = "history file migrated from format %d to %d: %s", {"event": "history_migrated"}
+        log.info(text, version, VERSION, self._path, extra=extra)
 
     def _limit_wal(self) -> None:
         """Set the size at which the write-ahead log is moved into the database and truncated."""

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from svcnode.history.errors import CorruptionError, history_error_from
 from svcnode.history.records import Bucket, Transition, merge_buckets
+from svcnode.history.timeline import SAYS_STATUS, STARTED, STOPPED, Opening, PageOfTransitions, says_status
 from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from svcnode.history.aggregator import MinuteAggregator
     from svcnode.history.backlog import Backlog
     from svcnode.history.records import Resolution
+    from svcnode.history.timeline import Period
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -53,6 +55,27 @@ _SELECT_OF_SERVICES = _SELECT_TRANSITIONS.format(
     condition="""+transitions.id <= ? AND +transitions.at_us >= ? AND (transitions.service IS NULL
         OR transitions.service IN (SELECT number FROM services WHERE id IN (SELECT value FROM json_each(?))))""",
     order="DESC",
+)
+# A page of the time line. What is before it: recorded on an earlier page, or dated before the period.
+_ON_PAGE = "transitions.at_us >= ? AND transitions.at_us < ? AND transitions.id > ? AND transitions.id <= ?"
+_BEFORE_PAGE = "(transitions.id <= ? OR transitions.at_us < ?) AND transitions.id <= ?"
+_SELECT_PAGE = _SELECT_TRANSITIONS.format(condition=_ON_PAGE, order="")
+_SELECT_STATUSES_BEFORE = f"""
+    SELECT json_group_array(json_array({_TRANSITION_COLUMNS})) FROM (
+        SELECT newest.*, services.id AS service_id
+        FROM services CROSS JOIN transitions AS newest ON newest.id = (
+            SELECT transitions.id FROM transitions
+            WHERE service = services.number AND {SAYS_STATUS} AND {_BEFORE_PAGE}
+            ORDER BY transitions.id DESC LIMIT 1
+        )
+        WHERE newest.after IN ('Down', 'Initializing')
+    )
+"""
+_SELECT_HEALTH_BEFORE = _SELECT_TRANSITIONS.format(
+    condition=f"health <> health_before AND {_BEFORE_PAGE}", order="DESC"
+)
+_SELECT_PROCESS_BEFORE = _SELECT_TRANSITIONS.format(
+    condition=f"transitions.service IS NULL AND kind IN ('{STARTED}', '{STOPPED}') AND {_BEFORE_PAGE}", order="DESC"
 )
 _SELECT_KNOWN_IDS = "SELECT json_group_array(id) FROM services WHERE id IN (SELECT value FROM json_each(?))"
 _SELECT_END = """
@@ -148,6 +171,32 @@ class HistoryQuery:
 
         return await self._run(read)
 
+    async def page(self, period: Period, up_to: int, limit: int) -> PageOfTransitions:
+        """Transitions of a period, and what was so before the first of them."""
+
+        def read() -> PageOfTransitions:
+            before = (period.after_id, period.from_us, up_to)
+            statements = (
+                (_SELECT_PAGE, (period.from_us, period.to_us, period.after_id, up_to, limit + 1)),
+                (_SELECT_STATUSES_BEFORE, before),
+                (_SELECT_HEALTH_BEFORE, (*before, 1)),
+                (_SELECT_PROCESS_BEFORE, (*before, 2)),
+            )
+            rows, unwritten = self._read(
+                lambda connection: [_rows(connection, statement, *values) for statement, values in statements],
+                self._backlog.transitions,
+            )
+            page, *opening = [[*map(_transition, part)] for part in rows or ([], [], [], [])]
+            published = [one for one in unwritten if one.id <= up_to]
+            by_id = {one.id: one for one in (*page, *published) if period.contains(one)}
+            page = [by_id[transition_id] for transition_id in sorted(by_id)]
+            statuses, health, process = (sorted(part, key=lambda one: one.id) for part in opening)
+            return PageOfTransitions(
+                _opening(period, Opening(statuses, health, process), published), page[:limit], len(page) <= limit
+            )
+
+        return await self._run(read)
+
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         """The ids that have records."""
 
@@ -182,7 +231,7 @@ class HistoryQuery:
             rows, unwritten = self._read(
                 lambda connection: _rows(connection, statement, *values), self._backlog.transitions
             )
-            by_id = {row[0]: Transition(row[0], row[1] / 1e6, *row[2:]) for row in rows or ()}
+            by_id = {row[0]: _transition(row) for row in rows or ()}
             by_id.update((transition.id, transition) for transition in unwritten if is_match(transition))
             return [by_id[transition_id] for transition_id in sorted(by_id)]
 
@@ -250,6 +299,19 @@ def _rows(connection: sqlite3.Connection, statement: str, *values: int | str) ->
     (text,) = connection.execute(statement, values).fetchone()
     rows: list[Any] = json.loads(text)
     return rows
+
+
+def _transition(row: Sequence[Any]) -> Transition:
+    return Transition(row[0], row[1] / 1e6, *row[2:])
+
+
+def _opening(period: Period, written: Opening, unwritten: Iterable[Transition]) -> Opening:
+    """With what is only in memory, which is newer."""
+    before = [one for one in unwritten if period.is_after(one)]
+    statuses = {one.service_id: one for one in (*written.statuses, *before) if says_status(one)}
+    health = [*written.health, *(one for one in before if one.health != one.health_before)]
+    process = [*written.process, *(one for one in before if one.kind in (STARTED, STOPPED))]
+    return Opening([*statuses.values()], health[-1:], process[-2:])
 
 
 def _fill_buckets(

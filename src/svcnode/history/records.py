@@ -28,6 +28,16 @@ class Transition(NamedTuple):
     health: int
 
 
+class LastStatus(NamedTuple):
+    """What the newest transition of a service says."""
+
+    service_id: str
+    status: str
+    since_s: float
+    reason: str
+    code: str | None
+
+
 class Bucket(NamedTuple):
     """One service in one minute, hour or day: the time per status and its checks.
 

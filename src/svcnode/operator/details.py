@@ -9,9 +9,10 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
+from svcnode.api.spec import SERVICE_NOT_FOUND, Response, error_response, make_response
 from svcnode.core import state_machine
 from svcnode.core.dependencies import find_dependencies
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Status, Tolerance
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
@@ -19,6 +20,7 @@ from svcnode.core.units import iso_time
 from svcnode.net.threads import call_in_pool
 from svcnode.node.maintenance import planned_text
 from svcnode.node.stats import FIXED_KIND, probe_kind
+from svcnode.operator.query import parse_known_query
 from svcnode.operator.sharing import node_sharing, observed_states, shared_probe
 from svcnode.probes.options import public_options
 from svcnode.version import __version__
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Request
     from svcnode.core.dependencies import Dependencies
-    from svcnode.core.model import Evidence, Policy, Service, ServiceState
+    from svcnode.core.model import Evidence, KnownBefore, Policy, Service, ServiceState
     from svcnode.node.definition import ProbeConfig
     from svcnode.operator.context import OperatorContext
     from svcnode.operator.sharing import ProbeDisplay
@@ -69,6 +71,8 @@ class ServiceDetails(TypedDict, total=False):
     reason: str
     since: str  # when the status was decided
     since_s: float
+    since_before_restart: bool  # whether that was before this process started
+    before_restart: Json | None  # what was known then, as long as no check has decided the status since
     first_failure: Json | None  # the first of the failures in a row, or of this Down
     counters: Json
     unreliable: bool  # too many of the last checks failed, although not enough in a row, or too many outages
@@ -92,7 +96,10 @@ class ServiceDetails(TypedDict, total=False):
 
 
 async def all_details(context: OperatorContext, request: Request, name: str) -> Response:
-    query = parse_query(request.query)
+    try:
+        query = parse_known_query(request.query, ("id", "recent_checks"))
+    except InvalidValueError as exc:
+        return error_response(400, str(exc))
     with_recent_checks = _parse_flag(query.get("recent_checks", ["0"]))
     if "id" not in query:
         key = "details", with_recent_checks
@@ -230,6 +237,8 @@ class _DetailsBuilder:
             "reason": self._redacted[state.reason],
             "since": self._iso(state.since_s),
             "since_s": self.ago_s(state.since_s),
+            "since_before_restart": state.since_s < self._context.process_stats.started_monotonic_s,
+            "before_restart": self._before_restart(state.known_before),
             "first_failure": None if is_fixed else self._time_fields(state.first_failure_at_s),
             "counters": _counters(state),
             "unreliable": state.recent_failures.is_unreliable,
@@ -255,6 +264,12 @@ class _DetailsBuilder:
                 self._evidence(result.evidence) | {"status": result.status.value} for result in results
             ]
         return details
+
+    def _before_restart(self, known: KnownBefore | None) -> Json | None:
+        if known is None:
+            return None
+        times = {"since": self._iso(known.since_s), "since_s": self.ago_s(known.since_s)}
+        return {"status": known.status.value, "code": known.code, "reason": self._redacted[known.reason], **times}
 
     def _causes(self, service: Service, state: ServiceState) -> Iterator[Json]:
         if not service.depends_on or state.status is Status.UP:

@@ -142,7 +142,7 @@ def overall_of(statuses: Iterable[PublicStatus]) -> Overall:
 
 
 def published_services(node: NodeState, publication: Publication) -> tuple[PublicService, ...]:
-    """Named and tagged services first, then those of each group. A named one that is not registered is being checked."""
+    """Named and tagged services first, then groups. One that is named and not registered is being checked."""
     listed = {service_id: node.find(service_id) for service_id in publication.services}
     grouped: dict[str, list[PublicService]] = {group: [] for group in publication.groups}
     if grouped or publication.tags:
