@@ -56,14 +56,18 @@ _SELECT_OF_SERVICES = _SELECT_TRANSITIONS.format(
         OR transitions.service IN (SELECT number FROM services WHERE id IN (SELECT value FROM json_each(?))))""",
     order="DESC",
 )
-# A page of the time line. What is before it: recorded on an earlier page, or dated before the period.
-_ON_PAGE = "transitions.at_us >= ? AND transitions.at_us < ? AND transitions.id > ? AND transitions.id <= ?"
+# A page of the time line. "+" lets SQLite find the period in the index of times: an old file has far more ids.
+_SELECT_PAGE = _SELECT_TRANSITIONS.format(
+    condition="""transitions.id IN (
+        SELECT id FROM transitions WHERE at_us >= ? AND at_us < ? AND +id > ? AND +id <= ? ORDER BY +id LIMIT ?)""",
+    order="",
+)
+# What is before a page: recorded on an earlier page, or dated before the period.
 _BEFORE_PAGE = "(transitions.id <= ? OR transitions.at_us < ?) AND transitions.id <= ?"
-_SELECT_PAGE = _SELECT_TRANSITIONS.format(condition=_ON_PAGE, order="")
 _SELECT_STATUSES_BEFORE = f"""
     SELECT json_group_array(json_array({_TRANSITION_COLUMNS})) FROM (
         SELECT newest.*, services.id AS service_id
-        FROM services CROSS JOIN transitions AS newest ON newest.id = (
+        FROM {{services}} CROSS JOIN transitions AS newest ON newest.id = (
             SELECT transitions.id FROM transitions
             WHERE service = services.number AND {SAYS_STATUS} AND {_BEFORE_PAGE}
             ORDER BY transitions.id DESC LIMIT 1
@@ -71,6 +75,10 @@ _SELECT_STATUSES_BEFORE = f"""
         WHERE newest.after IN ('Down', 'Initializing')
     )
 """
+_SELECT_ALL_STATUSES_BEFORE = _SELECT_STATUSES_BEFORE.format(services="services")
+_SELECT_SOME_STATUSES_BEFORE = _SELECT_STATUSES_BEFORE.format(
+    services="json_each(?) AS ids CROSS JOIN services ON services.id = ids.value"
+)
 _SELECT_HEALTH_BEFORE = _SELECT_TRANSITIONS.format(
     condition=f"health <> health_before AND {_BEFORE_PAGE}", order="DESC"
 )
@@ -175,25 +183,14 @@ class HistoryQuery:
         """Transitions of a period, and what was so before the first of them."""
 
         def read() -> PageOfTransitions:
-            before = (period.after_id, period.from_us, up_to)
-            statements = (
-                (_SELECT_PAGE, (period.from_us, period.to_us, period.after_id, up_to, limit + 1)),
-                (_SELECT_STATUSES_BEFORE, before),
-                (_SELECT_HEALTH_BEFORE, (*before, 1)),
-                (_SELECT_PROCESS_BEFORE, (*before, 2)),
+            written, unwritten = self._read(
+                lambda connection: _read_page(connection, period, up_to, limit), self._backlog.transitions
             )
-            rows, unwritten = self._read(
-                lambda connection: [_rows(connection, statement, *values) for statement, values in statements],
-                self._backlog.transitions,
-            )
-            page, *opening = [[*map(_transition, part)] for part in rows or ([], [], [], [])]
+            in_file, opening = written or ([], Opening())
             published = [one for one in unwritten if one.id <= up_to]
-            by_id = {one.id: one for one in (*page, *published) if period.contains(one)}
+            by_id = {one.id: one for one in (*in_file, *published) if period.contains(one)}
             page = [by_id[transition_id] for transition_id in sorted(by_id)]
-            statuses, health, process = (sorted(part, key=lambda one: one.id) for part in opening)
-            return PageOfTransitions(
-                _opening(period, Opening(statuses, health, process), published), page[:limit], len(page) <= limit
-            )
+            return PageOfTransitions(_opening(period, opening, published), page[:limit], len(page) <= limit)
 
         return await self._run(read)
 
@@ -293,6 +290,24 @@ def _read_buckets(
         for index, *columns in _rows(connection, statement, json.dumps(chunk), begin_times):
             buckets[chunk[index]].append(Bucket._make(columns))
     return buckets
+
+
+def _read_page(
+    connection: sqlite3.Connection, period: Period, up_to: int, limit: int
+) -> tuple[list[Transition], Opening]:
+    """At most one transition more than `limit`; if so, what was before is of the services on this page only."""
+
+    def read(statement: str, *values: int | str) -> list[Transition]:
+        return sorted(map(_transition, _rows(connection, statement, *values)), key=lambda one: one.id)
+
+    page = read(_SELECT_PAGE, period.from_us, period.to_us, period.after_id, up_to, limit + 1, limit + 1)
+    before = (period.after_id, period.from_us, up_to)
+    if len(page) > limit:
+        ids = {one.service_id for one in page if one.service_id is not None}
+        statuses = read(_SELECT_SOME_STATUSES_BEFORE, json.dumps(sorted(ids)), *before)
+    else:
+        statuses = read(_SELECT_ALL_STATUSES_BEFORE, *before)
+    return page, Opening(statuses, read(_SELECT_HEALTH_BEFORE, *before, 1), read(_SELECT_PROCESS_BEFORE, *before, 2))
 
 
 def _rows(connection: sqlite3.Connection, statement: str, *values: int | str) -> list[Any]:
