@@ -26,6 +26,7 @@ from svcnode.config.values import (
     replicas,
     service_id,
     service_ids,
+    slo,
     start_time,
     targets,
     timezone,
@@ -315,8 +316,16 @@ _IMPACT = value(
 )
 
 
+_SLO = value(
+    slo,
+    default_text="none",
+    doc='Share of the time in which it is to be Up, such as `"99.9%"`, for the [report](see.md#report); `off`: none',
+)
+
+
 class DefaultsTable(TimingTable):
     impact = _IMPACT
+    slo = _SLO
 
 
 class _Fleet(Table):
@@ -362,6 +371,7 @@ class _Named(Table):
         doc="Link to what to do when it is not Up, `http://…` or `https://…`; in [alerts](alerts.md#messages), on the "
         "page and in `explain`",
     )
+    slo = _SLO
     depends_on = value(
         names,
         default_text="none",

@@ -20,6 +20,7 @@ class RegisteredOptions(TypedDict, total=False):
     description: str
     group: str
     runbook: str
+    slo: str
     depends_on: Sequence[str]
     impact: ImpactName
     maintenance_impact: LoweredImpactName

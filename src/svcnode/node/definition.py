@@ -18,6 +18,7 @@ from svcnode.core.model import (
     Schedule,
     Service,
     Tolerance,
+    parse_slo,
     validate_threshold,
 )
 from svcnode.core.text import suggestion
@@ -97,6 +98,7 @@ class CheckOptions(TimingOptions, total=False):
     description: str
     group: str
     runbook: str
+    slo: str
     depends_on: Sequence[str]
     impact: Impact | ImpactName
     maintenance_impact: Impact | LoweredImpactName | None
@@ -127,6 +129,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     description: str = "",
     group: str = "",
     runbook: str = "",
+    slo: str = "off",
     depends_on: Sequence[str] = (),
     impact: Impact | str = Impact.PARTIAL,
     maintenance_impact: Impact | str | None = None,
@@ -155,6 +158,7 @@ def define(  # noqa: PLR0913  each is a key of the table
         policy=policy,
         group=group,
         runbook=runbook,
+        slo_percent=_slo(slo),
         depends_on=_names("depends_on", depends_on),
     )
     return Definition(service, probe_config)
@@ -238,6 +242,13 @@ def _tolerance(text: str) -> Tolerance:
         return Tolerance.parse(text)
     except InvalidValueError as exc:
         raise InvalidValueError(f"tolerance {exc}") from exc
+
+
+def _slo(text: str) -> float | None:
+    try:
+        return parse_slo(text)
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"slo {exc}") from exc
 
 
 def _max_latency_s(max_latency: Duration | None, schedule: Schedule) -> float | None:
