@@ -9,9 +9,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.history.records import Bucket, ClosedMinute, Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from svcnode.history.latencies import Histogram
+    from svcnode.history.records import Stretch
 
 # 10,000 services that go down at the same time and recover; at most about 10 MB.
 MAX_TRANSITIONS = 20_000
@@ -62,12 +68,15 @@ class Backlog:
         self.wake_writer.set()
         return transition
 
-    def add_minute(self, begin_s: int, buckets: dict[str, Bucket]) -> None:
+    def add_minute(
+        self, begin_s: int, buckets: dict[str, Bucket], observed: Stretch, latencies: Mapping[str, Histogram]
+    ) -> None:
         """Add a minute in parts, so that no transaction takes long: transitions wait for it."""
         remaining = iter(buckets.items())
         with self._lock:
             while part := dict(islice(remaining, BUCKETS_PER_BATCH)):
-                self._minutes.append(ClosedMinute(self._next_sequence(), begin_s, part))
+                counted = {one: latencies[one] for one in part if one in latencies}
+                self._minutes.append(ClosedMinute(self._next_sequence(), begin_s, part, observed, counted))
             self._bucket_count += len(buckets)
             while self._bucket_count > MAX_BUCKETS and len(self._minutes) > 1:
                 self._bucket_count -= len(self._minutes.popleft().buckets)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from svcnode.history.latencies import Histogram
 
 # An upper bound for the error of adding many floating-point numbers.
 ROUNDING_TOLERANCE_S = 0.001
@@ -55,6 +58,13 @@ class Bucket(NamedTuple):
         return self.known_s + self.maintenance_s
 
 
+class Stretch(NamedTuple):
+    """Time without a break in which the node ran: the clock was not set, and the machine did not sleep."""
+
+    begin_s: float
+    end_s: float
+
+
 class ClosedMinute(NamedTuple):
     """The buckets of a finished minute, or a part of them.
 
@@ -64,6 +74,8 @@ class ClosedMinute(NamedTuple):
     sequence: int
     begin_s: int
     buckets: dict[str, Bucket]
+    observed: Stretch  # the part of the minute in which the node ran
+    latencies: dict[str, Histogram]  # of these services, by id: of the whole hour in its last minute, otherwise none
 
 
 class RetentionLimits(NamedTuple):
