@@ -32,7 +32,8 @@ from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
 from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ConfigError, ListenError, StoreError, SvcnodeError
-from svcnode.core.model import SPEC_VERSION, Identity
+from svcnode.core.model import SPEC_VERSION, ChangeKind, Identity
+from svcnode.core.text import safe_reason
 from svcnode.history import History
 from svcnode.net.fd_limit import raise_fd_limit
 from svcnode.net.tasks import log_failure
@@ -240,10 +241,12 @@ class Agent:
                 exempt_from_collection()
             except SvcnodeError as exc:
                 self._surface.process_stats.record_reload(str(exc))
+                self._node.announce(ChangeKind.RELOAD_FAILED, safe_reason(str(exc)))
                 _log_failed_reload(exc)
                 raise
             except Exception as exc:
                 self._surface.process_stats.record_reload("internal error")
+                self._node.announce(ChangeKind.RELOAD_FAILED, "internal error")
                 log.exception(
                     "reload failed with an internal error; parts of the new configuration may be active",
                     extra={"event": "reload_failed", "error": type(exc).__name__},
@@ -252,6 +255,7 @@ class Agent:
             finally:
                 self._manager.ready()
             self._surface.process_stats.record_reload()
+            self._node.announce(ChangeKind.RELOADED, safe_reason(str(diff)))
             log.info("reloaded: %s", diff, extra={"event": "reloaded", **diff.counts})
             return str(diff)
 

@@ -357,6 +357,15 @@ class RecentFailures(NamedTuple):
 NO_FAILURES = RecentFailures()
 
 
+class KnownBefore(NamedTuple):
+    """What was known of a service when the previous process ended."""
+
+    status: Status
+    since_s: float
+    reason: str
+    code: str
+
+
 class ServiceState(NamedTuple):
     """The state of a service: its status, the reason, and since when.
 
@@ -378,6 +387,7 @@ class ServiceState(NamedTuple):
     failures_before_run: RecentFailures = NO_FAILURES  # `recent_failures` before the failures in a row began
     job_started_at_s: float | None = None  # the first start of a job since the last evidence
     host_fault: str = ""  # why this machine could not run the last check; "" if it could
+    known_before: KnownBefore | None = None  # the restart, as long as no evidence since then has decided the status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,10 +416,32 @@ class ChangeKind(Enum):
     MAINTENANCE_CANCELLED = "maintenance_cancelled"  # before it has begun
     ACKNOWLEDGED = "acknowledged"  # a problem of a service or of the node
     ACKNOWLEDGEMENT_ENDED = "acknowledgement_ended"
+    # What happened around the services, and changes nothing:
+    NOTE = "note"  # somebody has written it down, such as a deployment
+    RELOADED = "reloaded"
+    RELOAD_FAILED = "reload_failed"
+    MESSAGE_SENT = "message_sent"  # to a notification target
+    MESSAGE_FAILED = "message_failed"  # the first of the failed attempts in a row
 
 
+# After which a service has another status, or counts in another way.
+STATUS_CHANGES = (
+    ChangeKind.REGISTERED,
+    ChangeKind.REPLACED,
+    ChangeKind.DEREGISTERED,
+    ChangeKind.STATUS,
+    ChangeKind.MAINTENANCE,
+    ChangeKind.MAINTENANCE_ENDED,
+)
 MAINTENANCE_CHANGES = (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
 PLAN_CHANGES = (ChangeKind.MAINTENANCE_PLANNED, ChangeKind.MAINTENANCE_CANCELLED)
+ANNOUNCEMENTS = (
+    ChangeKind.NOTE,
+    ChangeKind.RELOADED,
+    ChangeKind.RELOAD_FAILED,
+    ChangeKind.MESSAGE_SENT,
+    ChangeKind.MESSAGE_FAILED,
+)
 ACKNOWLEDGEMENT_CHANGES = (ChangeKind.ACKNOWLEDGED, ChangeKind.ACKNOWLEDGEMENT_ENDED)
 
 
@@ -424,7 +456,8 @@ class Change(NamedTuple):
     before: ServiceState | None = None
     after: ServiceState | None = None
     maintenance: Maintenance | None = None  # that begins
-    # What has changed at the node itself, such as a drain and its reason; what is planned; why an acknowledgement ended
+    # What has changed at the node itself, such as a drain and its reason; what is planned; why an acknowledgement
+    # ended; the text of an announcement
     reason: str = ""
     by: str = ""  # who has requested it; empty: no person or program has
     acknowledgement: Acknowledgement | None = None  # that is made

@@ -25,6 +25,7 @@ from svcnode.core.model import (
     Evidence,
     Health,
     Impact,
+    KnownBefore,
     Outcome,
     Policy,
     RecentFailures,
@@ -49,6 +50,26 @@ def initial_state(now_s: float) -> ServiceState:
         since_s=now_s,
         registered_at_s=now_s,
     )
+
+
+def with_memory(state: ServiceState, known: KnownBefore) -> ServiceState:
+    """The state of a service of which something was known before the restart. It is not evidence: the status stays.
+
+    If the service was Down, the next failure confirms it, and it has been Down since then. Memory that comes after a
+    check has succeeded, or has decided the status, is not used.
+    """
+    is_undecided = state.code in _WITHOUT_EVIDENCE or state.failures_in_a_row > 0
+    is_new = state.status is Status.INITIALIZING and state.last_ready_at_s is None and is_undecided
+    return state._replace(known_before=known) if is_new else state
+
+
+def _known_down_since_s(state: ServiceState) -> float | None:
+    """Since when it was Down before the restart, if nothing has been known since then."""
+    known = state.known_before
+    return known.since_s if known is not None and known.status is Status.DOWN else None
+
+
+_WITHOUT_EVIDENCE = frozenset({ReasonCode.NO_EVIDENCE, ReasonCode.CANNOT_CHECK})
 
 
 def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
@@ -122,7 +143,9 @@ def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_
     failures_in_a_row = state.failures_in_a_row + 1
     before_run = state.failures_before_run if state.failures_in_a_row else state.recent_failures
     is_counted = _counts_failures(state, before_run, policy)
-    if failures_in_a_row >= policy.fall and not _is_in_start_period(state, evidence.at_s, policy):
+    known_down_s = _known_down_since_s(state)
+    is_outage = failures_in_a_row >= policy.fall and not _is_in_start_period(state, evidence.at_s, policy)
+    if is_outage or known_down_s is not None:
         status = Status.DOWN
         recent = before_run = _after_outage(before_run, evidence, policy, is_new=is_counted)
     else:
@@ -135,19 +158,21 @@ def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_
         cause = _unreliable_verdict(recent, policy, evidence.verdict)
     else:
         cause = evidence.verdict
+    begun_s = now_s if known_down_s is None else known_down_s
     return ServiceState(
         status,
         cause.reason,
         cause.code,
-        state.since_s if status is state.status else now_s,
+        state.since_s if status is state.status else begun_s,
         state.registered_at_s,
         0,
         failures_in_a_row,
         state.last_ready_at_s,
         evidence.at_s,
-        now_s if state.first_failure_at_s is None else state.first_failure_at_s,
+        begun_s if state.first_failure_at_s is None else min(begun_s, state.first_failure_at_s),
         recent,
         before_run,
+        known_before=state.known_before if status is Status.INITIALIZING else None,
     )
 
 
@@ -261,9 +286,14 @@ def as_of(state: ServiceState, now_s: float, policy: Policy, standstill_s: float
     if now_s < expiry_s:
         return state
     if policy.ttl_s is not None:
-        reason = _overdue_reason(state, expiry_s, policy)
+        reason, known_down_s = _overdue_reason(state, expiry_s, policy), _known_down_since_s(state)
         return state._replace(
-            status=Status.DOWN, reason=reason, code=ReasonCode.TTL_EXPIRED, since_s=expiry_s, ready_in_a_row=0
+            status=Status.DOWN,
+            reason=reason,
+            code=ReasonCode.TTL_EXPIRED,
+            since_s=expiry_s if known_down_s is None else known_down_s,
+            ready_in_a_row=0,
+            known_before=None,
         )
     missing = "success" if state.status is Status.UP else "evidence"
     if policy.stale_code == ReasonCode.REGISTRY_LOST:

@@ -4,8 +4,8 @@ The caller passes the time in. A change updates one accumulator; only the end of
 steps of a few hundred, and adds the minute to the backlog. An accumulator that is used between two steps is closed
 first, so every change counts in its own minute.
 
-Latencies are counted for an hour before they are added to the backlog, because they are many rows in the file. A process
-that is killed loses those of its last hour.
+Latencies are counted for an hour before they are added to the backlog, because they are many rows in the file. A
+process that is killed loses those of its last hour.
 
 Time counts only while this process runs. `tick` is called about once per second; if the calls stop for longer (the
 process was stopped, the machine slept) or the clock was set, the time in between counts for no status. Time in
@@ -15,7 +15,7 @@ maintenance is counted on its own, so availability leaves it out.
 from __future__ import annotations
 
 import threading
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Status
@@ -58,6 +58,7 @@ class _Accumulator:
         "checks",
         "failures",
         "in_maintenance",
+        "is_known",
         "latencies",
         "latency_max_s",
         "latency_sum_s",
@@ -68,22 +69,23 @@ class _Accumulator:
         "window",
     )
 
-    def __init__(self, window: _Window, status: Status | None, latencies: Histogram, *, in_maintenance: bool) -> None:
+    def __init__(self, window: _Window) -> None:
         self.window = window
         self.since_s = window.begin_s  # the seconds are counted up to here
-        self.status = status  # None: the service is not registered
-        self.in_maintenance = in_maintenance
+        self.status: Status | None = None  # None: the service is not registered
+        self.in_maintenance = False
+        self.is_known = True  # False: there is no evidence yet, and the time counts for no status
         self.seconds = [0.0, 0.0, 0.0]
         self.maintenance_s = 0.0
         self.checks = self.failures = 0
         self.latency_sum_s = self.latency_max_s = 0.0
-        self.latencies = latencies
+        self.latencies: Histogram = {}
 
     def count_to(self, at_s: float) -> None:
         if self.status is not None:
             if self.in_maintenance:
                 self.maintenance_s += at_s - self.since_s
-            else:
+            elif self.is_known:
                 self.seconds[_STATUS_INDEX[self.status]] += at_s - self.since_s
         self.since_s = at_s
 
@@ -117,8 +119,15 @@ class MinuteAggregator:
                 self._roll_window(end_s=self._window.end_s, begin_s=self._window.end_s)
             self._now_s = now_s
 
-    def set_status(
-        self, service_id: str, status: Status | None, since_s: float, now_s: float, *, in_maintenance: bool = False
+    def set_status(  # noqa: PLR0913  what is known of one service
+        self,
+        service_id: str,
+        status: Status | None,
+        since_s: float,
+        now_s: float,
+        *,
+        in_maintenance: bool = False,
+        is_known: bool = True,
     ) -> None:
         """`since_s` may be in the past; closed buckets do not change."""
         with self._lock:
@@ -128,8 +137,22 @@ class MinuteAggregator:
                 if status is None:
                     return
                 accumulator = self._open(service_id)
-            accumulator.count_to(min(max(since_s, accumulator.since_s), self._now_s))
-            accumulator.status, accumulator.in_maintenance = status, in_maintenance
+            # What was not known yet stays unknown, also if the new status has lasted for longer.
+            begin_s = since_s if accumulator.is_known else now_s
+            accumulator.count_to(min(max(begin_s, accumulator.since_s), self._now_s))
+            accumulator.status, accumulator.in_maintenance, accumulator.is_known = status, in_maintenance, is_known
+
+    def set_known(self, service_id: str, now_s: float) -> None:
+        """There is evidence from now on, whatever the status is."""
+        accumulator = self._accumulators.get(service_id)
+        if accumulator is None or accumulator.is_known:  # as for almost all evidence
+            return
+        with self._lock:
+            self.tick(now_s)
+            accumulator = self._accumulator(service_id)
+            if accumulator is not None:
+                accumulator.count_to(max(self._now_s, accumulator.since_s))
+                accumulator.is_known = True
 
     def add_check(self, service_id: str, duration_s: float, *, is_failure: bool) -> None:
         with self._lock:
@@ -178,10 +201,17 @@ class MinuteAggregator:
                     buckets[service_id] = [*closed, *self._open_buckets(service_id)]
         return buckets
 
+    def service_ids(self) -> list[str]:
+        """Those with buckets that are in the backlog or not closed yet."""
+        with self._lock:
+            closed = [minute.buckets for minute in self._backlog.minutes()]
+            closing = {} if self._closing is None else self._closing.buckets
+            return list(dict.fromkeys(chain(self._accumulators, closing, *closed)))
+
     def unwritten_stretches(self) -> list[Stretch]:
         """The times in which the node ran, up to now, that are in the backlog or not closed yet."""
         with self._lock:
-            stretches = [minute.observed for minute in self._backlog.minutes()]
+            stretches = [minute.observed for minute in self._backlog.minutes() if minute.observed is not None]
             if self._closing is not None:
                 stretches.append(Stretch(self._closing.begin_s, self._closing.end_s))
             return [*stretches, Stretch(self._window.begin_s, self._now_s)]
@@ -237,26 +267,19 @@ class MinuteAggregator:
             return accumulator
         previous = accumulator.window
         accumulator.count_to(previous.end_s)
-        latencies = accumulator.latencies
-        is_hour_complete = bool(latencies) and (previous.ends_hour or accumulator.status is None)
+        is_hour_complete = bool(accumulator.latencies) and (previous.ends_hour or accumulator.status is None)
         if (bucket := accumulator.bucket).observed_s or bucket.checks or is_hour_complete:
             previous.buckets[service_id] = bucket
         if is_hour_complete:
-            previous.latencies[service_id], latencies = latencies, {}
+            previous.latencies[service_id], accumulator.latencies = accumulator.latencies, {}
         if accumulator.status is None:
             del self._accumulators[service_id]
             return None
-        return self._open(service_id, accumulator.status, latencies, in_maintenance=accumulator.in_maintenance)
+        return self._open(service_id, accumulator)
 
-    def _open(
-        self,
-        service_id: str,
-        status: Status | None = None,
-        latencies: Histogram | None = None,
-        *,
-        in_maintenance: bool = False,
-    ) -> _Accumulator:
-        latencies = {} if latencies is None else latencies
-        accumulator = _Accumulator(self._window, status, latencies, in_maintenance=in_maintenance)
-        self._accumulators[service_id] = accumulator
+    def _open(self, service_id: str, previous: _Accumulator | None = None) -> _Accumulator:
+        accumulator = self._accumulators[service_id] = _Accumulator(self._window)
+        if previous is not None:
+            accumulator.status, accumulator.is_known = previous.status, previous.is_known
+            accumulator.in_maintenance, accumulator.latencies = previous.in_maintenance, previous.latencies
         return accumulator

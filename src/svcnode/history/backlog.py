@@ -11,7 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.history.records import Bucket, ClosedMinute, Transition
+from svcnode.history.records import NO_LATENCIES, Bucket, ClosedMinute, Transition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,11 @@ class Backlog:
         return transition
 
     def add_minute(
-        self, begin_s: int, buckets: dict[str, Bucket], observed: Stretch, latencies: Mapping[str, Histogram]
+        self,
+        begin_s: int,
+        buckets: dict[str, Bucket],
+        observed: Stretch | None = None,
+        latencies: Mapping[str, Histogram] = NO_LATENCIES,
     ) -> None:
         """Add a minute in parts, so that no transaction takes long: transitions wait for it."""
         remaining = iter(buckets.items())

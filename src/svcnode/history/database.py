@@ -34,7 +34,7 @@ from svcnode.history.errors import (
 )
 from svcnode.history.files import APPLICATION_ID, file_identity
 from svcnode.history.migrations import VERSION, migrate
-from svcnode.history.records import DAYS, HOURS, RESOLUTIONS, ROUNDING_TOLERANCE_S
+from svcnode.history.records import DAYS, HOURS, LATENCY_TABLES, RESOLUTIONS, ROUNDING_TOLERANCE_S, LastStatus
 from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ TABLE_QUOTAS = (
 
 # ---- tables and statements
 
-LATENCY_TABLES = {HOURS: "hour_latencies", DAYS: "day_latencies"}
 TABLES = {
     *("services", "transitions", "watermarks", "saved_state", "runs"),
     *(resolution.name for resolution in RESOLUTIONS),
@@ -170,6 +169,16 @@ SET_WATERMARK = "INSERT INTO watermarks VALUES (?, ?) ON CONFLICT (name) DO UPDA
 GET_NODE_NAME = "SELECT text FROM saved_state WHERE name = 'node'"
 SET_NODE_NAME = "INSERT INTO saved_state VALUES ('node', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 SELECT_LAST_TRANSITION = "SELECT id, kind, at_us FROM transitions ORDER BY id DESC LIMIT 1"
+# Of each service, the newest transition that says its status.
+SELECT_LAST_STATUSES = """
+    SELECT json_group_array(json_array(services.id, newest.after, newest.at_us, newest.reason, newest.code))
+    FROM services CROSS JOIN transitions AS newest ON newest.id = (
+        SELECT id FROM transitions
+        WHERE service = services.number AND kind IN ('registered', 'replaced', 'deregistered', 'status')
+        ORDER BY id DESC LIMIT 1
+    )
+    WHERE newest.after IS NOT NULL
+"""
 GET_SAVED_STATE = "SELECT text FROM saved_state WHERE name = 'notify'"
 SET_SAVED_STATE = "INSERT INTO saved_state VALUES ('notify', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 
@@ -236,6 +245,14 @@ class Database:
         return (
             self._file_identity is not None and file_identity(self._path, has_wal=self._has_wal) == self._file_identity
         )
+
+    def last_statuses(self) -> list[LastStatus]:
+        """Of each service that was registered when the file was last written."""
+        (text,) = self._row(SELECT_LAST_STATUSES)
+        return [
+            LastStatus(service_id, status, at_us / 1e6, reason, code)
+            for service_id, status, at_us, reason, code in json.loads(text)
+        ]
 
     def claim(self, node_name: str, former_name: str | None = None) -> None:
         """Record that the file belongs to this node, or raise if it belongs to another one."""
@@ -372,7 +389,7 @@ class Database:
         for resolution in RESOLUTIONS:
             self._execute(_upsert_buckets(resolution), (resolution.begin_s(minute.begin_s),))
         self._execute("DELETE FROM staging")
-        if not self._execute(EXTEND_RUN, minute.observed).rowcount:
+        if minute.observed is not None and not self._execute(EXTEND_RUN, minute.observed).rowcount:
             self._execute(INSERT_RUN, minute.observed)
         self._add_latencies(minute)
         self._execute(SET_WATERMARK, (AGGREGATED_TO, minute.sequence))

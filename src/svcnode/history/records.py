@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from svcnode.history.latencies import Histogram
 
 # An upper bound for the error of adding many floating-point numbers.
@@ -29,6 +32,16 @@ class Transition(NamedTuple):
     code: str | None  # the reason code of the new state; None if the change has no new state of a service
     health_before: int
     health: int
+
+
+class LastStatus(NamedTuple):
+    """What the newest transition of a service says."""
+
+    service_id: str
+    status: str
+    since_s: float
+    reason: str
+    code: str | None
 
 
 class Bucket(NamedTuple):
@@ -58,6 +71,9 @@ class Bucket(NamedTuple):
         return self.known_s + self.maintenance_s
 
 
+NO_LATENCIES: Mapping[str, Histogram] = MappingProxyType({})
+
+
 class Stretch(NamedTuple):
     """Time without a break in which the node ran: the clock was not set, and the machine did not sleep."""
 
@@ -74,8 +90,10 @@ class ClosedMinute(NamedTuple):
     sequence: int
     begin_s: int
     buckets: dict[str, Bucket]
-    observed: Stretch  # the part of the minute in which the node ran
-    latencies: dict[str, Histogram]  # of these services, by id: of the whole hour in its last minute, otherwise none
+    observed: Stretch | None = None  # the part of the minute in which the node ran
+    latencies: Mapping[str, Histogram] = (
+        NO_LATENCIES  # of these services, by id: of the whole hour in its last minute, otherwise none
+    )
 
 
 class RetentionLimits(NamedTuple):
@@ -111,6 +129,7 @@ MINUTES = Resolution("minutes", 60, 90, retention_s=6 * 3600.0)
 HOURS = Resolution("hours", 3600, 24, retention_s=8 * 86_400.0)
 DAYS = Resolution("days", 86_400, 90)
 RESOLUTIONS = (MINUTES, HOURS, DAYS)
+LATENCY_TABLES = {HOURS: "hour_latencies", DAYS: "day_latencies"}
 
 
 def merge_buckets(bucket: Bucket, other: Bucket, length_s: int) -> Bucket:

@@ -1,10 +1,11 @@
-"""What a period was like for the node and each service: the time in each status, outages and latencies. No I/O.
+"""What a period was like for the node and each service: time in each status, outages and latencies. There is no I/O.
 
-It follows from the transitions and from the runs, the times in which the node ran. Only time in a run counts, so what
-was not known (a restart, a machine that slept) lowers nobody's availability. Neither does time in maintenance count.
+The time of a service in each status is that of its buckets, so a period begins and ends where buckets do. They leave
+out what was not known (a restart, a machine that slept), so that lowers nobody's availability, and maintenance.
 
-An outage begins when a service is Down, and ends when it is Up or removed. A Down that lasts over a restart is one
-outage. Its length is the time of it that counts.
+Outages, and the health of the node, follow from the transitions and from the runs, the times in which the node ran. An
+outage begins when a service is Down, and ends when it is Up or removed. If it lasts over a restart, it is still one
+outage. Its length is the time of it in which the node ran, without maintenance.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.model import ChangeKind, Health, Status
-from svcnode.history.latencies import percentile_s
-from svcnode.history.records import Stretch
+from svcnode.history.latencies import add_to, percentile_s
+from svcnode.history.records import DAYS, HOURS, MINUTES, Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from svcnode.history.latencies import Histogram
+    from svcnode.history.records import Resolution
 
 UP, INITIALIZING, DOWN = Status.UP.value, Status.INITIALIZING.value, Status.DOWN.value
 STARTED = "started"
@@ -27,9 +29,54 @@ _NODE_STATUS = {int(Health.HEALTHY): UP, int(Health.PARTIAL): INITIALIZING, int(
 PERCENTILES = (0.5, 0.95, 0.99)
 
 
+class Period(NamedTuple):
+    """From the begin of a bucket to the begin of another, or to now."""
+
+    from_s: float
+    to_s: float
+    resolution: Resolution
+
+    @classmethod
+    def around(cls, from_s: float, to_s: float, now_s: float) -> Period:
+        """The period nearest to these times that the history has buckets for: minutes, hours or days."""
+        found = (one for one in (MINUTES, HOURS) if from_s >= now_s - one.retention_s)
+        resolution = next(found, DAYS)
+        begin_s = resolution.begin_s(from_s + resolution.length_s / 2)
+        if begin_s > now_s:
+            begin_s -= resolution.length_s
+        end_s = max(resolution.begin_s(to_s + resolution.length_s / 2), begin_s + resolution.length_s)
+        return cls(begin_s, now_s if to_s >= now_s else min(end_s, now_s), resolution)
+
+    @property
+    def latency_resolution(self) -> Resolution:
+        return DAYS if self.resolution is DAYS else HOURS
+
+    @property
+    def latency_range(self) -> tuple[float, float]:
+        """The hours or days of which latencies are counted, by their begin."""
+        return self.latency_resolution.begin_s(self.from_s), self.to_s
+
+
+class Times(NamedTuple):
+    """The time that counts, by status, and that in maintenance."""
+
+    up_s: float = 0.0
+    initializing_s: float = 0.0
+    down_s: float = 0.0
+    maintenance_s: float = 0.0
+
+    @property
+    def known_s(self) -> float:
+        return self.up_s + self.initializing_s + self.down_s
+
+    def plus(self, other: Times) -> Times:
+        return Times(*(one + another for one, another in zip(self, other, strict=True)))
+
+
 class Move(NamedTuple):
     """What the report needs of a transition."""
 
+    recorded_s: float
     at_s: float
     kind: str
     service_id: str | None
@@ -51,16 +98,14 @@ class Outage(NamedTuple):
 class SubjectReport(NamedTuple):
     """Of a service or of the node."""
 
-    known_s: float  # that counts
-    up_s: float
-    healthy_s: float  # of the node: without 206; of a service: as `up_s`
-    maintenance_s: float
+    times: Times
+    up_s: float  # of the node: with 206
     outages: tuple[Outage, ...]
     latencies: Histogram
 
     @property
     def availability(self) -> float | None:
-        return self.up_s / self.known_s if self.known_s > 0 else None
+        return self.up_s / self.times.known_s if self.times.known_s > 0 else None
 
     @property
     def longest_s(self) -> float | None:
@@ -77,8 +122,9 @@ class SubjectReport(NamedTuple):
         return tuple(percentile_s(self.latencies, share) for share in PERCENTILES)
 
     def budget(self, slo_percent: float) -> Budget:
-        allowed_s = self.known_s * (100 - slo_percent) / 100
-        return Budget(allowed_s, allowed_s - (self.known_s - self.up_s))
+        known_s = self.times.known_s
+        allowed_s = known_s * (100 - slo_percent) / 100
+        return Budget(allowed_s, allowed_s - (known_s - self.up_s))
 
 
 class Budget(NamedTuple):
@@ -93,9 +139,9 @@ class Budget(NamedTuple):
 
 
 class PeriodReport(NamedTuple):
-    from_s: float
-    to_s: float
-    data_from_s: float | None  # what is older was deleted, or never recorded; None: there is no data of the period
+    period: Period
+    data_from_s: float | None  # within the period; None: there is no data
+    outages_from_s: float | None  # of outages and of the node: transitions may be deleted earlier than buckets
     node: SubjectReport
     services: dict[str, SubjectReport]
 
@@ -139,140 +185,155 @@ class Runs:
         return self._lengths_s[index] + min(at_s, end_s) - begin_s
 
 
-class _Subject:
-    """A service or the node, up to the last change."""
+class _Outages:
+    """Of a service or of the node, up to the last change."""
 
-    __slots__ = ("begun_s", "good", "is_held", "lengths_s", "maintenance_s", "outage_s", "outages", "since_s", "status")
+    __slots__ = ("begun_s", "ended", "good", "is_held", "length_s", "since_s", "status")
 
-    def __init__(self, since_s: float, good: Collection[str]) -> None:
+    def __init__(self, since_s: float, good: tuple[str, ...]) -> None:
         self.since_s = since_s
         self.good = good  # the statuses that end an outage
         self.status: str | None = None  # None: not registered, or not known
         self.is_held = False  # in maintenance
-        self.lengths_s = dict.fromkeys((UP, INITIALIZING, DOWN), 0.0)
-        self.maintenance_s = 0.0
         self.begun_s: float | None = None  # of the outage that has not ended
-        self.outage_s = 0.0  # its length so far
-        self.outages: list[Outage] = []
+        self.length_s = 0.0  # its length so far
+        self.ended: list[Outage] = []
 
-    def count_to(self, at_s: float, runs: Runs) -> None:
-        """A change is never before the last one: it may be recorded late, or the clock was set."""
+    def move_to(self, at_s: float, runs: Runs) -> float:
+        """Returns the length. A change is never before the last one: the clock may have been set."""
         at_s = max(at_s, self.since_s)
-        if self.status is not None:
-            length_s = runs.length_s(self.since_s, at_s)
-            if self.is_held:
-                self.maintenance_s += length_s
-            else:
-                self.lengths_s[self.status] += length_s
-                self.outage_s += length_s if self.begun_s is not None else 0.0
+        length_s = runs.length_s(self.since_s, at_s) if self.status is not None else 0.0
+        if self.begun_s is not None and not self.is_held:
+            self.length_s += length_s
         self.since_s = at_s
+        return length_s
 
     def judge(self, from_s: float) -> None:
         """Begin or end an outage, after the status or the maintenance has changed."""
         if self.status in self.good:
-            self.end_outage(self.since_s, from_s, is_recovered=True)
+            self.end(self.since_s, from_s, is_recovered=True)
         elif self.status == DOWN and not self.is_held and self.begun_s is None:
             self.begun_s = self.since_s
 
-    def end_outage(self, end_s: float, from_s: float, *, is_recovered: bool = False, is_open: bool = False) -> None:
-        if self.begun_s is not None and self.outage_s > 0:
-            begin_s = max(self.begun_s, from_s)
+    def end(self, end_s: float, from_s: float, *, is_recovered: bool = False, is_open: bool = False) -> None:
+        if self.begun_s is not None and self.length_s > 0:
             is_before = self.begun_s < from_s
-            self.outages.append(Outage(begin_s, end_s, self.outage_s, is_before, is_open, is_recovered))
-        self.begun_s, self.outage_s = None, 0.0
+            begin_s = max(self.begun_s, from_s)
+            self.ended.append(Outage(begin_s, end_s, self.length_s, is_before, is_open, is_recovered))
+        self.begun_s, self.length_s = None, 0.0
 
 
-class ReportBuilder:
+class OutageFinder:
     """Takes the transitions in the order in which they were recorded, also those before the period."""
 
-    def __init__(self, from_s: float, to_s: float, data_from_s: float, stretches: Iterable[Stretch]) -> None:
-        self._from_s, self._to_s = from_s, to_s
-        self._runs = Runs(stretches, max(from_s, data_from_s), to_s)
-        self._started_s = data_from_s  # of the process
-        self._node = _Subject(data_from_s, good=(UP, INITIALIZING))
-        self._services: dict[str, _Subject] = {}
+    def __init__(self, period: Period, known_from_s: float, stretches: Iterable[Stretch]) -> None:
+        """Transitions before `known_from_s` are deleted."""
+        self._from_s, self._to_s, _ = period
+        self.runs = Runs(stretches, max(self._from_s, known_from_s), self._to_s)
+        self._started_s = known_from_s  # of the process
+        self._node = _Outages(known_from_s, good=(UP, INITIALIZING))
+        self._node_lengths_s = dict.fromkeys((UP, INITIALIZING, DOWN), 0.0)
+        self._node_maintenance_s = 0.0
+        self._services: dict[str, _Outages] = {}
         self._held: set[str | None] = set()  # services in maintenance; None: the node
 
-    def start(self, at_s: float, statuses: Mapping[str, str]) -> None:
-        """A process has started. `statuses`: of the services without a transition while it ran."""
-        for subject in (self._node, *self._services.values()):
-            subject.count_to(at_s, self._runs)
-            subject.status, subject.is_held = None, False
-        self._held.clear()  # what is still in maintenance is recorded again
-        self._started_s = max(at_s, self._started_s)
-        for service_id, status in statuses.items():
-            subject = self._service(service_id)
-            subject.status = status
-            subject.judge(self._from_s)
-
     def add(self, move: Move) -> None:
-        if move.service_id is None:
-            self._change(self._node, move.at_s, _NODE_STATUS[move.health_before], _NODE_STATUS[move.health])
-        else:
-            self._add_service(move, self._service(move.service_id))
-            if move.health != move.health_before or self._node.status is None:
-                self._change(self._node, move.at_s, _NODE_STATUS[move.health_before], _NODE_STATUS[move.health])
+        if move.at_s < self._started_s:  # it has lasted since before the restart, which is known when it is recorded
+            move = move._replace(at_s=max(move.recorded_s, self._started_s))
+        if move.kind == STARTED:
+            self._start(move.at_s)
+        self._add_health(move)
+        if move.service_id is not None:
+            self._add_status(move, self._service(move.service_id))
         if move.kind == ChangeKind.MAINTENANCE.value:
-            self._hold(move, {*self._held, move.service_id})
+            self._hold(move, self._held | {move.service_id})
         elif move.kind == ChangeKind.MAINTENANCE_ENDED.value:
             self._hold(move, self._held - {move.service_id})
 
-    def finish(self, latencies: Mapping[str, Histogram], node_latencies: Histogram) -> PeriodReport:
-        services = {
-            service_id: self._subject_report(subject, latencies.get(service_id, {}))
-            for service_id, subject in self._services.items()
-        }
-        node = self._subject_report(self._node, node_latencies)
-        # Without those that were removed before the period, or came after it.
-        known = {key: one for key, one in services.items() if one.known_s or one.maintenance_s or one.latencies}
-        return PeriodReport(self._from_s, self._to_s, self._runs.first_s, node, known)
+    def of_services(self) -> dict[str, tuple[Outage, ...]]:
+        return {service_id: self._finish(one) for service_id, one in self._services.items()}
 
-    def _service(self, service_id: str) -> _Subject:
-        subject = self._services.get(service_id)
-        if subject is None:
-            subject = self._services[service_id] = _Subject(self._started_s, good=(UP,))
-            subject.is_held = not self._held.isdisjoint((None, service_id))
-        return subject
+    def of_node(self) -> tuple[Times, tuple[Outage, ...]]:
+        self._move_node(self._to_s)
+        up_s, initializing_s, down_s = self._node_lengths_s.values()
+        return Times(up_s, initializing_s, down_s, self._node_maintenance_s), self._finish(self._node)
 
-    def _add_service(self, move: Move, subject: _Subject) -> None:
-        if move.kind == ChangeKind.DEREGISTERED.value:
-            self._change(subject, move.at_s, move.before, None)
-            subject.end_outage(subject.since_s, self._from_s)
-        elif move.after is not None:
-            self._change(subject, move.at_s, move.before, move.after)
+    def _start(self, at_s: float) -> None:
+        self._move_node(at_s)
+        for one in (self._node, *self._services.values()):
+            one.move_to(at_s, self.runs)
+            one.status, one.is_held = None, False
+        self._held = set()  # what is still in maintenance is recorded again
+        self._started_s = at_s
 
-    def _change(self, subject: _Subject, at_s: float, before: str | None, after: str | None) -> None:
-        if subject.status is None and before is not None:  # since the start: nothing was recorded until now
-            subject.status = before
-            subject.judge(self._from_s)
-        subject.count_to(at_s, self._runs)
-        subject.status = after
-        subject.judge(self._from_s)
+    def _service(self, service_id: str) -> _Outages:
+        one = self._services.get(service_id)
+        if one is None:
+            one = self._services[service_id] = _Outages(self._started_s, good=(UP,))
+            one.is_held = not self._held.isdisjoint((None, service_id))
+        return one
+
+    def _add_status(self, move: Move, one: _Outages) -> None:
+        if one.status is None and move.before == DOWN and move.after != INITIALIZING:
+            one.status = DOWN  # since the start: it was so before the first transition
+            one.judge(self._from_s)
+        one.move_to(move.at_s, self.runs)
+        one.status = move.after
+        if move.after is None and move.kind == ChangeKind.DEREGISTERED.value:
+            one.end(one.since_s, self._from_s)
+        one.judge(self._from_s)
+
+    def _add_health(self, move: Move) -> None:
+        before, after = _NODE_STATUS[move.health_before], _NODE_STATUS[move.health]
+        if self._node.status is None:
+            self._node.status = before
+            self._node.judge(self._from_s)
+        if self._node.status != after:
+            self._move_node(move.at_s)
+            self._node.status = after
+            self._node.judge(self._from_s)
+
+    def _move_node(self, at_s: float) -> None:
+        length_s = self._node.move_to(at_s, self.runs)
+        if self._node.is_held:
+            self._node_maintenance_s += length_s
+        elif self._node.status is not None:
+            self._node_lengths_s[self._node.status] += length_s
 
     def _hold(self, move: Move, held: set[str | None]) -> None:
         self._held = held
-        changed = self._services if move.service_id is None else (move.service_id,)
         if move.service_id is None:
-            self._set_held(self._node, move.at_s, is_held=None in held)
-        for service_id in changed:
-            is_held = not held.isdisjoint((None, service_id))
-            self._set_held(self._service(service_id), move.at_s, is_held=is_held)
+            self._move_node(move.at_s)
+            self._node.is_held = None in held
+            self._node.judge(self._from_s)
+        for service_id in self._services if move.service_id is None else (move.service_id,):
+            one = self._service(service_id)
+            one.move_to(move.at_s, self.runs)
+            one.is_held = not held.isdisjoint((None, service_id))
+            one.judge(self._from_s)
 
-    def _set_held(self, subject: _Subject, at_s: float, *, is_held: bool) -> None:
-        subject.count_to(at_s, self._runs)
-        subject.is_held = is_held
-        subject.judge(self._from_s)
+    def _finish(self, one: _Outages) -> tuple[Outage, ...]:
+        one.move_to(self._to_s, self.runs)
+        is_open = one.status is not None
+        one.end(self._to_s if is_open else self.runs.last_s(self._to_s), self._from_s, is_open=is_open)
+        return tuple(one.ended)
 
-    def _subject_report(self, subject: _Subject, latencies: Histogram) -> SubjectReport:
-        subject.count_to(self._to_s, self._runs)
-        is_open = subject.status is not None
-        subject.end_outage(self._to_s if is_open else self._runs.last_s(self._to_s), self._from_s, is_open=is_open)
-        lengths_s = subject.lengths_s
-        return SubjectReport(
-            known_s=sum(lengths_s.values()),
-            up_s=sum(lengths_s[status] for status in subject.good),
-            healthy_s=lengths_s[UP],
-            maintenance_s=subject.maintenance_s,
-            outages=tuple(subject.outages),
-            latencies=latencies,
-        )
+
+def make_report(
+    period: Period,
+    data_from_s: float | None,
+    outages: OutageFinder,
+    times: Mapping[str, Times],
+    latencies: Mapping[str, Histogram],
+) -> PeriodReport:
+    found = outages.of_services()
+    services = {
+        service_id: SubjectReport(one, one.up_s, found.get(service_id, ()), latencies.get(service_id, {}))
+        for service_id, one in times.items()
+    }
+    node_times, node_outages = outages.of_node()
+    all_latencies: Histogram = {}
+    for histogram in latencies.values():
+        add_to(all_latencies, histogram)
+    node = SubjectReport(node_times, node_times.up_s + node_times.initializing_s, node_outages, all_latencies)
+    return PeriodReport(period, data_from_s, outages.runs.first_s, node, services)

@@ -17,7 +17,7 @@ from svcnode.node.expiry import Entry, ExpiryQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from svcnode.core.model import Evidence, ServiceState
+    from svcnode.core.model import Evidence, KnownBefore, ServiceState
     from svcnode.node.definition import Definition
     from svcnode.node.standstill import Standstill
 
@@ -107,6 +107,13 @@ class ServiceStates:
         if state.status is not before.status:
             self._count(entry.tally_of(before.status), entry.tally)
             self._on_status(now_s, entry, before)
+        elif (known := before.known_before) and state.known_before is None and state.last_evidence_at_s is not None:
+            # Only now it is known that it has not the status any more that it had before the restart.
+            self._on_status(now_s, entry, before._replace(status=known.status, since_s=known.since_s))
+
+    def remember(self, entry: Entry, known: KnownBefore) -> None:
+        """What was known before the restart. The status stays."""
+        entry.set_state(state_machine.with_memory(entry.state, known))
 
     def set_registered_at(self, entry: Entry, registered_at_s: float) -> None:
         """So it may expire earlier, at the next read."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Request
     from svcnode.core.dependencies import Dependencies
-    from svcnode.core.model import Evidence, Policy, Service, ServiceState
+    from svcnode.core.model import Evidence, KnownBefore, Policy, Service, ServiceState
     from svcnode.node.definition import ProbeConfig
     from svcnode.operator.context import OperatorContext
     from svcnode.operator.sharing import ProbeDisplay
@@ -68,6 +68,8 @@ class ServiceDetails(TypedDict, total=False):
     reason: str
     since: str  # when the status was decided
     since_s: float
+    since_before_restart: bool  # whether that was before this process started
+    before_restart: Json | None  # what was known then, as long as no check has decided the status since
     first_failure: Json | None  # the first of the failures in a row, or of this Down
     counters: Json
     unreliable: bool  # too many of the last checks failed, although not enough in a row, or too many outages
@@ -221,6 +223,8 @@ class _DetailsBuilder:
             "reason": self._redacted[state.reason],
             "since": self._iso(state.since_s),
             "since_s": self.ago_s(state.since_s),
+            "since_before_restart": state.since_s < self._context.process_stats.started_monotonic_s,
+            "before_restart": self._before_restart(state.known_before),
             "first_failure": None if is_fixed else self._time_fields(state.first_failure_at_s),
             "counters": _counters(state),
             "unreliable": state.recent_failures.is_unreliable,
@@ -246,6 +250,12 @@ class _DetailsBuilder:
                 self._evidence(result.evidence) | {"status": result.status.value} for result in results
             ]
         return details
+
+    def _before_restart(self, known: KnownBefore | None) -> Json | None:
+        if known is None:
+            return None
+        times = {"since": self._iso(known.since_s), "since_s": self.ago_s(known.since_s)}
+        return {"status": known.status.value, "code": known.code, "reason": self._redacted[known.reason], **times}
 
     def _causes(self, service: Service, state: ServiceState) -> Iterator[Json]:
         if not service.depends_on or state.status is Status.UP:

@@ -17,6 +17,7 @@ from svcnode.history.backlog import Batch
 from svcnode.history.database import Database
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem, history_error_from
 from svcnode.history.files import APPLICATION_ID
+from svcnode.history.migrations import VERSION
 from svcnode.history.records import (
     DAYS,
     HOURS,
@@ -87,7 +88,7 @@ def test_a_new_file_has_the_application_id_the_schema_version_and_its_settings(p
         assert execute("PRAGMA auto_vacuum").fetchone() == (2,)
         assert execute("PRAGMA journal_size_limit").fetchone() == (4 * 1024**2,)
         assert execute("PRAGMA wal_autocheckpoint").fetchone() == (1024,)
-        assert execute("PRAGMA user_version").fetchone() == (module.VERSION,)
+        assert execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert int.from_bytes(path.read_bytes()[68:72]) == APPLICATION_ID == int.from_bytes(b"svch")
 
 
@@ -106,7 +107,7 @@ def test_a_reopened_file_continues_its_sequence_and_has_the_last_saved_state(pat
 
 def test_a_file_of_a_newer_schema_is_rejected_and_not_changed(path: Path) -> None:
     Database(path, LIMITS).close()
-    scalar(path, f"PRAGMA user_version = {module.VERSION + 1}")
+    scalar(path, f"PRAGMA user_version = {VERSION + 1}")
     before = path.read_bytes()
     with pytest.raises(HistoryError) as caught:
         Database(path, LIMITS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Maintenance, Verdict
+from svcnode.core.model import Health, Maintenance, Status, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.history import History, Transition, writer
 from svcnode.history.database import Database
@@ -442,6 +442,107 @@ async def test_time_between_two_processes_counts_for_no_status(harness: Harness)
     assert buckets[-1] == Bucket(NOON, up_s=20.0)
 
 
+def probed(harness: Harness) -> NodeState:
+    """A node with one service that is checked, as after a start."""
+    harness.node = make_node("validator-7", version="v1.4.2", clock=harness.clock)
+    harness.node.register("db", probe=FunctionProbe(lambda: None), start_period="30s", fall=3)
+    return harness.node
+
+
+def fail_three_times(node: NodeState) -> None:
+    for _ in range(3):
+        record(node, "db", Verdict.failed("refused"))
+
+
+async def down_before_a_restart(harness: Harness) -> float:
+    """The service goes Down, and 12 minutes later the process ends; returns since when it is Down, wall clock."""
+    node = probed(harness)
+    async with harness.history() as (history, follower):
+        harness.wait(60, history)
+        fail_three_times(node)
+        down = next(one for one in await follower.until_received(2) if one.kind == "status")
+        harness.wait(720, history)
+    harness.clock.advance(5)
+    harness.wall.advance(5)
+    return down.at_s
+
+
+@in_real_time
+async def test_one_check_confirms_after_a_restart_that_a_service_is_down_since_before(harness: Harness) -> None:
+    since_s = await down_before_a_restart(harness)
+    for _ in range(2):  # also over one more restart
+        node = probed(harness)
+        async with harness.history() as (_, follower):
+            state = node.state("db")
+            assert (state.status, state.since_s) == (Status.INITIALIZING, harness.clock.now_s)
+            assert state.known_before is not None
+            assert (state.known_before.status, state.known_before.reason) == (Status.DOWN, "refused")
+            record(node, "db", Verdict.failed("refused"))
+            state = node.state("db")
+            assert (state.status, state.reason) == (Status.DOWN, "refused")
+            assert node.wall_time_s(node.now_s()) - node.wall_time_s(state.since_s) == pytest.approx(
+                harness.wall.now_s - since_s, abs=0.01
+            )
+            transition = (await follower.until_received(2))[-1]
+            assert (transition.kind, transition.after, transition.at_s) == ("status", "Down", since_s)
+        harness.clock.advance(30)
+        harness.wall.advance(30)
+
+
+@in_real_time
+async def test_what_was_known_before_a_restart_makes_no_service_down_without_a_check(harness: Harness) -> None:
+    await down_before_a_restart(harness)
+    node = probed(harness)
+    async with harness.history() as (history, follower):
+        harness.wait(60, history)
+        record(node, "db", Verdict.unknown("no descriptors"))
+        assert node.status("db") is Status.INITIALIZING
+        record(node, "db", Verdict.not_ready("loading"))  # it starts: that is the end of what was known
+        received = await follower.until_received(2)
+        assert [(one.kind, one.before, one.after) for one in received[1:]] == [("status", "Down", "Initializing")]
+    node = probed(harness)
+    async with harness.history():
+        assert node.state("db").known_before is None
+
+
+@in_real_time
+async def test_without_a_file_nothing_is_known_after_a_restart(harness: Harness) -> None:
+    node = probed(harness)
+    async with harness.history(has_file=False):
+        fail_three_times(node)
+    node = probed(harness)
+    async with harness.history(has_file=False):
+        assert node.state("db").known_before is None
+
+
+@in_real_time
+async def test_a_restart_lowers_the_availability_of_no_service(harness: Harness) -> None:
+    node = probed(harness)
+    async with harness.history() as (history, _):
+        record(node, "db", Verdict.ready())
+        harness.wait(100, history)
+    node = probed(harness)
+    async with harness.history() as (history, _):
+        harness.wait(20, history)  # before the first check
+        record(node, "db", Verdict.ready())
+        harness.wait(50, history)
+        (*_, hour) = (await history.buckets(["db"], HOURS))["db"]
+    assert (hour.up_s, hour.initializing_s, hour.down_s, hour.checks) == (150.0, 0.0, 0.0, 2)
+
+
+@in_real_time
+async def test_evidence_that_does_not_change_the_status_of_a_new_service_begins_its_known_time(
+    harness: Harness,
+) -> None:
+    node = probed(harness)
+    async with harness.history() as (history, _):
+        harness.wait(70, history)
+        record(node, "db", Verdict.failed("refused"))
+        harness.wait(10, history)
+        (*_, hour) = (await history.buckets(["db"], HOURS))["db"]
+    assert (hour.initializing_s, hour.known_s) == (10.0, 10.0)
+
+
 @in_real_time
 async def test_buckets_have_no_gaps_and_the_current_one_comes_last(harness: Harness) -> None:
     harness.node.register("db").up()
@@ -487,7 +588,7 @@ async def test_checks_are_counted_and_reports_are_not(harness: Harness) -> None:
 @in_real_time
 async def test_a_minute_of_many_services_is_closed_in_steps(harness: Harness) -> None:
     for number in range(1000):
-        harness.node.register(f"s{number}")
+        harness.node.register(f"s{number}").up()
     async with harness.history() as (history, _):
         for _ in range(60):
             harness.wall.advance(1.0)

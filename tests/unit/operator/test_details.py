@@ -10,7 +10,7 @@ import pytest
 
 from svcnode.api.spec import SERVICE_NOT_FOUND, Request
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Acknowledgement, Health, Verdict
+from svcnode.core.model import Acknowledgement, Health, KnownBefore, Status, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.state_machine import initial_state
 from svcnode.node.definition import define
@@ -91,6 +91,8 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "reason": initial_state(0.0).reason,
         "since": "2027-01-15T08:00:00.000Z",
         "since_s": 0.5,
+        "since_before_restart": False,
+        "before_restart": None,
         "first_failure": None,
         "counters": {"ready_in_a_row": 0, "failures_in_a_row": 0, "recent_failures": 0, "repeated_failures": 0},
         "unreliable": False,
@@ -127,6 +129,19 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
     assert list(details) == list(expected), "the order is fixed, too"
     assert list(document(harness)["services"][0]) == list(expected)[:-3]
     assert list(document(harness)["node"]) == NODE_FIELDS
+
+
+def test_what_was_known_before_the_restart_is_shown_until_a_check_confirms_it(harness: OperatorHarness) -> None:
+    known = KnownBefore(Status.DOWN, harness.clock.now_s - 720.0, "refused", ReasonCode.CONNECTION_REFUSED)
+    harness.node.remember({"db": known, "gone": known})
+    details = harness.details("db")
+    times = {"since": "2027-01-15T07:48:00.000Z", "since_s": 720.0}
+    assert details["before_restart"] == {"status": "Down", "code": "connection_refused", "reason": "refused", **times}
+    assert (details["status"], details["since_before_restart"]) == ("Initializing", False)
+    harness.record("db", REFUSED)
+    details = harness.details("db")
+    assert (details["status"], details["since_before_restart"], details["before_restart"]) == ("Down", True, None)
+    assert {key: details[key] for key in times} == times
 
 
 def test_a_service_that_is_not_up_has_the_causes_that_are_not_up_either(harness: OperatorHarness) -> None:

@@ -208,14 +208,18 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
     since = format_time(details.since, details.now, zone)
     depends_on = document.get("depends_on", ())  # an older node does not have it
     needs = [f"needs   {', '.join(depends_on)}"] if depends_on else []
+    restart = ", before the restart" if document.get("since_before_restart") else ""  # nor this
     return Explanation(
         status=details.status,
-        headline=one_line(f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)})"),
+        headline=one_line(
+            f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)}{restart})"
+        ),
         about=tuple(map(one_line, [*_about_lines(details, in_maintenance=bool(document.get("maintenance"))), *needs])),
         sections=_sections(
             {
                 WHY: iter(
                     [
+                        *_memory_texts(document, details, zone),
                         *_cause_texts(document, details, zone),
                         *_attempt_texts(details, zone),
                         *_decision_texts(details, zone),
@@ -231,6 +235,16 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
             }
         ),
     )
+
+
+def _memory_texts(document: Mapping[str, Any], details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+    known = document.get("before_restart")  # an older node does not have it
+    if known:
+        since = format_time(datetime.fromisoformat(known["since"]), details.now, zone)
+        reason = f": {known['reason']}" if known["reason"] else ""
+        yield f"Before the restart of svcnode it was {known['status']}, since {since}{reason}."
+    elif document.get("since_before_restart") and details.is_probed and not details.is_decided_by_replicas:
+        yield "It was Down before the restart of svcnode already, so one failed check was enough to confirm it."
 
 
 def _cause_texts(document: Mapping[str, Any], details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
