@@ -424,15 +424,7 @@ class ChangeKind(Enum):
     MESSAGE_FAILED = "message_failed"  # the first of the failed attempts in a row
 
 
-# After which a service has another status, or counts in another way.
-STATUS_CHANGES = (
-    ChangeKind.REGISTERED,
-    ChangeKind.REPLACED,
-    ChangeKind.DEREGISTERED,
-    ChangeKind.STATUS,
-    ChangeKind.MAINTENANCE,
-    ChangeKind.MAINTENANCE_ENDED,
-)
+STATUS_CHANGES = (ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED, ChangeKind.STATUS)
 MAINTENANCE_CHANGES = (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
 PLAN_CHANGES = (ChangeKind.MAINTENANCE_PLANNED, ChangeKind.MAINTENANCE_CANCELLED)
 ANNOUNCEMENTS = (

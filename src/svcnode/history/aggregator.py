@@ -178,7 +178,7 @@ class MinuteAggregator:
             if service_ids:
                 return True
             closed, self._closing = self._closing, None
-            if closed.buckets:
+            if closed.buckets or closed.begin_s < closed.end_s:  # without a service, the node ran nevertheless
                 observed = Stretch(closed.begin_s, closed.end_s)
                 self._backlog.add_minute(closed.minute_s, closed.buckets, observed, closed.latencies)
             return False

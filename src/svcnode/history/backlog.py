@@ -77,10 +77,14 @@ class Backlog:
     ) -> None:
         """Add a minute in parts, so that no transaction takes long: transitions wait for it."""
         remaining = iter(buckets.items())
+        part = dict(islice(remaining, BUCKETS_PER_BATCH))
         with self._lock:
-            while part := dict(islice(remaining, BUCKETS_PER_BATCH)):
+            while True:
                 counted = {one: latencies[one] for one in part if one in latencies}
                 self._minutes.append(ClosedMinute(self._next_sequence(), begin_s, part, observed, counted))
+                part = dict(islice(remaining, BUCKETS_PER_BATCH))
+                if not part:
+                    break
             self._bucket_count += len(buckets)
             while self._bucket_count > MAX_BUCKETS and len(self._minutes) > 1:
                 self._bucket_count -= len(self._minutes.popleft().buckets)

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
-from svcnode.core.model import STATUS_CHANGES
+from svcnode.core.model import MAINTENANCE_CHANGES, STATUS_CHANGES
 from svcnode.history.errors import CorruptionError, history_error_from
 from svcnode.history.latencies import add_to
 from svcnode.history.records import LATENCY_TABLES, Bucket, Stretch, Transition, merge_buckets
@@ -69,12 +69,14 @@ _SELECT_BUCKETS = f"""
     CROSS JOIN {{table}} AS buckets ON buckets.begin_s = begin_times.value AND buckets.service = services.number
 """
 
-_KINDS_OF_REPORT = ", ".join(f"'{kind}'" for kind in (STARTED, *(kind.value for kind in STATUS_CHANGES)))
+_KINDS_OF_REPORT = ", ".join(
+    f"'{kind}'" for kind in (STARTED, *(kind.value for kind in (*STATUS_CHANGES, *MAINTENANCE_CHANGES)))
+)
 _SELECT_MOVES = f"""
     SELECT json_group_array(json_array(transitions.id, at_us, kind, services.id, before, after, health_before, health))
     FROM (
         SELECT * FROM transitions
-        WHERE id > ? AND at_us < ? AND (kind IN ({_KINDS_OF_REPORT}) OR health != health_before) ORDER BY id LIMIT ?
+        WHERE id > ? AND (at_us < ? OR kind = '{STARTED}') AND (kind IN ({_KINDS_OF_REPORT}) OR health != health_before) ORDER BY id LIMIT ?
     ) AS transitions LEFT JOIN services ON services.number = transitions.service
 """
 _SELECT_RUNS = "SELECT json_group_array(json_array(begin_s, end_s)) FROM runs WHERE end_s > ? AND begin_s < ?"
@@ -198,7 +200,7 @@ class HistoryQuery:
         moves = [
             Move(one.id / 1e6, one.at_s, one.kind, *one[3:6], one.health_before, one.health)
             for one in self._backlog.transitions()
-            if one.at_s < period.to_s
+            if one.at_s < period.to_s or one.kind == STARTED
         ]
         latencies = aggregator.unwritten_latencies(resolution, *period.latency_range)
         return _ReportData(times, first_s, aggregator.unwritten_stretches(), moves, latencies)

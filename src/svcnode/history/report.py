@@ -10,10 +10,10 @@ outage. Its length is the time of it in which the node ran, without maintenance.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.core.model import ChangeKind, Health, Status
+from svcnode.core.model import STATUS_CHANGES, ChangeKind, Health, Status
 from svcnode.history.latencies import add_to, percentile_s
 from svcnode.history.records import DAYS, HOURS, MINUTES, Stretch
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 UP, INITIALIZING, DOWN = Status.UP.value, Status.INITIALIZING.value, Status.DOWN.value
 STARTED = "started"
 _NODE_STATUS = {int(Health.HEALTHY): UP, int(Health.PARTIAL): INITIALIZING, int(Health.UNHEALTHY): DOWN}
+_STATUS_KINDS = {kind.value for kind in STATUS_CHANGES}
+OPEN_WITHIN_S = 120.0  # what is read from the file alone may be a minute old
 PERCENTILES = (0.5, 0.95, 0.99)
 
 
@@ -173,8 +175,8 @@ class Runs:
         return max(0.0, self._length_to_s(end_s) - self._length_to_s(begin_s))
 
     def last_s(self, at_s: float) -> float:
-        """When the node ran last, at this time or before."""
-        index = bisect_right(self._begins_s, at_s) - 1
+        """When the node ran last before this time."""
+        index = bisect_left(self._begins_s, at_s) - 1
         return at_s if index < 0 else min(at_s, self._merged[index].end_s)
 
     def _length_to_s(self, at_s: float) -> float:
@@ -188,7 +190,7 @@ class Runs:
 class _Outages:
     """Of a service or of the node, up to the last change."""
 
-    __slots__ = ("begun_s", "ended", "good", "is_held", "length_s", "since_s", "status")
+    __slots__ = ("begun_s", "ended", "good", "is_held", "known_to_s", "length_s", "since_s", "status")
 
     def __init__(self, since_s: float, good: tuple[str, ...]) -> None:
         self.since_s = since_s
@@ -197,12 +199,16 @@ class _Outages:
         self.is_held = False  # in maintenance
         self.begun_s: float | None = None  # of the outage that has not ended
         self.length_s = 0.0  # its length so far
+        self.known_to_s = since_s  # the last time at which the status was known
         self.ended: list[Outage] = []
 
     def move_to(self, at_s: float, runs: Runs) -> float:
         """Returns the length. A change is never before the last one: the clock may have been set."""
         at_s = max(at_s, self.since_s)
-        length_s = runs.length_s(self.since_s, at_s) if self.status is not None else 0.0
+        length_s = 0.0
+        if self.status is not None:
+            length_s = runs.length_s(self.since_s, at_s)
+            self.known_to_s = runs.last_s(at_s)
         if self.begun_s is not None and not self.is_held:
             self.length_s += length_s
         self.since_s = at_s
@@ -231,6 +237,7 @@ class OutageFinder:
         self._from_s, self._to_s, _ = period
         self.runs = Runs(stretches, max(self._from_s, known_from_s), self._to_s)
         self._started_s = known_from_s  # of the process
+        self._is_over = False  # the process started after the period
         self._node = _Outages(known_from_s, good=(UP, INITIALIZING))
         self._node_lengths_s = dict.fromkeys((UP, INITIALIZING, DOWN), 0.0)
         self._node_maintenance_s = 0.0
@@ -238,11 +245,16 @@ class OutageFinder:
         self._held: set[str | None] = set()  # services in maintenance; None: the node
 
     def add(self, move: Move) -> None:
-        if move.at_s < self._started_s:  # it has lasted since before the restart, which is known when it is recorded
-            move = move._replace(at_s=max(move.recorded_s, self._started_s))
         if move.kind == STARTED:
-            self._start(move.at_s)
-        self._add_health(move)
+            self._is_over = move.at_s >= self._to_s
+            if not self._is_over:
+                self._start(move.at_s)
+        elif move.at_s < self._started_s:  # it has lasted since before the restart; that is known when it is recorded
+            move = move._replace(at_s=max(move.recorded_s, self._started_s))
+        if self._is_over or move.at_s >= self._to_s:
+            return
+        if move.recorded_s < self._to_s:  # otherwise it may be the health after later changes
+            self._add_health(move)
         if move.service_id is not None:
             self._add_status(move, self._service(move.service_id))
         if move.kind == ChangeKind.MAINTENANCE.value:
@@ -277,11 +289,12 @@ class OutageFinder:
         if one.status is None and move.before == DOWN and move.after != INITIALIZING:
             one.status = DOWN  # since the start: it was so before the first transition
             one.judge(self._from_s)
-        one.move_to(move.at_s, self.runs)
-        one.status = move.after
-        if move.after is None and move.kind == ChangeKind.DEREGISTERED.value:
-            one.end(one.since_s, self._from_s)
-        one.judge(self._from_s)
+        if move.kind in _STATUS_KINDS:
+            one.move_to(move.at_s, self.runs)
+            one.status = move.after
+            if move.after is None:
+                one.end(one.since_s, self._from_s)
+            one.judge(self._from_s)
 
     def _add_health(self, move: Move) -> None:
         before, after = _NODE_STATUS[move.health_before], _NODE_STATUS[move.health]
@@ -314,8 +327,8 @@ class OutageFinder:
 
     def _finish(self, one: _Outages) -> tuple[Outage, ...]:
         one.move_to(self._to_s, self.runs)
-        is_open = one.status is not None
-        one.end(self._to_s if is_open else self.runs.last_s(self._to_s), self._from_s, is_open=is_open)
+        is_open = one.status is not None and self._to_s - one.known_to_s < OPEN_WITHIN_S
+        one.end(self._to_s if is_open else one.known_to_s, self._from_s, is_open=is_open)
         return tuple(one.ended)
 
 
