@@ -8,7 +8,8 @@ import json
 import re
 import shlex
 import sys
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -33,6 +34,8 @@ from svcnode.core.text import closest_match, join_first
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from svcnode.cli._args import CommandParser
     from svcnode.cli.operator_url import OperatorUrl
     from svcnode.cli.terminal.explain.explanation import Explanation
@@ -127,15 +130,22 @@ def _render(explanation: Explanation) -> None:
 
 
 async def fetch_details(url: OperatorUrl, service_id: str | None) -> Any:  # noqa: ANN401  any JSON
+    async with operator_requests(url) as get_json:
+        if service_id is None:
+            return await get_json("/details")
+        try:
+            return await get_json(f"/details/{_path_segment(service_id)}")
+        except ServiceNotFoundError:
+            details = await get_json("/details")
+            raise ServiceNotFoundError(_unknown_service_text(service_id, details, url)) from None
+
+
+@asynccontextmanager
+async def operator_requests(url: OperatorUrl) -> AsyncIterator[Callable[[str], Awaitable[Any]]]:
+    """A function that gets the JSON at a path of the operator surface, within one timeout for the block."""
     try:
         async with asyncio.timeout(TIMEOUT_S), _client(url) as client:
-            if service_id is None:
-                return await _get_json(client, url, "/details")
-            try:
-                return await _get_json(client, url, f"/details/{_path_segment(service_id)}")
-            except ServiceNotFoundError:
-                details = await _get_json(client, url, "/details")
-                raise ServiceNotFoundError(_unknown_service_text(service_id, details, url)) from None
+            yield partial(_get_json, client, url)
     except TimeoutError:
         raise UnreachableError(f"timeout: no complete response from {url.display} within {TIMEOUT_S:g} s") from None
     except httpx2.HTTPError as exc:
@@ -168,7 +178,7 @@ async def _get_json(client: httpx2.AsyncClient, url: OperatorUrl, path: str) -> 
     document = _parse_json(bytes(body))
     if response.status_code == 200 and isinstance(document, dict):
         return document
-    raise _response_error(response.status_code, document, url)
+    raise _response_error(response.status_code, document, url, path.partition("?")[0])
 
 
 def _parse_json(body: bytes) -> object:
@@ -192,7 +202,7 @@ def _path_segment(service_id: str) -> str:
 # ---- errors
 
 
-def _response_error(code: int, document: object, url: OperatorUrl) -> ClientError:
+def _response_error(code: int, document: object, url: OperatorUrl, path: str = "/details") -> ClientError:
     message = document.get("message") if isinstance(document, dict) else None
     match code, message:
         case 404, "Service not found":
@@ -210,12 +220,12 @@ def _response_error(code: int, document: object, url: OperatorUrl) -> ClientErro
             )
         case 404, _:
             return UnexpectedResponseError(
-                f"{url.display}: no /details; the server is not svcnode, or serves operators on another address "
+                f"{url.display}: no {path}; the server is not svcnode, or serves operators on another address "
                 "(operator_listen), or has operator = false"
             )
         case _:
             text = f": {message}" if isinstance(message, str) else ""
-            return UnexpectedResponseError(f"{url.display}: unexpected response to /details: {code}{text}")
+            return UnexpectedResponseError(f"{url.display}: unexpected response to {path}: {code}{text}")
 
 
 def _unknown_service_text(service_id: str, details: Any, url: OperatorUrl) -> str:  # noqa: ANN401

@@ -31,6 +31,7 @@ from svcnode.config.settings import (
     control_from,
     embedded_notify_from,
     history_from,
+    node_history_from,
     notify_from,
     settings_from,
 )
@@ -68,6 +69,7 @@ DEFAULT_FILE = Path("svcnode.toml")
 # Of the node that systemd runs, by the unit in deploy/systemd.
 SYSTEM_FILE = Path("/etc/svcnode/svcnode.toml")
 SYSTEM_RUNTIME_DIRECTORY = Path("/run/svcnode")
+SYSTEM_STATE_DIRECTORY = Path("/var/lib/svcnode")
 
 
 def find_file(file: Path | None) -> Path | None:
@@ -115,6 +117,13 @@ def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettin
         environ = {**environ, "RUNTIME_DIRECTORY": str(SYSTEM_RUNTIME_DIRECTORY)}
     source = Source(file, environ, ())
     return control_from(source)
+
+
+def load_history(file: Path | None, environ: Mapping[str, str]) -> HistorySettings:
+    """Only [node] and [history], as `load_control`."""
+    if file == SYSTEM_FILE and "STATE_DIRECTORY" not in environ and SYSTEM_STATE_DIRECTORY.is_dir():
+        environ = {**environ, "STATE_DIRECTORY": str(SYSTEM_STATE_DIRECTORY)}
+    return node_history_from(Source(file, environ, ()))
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:

@@ -215,6 +215,14 @@ def history_from(source: Source) -> HistorySettings:
     return history
 
 
+def node_history_from(source: Source) -> HistorySettings:
+    """The history of the node, at its path or the default path; other tables are not read."""
+    tables = Tables(source)
+    history = _history(tables, _state_folder(source.environ), _identity(tables).node_name)
+    source.raise_errors()
+    return history
+
+
 def control_from(source: Source) -> ControlSettings | None:
     """The control socket; other tables are not read."""
     tables = Tables(source)

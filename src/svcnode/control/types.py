@@ -89,6 +89,13 @@ class AckDocument(TypedDict):
     revision: NotRequired[int]
 
 
+class NoteDocument(TypedDict):
+    at: str
+    text: str
+    service: NotRequired[str]
+    by: NotRequired[str]
+
+
 class IssueDocument(TypedDict):
     reason: NotRequired[str]
     by: NotRequired[str]

@@ -7,6 +7,8 @@ writer.py      the thread that writes, and its states
 database.py    the tables, writing and deleting
 files.py       the file on disk: owner, lock, quarantine
 errors.py      what can be wrong with it
+timeline.py    what transitions mean to a reader: outages, health of the node, events
+migrations.py  a file of an older format becomes one of this format
 query.py       reads the file and the memory
 latencies.py   percentiles from counts
 report.py      what a period was like: times, outages, latencies
@@ -41,7 +43,8 @@ from svcnode.history.backlog import Backlog
 from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
-from svcnode.history.report import Period
+from svcnode.history.report import ReportPeriod
+from svcnode.history.timeline import make_timeline_page
 from svcnode.history.writer import Writer, WriterConfig
 from svcnode.net.clock import RetentionClock, WallTimes, next_tick_s
 from svcnode.version import __version__
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from svcnode.core.model import Change, Evidence, ServiceState
     from svcnode.history.records import LastStatus
     from svcnode.history.report import PeriodReport
+    from svcnode.history.timeline import Period, TimelinePage
     from svcnode.node.node_state import NodeState
 
 __all__ = ["Bucket", "History", "Resolution", "Transition"]
@@ -63,6 +67,7 @@ CLOSE_TIMEOUT_S = 2.0
 TICK_S = 1.0
 SERVICES_CLOSED_PER_STEP = 200  # when a minute ends; blocks the event loop for a fraction of a millisecond
 TRANSITIONS_PUBLISHED_PER_STEP = 50
+TRANSITIONS_PER_PAGE = 1000  # of the time line
 _REMEMBERED = (Status.UP.value, Status.DOWN.value)  # over a restart; Initializing says nothing worth it
 
 log = logging.getLogger("svcnode.history")
@@ -245,7 +250,11 @@ class History:
         """Of the period nearest to these times that begins and ends with a bucket, or ends now."""
         now_s = self._wall_clock()
         self._aggregator.tick(now_s)
-        return await self._query.report(Period.around(from_s, to_s, now_s), self.pruned_to)
+        return await self._query.report(ReportPeriod.around(from_s, to_s, now_s), self.pruned_to)
+
+    async def timeline(self, period: Period) -> TimelinePage:
+        """What happened in a period; a page of it."""
+        return make_timeline_page(period, await self._query.page(period, self.last_id, TRANSITIONS_PER_PAGE))
 
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         """The ids that the history has records of."""

@@ -35,6 +35,7 @@ from svcnode.history.errors import (
 from svcnode.history.files import APPLICATION_ID, file_identity
 from svcnode.history.migrations import VERSION, migrate
 from svcnode.history.records import DAYS, HOURS, LATENCY_TABLES, RESOLUTIONS, ROUNDING_TOLERANCE_S, LastStatus
+from svcnode.history.timeline import SAYS_STATUS
 from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
@@ -170,11 +171,11 @@ GET_NODE_NAME = "SELECT text FROM saved_state WHERE name = 'node'"
 SET_NODE_NAME = "INSERT INTO saved_state VALUES ('node', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 SELECT_LAST_TRANSITION = "SELECT id, kind, at_us FROM transitions ORDER BY id DESC LIMIT 1"
 # Of each service, the newest transition that says its status.
-SELECT_LAST_STATUSES = """
+SELECT_LAST_STATUSES = f"""
     SELECT json_group_array(json_array(services.id, newest.after, newest.at_us, newest.reason, newest.code))
     FROM services CROSS JOIN transitions AS newest ON newest.id = (
         SELECT id FROM transitions
-        WHERE service = services.number AND kind IN ('registered', 'replaced', 'deregistered', 'status')
+        WHERE service = services.number AND {SAYS_STATUS}
         ORDER BY id DESC LIMIT 1
     )
     WHERE newest.after IS NOT NULL

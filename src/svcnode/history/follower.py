@@ -7,13 +7,17 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from svcnode.history import OPEN_TIMEOUT_S, TICK_S, History
+from svcnode.history import OPEN_TIMEOUT_S, TICK_S, TRANSITIONS_PER_PAGE, History
+from svcnode.history.aggregator import MinuteAggregator
+from svcnode.history.backlog import Backlog
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
+from svcnode.history.timeline import make_timeline_page
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from svcnode.history.timeline import Period, TimelinePage
     from svcnode.node.node_state import NodeState
 
 TRANSITIONS_PER_READ = 500
@@ -32,6 +36,17 @@ class _FollowedFile:
 
     def report_corruption(self, error: CorruptionError, generation: int) -> None:
         pass
+
+
+async def read_timeline(path: Path, period: Period) -> TimelinePage:
+    """From the file of a node that does not run."""
+    backlog, file = Backlog(), _FollowedFile(path)
+    query = HistoryQuery(backlog, MinuteAggregator(period.to_s, backlog), file)
+    end = await query.end_of(path)
+    if end is None:
+        raise HistoryError(f"cannot read {path}", HistoryProblem.UNUSABLE)
+    file.is_readable = True
+    return make_timeline_page(period, await query.page(period, end.last_id, TRANSITIONS_PER_PAGE))
 
 
 class HistoryFollower(History):

@@ -21,7 +21,8 @@ from svcnode.core.model import MAINTENANCE_CHANGES, STATUS_CHANGES
 from svcnode.history.errors import CorruptionError, history_error_from
 from svcnode.history.latencies import add_to
 from svcnode.history.records import LATENCY_TABLES, Bucket, Stretch, Transition, merge_buckets
-from svcnode.history.report import STARTED, Move, OutageFinder, Times, make_report
+from svcnode.history.report import Move, OutageFinder, Times, make_report
+from svcnode.history.timeline import SAYS_STATUS, STARTED, STOPPED, Opening, PageOfTransitions, says_status
 from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from svcnode.history.backlog import Backlog
     from svcnode.history.latencies import Histogram
     from svcnode.history.records import Resolution
-    from svcnode.history.report import Period, PeriodReport
+    from svcnode.history.report import PeriodReport, ReportPeriod
+    from svcnode.history.timeline import Period
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -53,6 +55,27 @@ _SELECT_AFTER = _SELECT_TRANSITIONS.format(condition="transitions.id > ? AND tra
 _SELECT_LATEST = _SELECT_TRANSITIONS.format(condition="transitions.id <= ?", order="DESC")
 _SELECT_LATEST_OF_SERVICE = _SELECT_TRANSITIONS.format(
     condition="transitions.id <= ? AND transitions.service = (SELECT number FROM services WHERE id = ?)", order="DESC"
+)
+# A page of the time line. What is before it: recorded on an earlier page, or dated before the period.
+_ON_PAGE = "transitions.at_us >= ? AND transitions.at_us < ? AND transitions.id > ? AND transitions.id <= ?"
+_BEFORE_PAGE = "(transitions.id <= ? OR transitions.at_us < ?) AND transitions.id <= ?"
+_SELECT_PAGE = _SELECT_TRANSITIONS.format(condition=_ON_PAGE, order="")
+_SELECT_STATUSES_BEFORE = f"""
+    SELECT json_group_array(json_array({_TRANSITION_COLUMNS})) FROM (
+        SELECT newest.*, services.id AS service_id
+        FROM services CROSS JOIN transitions AS newest ON newest.id = (
+            SELECT transitions.id FROM transitions
+            WHERE service = services.number AND {SAYS_STATUS} AND {_BEFORE_PAGE}
+            ORDER BY transitions.id DESC LIMIT 1
+        )
+        WHERE newest.after IN ('Down', 'Initializing')
+    )
+"""
+_SELECT_HEALTH_BEFORE = _SELECT_TRANSITIONS.format(
+    condition=f"health <> health_before AND {_BEFORE_PAGE}", order="DESC"
+)
+_SELECT_PROCESS_BEFORE = _SELECT_TRANSITIONS.format(
+    condition=f"transitions.service IS NULL AND kind IN ('{STARTED}', '{STOPPED}') AND {_BEFORE_PAGE}", order="DESC"
 )
 _SELECT_KNOWN_IDS = "SELECT json_group_array(id) FROM services WHERE id IN (SELECT value FROM json_each(?))"
 _SELECT_END = """
@@ -76,7 +99,9 @@ _SELECT_MOVES = f"""
     SELECT json_group_array(json_array(transitions.id, at_us, kind, services.id, before, after, health_before, health))
     FROM (
         SELECT * FROM transitions
-        WHERE id > ? AND (at_us < ? OR kind = '{STARTED}') AND (kind IN ({_KINDS_OF_REPORT}) OR health != health_before) ORDER BY id LIMIT ?
+        WHERE id > ? AND (at_us < ? OR kind = '{STARTED}')
+            AND (kind IN ({_KINDS_OF_REPORT}) OR health != health_before)
+        ORDER BY id LIMIT ?
     ) AS transitions LEFT JOIN services ON services.number = transitions.service
 """
 _SELECT_RUNS = "SELECT json_group_array(json_array(begin_s, end_s)) FROM runs WHERE end_s > ? AND begin_s < ?"
@@ -164,6 +189,33 @@ class HistoryQuery:
 
         return await self._run(read)
 
+    async def page(self, period: Period, up_to: int, limit: int) -> PageOfTransitions:
+        """Transitions of a period, and what was so before the first of them."""
+
+        def read() -> PageOfTransitions:
+            from_us, to_us = round(period.from_s * 1e6), round(period.to_s * 1e6)
+            before = (period.after_id, from_us, up_to)
+            statements = (
+                (_SELECT_PAGE, (from_us, to_us, period.after_id, up_to, limit + 1)),
+                (_SELECT_STATUSES_BEFORE, before),
+                (_SELECT_HEALTH_BEFORE, (*before, 1)),
+                (_SELECT_PROCESS_BEFORE, (*before, 2)),
+            )
+            rows, unwritten = self._read(
+                lambda connection: [_rows(connection, statement, *values) for statement, values in statements],
+                self._backlog.transitions,
+            )
+            page, *opening = [[*map(_transition, part)] for part in rows or ([], [], [], [])]
+            published = [one for one in unwritten if one.id <= up_to]
+            by_id = {one.id: one for one in (*page, *published) if period.contains(one)}
+            page = [by_id[transition_id] for transition_id in sorted(by_id)]
+            statuses, health, process = (sorted(part, key=lambda one: one.id) for part in opening)
+            return PageOfTransitions(
+                _opening(period, Opening(statuses, health, process), published), page[:limit], len(page) <= limit
+            )
+
+        return await self._run(read)
+
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         """The ids that have records."""
 
@@ -176,7 +228,7 @@ class HistoryQuery:
 
         return await self._run(read)
 
-    async def report(self, period: Period, pruned_to: int) -> PeriodReport:
+    async def report(self, period: ReportPeriod, pruned_to: int) -> PeriodReport:
         """`pruned_to`: older transitions are deleted, and some of the file may be older."""
 
         def read() -> PeriodReport:
@@ -187,7 +239,7 @@ class HistoryQuery:
 
         return await self._run(read)
 
-    def _unwritten_report_data(self, period: Period) -> _ReportData:
+    def _unwritten_report_data(self, period: ReportPeriod) -> _ReportData:
         aggregator, resolution = self._aggregator, period.latency_resolution
         times: dict[str, Times] = {}
         first_s = math.inf
@@ -227,7 +279,7 @@ class HistoryQuery:
             rows, unwritten = self._read(
                 lambda connection: _rows(connection, statement, *values), self._backlog.transitions
             )
-            by_id = {row[0]: Transition(row[0], row[1] / 1e6, *row[2:]) for row in rows or ()}
+            by_id = {row[0]: _transition(row) for row in rows or ()}
             by_id.update((transition.id, transition) for transition in unwritten if is_match(transition))
             return [by_id[transition_id] for transition_id in sorted(by_id)]
 
@@ -283,7 +335,7 @@ class _ReportData(NamedTuple):
 _NO_DATA = _ReportData({}, math.inf, [], [], {})
 
 
-def _make_report(period: Period, pruned_to: int, written: _ReportData, unwritten: _ReportData) -> PeriodReport:
+def _make_report(period: ReportPeriod, pruned_to: int, written: _ReportData, unwritten: _ReportData) -> PeriodReport:
     moves = [*written.moves, *unwritten.moves]
     # After a clock was ahead, ids stay ahead.
     known_from_s = min(pruned_to / 1e6, moves[0].at_s) if moves else pruned_to / 1e6
@@ -301,7 +353,7 @@ def _make_report(period: Period, pruned_to: int, written: _ReportData, unwritten
     return make_report(period, data_from_s, outages, times, latencies)
 
 
-def _read_report_data(connection: sqlite3.Connection, period: Period) -> _ReportData:
+def _read_report_data(connection: sqlite3.Connection, period: ReportPeriod) -> _ReportData:
     times: dict[str, Times] = {}
     latencies: dict[str, Histogram] = {}
     first_s = math.inf
@@ -357,6 +409,19 @@ def _rows(connection: sqlite3.Connection, statement: str, *values: float | str) 
     (text,) = connection.execute(statement, values).fetchone()
     rows: list[Any] = json.loads(text)
     return rows
+
+
+def _transition(row: Sequence[Any]) -> Transition:
+    return Transition(row[0], row[1] / 1e6, *row[2:])
+
+
+def _opening(period: Period, written: Opening, unwritten: Iterable[Transition]) -> Opening:
+    """With what is only in memory, which is newer."""
+    before = [one for one in unwritten if period.is_after(one)]
+    statuses = {one.service_id: one for one in (*written.statuses, *before) if says_status(one)}
+    health = [*written.health, *(one for one in before if one.health != one.health_before)]
+    process = [*written.process, *(one for one in before if one.kind in (STARTED, STOPPED))]
+    return Opening([*statuses.values()], health[-1:], process[-2:])
 
 
 def _fill_buckets(

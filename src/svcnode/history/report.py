@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from svcnode.core.model import STATUS_CHANGES, ChangeKind, Health, Status
 from svcnode.history.latencies import add_to, percentile_s
 from svcnode.history.records import DAYS, HOURS, MINUTES, Stretch
+from svcnode.history.timeline import STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,14 +25,13 @@ if TYPE_CHECKING:
     from svcnode.history.records import Resolution
 
 UP, INITIALIZING, DOWN = Status.UP.value, Status.INITIALIZING.value, Status.DOWN.value
-STARTED = "started"
 _NODE_STATUS = {int(Health.HEALTHY): UP, int(Health.PARTIAL): INITIALIZING, int(Health.UNHEALTHY): DOWN}
 _STATUS_KINDS = {kind.value for kind in STATUS_CHANGES}
 OPEN_WITHIN_S = 120.0  # what is read from the file alone may be a minute old
 PERCENTILES = (0.5, 0.95, 0.99)
 
 
-class Period(NamedTuple):
+class ReportPeriod(NamedTuple):
     """From the begin of a bucket to the begin of another, or to now."""
 
     from_s: float
@@ -39,7 +39,7 @@ class Period(NamedTuple):
     resolution: Resolution
 
     @classmethod
-    def around(cls, from_s: float, to_s: float, now_s: float) -> Period:
+    def around(cls, from_s: float, to_s: float, now_s: float) -> ReportPeriod:
         """The period nearest to these times that the history has buckets for: minutes, hours or days."""
         found = (one for one in (MINUTES, HOURS) if from_s >= now_s - one.retention_s)
         resolution = next(found, DAYS)
@@ -141,7 +141,7 @@ class Budget(NamedTuple):
 
 
 class PeriodReport(NamedTuple):
-    period: Period
+    period: ReportPeriod
     data_from_s: float | None  # within the period; None: there is no data
     outages_from_s: float | None  # of outages and of the node: transitions may be deleted earlier than buckets
     node: SubjectReport
@@ -232,7 +232,7 @@ class _Outages:
 class OutageFinder:
     """Takes the transitions in the order in which they were recorded, also those before the period."""
 
-    def __init__(self, period: Period, known_from_s: float, stretches: Iterable[Stretch]) -> None:
+    def __init__(self, period: ReportPeriod, known_from_s: float, stretches: Iterable[Stretch]) -> None:
         """Transitions before `known_from_s` are deleted."""
         self._from_s, self._to_s, _ = period
         self.runs = Runs(stretches, max(self._from_s, known_from_s), self._to_s)
@@ -333,7 +333,7 @@ class OutageFinder:
 
 
 def make_report(
-    period: Period,
+    period: ReportPeriod,
     data_from_s: float | None,
     outages: OutageFinder,
     times: Mapping[str, Times],

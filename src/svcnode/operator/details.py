@@ -9,9 +9,10 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
+from svcnode.api.spec import SERVICE_NOT_FOUND, Response, error_response, make_response
 from svcnode.core import state_machine
 from svcnode.core.dependencies import find_dependencies
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Status, Tolerance, slo_text
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
@@ -19,6 +20,7 @@ from svcnode.core.units import iso_time
 from svcnode.net.threads import call_in_pool
 from svcnode.node.maintenance import planned_text
 from svcnode.node.stats import FIXED_KIND, probe_kind
+from svcnode.operator.query import parse_known_query
 from svcnode.operator.sharing import node_sharing, observed_states, shared_probe
 from svcnode.probes.options import public_options
 from svcnode.version import __version__
@@ -93,7 +95,10 @@ class ServiceDetails(TypedDict, total=False):
 
 
 async def all_details(context: OperatorContext, request: Request, name: str) -> Response:
-    query = parse_query(request.query)
+    try:
+        query = parse_known_query(request.query, ("id", "recent_checks"))
+    except InvalidValueError as exc:
+        return error_response(400, str(exc))
     with_recent_checks = _parse_flag(query.get("recent_checks", ["0"]))
     if "id" not in query:
         key = "details", with_recent_checks

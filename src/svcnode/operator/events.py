@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.api.app import StreamingResponse
-from svcnode.api.spec import Response, error_response, parse_query
+from svcnode.api.spec import Response, error_response
+from svcnode.core.errors import InvalidValueError
+from svcnode.operator.query import parse_known_query
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Request
@@ -26,7 +28,10 @@ _HEAD = Response(
 
 
 async def events(context: OperatorContext, request: Request, name: str) -> Response | StreamingResponse:
-    after = _last_event_id(request)
+    try:
+        after = _last_event_id(request)
+    except InvalidValueError as exc:
+        return error_response(400, str(exc))
     if not (after is None or (after.isascii() and after.isdigit() and len(after) < 20)):
         return INVALID_EVENT_ID
     if context.events.is_full:
@@ -37,7 +42,8 @@ async def events(context: OperatorContext, request: Request, name: str) -> Respo
 
 
 def _last_event_id(request: Request) -> str | None:
+    query = parse_known_query(request.query, ("after",))
     if b"last-event-id" in request.headers:
         return request.headers[b"last-event-id"].decode("latin-1")
     # A browser cannot set the header on its first connection, so the page uses the query.
-    return parse_query(request.query).get("after", [None])[0]
+    return query.get("after", [None])[0]

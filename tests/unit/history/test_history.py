@@ -20,6 +20,7 @@ from svcnode.history.database import Database
 from svcnode.history.errors import FORGET_NODE_NAME, CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.files import FileLock, quarantine
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket
+from svcnode.node.definition import define
 from svcnode.node.node_state import Handle, NodeState
 from svcnode.probes.function import FunctionProbe
 from tests.support.disks import MemoryDisk
@@ -487,6 +488,23 @@ async def test_one_check_confirms_after_a_restart_that_a_service_is_down_since_b
             assert (transition.kind, transition.after, transition.at_s) == ("status", "Down", since_s)
         harness.clock.advance(30)
         harness.wall.advance(30)
+
+
+@in_real_time
+async def test_a_new_definition_does_not_change_since_when_a_service_is_down(harness: Harness) -> None:
+    node = probed(harness)
+    async with harness.history() as (history, follower):
+        harness.wait(60, history)
+        fail_three_times(node)
+        since_s = (await follower.until_received(2))[-1].at_s
+        harness.wait(60, history)
+        node.replace(define("db", name="Ledger", probe=node.probe_config("db").probe))  # type: ignore[union-attr]
+        assert (await follower.until_received(3))[-1].kind == "replaced"
+    node = probed(harness)
+    async with harness.history():
+        known = node.state("db").known_before
+        assert known is not None
+        assert harness.wall.now_s - (node.now_s() - known.since_s) == pytest.approx(since_s, abs=0.01)
 
 
 @in_real_time

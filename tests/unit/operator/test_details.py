@@ -397,3 +397,9 @@ def test_the_last_heartbeat_is_published_with_its_result(harness: OperatorHarnes
     harness.clock.advance(60.0)
     shown |= {"result": "failed", "reason": "HTTP status 404", "last_sent_s": 60.0}
     assert node_details(harness.context)["heartbeat"] == shown
+
+
+def test_an_unknown_parameter_is_rejected_with_those_that_exist(harness: OperatorHarness) -> None:
+    response = harness.request(all_details, query="recent=1")
+    assert response.code == 400
+    assert "id, recent_checks" in json.loads(response.body)["message"]
