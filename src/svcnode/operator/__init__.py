@@ -38,6 +38,7 @@ ROUTES = {
     "/events": "events:events",
     "/history": "history_api:history",
     "/metrics": "metrics:metrics",
+    "/report": "report:report",
     "/static/{name}": "page:static_file",
 }
 # Pages of other sites must not embed our responses: the size of an image alone tells them the status of a service.

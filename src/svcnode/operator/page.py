@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _CSS, _JS, _SVG = "text/css; charset=utf-8", "text/javascript; charset=utf-8", "image/svg+xml"
 STATIC_FILES = {
     "page.css": _CSS,
+    "report.css": _CSS,
     "page.js": _JS,
     "charts.js": _JS,
     "health.js": _JS,
@@ -69,7 +70,7 @@ CONTENT_POLICY = "; ".join(
         "require-trusted-types-for 'script'",
     )
 )
-_HEADERS = (("Content-Security-Policy", CONTENT_POLICY), ("Referrer-Policy", "no-referrer"))
+HTML_HEADERS = (("Content-Security-Policy", CONTENT_POLICY), ("Referrer-Policy", "no-referrer"))
 
 # For each health: its name in CSS and file names, its label, and the symbol in the title.
 HEALTH_DISPLAY = {
@@ -111,7 +112,7 @@ _PRELOADS = "\n".join(
 async def page(context: OperatorContext, request: Request, name: str) -> Response:
     loop = asyncio.get_running_loop()
     body = await context.shared("page", lambda: _render_page(context, loop))
-    return make_response(200, body, *_HEADERS, content_type="text/html; charset=utf-8")
+    return make_response(200, body, *HTML_HEADERS, content_type="text/html; charset=utf-8")
 
 
 def _render_page(context: OperatorContext, loop: asyncio.AbstractEventLoop) -> bytes:

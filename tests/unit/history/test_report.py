@@ -53,6 +53,7 @@ class Life:
         self._advance(int(later_s))
         async with History(make_node(clock=self.clock), self.path, wall_clock=self.wall) as history:
             self.ran.append((int(self.wall.now_s), int(self.wall.now_s)))
+            await history.load_state()  # waits until the file can be read
             return await history.report(from_s, to_s)
 
     def _make_node(self) -> tuple[NodeState, dict[str, Handle]]:
