@@ -102,9 +102,9 @@ def configure(parser: CommandParser) -> None:
 
 def run_command(arguments: argparse.Namespace) -> int:
     zone, now_s = UTC if arguments.utc else None, time.time()
-    until_s = now_s if arguments.until is None else parse_moment_s("--until", arguments.until, now_s, zone)
+    until_s = None if arguments.until is None else parse_moment_s("--until", arguments.until, now_s, zone)
     since_s = parse_moment_s("--since", arguments.since or "30d", now_s, zone)
-    if since_s >= until_s:
+    if since_s >= (now_s if until_s is None else until_s):
         raise InvalidValueError("--since must be earlier than --until")
     document, source = _read(arguments, since_s, until_s, now_s)
     try:
@@ -131,7 +131,7 @@ def _render(arguments: argparse.Namespace, document: Document, zone: tzinfo | No
 # ---- reading
 
 
-def _read(arguments: argparse.Namespace, since_s: float, until_s: float, now_s: float) -> tuple[Document, str]:
+def _read(arguments: argparse.Namespace, since_s: float, until_s: float | None, now_s: float) -> tuple[Document, str]:
     """The document, and where it comes from if not from the node."""
     try:
         with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
@@ -142,12 +142,13 @@ def _read(arguments: argparse.Namespace, since_s: float, until_s: float, now_s: 
         path = load_history(find_node_file(arguments.config), os.environ).path
         if path is None or not path.is_file():
             raise
-        document = asyncio.run(_read_file(path, arguments.config, (since_s, until_s, now_s), exc))
+        document = asyncio.run(_read_file(path, arguments.config, (since_s, until_s or now_s, now_s), exc))
         return document, f"{path}, as the node does not answer"
 
 
-async def _fetch(url: OperatorUrl, since_s: float, until_s: float) -> Any:  # noqa: ANN401  any JSON
-    query = urlencode({"from": iso_time(since_s), "to": iso_time(until_s), "format": "json"})
+async def _fetch(url: OperatorUrl, since_s: float, until_s: float | None) -> Any:  # noqa: ANN401  any JSON
+    until = {} if until_s is None else {"to": iso_time(until_s)}  # now is when the node answers
+    query = urlencode({"from": iso_time(since_s), **until, "format": "json"})
     async with operator_requests(url) as get_json:
         return await get_json(f"/report?{query}")
 

@@ -93,7 +93,7 @@ _SELECT_BUCKETS = f"""
 """
 
 _KINDS_OF_REPORT = ", ".join(
-    f"'{kind}'" for kind in (STARTED, *(kind.value for kind in (*STATUS_CHANGES, *MAINTENANCE_CHANGES)))
+    f"'{kind}'" for kind in (STARTED, STOPPED, *(kind.value for kind in (*STATUS_CHANGES, *MAINTENANCE_CHANGES)))
 )
 _SELECT_MOVES = f"""
     SELECT json_group_array(json_array(transitions.id, at_us, kind, services.id, before, after, health_before, health))

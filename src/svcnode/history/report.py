@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from svcnode.core.model import STATUS_CHANGES, ChangeKind, Health, Status
 from svcnode.history.latencies import add_to, percentile_s
 from svcnode.history.records import DAYS, HOURS, MINUTES, Stretch
-from svcnode.history.timeline import STARTED
+from svcnode.history.timeline import STARTED, STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -241,6 +241,7 @@ class OutageFinder:
         self._node = _Outages(known_from_s, good=(UP, INITIALIZING))
         self._node_lengths_s = dict.fromkeys((UP, INITIALIZING, DOWN), 0.0)
         self._node_maintenance_s = 0.0
+        self._down_before_drain_s: float | None = None  # if it is 503 by itself, not because of a service
         self._services: dict[str, _Outages] = {}
         self._held: set[str | None] = set()  # services in maintenance; None: the node
 
@@ -252,6 +253,9 @@ class OutageFinder:
         elif move.at_s < self._started_s:  # it has lasted since before the restart; that is known when it is recorded
             move = move._replace(at_s=max(move.recorded_s, self._started_s))
         if self._is_over or move.at_s >= self._to_s:
+            return
+        if move.kind == STOPPED:
+            self._stop(move.at_s)
             return
         if move.recorded_s < self._to_s:  # otherwise it may be the health after later changes
             self._add_health(move)
@@ -271,12 +275,24 @@ class OutageFinder:
         return Times(up_s, initializing_s, down_s, self._node_maintenance_s), self._finish(self._node)
 
     def _start(self, at_s: float) -> None:
+        self._forget(at_s)
+        self._held = set()  # what is still in maintenance is recorded again
+        self._started_s = at_s
+
+    def _stop(self, at_s: float) -> None:
+        """While a node drains before it stops, it is 503. That belongs to the restart, and is no outage."""
         self._move_node(at_s)
+        if self._down_before_drain_s is not None:
+            self._node_lengths_s[DOWN] = self._down_before_drain_s
+            self._node.begun_s, self._node.length_s = None, 0.0
+        self._forget(at_s)
+
+    def _forget(self, at_s: float) -> None:
+        self._move_node(at_s)
+        self._down_before_drain_s = None
         for one in (self._node, *self._services.values()):
             one.move_to(at_s, self.runs)
             one.status, one.is_held = None, False
-        self._held = set()  # what is still in maintenance is recorded again
-        self._started_s = at_s
 
     def _service(self, service_id: str) -> _Outages:
         one = self._services.get(service_id)
@@ -303,6 +319,8 @@ class OutageFinder:
             self._node.judge(self._from_s)
         if self._node.status != after:
             self._move_node(move.at_s)
+            is_drain = after == DOWN and move.kind == ChangeKind.NODE.value
+            self._down_before_drain_s = self._node_lengths_s[DOWN] if is_drain else None
             self._node.status = after
             self._node.judge(self._from_s)
 

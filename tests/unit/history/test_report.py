@@ -12,8 +12,8 @@ import pytest
 
 from svcnode.core.model import Maintenance
 from svcnode.history import History
-from svcnode.history.records import DAYS, HOURS, MINUTES
-from svcnode.history.report import ReportPeriod, SubjectReport, Times
+from svcnode.history.records import DAYS, HOURS, MINUTES, Stretch
+from svcnode.history.report import Budget, Move, OutageFinder, ReportPeriod, Runs, SubjectReport, Times
 from tests.support.nodes import make_node
 from tests.support.real_time import in_real_time
 from tests.support.virtual_time import VirtualClock
@@ -21,6 +21,7 @@ from tests.support.virtual_time import VirtualClock
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from svcnode.history.records import Resolution
     from svcnode.history.report import PeriodReport
     from svcnode.node.node_state import Handle, NodeState
 
@@ -129,14 +130,18 @@ class Oracle:
 
     def seconds(self, service_id: str | None, begin: int, end: int) -> list[Second]:
         """Of a service, or of the node."""
-        found, held, status, number = [], {}, None, 0
+        found: list[Second] = []
+        held: dict[str | None, bool] = {}
+        status, number = None, 0
         for second in range(min(begin, NOON), end):
             has_end = False
             while number < len(self.rows) and self.rows[number][0] <= second:
                 _, _, kind, row_id, after, code, _, health = self.rows[number]
                 number += 1
-                if kind == "started":
+                if kind in ("started", "stopped"):
                     held, status = {}, None
+                if kind == "stopped":
+                    continue
                 if kind in ("maintenance", "maintenance_ended"):
                     held[row_id] = kind == "maintenance"
                 if service_id is None:
@@ -210,3 +215,95 @@ def check(report: PeriodReport, oracle: Oracle) -> None:
 def check_outages(found: SubjectReport, expected: list[tuple[Any, ...]]) -> None:
     assert [one[:5] for one in found.outages] == [pytest.approx(one, abs=1e-3) for one in expected]
     assert found.longest_s == (pytest.approx(max(one[2] for one in expected)) if expected else None)
+
+
+# ---- single rules
+
+
+def outages_of(*moves: Move, to_s: float = 1000.0) -> OutageFinder:
+    """Of a node that runs all the time."""
+    period = ReportPeriod(0.0, to_s, MINUTES)
+    finder = OutageFinder(period, 0.0, [Stretch(0.0, to_s)])
+    for move in moves:
+        finder.add(move)
+    return finder
+
+
+def move(at_s: float, kind: str, service_id: str | None = None, after: str | None = None, health: int = 200) -> Move:
+    return Move(at_s, at_s, kind, service_id, None, after, health, health)
+
+
+def test_a_removed_service_has_an_outage_that_is_neither_open_nor_recovered() -> None:
+    finder = outages_of(move(10, "status", "db", "Down"), move(60, "deregistered", "db"))
+    (outage,) = finder.of_services()["db"]
+    assert (outage.begin_s, outage.end_s, outage.is_open, outage.is_recovered) == (10, 60, False, False)
+
+
+def test_maintenance_begins_no_outage_and_is_no_part_of_one() -> None:
+    finder = outages_of(
+        move(0, "maintenance", "a", "Up"),
+        move(10, "status", "a", "Down"),
+        move(60, "maintenance_ended", "a", "Down"),
+        move(70, "maintenance", None),
+        move(90, "maintenance_ended", None),
+        move(100, "status", "a", "Up"),
+    )
+    (outage,) = finder.of_services()["a"]
+    assert (outage.begin_s, outage.end_s, outage.length_s) == (60, 100, 20)
+
+
+def test_a_service_that_was_down_when_the_oldest_transitions_were_deleted_has_an_outage_since_then() -> None:
+    finder = outages_of(Move(30, 30, "status", "db", "Down", "Up", 503, 200))
+    (outage,) = finder.of_services()["db"]
+    assert (outage.begin_s, outage.end_s) == (0, 30)
+
+
+def test_the_drain_of_a_node_before_it_stops_is_no_outage_and_counts_for_nothing() -> None:
+    drain = Move(500, 500, "node", None, None, None, 200, 503)
+    times, outages = outages_of(move(0, "started"), drain, move(505, "stopped", health=503)).of_node()
+    assert outages == ()
+    assert (times.up_s, times.down_s) == (500, 0)
+    times, outages = outages_of(move(0, "started"), drain).of_node()
+    assert ([outage.is_open for outage in outages], times.down_s) == ([True], 500)
+
+
+def test_a_restart_in_an_outage_counts_for_nothing() -> None:
+    period = ReportPeriod(0.0, 1000.0, MINUTES)
+    finder = OutageFinder(period, 0.0, [Stretch(0.0, 100.0), Stretch(400.0, 1000.0)])
+    confirmed = Move(410, 50, "status", "db", "Initializing", "Down", 206, 503)
+    for one in (move(50, "status", "db", "Down"), move(400, "started"), confirmed, move(500, "status", "db", "Up")):
+        finder.add(one)
+    (outage,) = finder.of_services()["db"]
+    assert (outage.begin_s, outage.end_s, outage.length_s, outage.is_recovered) == (50, 500, 50 + 90, True)
+
+
+@pytest.mark.parametrize(
+    ("up_s", "down_s", "slo", "budget"),
+    [(1000, 0, 99.9, Budget(1.0, 1.0)), (999, 1, 99.9, Budget(1.0, 0.0)), (900, 100, 99.0, Budget(10.0, -90.0))],
+)
+def test_the_budget_is_spent_by_time_that_is_not_up(up_s: float, down_s: float, slo: float, budget: Budget) -> None:
+    found = SubjectReport(Times(up_s, 0.0, down_s), up_s, (), {}).budget(slo)
+    assert found == pytest.approx(budget)
+    assert found.left_share == pytest.approx(budget.left_s / budget.allowed_s)
+
+
+def test_without_known_time_there_is_no_availability_and_no_budget() -> None:
+    nothing = SubjectReport(Times(), 0.0, (), {})
+    assert (nothing.availability, nothing.budget(99.9).left_share, nothing.longest_s) == (None, None, None)
+    assert (nothing.mean_recovery_s, nothing.percentiles_s) == (None, (None, None, None))
+
+
+def test_runs_that_overlap_count_once() -> None:
+    runs = Runs([Stretch(50, 90), Stretch(0, 60), Stretch(200, 300)], 10, 250)
+    assert (runs.first_s, runs.length_s(0, 1000), runs.length_s(80, 210)) == (10, 80 + 50, 20)
+    assert (runs.last_s(5), runs.last_s(100), runs.last_s(230)) == (5, 90, 230)
+
+
+@pytest.mark.parametrize(("age_s", "resolution"), [(3600, MINUTES), (5 * 86_400, HOURS), (30 * 86_400, DAYS)])
+def test_a_period_begins_with_a_bucket_and_ends_with_one_or_now(age_s: float, resolution: Resolution) -> None:
+    now_s = NOON + 12_345.6
+    period = ReportPeriod.around(now_s - age_s, now_s, now_s)
+    assert (period.resolution, period.to_s, period.from_s % resolution.length_s) == (resolution, now_s, 0)
+    assert abs(period.from_s - (now_s - age_s)) <= resolution.length_s / 2
+    past = ReportPeriod.around(now_s - age_s, now_s - age_s + 1, now_s)
+    assert past.to_s - past.from_s == resolution.length_s
