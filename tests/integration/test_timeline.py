@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tests.integration.test_notify import FAST, Receiver
+from tests.support.backends import closed_port
 from tests.support.commands import svcnode
 from tests.support.ports import free_port
 from tests.support.processes import Agent
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def config(folder: Path, port: int, receiver: Receiver, service: TcpService) -> str:
+def config(folder: Path, receiver: Receiver, closed: int, service: TcpService) -> str:
     return "\n".join(
         [
-            f'[node]\nname = "validator-7"\n[server]\nlisten = ["127.0.0.1:{port}"]\ndrain = "0s"',
+            f'[node]\nname = "validator-7"\n[server]\nlisten = ["127.0.0.1:{free_port()}"]\ndrain = "0s"',
             f'[history]\npath = "{folder}/history.db"',
             f'[control]\nlisten = "unix:{folder}/c.sock"\npath = "{folder}/c.db"',
-            f'[notify]\ngroup_wait = "50ms"\nresolve_delay = "0s"\nwebhook = "http://127.0.0.1:{receiver.port}/"',
+            '[notify]\ngroup_wait = "50ms"\nresolve_delay = "0s"',
+            f'webhook = ["http://127.0.0.1:{receiver.port}/", "http://127.0.0.1:{closed}/"]',
             FAST,
             f'[[services]]\nid = "db"\nprobe = "tcp://127.0.0.1:{service.port}"\nimpact = "critical"',
         ]
@@ -45,8 +47,8 @@ def kinds(found: list[dict[str, Any]]) -> list[str]:
 
 
 def test_the_time_line_of_a_node_over_a_restart(tmp_path: Path) -> None:
-    with TcpService() as db, Receiver() as receiver:
-        text = config(tmp_path, free_port(), receiver, db)
+    with TcpService() as db, Receiver() as receiver, closed_port() as closed:
+        text = config(tmp_path, receiver, closed, db)
         with Agent(tmp_path, config=text) as agent:
             agent.wait_until(lambda: agent.health() == 200)
             command(tmp_path, "note", "deployed v1.4.3", "--by", "ops")
@@ -57,13 +59,14 @@ def test_the_time_line_of_a_node_over_a_restart(tmp_path: Path) -> None:
             agent.reload(text)
             db.stop()
             agent.wait_until(lambda: agent.health() == 503)
-            agent.wait_until(lambda: "message_sent" in kinds(items(tmp_path)))
+            agent.wait_until(lambda: {"message_sent", "message_failed"} <= {*kinds(items(tmp_path))})
             (before,) = [item for item in items(tmp_path, "db") if item["type"] == "outage"]
             assert (before["service"], before["status"], before["open"]) == ("db", "Down", True)
             assert agent.stop() == 0
         from_file = items(tmp_path)
         expected = ["started", "note", "reloaded", "reload_failed", "reloaded", "message_sent", "node", "stopped"]
         assert [kind for kind in kinds(from_file) if kind != "message_failed"] == expected
+        assert kinds(from_file).count("message_failed") == 1, "of the failures in a row, the first"
         note = next(item for item in from_file if item["kind"] == "note")
         assert note["reason"].startswith("deployed v1.4.3 (by ops")
         with Agent(tmp_path, config=text) as agent:

@@ -472,7 +472,8 @@ def forget(run: Run) -> None:
 
 
 def put_client_service(stage: Stage, service_id: str) -> None:
-    stage.keys.put_service(service_id, {"probe": stage.backends.url(service_id), "interval": "1s"})
+    definition = {"probe": stage.backends.url(service_id), "interval": "1s", "stale_after": f"{VALID_S}s"}
+    stage.keys.put_service(service_id, definition)
 
 
 def expect_lost(stage: Stage, ids: set[str]) -> None:

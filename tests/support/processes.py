@@ -255,7 +255,11 @@ def _read(descriptor: int) -> bytes:
 def connect_unix(path: Path) -> Client:
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(DEADLINE_S)
-    sock.connect(str(path))
+    try:
+        sock.connect(str(path))
+    except OSError:
+        sock.close()
+        raise
     return Client(sock)
 
 

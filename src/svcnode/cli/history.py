@@ -241,12 +241,13 @@ def text_lines(
     yield f"{begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} ({'; then '.join(zones)})" + (
         f", from {source}" if source else ""
     )
-    shown = [(item, _subject(item)) for item in items]
-    width = min(MAX_SUBJECT_CHARS, max((len(subject) for _, subject in shown), default=0))
-    for item, subject in shown:
+    durations = max((len(_duration(item)) for item in items), default=0)
+    subjects = min(MAX_SUBJECT_CHARS, max((len(_subject(item)) for item in items), default=0))
+    for item in items:
         at = _at(item["from"], zone)
         offset = f" {at.isoformat()[-6:]}" if len(zones) > 1 else ""
-        yield f"{at:%Y-%m-%d %H:%M:%S}{offset}  {_duration(item):<16}  {subject:<{width}}  {_what(item)}"
+        columns = f"{_duration(item):<{durations}}  {_subject(item):<{subjects}}"
+        yield f"{at:%Y-%m-%d %H:%M:%S}{offset}  {columns}  {_what(item)}"
     if not items:
         yield "nothing happened"
 

@@ -85,6 +85,8 @@ class Outcome(Enum):
     FAILED = "failed"
     UNKNOWN = "unknown"
 
+    __hash__ = object.__hash__  # members are compared by identity; the hash of Enum is a Python function
+
 
 class Verdict(NamedTuple):
     """The result of a check: an outcome, a reason for people and a code for programs."""

@@ -193,10 +193,9 @@ class HistoryQuery:
         """Transitions of a period, and what was so before the first of them."""
 
         def read() -> PageOfTransitions:
-            from_us, to_us = round(period.from_s * 1e6), round(period.to_s * 1e6)
-            before = (period.after_id, from_us, up_to)
+            before = (period.after_id, period.from_us, up_to)
             statements = (
-                (_SELECT_PAGE, (from_us, to_us, period.after_id, up_to, limit + 1)),
+                (_SELECT_PAGE, (period.from_us, period.to_us, period.after_id, up_to, limit + 1)),
                 (_SELECT_STATUSES_BEFORE, before),
                 (_SELECT_HEALTH_BEFORE, (*before, 1)),
                 (_SELECT_PROCESS_BEFORE, (*before, 2)),

@@ -39,11 +39,21 @@ class Period(NamedTuple):
     to_s: float
     after_id: int = 0
 
+    # In microseconds, as in the file: so both select the same.
+
+    @property
+    def from_us(self) -> int:
+        return round(self.from_s * 1e6)
+
+    @property
+    def to_us(self) -> int:
+        return round(self.to_s * 1e6)
+
     def contains(self, one: Transition) -> bool:
-        return self.from_s <= one.at_s < self.to_s and one.id > self.after_id
+        return self.from_us <= round(one.at_s * 1e6) < self.to_us and one.id > self.after_id
 
     def is_after(self, one: Transition) -> bool:
-        return one.id <= self.after_id or one.at_s < self.from_s
+        return one.id <= self.after_id or round(one.at_s * 1e6) < self.from_us
 
 
 class TimelinePage(NamedTuple):

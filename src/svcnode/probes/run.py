@@ -88,6 +88,8 @@ def finalize_verdict(verdict: Verdict, duration_s: float, max_latency_s: float |
         return Verdict.not_ready(
             f"slow: the check took {duration_s:.3g} s, max_latency is {max_latency_s:g} s", code=ReasonCode.SLOW
         )
+    if verdict.reason == "":  # of nearly every check
+        return verdict
     reason = safe_reason(verdict.reason)
     return verdict if reason is verdict.reason else verdict._replace(reason=reason)
 

@@ -190,6 +190,16 @@ async def test_pages_have_each_item_once_whatever_their_size(
             monkeypatch.undo()
 
 
+def test_a_period_begins_and_ends_at_the_microsecond_of_the_file() -> None:
+    for number in range(200):
+        moment_s = NOON + number / 7
+        at_s = round(moment_s * 1e6) / 1e6  # as it is read from the file
+        one = Recorder().at(0, "status", "db", "Down").transitions[0]._replace(at_s=at_s)
+        assert Period(moment_s, moment_s + 1).contains(one)
+        assert not Period(moment_s - 1, moment_s).contains(one)
+        assert not Period(moment_s, moment_s + 1).is_after(one)
+
+
 @in_real_time
 async def test_a_long_outage_over_restarts_is_in_every_period_that_it_touches(harness: Harness) -> None:
     node = probed(harness)

@@ -28,6 +28,7 @@ from svcnode.core.model import (
     Health,
     Impact,
     ImpactName,
+    KnownBefore,
     LoweredImpactName,
     Maintenance,
     Policy,
@@ -38,6 +39,7 @@ from svcnode.core.model import (
 )
 from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.node.definition import Definition, define
+from svcnode.node.feed import changes_by
 from svcnode.node.node_state import Handle
 from svcnode.probes.base import Probe
 from tests.support.nodes import beat, make_node, record
@@ -1010,3 +1012,48 @@ def test_a_replacement_by_an_equal_definition_changes_nothing() -> None:
     node.subscribe(changes.append)
     node.replace(define("db", name="Ledger")._replace(options={"status": "Up"}))
     assert changes == []
+
+
+# ---- announcements, and what was known before a restart
+
+
+def test_an_announcement_reaches_every_listener_with_its_author_and_changes_nothing() -> None:
+    node = make_node()
+    node.register("db").up()
+    changes: list[Change] = []
+    node.subscribe(changes.append)
+    with changes_by("ops"):
+        node.announce(ChangeKind.NOTE, "deployed v1.4.3")
+        node.announce(ChangeKind.NOTE, "rebuilt", "db")
+    assert [(one.kind, one.reason, one.service_id, one.by) for one in changes] == [
+        (ChangeKind.NOTE, "deployed v1.4.3", None, "ops"),
+        (ChangeKind.NOTE, "rebuilt", "db", "ops"),
+    ]
+    assert (changes[1].before, node.health) == (changes[1].after, Health.HEALTHY)
+    with pytest.raises(UnknownServiceError):
+        node.announce(ChangeKind.NOTE, "rebuilt", "gone")
+
+
+@pytest.mark.parametrize("known_status", [Status.UP, Status.DOWN])
+def test_the_end_of_what_was_known_before_a_restart_is_a_change_of_status(known_status: Status) -> None:
+    node = make_node()
+    handle = node.register("db")
+    changes: list[Change] = []
+    node.subscribe(changes.append)
+    revision = node.revision
+    node.remember(
+        {
+            "db": KnownBefore(known_status, -720.0, "refused", "timeout"),
+            "gone": KnownBefore(known_status, 0.0, "", "timeout"),
+        }
+    )
+    assert (changes, node.revision > revision) == ([], True)
+    handle.initializing("loading")
+    (change,) = changes
+    assert change.before is not None
+    assert change.after is not None
+    assert (change.kind, change.before.status, change.after.status) == (
+        ChangeKind.STATUS,
+        known_status,
+        Status.INITIALIZING,
+    )

@@ -31,7 +31,7 @@ from svcnode.node.scheduler.record import Recorder
 from svcnode.node.scheduler.runner import ProbeRunner, RunnerContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from svcnode.core.model import ServiceState
     from svcnode.node.node_state import NodeState
@@ -42,15 +42,18 @@ FIRST_CHECKS_WITHIN_S = 2.0
 # connections at once overflow the backlog of a server, and the checks would stay in step.
 START_SPACING_S = 0.0005
 JITTER = 0.05  # a share of the interval, added or subtracted, so that equal intervals do not run in step
+_RANDOM_BYTES = 4096  # read at once: a system call for each check is dear
 MAX_CONCURRENT_CHECKS = 8192  # a check that hangs costs a descriptor, and little else
 LATE_CHECKS_LOG_INTERVAL_S = 60.0
 
 _REGISTRATION_CHANGES = {ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED}
 
 
-def random_jitter() -> float:
-    """From -JITTER to JITTER. The module `random` takes as long to load as the whole scheduler."""
-    return JITTER * (int.from_bytes(os.urandom(4)) / 2**31 - 1)
+def random_jitters() -> Iterator[float]:
+    """Endless, from -JITTER to JITTER. The module `random` takes as long to load as the whole scheduler."""
+    while True:
+        for number in memoryview(os.urandom(_RANDOM_BYTES)).cast("I"):
+            yield JITTER * (number / 2**31 - 1)
 
 
 class ProbeScheduler:
@@ -59,15 +62,15 @@ class ProbeScheduler:
     def __init__(
         self,
         node: NodeState,
-        jitter: Callable[[], float] = random_jitter,
+        jitter: Callable[[], float] | None = None,
         *,
         max_concurrent_checks: int = MAX_CONCURRENT_CHECKS,
         recorder: CheckRecorder | None = None,
     ) -> None:
-        """`recorder` records the evidence of the checks; by default, the node does."""
+        """`jitter` is random by default. `recorder` records the evidence of the checks; by default, the node does."""
         self._node = node
         self._check_recorder: CheckRecorder = node if recorder is None else recorder
-        self._jitter = jitter
+        self._jitter = random_jitters().__next__ if jitter is None else jitter
         self._limiter = ConcurrencyLimiter(max_concurrent_checks)
         self._runners: dict[str, ProbeRunner] = {}
         self._last_start_s = -math.inf
