@@ -216,8 +216,8 @@ class _Outages:
 
     def judge(self, from_s: float) -> None:
         """Begin or end an outage, after the status or the maintenance has changed."""
-        if self.status in self.good:
-            self.end(self.since_s, from_s, is_recovered=True)
+        if self.status in self.good:  # if the node did not run before, it ended with what was last known
+            self.end(self.known_to_s, from_s, is_recovered=True)
         elif self.status == DOWN and not self.is_held and self.begun_s is None:
             self.begun_s = self.since_s
 

@@ -167,7 +167,7 @@ class Oracle:
         begun, length, known_to, is_known = None, 0, 0, False
         for second, one in enumerate(self.seconds(service_id, NOON, end), start=NOON):
             if one.has_end and begun is not None:
-                found.append((begun, second, length))
+                found.append((begun, known_to, length))
                 begun, length = None, 0
             if one.status == "Down" and not one.is_held and begun is None:
                 begun = second
