@@ -22,7 +22,6 @@ import logging
 import sqlite3
 import threading
 from contextlib import contextmanager, suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from svcnode.history.errors import (
@@ -34,7 +33,7 @@ from svcnode.history.errors import (
 )
 from svcnode.history.files import APPLICATION_ID, file_identity
 from svcnode.history.migrations import VERSION, migrate
-from svcnode.history.records import DAYS, HOURS, LATENCY_TABLES, RESOLUTIONS, ROUNDING_TOLERANCE_S, LastStatus
+from svcnode.history.records import DAYS, HOURS, LATENCY_RESOLUTIONS, RESOLUTIONS, ROUNDING_TOLERANCE_S, LastStatus
 from svcnode.history.timeline import SAYS_STATUS
 from svcnode.net.threads import start_thread
 
@@ -79,8 +78,7 @@ TABLE_QUOTAS = (
 
 TABLES = {
     *("services", "transitions", "watermarks", "saved_state", "runs"),
-    *(resolution.name for resolution in RESOLUTIONS),
-    *LATENCY_TABLES.values(),
+    *(resolution.name for resolution in (*RESOLUTIONS, *LATENCY_RESOLUTIONS)),
 }
 PRUNED_TO, AGGREGATED_TO = "pruned_to", "aggregated_to"  # names of watermarks
 
@@ -114,14 +112,14 @@ SCHEMA = (
     "CREATE INDEX transitions_of_service ON transitions (service)",
     *(f"CREATE TABLE {resolution.name} ({_BUCKET_COLUMNS}) WITHOUT ROWID" for resolution in RESOLUTIONS),
     *(
-        f"""CREATE TABLE {table} (
+        f"""CREATE TABLE {resolution.name} (
             begin_s INTEGER NOT NULL,
             service INTEGER NOT NULL,
             bucket INTEGER NOT NULL,
             checks INTEGER NOT NULL,
             PRIMARY KEY (begin_s, service, bucket)
         ) WITHOUT ROWID"""
-        for table in LATENCY_TABLES.values()
+        for resolution in LATENCY_RESOLUTIONS
     ),
     "CREATE TABLE runs (begin_s REAL PRIMARY KEY, end_s REAL NOT NULL) WITHOUT ROWID",
     "CREATE TABLE watermarks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
@@ -402,8 +400,10 @@ class Database:
             for bucket, checks in histogram.items()
         ]
         for chunk in _chunks(rows):
-            for resolution, table in LATENCY_TABLES.items():
-                self._execute(_upsert_latencies(table), (resolution.begin_s(minute.begin_s), json.dumps(chunk)))
+            for resolution in LATENCY_RESOLUTIONS:
+                self._execute(
+                    _upsert_latencies(resolution.name), (resolution.begin_s(minute.begin_s), json.dumps(chunk))
+                )
 
     # ---- pruning
 
@@ -416,11 +416,12 @@ class Database:
     def _prune_expired(self, now_s: float) -> bool:
         # The limit moves once per hour, so that not every expired record costs a transaction.
         oldest_s = HOURS.begin_s(now_s - self._limits.max_age_s)
-        tables = ((one.name, one) for one in RESOLUTIONS), ((name, one) for one, name in LATENCY_TABLES.items())
         return (
             any(
-                self._prune_buckets(table, max(oldest_s, now_s - resolution.retention_s) - resolution.length_s)
-                for table, resolution in chain(*tables)
+                self._prune_buckets(
+                    resolution.name, max(oldest_s, now_s - resolution.retention_s) - resolution.length_s
+                )
+                for resolution in (*RESOLUTIONS, *LATENCY_RESOLUTIONS)
             )
             or self._prune_transitions(oldest_s) > 0
             or self._prune_runs(oldest_s) > 0

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from svcnode.core.model import MAINTENANCE_CHANGES, STATUS_CHANGES
 from svcnode.history.errors import CorruptionError, history_error_from
 from svcnode.history.latencies import add_to
-from svcnode.history.records import LATENCY_TABLES, Bucket, Stretch, Transition, merge_buckets
+from svcnode.history.records import Bucket, Stretch, Transition, merge_buckets
 from svcnode.history.report import Move, OutageFinder, Times, make_report
 from svcnode.history.timeline import SAYS_STATUS, STARTED, STOPPED, Opening, PageOfTransitions, says_status
 from svcnode.net.threads import DaemonCall
@@ -360,7 +360,7 @@ def _read_report_data(connection: sqlite3.Connection, period: ReportPeriod) -> _
     for service_id, *values, begin_s in _rows_by_service(connection, statement, period.from_s, period.to_s):
         times[service_id] = Times(*values)
         first_s = min(first_s, begin_s)
-    statement = _SELECT_LATENCIES.format(table=LATENCY_TABLES[period.latency_resolution])
+    statement = _SELECT_LATENCIES.format(table=period.latency_resolution.name)
     for service_id, bucket, checks in _rows_by_service(connection, statement, *period.latency_range):
         latencies.setdefault(service_id, {})[bucket] = checks
     stretches = [Stretch(*row) for row in _rows(connection, _SELECT_RUNS, period.from_s, period.to_s)]

@@ -129,7 +129,10 @@ MINUTES = Resolution("minutes", 60, 90, retention_s=6 * 3600.0)
 HOURS = Resolution("hours", 3600, 24, retention_s=8 * 86_400.0)
 DAYS = Resolution("days", 86_400, 90)
 RESOLUTIONS = (MINUTES, HOURS, DAYS)
-LATENCY_TABLES = {HOURS: "hour_latencies", DAYS: "day_latencies"}
+# Latencies are some forty rows per service and bucket, so those of hours are kept for a short time only.
+LATENCY_HOURS = HOURS._replace(name="hour_latencies", retention_s=26 * 3600.0)
+LATENCY_DAYS = DAYS._replace(name="day_latencies")
+LATENCY_RESOLUTIONS = (LATENCY_HOURS, LATENCY_DAYS)
 
 
 def merge_buckets(bucket: Bucket, other: Bucket, length_s: int) -> Bucket:

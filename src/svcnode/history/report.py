@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.model import STATUS_CHANGES, ChangeKind, Health, Status
 from svcnode.history.latencies import add_to, percentile_s
-from svcnode.history.records import DAYS, HOURS, MINUTES, Stretch
+from svcnode.history.records import DAYS, HOURS, LATENCY_DAYS, LATENCY_HOURS, MINUTES, Stretch
 from svcnode.history.timeline import STARTED, STOPPED
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class ReportPeriod(NamedTuple):
     from_s: float
     to_s: float
     resolution: Resolution
+    latency_resolution: Resolution = LATENCY_DAYS
 
     @classmethod
     def around(cls, from_s: float, to_s: float, now_s: float) -> ReportPeriod:
@@ -47,11 +48,9 @@ class ReportPeriod(NamedTuple):
         if begin_s > now_s:
             begin_s -= resolution.length_s
         end_s = max(resolution.begin_s(to_s + resolution.length_s / 2), begin_s + resolution.length_s)
-        return cls(begin_s, now_s if to_s >= now_s else min(end_s, now_s), resolution)
-
-    @property
-    def latency_resolution(self) -> Resolution:
-        return DAYS if self.resolution is DAYS else HOURS
+        has_hours = from_s >= now_s - LATENCY_HOURS.retention_s
+        latency_resolution = LATENCY_HOURS if has_hours else LATENCY_DAYS
+        return cls(begin_s, now_s if to_s >= now_s else min(end_s, now_s), resolution, latency_resolution)
 
     @property
     def latency_range(self) -> tuple[float, float]:
@@ -234,7 +233,7 @@ class OutageFinder:
 
     def __init__(self, period: ReportPeriod, known_from_s: float, stretches: Iterable[Stretch]) -> None:
         """Transitions before `known_from_s` are deleted."""
-        self._from_s, self._to_s, _ = period
+        self._from_s, self._to_s = period.from_s, period.to_s
         self.runs = Runs(stretches, max(self._from_s, known_from_s), self._to_s)
         self._started_s = known_from_s  # of the process
         self._is_over = False  # the process started after the period
