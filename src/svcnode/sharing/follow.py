@@ -109,7 +109,8 @@ class Follower:
         higher one. Then etcd did not have the newest key of the view at that revision.
         """
         key = self.view.newest_key()
-        if key is None:
+        if key is None:  # nothing to compare; what is read now is not dated by responses of before
+            self._client.fences.forget(self._node.now_s())
             return
         try:
             is_same = revision >= self.revision and self.view.has(

@@ -227,10 +227,14 @@ def test_a_replica_notices_a_restore_that_has_passed_its_revision(simulation: Si
     assert a.replica.lost == (("late",), ())
 
 
+@pytest.mark.parametrize("may_write", [True, False])
 def test_a_wiped_registry_that_is_restored_later_to_a_higher_revision_dates_nothing_new(
-    simulation: Simulation,
+    simulation: Simulation, may_write: bool
 ) -> None:
-    """By its revision alone, an old report would be younger than the wipe."""
+    """By its revision alone, an old report would be younger than the wipe.
+
+    A replica that may not write to the wiped registry has nothing to compare the restored one with.
+    """
     simulation.define("job", ttl="30s")
     (a,) = start(simulation, "a")
     for number in range(200):
@@ -241,10 +245,12 @@ def test_a_wiped_registry_that_is_restored_later_to_a_higher_revision_dates_noth
     simulation.run_for(40)
     assert a.statuses()["job"] is DOWN
     simulation.etcd.wipe()
+    simulation.etcd.denied = set() if may_write else {"write"}
     simulation.run_for(RESTORED_S)
     seen: set[Status] = set()
     simulation.after_step = lambda: seen.add(a.statuses()["job"])
     simulation.etcd.stop()
+    simulation.etcd.denied = set()
     simulation.etcd.start(snapshot)
     simulation.run_for(60)
     assert seen == {DOWN}
