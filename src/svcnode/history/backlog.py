@@ -25,6 +25,7 @@ MAX_TRANSITIONS = 20_000
 MAX_BUCKETS = 90_000
 TRANSITIONS_PER_BATCH = 2000
 BUCKETS_PER_BATCH = 2000
+SERVICES_WITH_LATENCIES_PER_BATCH = 250  # each has some forty rows, once an hour
 
 
 class Batch(NamedTuple):
@@ -76,13 +77,13 @@ class Backlog:
         latencies: Mapping[str, Histogram] = NO_LATENCIES,
     ) -> None:
         """Add a minute in parts, so that no transaction takes long: transitions wait for it."""
-        remaining = iter(buckets.items())
-        part = dict(islice(remaining, BUCKETS_PER_BATCH))
+        remaining, size = iter(buckets.items()), SERVICES_WITH_LATENCIES_PER_BATCH if latencies else BUCKETS_PER_BATCH
+        part = dict(islice(remaining, size))
         with self._lock:
             while True:
                 counted = {one: latencies[one] for one in part if one in latencies}
                 self._minutes.append(ClosedMinute(self._next_sequence(), begin_s, part, observed, counted))
-                part = dict(islice(remaining, BUCKETS_PER_BATCH))
+                part = dict(islice(remaining, size))
                 if not part:
                     break
             self._bucket_count += len(buckets)

@@ -69,8 +69,8 @@ TABLE_QUOTAS = (
     TableQuota("minutes", 0.17, 40),
     TableQuota("hours", 0.06, 45),
     TableQuota("days", 0.2, 45),
-    TableQuota("hour_latencies", 0.06, 14),
-    TableQuota("day_latencies", 0.16, 14),
+    TableQuota("hour_latencies", 0.06, 17),
+    TableQuota("day_latencies", 0.16, 17),
     TableQuota("runs", 0.01, 25),
 )
 
