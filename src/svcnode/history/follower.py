@@ -12,11 +12,14 @@ from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
+from svcnode.history.report import ReportPeriod
 from svcnode.history.timeline import make_timeline_page
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from svcnode.history.query import EndOfFile
+    from svcnode.history.report import PeriodReport
     from svcnode.history.timeline import Period, TimelinePage
     from svcnode.node.node_state import NodeState
 
@@ -40,13 +43,25 @@ class _FollowedFile:
 
 async def read_timeline(path: Path, period: Period) -> TimelinePage:
     """From the file of a node that does not run."""
+    query, end = await _open(path, period.to_s)
+    return make_timeline_page(period, await query.page(period, end.last_id, TRANSITIONS_PER_PAGE))
+
+
+async def read_report(path: Path, from_s: float, to_s: float, now_s: float) -> tuple[PeriodReport, str]:
+    """From the file of a node that does not run; and the name of the node."""
+    query, end = await _open(path, now_s)
+    report = await query.report(ReportPeriod.around(from_s, to_s, now_s), end.pruned_to)
+    return report, end.node_name or ""
+
+
+async def _open(path: Path, now_s: float) -> tuple[HistoryQuery, EndOfFile]:
     backlog, file = Backlog(), _FollowedFile(path)
-    query = HistoryQuery(backlog, MinuteAggregator(period.to_s, backlog), file)
+    query = HistoryQuery(backlog, MinuteAggregator(now_s, backlog), file)
     end = await query.end_of(path)
     if end is None:
         raise HistoryError(f"cannot read {path}", HistoryProblem.UNUSABLE)
     file.is_readable = True
-    return make_timeline_page(period, await query.page(period, end.last_id, TRANSITIONS_PER_PAGE))
+    return query, end
 
 
 class HistoryFollower(History):
