@@ -242,6 +242,8 @@ class History:
         """The newest transitions, in order. Waits until the file can be opened."""
         if self._writer is not None:
             await asyncio.shield(self._writer.saved_state)
+            # The file may have been opened late, and after a clock was ahead its ids are greater than the time.
+            self.last_id = max(self.last_id, self._writer.last_id)
         return (await self.latest(limit=limit))[::-1]
 
     async def buckets(self, service_ids: Sequence[str], resolution: Resolution) -> dict[str, list[Bucket]]:
