@@ -114,7 +114,11 @@ def test_keys_sort_filter_and_expand(fake_nodes: FakeNodes, tmp_path: Path) -> N
         terminal.wait_for_text("s sort: worst first")
         assert names(terminal) == ["ill", "half", "well"]
 
-        terminal.press("Down", "j", "Enter")
+        terminal.press("Down")
+        terminal.wait_for_text("^> ✖ unhealthy +ill ")
+        terminal.press("j", "j")  # below it is what is Down
+        terminal.wait_for_text("^> ◐ partial +half ")
+        terminal.press("Enter")
         terminal.wait_for_text(r"^> ◐ partial +half .*\n    ◐ Initializing indexer .*\n    ● Up +db ")
         terminal.press("Enter")
         terminal.wait_until(lambda: "Initializing" not in terminal.screen)

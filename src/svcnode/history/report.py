@@ -50,7 +50,8 @@ class ReportPeriod(NamedTuple):
         end_s = max(resolution.begin_s(to_s + resolution.length_s / 2), begin_s + resolution.length_s)
         has_hours = from_s >= now_s - LATENCY_HOURS.retention_s
         latency_resolution = LATENCY_HOURS if has_hours else LATENCY_DAYS
-        return cls(begin_s, now_s if to_s >= now_s else min(end_s, now_s), resolution, latency_resolution)
+        is_until_now = to_s > now_s - MINUTES.length_s  # who asks for the time until now has read a clock before
+        return cls(begin_s, now_s if is_until_now else min(end_s, now_s), resolution, latency_resolution)
 
     @property
     def latency_range(self) -> tuple[float, float]:
