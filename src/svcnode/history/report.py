@@ -307,8 +307,8 @@ class OutageFinder:
         if move.kind in _STATUS_KINDS:
             one.move_to(move.at_s, self.runs)
             one.status = move.after
-            if move.after is None:
-                one.end(one.since_s, self._from_s)
+            if move.after is None:  # if it was not known before, as in `judge`
+                one.end(one.known_to_s, self._from_s)
             one.judge(self._from_s)
 
     def _add_health(self, move: Move) -> None:

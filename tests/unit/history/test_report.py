@@ -182,7 +182,14 @@ class Oracle:
         return result
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(one, marks=pytest.mark.wide) for one in range(4, 40))])
+# In 28, a service is removed after a restart that has not confirmed its outage.
+SEEDS = (0, 1, 2, 3, 28)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [*SEEDS, *(pytest.param(one, marks=pytest.mark.wide) for one in range(40) if one not in SEEDS)],
+)
 @in_real_time
 async def test_the_report_equals_a_recomputation_from_the_raw_transitions(tmp_path: Path, seed: int) -> None:
     life = Life(tmp_path / "history.db", seed)
