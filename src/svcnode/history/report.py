@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 UP, INITIALIZING, DOWN = Status.UP.value, Status.INITIALIZING.value, Status.DOWN.value
 _NODE_STATUS = {int(Health.HEALTHY): UP, int(Health.PARTIAL): INITIALIZING, int(Health.UNHEALTHY): DOWN}
 _STATUS_KINDS = {kind.value for kind in STATUS_CHANGES}
+NOW_WITHIN_S = 10.0  # a request for a period until now comes here a moment later
 OPEN_WITHIN_S = 120.0  # what is read from the file alone may be a minute old
 PERCENTILES = (0.5, 0.95, 0.99)
 
@@ -50,7 +51,7 @@ class ReportPeriod(NamedTuple):
         end_s = max(resolution.begin_s(to_s + resolution.length_s / 2), begin_s + resolution.length_s)
         has_hours = from_s >= now_s - LATENCY_HOURS.retention_s
         latency_resolution = LATENCY_HOURS if has_hours else LATENCY_DAYS
-        return cls(begin_s, now_s if to_s >= now_s else min(end_s, now_s), resolution, latency_resolution)
+        return cls(begin_s, now_s if to_s > now_s - NOW_WITHIN_S else min(end_s, now_s), resolution, latency_resolution)
 
     @property
     def latency_range(self) -> tuple[float, float]:

@@ -70,9 +70,7 @@ async def test_changes_come_in_order_once_per_service_and_with_removals() -> Non
 
 @in_virtual_time
 @pytest.mark.parametrize(("cost_s", "signals"), [(0.0, 8), (0.03, 8), (0.13, 2), (5.0, 2)])
-async def test_signals_are_fewer_the_more_an_answer_costs_but_one_a_second(
-    cost_s: float, signals: int
-) -> None:
+async def test_signals_are_fewer_the_more_an_answer_costs_but_one_a_second(cost_s: float, signals: int) -> None:
     node = make_node()
     service = node.register("a")
     async with following(node) as feed:
