@@ -1,7 +1,8 @@
 """The problems of a node, and which are acknowledged, for `svcnode status` and `svcnode watch`.
 
 The interface does not say it. So nodes on this machine, which need no token, are asked for their problems; and the node
-of the configuration, whose token this machine may know. Without an answer, the statuses of the interface are all.
+of the configuration, whose token this machine may know. Without an answer, the statuses of the interface are all; if
+the answer does not come in time, a remark says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from svcnode.cli.operator_url import OperatorUrl
     from svcnode.cli.terminal.snapshot import NodeSnapshot
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 5.0  # a busy node with thousands of services that are Down may need seconds
 _FIELDS = ("at", "until", "by", "reason")
 
 
@@ -37,7 +38,10 @@ async def with_problems(
         if not snapshot.has_problem:
             return snapshot
         url = None if is_configured else snapshot.url
-        document = await _fetch(argparse.Namespace(url=url, token=None, ca=ca, config=config))
+        try:
+            document = await _fetch(argparse.Namespace(url=url, token=None, ca=ca, config=config))
+        except TimeoutError:
+            return replace(snapshot, problems_remark=f"its problems could not be read within {TIMEOUT_S:g} s")
         return snapshot if document is None else _with_document(snapshot, document)
 
     return await asyncio.gather(*map(add, snapshots))
@@ -50,12 +54,15 @@ def _operator_url(arguments: argparse.Namespace) -> OperatorUrl:
 
 
 async def _fetch(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """None: the node does not say it here. Raises TimeoutError."""
     try:
         if arguments.url is not None and not is_local_address(node_address(arguments.url)):
             return None
         async with asyncio.timeout(TIMEOUT_S):
             document = await fetch_problems(_operator_url(arguments))
         return dict(document) if "problems" in document else document_from_details(document)
+    except TimeoutError:
+        raise
     except (SvcnodeError, OSError, AttributeError, KeyError, TypeError, ValueError):
         return None
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 UP, INITIALIZING, DOWN = Status.UP.value, Status.INITIALIZING.value, Status.DOWN.value
 _NODE_STATUS = {int(Health.HEALTHY): UP, int(Health.PARTIAL): INITIALIZING, int(Health.UNHEALTHY): DOWN}
 _STATUS_KINDS = {kind.value for kind in STATUS_CHANGES}
+NOW_WITHIN_S = 10.0  # a request for a period until now comes here a moment later
 OPEN_WITHIN_S = 120.0  # what is read from the file alone may be a minute old
 PERCENTILES = (0.5, 0.95, 0.99)
 
@@ -50,8 +51,7 @@ class ReportPeriod(NamedTuple):
         end_s = max(resolution.begin_s(to_s + resolution.length_s / 2), begin_s + resolution.length_s)
         has_hours = from_s >= now_s - LATENCY_HOURS.retention_s
         latency_resolution = LATENCY_HOURS if has_hours else LATENCY_DAYS
-        is_until_now = to_s > now_s - MINUTES.length_s  # who asks for the time until now has read a clock before
-        return cls(begin_s, now_s if is_until_now else min(end_s, now_s), resolution, latency_resolution)
+        return cls(begin_s, now_s if to_s > now_s - NOW_WITHIN_S else min(end_s, now_s), resolution, latency_resolution)
 
     @property
     def latency_range(self) -> tuple[float, float]:
@@ -308,8 +308,8 @@ class OutageFinder:
         if move.kind in _STATUS_KINDS:
             one.move_to(move.at_s, self.runs)
             one.status = move.after
-            if move.after is None:
-                one.end(one.since_s, self._from_s)
+            if move.after is None:  # if it was not known before, as in `judge`
+                one.end(one.known_to_s, self._from_s)
             one.judge(self._from_s)
 
     def _add_health(self, move: Move) -> None:

@@ -105,6 +105,13 @@ def test_problems_come_before_the_services_which_have_their_order(monkeypatch: p
     assert json.loads(format_json(added))["problems"] == [PROBLEM]
 
 
+def test_an_answer_that_does_not_come_in_time_is_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = add(monkeypatch, Details(TimeoutError()), snapshot())
+    assert added.problems is None
+    assert added.remarks == (added.problems_remark,)
+    assert added.problems_remark in "".join(line.plain for line in render_node(added, Symbols(are_shown=False)))
+
+
 def test_an_older_node_has_only_its_details(monkeypatch: pytest.MonkeyPatch) -> None:
     details = {"node": {"acknowledged": MADE}, "services": []}
     added = add(monkeypatch, Details(details), snapshot())
@@ -122,7 +129,7 @@ def test_a_node_on_another_machine_and_a_healthy_one_are_not_asked(
 
 @pytest.mark.parametrize(
     "answer",
-    [UnreachableError("no"), TimeoutError(), [], {}, {"node": None}, {"node": {}, "services": [{"id": "db"}]}],
+    [UnreachableError("no"), OSError("no"), [], {}, {"node": None}, {"node": {}, "services": [{"id": "db"}]}],
 )
 def test_without_an_answer_the_result_is_that_of_the_interface(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     assert add(monkeypatch, Details(answer), snapshot()) == snapshot()

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
 from svcnode.operator import page_feed, streams
 from svcnode.operator.page_feed import SIGNAL_INTERVAL_S, PageFeed
 from tests.support.nodes import make_node
@@ -13,8 +15,6 @@ from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    import pytest
 
     from svcnode.node.node_state import NodeState
 
@@ -66,6 +66,21 @@ async def test_changes_come_in_order_once_per_service_and_with_removals() -> Non
         await settle()
         assert feed.changes_after(changes.cursor).service_ids == ("c",)
         assert feed.changes_after(start).service_ids == ("a", "b", "c")
+
+
+@in_virtual_time
+@pytest.mark.parametrize(("cost_s", "signals"), [(0.0, 8), (0.03, 8), (0.13, 2), (5.0, 2)])
+async def test_signals_are_fewer_the_more_an_answer_costs_but_one_a_second(cost_s: float, signals: int) -> None:
+    node = make_node()
+    service = node.register("a")
+    async with following(node) as feed:
+        feed.set_sections({}, cost_s)
+        seen = set()
+        for number in range(100):
+            service.up() if number % 2 else service.down()
+            await asyncio.sleep(0.02)
+            seen.add(feed.signalled)
+    assert signals <= len(seen) <= signals + 1
 
 
 @in_virtual_time

@@ -87,6 +87,7 @@ class NodeSnapshot:
     # By service id, and by None for the node: who has acknowledged the problem. Only nodes on this machine say it.
     acknowledged: Mapping[str | None, Mapping[str, Any]] = field(default_factory=dict)
     problems: dict[str, Any] | None = None  # as /problems answers; None: the node has none, or does not say it here
+    problems_remark: str = ""  # set if they could not be read
 
     @property
     def node_name(self) -> str:
@@ -142,7 +143,7 @@ class NodeSnapshot:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Possible faults. They may be intended: a node may ignore a service with impact none, or check no service."""
-        remarks = [self.prefix_remark] if self.prefix_remark else []
+        remarks = [remark for remark in (self.prefix_remark, self.problems_remark) if remark]
         if self.in_registry is not None and self.errors:
             remarks.append(self.in_registry.remark)
         not_up = sum(service.status in (Status.DOWN, Status.INITIALIZING) for service in self.services or ())
