@@ -119,7 +119,7 @@ def test_a_link_on_the_strip_opens_the_details_of_its_moment_and_can_be_shared(
 def test_the_period_can_be_chosen(agent: Agent, open_page: OpenPage) -> None:
     node_page = open_page(url_of(agent))
     page = node_page.page
-    page.locator("#timeline-period").get_by_text("90 min").click()
+    page.locator("#timeline-period").get_by_role("radio", name="90 min").check()
     expect(page).to_have_url(re.compile("period=90m"))
     axis = page.locator(".axis time")
     for _ in range(2):  # after a reload, too
@@ -139,7 +139,7 @@ def test_the_period_can_be_chosen(agent: Agent, open_page: OpenPage) -> None:
 def test_the_history_of_a_problem_is_the_time_line_of_its_service(agent: Agent, open_page: OpenPage) -> None:
     node_page = open_page(url_of(agent))
     node_page.page.locator("#problems").get_by_role("link", name="history").click()
-    expect(node_page.page.locator("#timeline .scope").first).to_contain_text("evil")
+    expect(node_page.page.locator("#timeline-content .scope")).to_contain_text("evil")
     expect(node_page.page.locator(".lane .label")).to_have_text(["<b>&\\u202eevil", "Events"])
     assert {item["service"] for item in items_of(agent)} > {"ledger"}
     expect(entries(node_page).filter(has_text="Ledger")).to_have_count(0)
