@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 TOKEN = "a-token-of-some-length"
-TIMEOUT_MS = 12_000
+TIMEOUT_MS = 60_000
 VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
 CHROMIUM_ARGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),

@@ -43,6 +43,7 @@ ROUTES = {
     "/page/events": "page:page_events",
     "/page/timeline": "page:page_timeline",
     "/problems": "problems:problems",
+    "/report": "report:report",
     "/static/{name}": "static_files:static_file",
 }
 # Pages of other sites must not embed our responses: the size of an image alone tells them the status of a service.

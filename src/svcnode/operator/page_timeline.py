@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import ChangeKind, Health, Status
+from svcnode.core.model import ChangeKind, Health, Impact, Status
 from svcnode.core.moments import service_of, what_text
 from svcnode.core.text import excerpt
-from svcnode.core.units import format_coarse_duration, format_duration, iso_time
+from svcnode.core.units import format_duration, iso_time
 from svcnode.history.timeline import STARTED, STOPPED, Period
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.history_api import DEFAULT_PERIOD_S, is_about, item_document, parse_timeline_query
@@ -33,11 +33,12 @@ from svcnode.operator.query import parse_single
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from svcnode.core.model import Service
     from svcnode.history import History
     from svcnode.history.timeline import TimelineItem
     from svcnode.operator.context import OperatorContext
 
-    NameOf = Callable[[str], str]  # of a service, by its id
+    Find = Callable[[str], Service | None]  # by id; None: it is no longer registered
 
 PARAMETERS = ("id", "from", "to", "t")
 MAX_PAGES = 3  # of the history
@@ -46,7 +47,7 @@ MAX_LISTED = 50
 MAX_LISTED_OUTAGES = 20  # the longest; the rest of the list is what is newest
 MAX_LANES = 6  # services with outages of their own line
 COLUMNS = 400  # of what is drawn
-MARK_COLUMNS = 24
+MARK_COLUMNS = 18
 MIN_LINK_PERCENT = 0.8
 _ITEM_ID = re.compile(r"[oeh]([0-9]{1,18})(?:-[0-9a-f]{8})?", re.ASCII)
 
@@ -92,7 +93,7 @@ async def timeline_document(context: OperatorContext, query: Mapping[str, list[s
     moments = await read_moments(context.history, params.period, ends_now="to" not in values)
     moments = moments._replace(service_ids=params.service_ids, selected=selected)
     facts = f'data-from="{iso_time(moments.from_s)}" data-to="{iso_time(moments.to_s)}"'
-    content = await call_in_pool(partial(render_timeline, moments, partial(_name_of, context)))
+    content = await call_in_pool(partial(render_timeline, moments, partial(_find, context)))
     return f'<!doctype html><meta charset="utf-8"><main {facts}>{content}</main>'.encode()
 
 
@@ -111,12 +112,17 @@ async def latest_timeline(context: OperatorContext) -> str:
     """As HTML, of the last 24 hours."""
     now_s = time.time()
     moments = await read_moments(context.history, Period(now_s - DEFAULT_PERIOD_S, now_s), ends_now=True)
-    return await call_in_pool(partial(render_timeline, moments, partial(_name_of, context)))
+    return await call_in_pool(partial(render_timeline, moments, partial(_find, context)))
 
 
-def _name_of(context: OperatorContext, service_id: str) -> str:
+def _find(context: OperatorContext, service_id: str) -> Service | None:
     found = context.node.find(service_id)
-    return service_id if found is None else found[0].name or service_id
+    return None if found is None else found[0]
+
+
+def _name(find: Find, service_id: str) -> str:
+    service = find(service_id)
+    return service_id if service is None else service.name or service_id
 
 
 async def read_moments(history: History, period: Period, *, ends_now: bool) -> Moments:
@@ -164,15 +170,15 @@ async def _known_from_s(history: History, period: Period, items: Sequence[Timeli
 # ---- as HTML
 
 
-def render_timeline(moments: Moments, name_of: NameOf) -> str:
+def render_timeline(moments: Moments, find: Find) -> str:
     """Runs in a thread."""
     ids, now_s = moments.service_ids, min(moments.to_s, time.time())
     items = [item for item in moments.items if not ids or is_about(item, ids) or item.id == moments.selected]
     listed = select(items, moments)
     documents = {item.id: item_document(item, now_s) for item in listed}
-    strip = _Strip(moments, items, documents, name_of)
+    strip = _Strip(moments, items, documents, find)
     left = len(items) - len(listed)
-    return f"{''.join(_notes(moments, items, name_of))}{strip.render()}{_list(documents.values(), left, name_of)}"
+    return f"{''.join(_notes(moments, items, find))}{strip.render()}{_list(documents.values(), left, find)}"
 
 
 def select(items: Sequence[TimelineItem], moments: Moments) -> list[TimelineItem]:
@@ -197,9 +203,9 @@ def _clip(item: TimelineItem, moments: Moments) -> tuple[float, float]:
     return max(moments.from_s, item.from_s), min(moments.to_s, max(item.from_s, until_s))
 
 
-def _notes(moments: Moments, items: Sequence[TimelineItem], name_of: NameOf) -> Iterator[str]:
+def _notes(moments: Moments, items: Sequence[TimelineItem], find: Find) -> Iterator[str]:
     if moments.service_ids:
-        names = ", ".join(map(name_of, moments.service_ids))
+        names = ", ".join(_name(find, one) for one in moments.service_ids)
         yield f'<p class="scope" dir="auto">Only {escape_text(names)}. <a href="#" data-all>All services</a></p>'
     if not moments.is_complete:
         times = f"from {_time(iso_time(moments.from_s))} to {_time(iso_time(moments.to_s))}"
@@ -216,12 +222,12 @@ class _Strip:
         moments: Moments,
         items: Sequence[TimelineItem],
         documents: Mapping[str, Mapping[str, Any]],
-        name_of: NameOf,
+        find: Find,
     ) -> None:
         self._moments = moments
         self._items = items
         self._documents = documents  # of what is listed: only that can be linked to
-        self._name_of = name_of
+        self._find = find
 
     def render(self) -> str:
         lanes = f"{self._health_lane()}{''.join(self._outage_lanes())}{self._event_lane()}"
@@ -250,25 +256,27 @@ class _Strip:
         for item in self._items:
             if item.type == "outage" and item.service_id is not None:
                 by_service[item.service_id].append(item)
-        worst = sorted(by_service, key=lambda one: self._badness(by_service[one]), reverse=True)
+        worst = sorted(by_service, key=lambda one: self._badness(one, by_service[one]), reverse=True)
         for service_id in worst[:MAX_LANES]:
             items = by_service[service_id]
             link = f'href="#service={escape(quote(service_id, safe=""))}"'
-            label = f'<a {link} dir="auto">{escape_text(self._name_of(service_id))}</a>'
+            label = f'<a {link} dir="auto">{escape_text(_name(self._find, service_id))}</a>'
             yield self._lane("outages", label, self._drawn(_by_status(items)) + self._links(items))
         if rest := [item for service_id in worst[MAX_LANES:] for item in by_service[service_id]]:
             label = f"+{len(worst) - MAX_LANES} more"
             yield self._lane("outages", label, self._drawn(_by_status(rest)) + self._links(rest))
 
-    def _badness(self, items: Iterable[TimelineItem]) -> tuple[bool, float, float]:
-        """Down now, then by the time that it was Down."""
+    def _badness(self, service_id: str, items: Iterable[TimelineItem]) -> tuple[bool, bool, float, float]:
+        """Critical services first, then what is Down now, then by the time that it was Down."""
+        service = self._find(service_id)
+        is_critical = service is not None and service.impact is Impact.CRITICAL
         seconds: defaultdict[str | None, float] = defaultdict(float)
         is_down = False
         for item in items:
             begin_s, end_s = _clip(item, self._moments)
             seconds[item.status] += end_s - begin_s
             is_down |= item.is_open and item.status == Status.DOWN.value
-        return is_down, seconds[Status.DOWN.value], seconds[Status.INITIALIZING.value]
+        return is_critical, is_down, seconds[Status.DOWN.value], seconds[Status.INITIALIZING.value]
 
     def _event_lane(self) -> str:
         columns: defaultdict[int, list[TimelineItem]] = defaultdict(list)
@@ -319,7 +327,7 @@ class _Strip:
 
     def _label(self, item: TimelineItem) -> str:
         document = self._documents[item.id]
-        parts = (_subject(document, self._name_of), what_text(document), _lasted(document), _utc(document["from"]))
+        parts = (_subject(document, self._find), what_text(document), _lasted(document), _utc(document["from"]))
         return ", ".join(filter(None, parts))
 
     def _percent(self, at_s: float) -> float:
@@ -352,23 +360,23 @@ def _svg_link(item: TimelineItem, label: str, shape: str) -> str:
     return f'<a href="#t={item.id}" aria-label="{text}"><title>{text}</title>{shape}</a>'
 
 
-def _list(documents: Iterable[Mapping[str, Any]], left: int, name_of: NameOf) -> str:
-    items = [_list_item(document, name_of) for document in documents]
-    more = f"<p>and {left} more; choose a shorter period to see them</p>" if left else ""
-    count = f"{len(items)} {'entry' if len(items) == 1 else 'entries'}, the newest first" if items else ""
+def _list(documents: Iterable[Mapping[str, Any]], left: int, find: Find) -> str:
+    items = [_list_item(document, find) for document in documents]
     if not items:
         return '<p class="none">Nothing happened in this period.</p>'
+    more = f"<p>and {left} more; choose a shorter period to see them</p>" if left else ""
+    count = f"{len(items)} {'entry' if len(items) == 1 else 'entries'}, the newest first"
     return f'<details id="timeline-list"><summary>{count}</summary><ol>{"".join(items)}</ol>{more}</details>'
 
 
-def _list_item(document: Mapping[str, Any], name_of: NameOf) -> str:
+def _list_item(document: Mapping[str, Any], find: Find) -> str:
     status = document["status"] if document["type"] == "outage" else ""
     health = "" if document["type"] != "health" else f' data-health="{document["health"] or "none"}"'
     lasted = f'<span class="lasted">{_lasted(document)}</span>' if document["duration_s"] is not None else ""
     return (
         f'<li id="t={document["id"]}" data-status="{status}" data-type="{document["type"]}"{health}>'
         f'<a class="moment" href="#t={document["id"]}">{_time(document["from"], "data-clock")}</a> {lasted} '
-        f'<b dir="auto">{escape_text(_subject(document, name_of))}</b> '
+        f'<b dir="auto">{escape_text(_subject(document, find))}</b> '
         f'<span class="what" dir="auto">{escape_text(what_text(document))}</span>{_details(document)}</li>'
     )
 
@@ -392,15 +400,15 @@ def _service_link(service_id: str) -> str:
     return f'<a href="#service={escape(quote(service_id, safe=""))}">{escape_text(service_id)}</a>'
 
 
-def _subject(document: Mapping[str, Any], name_of: NameOf) -> str:
+def _subject(document: Mapping[str, Any], find: Find) -> str:
     service_id = service_of(document)
-    return "Node" if service_id is None else name_of(service_id)
+    return "Node" if service_id is None else _name(find, service_id)
 
 
 def _lasted(document: Mapping[str, Any]) -> str:
     if document["duration_s"] is None:
         return ""
-    return f"{format_coarse_duration(document['duration_s'])}{', lasts' if document['open'] else ''}"
+    return f"{format_duration(document['duration_s'])}{', lasts' if document['open'] else ''}"
 
 
 def _time(iso: str, attribute: str = "data-exact") -> str:

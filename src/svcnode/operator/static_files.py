@@ -25,6 +25,7 @@ STATIC_FILES = {
     "page.css": _CSS,
     "problems.css": _CSS,
     "timeline.css": _CSS,
+    "report.css": _CSS,
     "page.js": _JS,
     "charts.js": _JS,
     "connection.js": _JS,
