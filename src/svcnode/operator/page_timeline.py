@@ -131,7 +131,8 @@ async def read_moments(history: History, period: Period, *, ends_now: bool) -> M
     is_complete = read_until_s is None
     if not is_complete and ends_now:
         newest = await history.latest(limit=MAX_TRANSITIONS)
-        period = period._replace(from_s=max(period.from_s, min(one.at_s for one in newest)))
+        begin_s = min((one.at_s for one in newest), default=period.from_s)
+        period = period._replace(from_s=max(period.from_s, begin_s))
         items, read_until_s = await _read_pages(history, period)
     if read_until_s is not None:
         period = period._replace(to_s=min(period.to_s, max(period.from_s + 1.0, read_until_s)))
