@@ -16,6 +16,7 @@ import time
 from collections import defaultdict
 from functools import partial
 from html import escape
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -44,7 +45,8 @@ PARAMETERS = ("id", "from", "to", "t")
 MAX_PAGES = 3  # of the history
 MAX_TRANSITIONS = 2000  # the newest ones, if a period up to now has more pages
 MAX_LISTED = 50
-MAX_LISTED_OUTAGES = 20  # the longest; the rest of the list is what is newest
+MAX_LISTED_OUTAGES = 20  # the longest
+MAX_LISTED_EVENTS = 15  # the most telling; the rest of the list is what is newest
 MAX_LANES = 6  # services with outages of their own line
 COLUMNS = 400  # of what is drawn
 MARK_COLUMNS = 18
@@ -183,19 +185,25 @@ def render_timeline(moments: Moments, find: Find) -> str:
 
 
 def select(items: Sequence[TimelineItem], moments: Moments) -> list[TimelineItem]:
-    """What is listed, the newest first: what is chosen, the longest outages, and the newest of the others."""
+    """What is listed, the newest first: what is chosen, the longest outages, the most telling events, and the newest of
+    the others.
+    """
 
-    def weight(item: TimelineItem) -> tuple[bool, bool, float]:
-        return item.id == moments.selected, item.is_open, _clip(item, moments)[1] - _clip(item, moments)[0]
+    def weight(item: TimelineItem) -> tuple[bool, float]:
+        begin_s, end_s = _clip(item, moments)
+        return item.is_open, end_s - begin_s
 
     lasting = sorted((item for item in items if item.type != "event"), key=weight, reverse=True)
-    first = {item.id: item for item in items if item.id == moments.selected}
-    first |= {item.id: item for item in lasting[:MAX_LISTED_OUTAGES]}
-    for item in reversed(items):
-        if len(first) >= MAX_LISTED:
-            break
-        first[item.id] = item
-    return sorted(first.values(), key=_begin, reverse=True)
+    events = sorted((item for item in items if item.type == "event"), key=_telling)
+    chosen = (item for item in items if item.id == moments.selected)
+    candidates = (*chosen, *lasting[:MAX_LISTED_OUTAGES], *events[:MAX_LISTED_EVENTS], *reversed(items))
+    listed = {item.id: item for item in candidates}
+    return sorted(islice(listed.values(), MAX_LISTED), key=_begin, reverse=True)
+
+
+def _telling(item: TimelineItem) -> tuple[int, float]:
+    """The order of events: the most telling kind first, then the newest."""
+    return _MARK_ORDER.get(item.kind, len(MARKS)), -item.from_s
 
 
 def _clip(item: TimelineItem, moments: Moments) -> tuple[float, float]:
@@ -288,7 +296,7 @@ class _Strip:
 
     def _mark(self, items: list[TimelineItem]) -> str:
         """Of events that are close to each other, the most telling one."""
-        first = min(items, key=lambda item: (_MARK_ORDER.get(item.kind, len(MARKS)), item.from_s))
+        first = min(items, key=_telling)
         label = self._label(first) + (f", and {len(items) - 1} more" if len(items) > 1 else "")
         count = f'<tspan class="count" dy="-4">{len(items)}</tspan>' if len(items) > 1 else ""
         text = f'<text x="{self._percent(first.from_s):.2f}%" y="16">{MARKS.get(first.kind, OTHER_MARK)}{count}</text>'
@@ -311,8 +319,8 @@ class _Strip:
         columns: set[int] = set()
         for item in items:
             begin_s, end_s = _clip(item, self._moments)
-            begin, end = (int(self._percent(at_s) * COLUMNS / 100) for at_s in (begin_s, end_s))
-            columns.update(range(min(begin, COLUMNS - 1), max(end, begin + 1)))
+            begin = min(COLUMNS - 1, self._column(begin_s))
+            columns.update(range(begin, max(begin + 1, self._column(end_s))))
         return "".join(f"M{begin} 4h{end - begin}v14h-{end - begin}z" for begin, end in _runs(sorted(columns)))
 
     def _links(self, items: Iterable[TimelineItem]) -> str:
@@ -330,6 +338,9 @@ class _Strip:
         document = self._documents[item.id]
         parts = (_subject(document, self._find), what_text(document), _lasted(document), _utc(document["from"]))
         return ", ".join(filter(None, parts))
+
+    def _column(self, at_s: float) -> int:
+        return int(self._percent(at_s) * COLUMNS / 100)
 
     def _percent(self, at_s: float) -> float:
         moments = self._moments

@@ -13,7 +13,7 @@ import pytest
 
 from svcnode.core.model import Impact
 from svcnode.history.timeline import STARTED, Period, TimelineItem, TimelinePage
-from svcnode.operator import page_timeline
+from svcnode.operator.history_api import DEFAULT_PERIOD_S
 from svcnode.operator.page import page
 from svcnode.operator.page import page_timeline as timeline_endpoint
 from svcnode.operator.page_timeline import (
@@ -151,7 +151,7 @@ class FakeHistory:
 
     async def latest(self, limit: int) -> list[Any]:
         self.pages = self.pages[-1:]
-        return [SimpleNamespace(at_s=NOON + 1800 - number) for number in range(limit)]
+        return [SimpleNamespace(at_s=NOON + 3000 - number) for number in range(limit)]
 
 
 def read(history: FakeHistory, *, ends_now: bool = True) -> Moments:
@@ -204,7 +204,7 @@ def test_the_page_has_the_time_line_of_the_last_day(harness: OperatorHarness) ->
     history = FakeHistory([EVENT._replace(from_s=time.time() - 60)])
     cast("Any", harness.context.history).timeline = history.timeline
     assert listed(harness.request(page).body.decode()) == ["e1"]
-    assert history.periods[0].to_s - history.periods[0].from_s == pytest.approx(page_timeline.DEFAULT_PERIOD_S)
+    assert history.periods[0].to_s - history.periods[0].from_s == pytest.approx(DEFAULT_PERIOD_S)
 
 
 def test_a_link_to_a_moment_shows_the_period_around_it(harness: OperatorHarness) -> None:

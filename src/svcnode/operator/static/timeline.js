@@ -14,7 +14,8 @@ const MINUTE_MS = 60000;
 const MAX_SHARE = 20; // of the time, 1/20 is spent on loading
 const DEFAULT_PERIOD = "24h";
 
-const form = byId("timeline-period");
+const form = byId("timeline-period"); // not a form: the policy of the page forbids them
+const [begin, end] = form.querySelectorAll("[type=datetime-local]");
 let known = ""; // the changes that the page was told of
 let changedAt = 0;
 let loaded = { at: 0, query: "", slot: 0, lasted: 0 };
@@ -73,33 +74,30 @@ const localValue = (iso) => new Date(Date.parse(iso) - new Date(iso).getTimezone
 
 function showPeriod({ from, to }) {
   const chosen = view.from || (view.t && !view.period) ? "" : view.period || DEFAULT_PERIOD;
-  for (const radio of form.elements.period) radio.checked = radio.value === chosen;
-  if (form.contains(document.activeElement) && document.activeElement.type === "datetime-local") return;
-  [form.elements.from.value, form.elements.to.value] = [localValue(from), localValue(to)];
+  for (const radio of form.querySelectorAll("[name=period]")) radio.checked = radio.value === chosen;
+  if (document.activeElement === begin || document.activeElement === end) return;
+  [begin.value, end.value] = [localValue(from), localValue(to)];
 }
 
-// The changes of the view that the form asks for; null if it has none.
-function chosenPeriod(target) {
-  const { from, to } = form.elements;
-  if (target.name === "period") return { period: target.value === DEFAULT_PERIOD ? "" : target.value, from: "", to: "", t: "" };
-  if (target !== form) return null;
-  to.setCustomValidity(from.value < to.value ? "" : "This must be later than the begin.");
-  if (!form.reportValidity()) return null;
-  return { period: "", from: new Date(from.value).toISOString(), to: new Date(to.value).toISOString(), t: "" };
+// The changes of the view that the two fields ask for; null if they are not valid.
+function chosenTimes() {
+  end.setCustomValidity(begin.value < end.value ? "" : "This must be later than the begin.");
+  if (!begin.reportValidity() || !end.reportValidity()) return null;
+  return { period: "", from: new Date(begin.value).toISOString(), to: new Date(end.value).toISOString(), t: "" };
 }
 
 export function startTimeline(changeView) {
-  const onChoice = ({ target }) => {
-    const changes = chosenPeriod(target);
+  const showTimes = () => {
+    const changes = chosenTimes();
     if (changes) changeView(changes);
   };
   form.hidden = false;
-  form.addEventListener("change", onChoice);
-  form.addEventListener("input", () => form.elements.to.setCustomValidity(""));
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    onChoice({ target: form });
+  form.addEventListener("change", ({ target }) => {
+    if (target.name === "period") changeView({ period: target.value === DEFAULT_PERIOD ? "" : target.value, from: "", to: "", t: "" });
   });
+  form.addEventListener("input", () => end.setCustomValidity(""));
+  form.addEventListener("keydown", ({ key, target }) => key === "Enter" && target.type === "datetime-local" && showTimes());
+  form.querySelector("button").addEventListener("click", showTimes);
 }
 
 // ---- a moment
