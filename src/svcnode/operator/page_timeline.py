@@ -253,10 +253,10 @@ class _Strip:
         items = [item for item in self._items if item.type == "health"]
         known = self._percent(self._moments.known_from_s)
         base = f'<rect class="up" x="{known:.2f}%" width="{100 - known:.2f}%" height="14" y="4"/>'
-        layers = {
+        layers = {  # the worst on top: a short restart must not hide an outage
+            "unknown": [item for item in items if item.health is None],
             "initializing": [item for item in items if item.health == Health.PARTIAL],
             "down": [item for item in items if item.health == Health.UNHEALTHY],
-            "unknown": [item for item in items if item.health is None],
         }
         return self._lane("health", "Health", base + self._drawn(layers) + self._links(items))
 

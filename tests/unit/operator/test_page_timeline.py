@@ -218,3 +218,9 @@ def test_a_link_to_a_moment_shows_the_period_around_it(harness: OperatorHarness)
 @pytest.mark.parametrize("query", ["t=x", "t=e1&t=e2", "from=yesterday", "colour=blue", "from=1h&to=2h"])
 def test_an_invalid_query_is_refused(harness: OperatorHarness, query: str) -> None:
     assert harness.request(timeline_endpoint, query=query).code == 400
+
+
+def test_a_short_restart_does_not_hide_that_the_node_was_unhealthy() -> None:
+    stopped = HEALTH._replace(id="h2", kind="stopped", health=None, from_s=NOON + 900, until_s=NOON + 901)
+    html = render(HEALTH, stopped)
+    assert html.index('<path class="unknown"') < html.index('<path class="down"')
