@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.api.spec import Request
+from svcnode.history.timeline import Period, TimelinePage
 from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.notify.alerts import Alerts
@@ -38,6 +39,7 @@ def operator_context(
 ) -> OperatorContext:
     """With a history and an event hub that are empty and fake."""
     history = SimpleNamespace(last_id=0, problem=None, problem_code=None, is_healthy=True, buckets=no_buckets)
+    history.timeline = no_timeline
     history.subscribe, history.load_latest = lambda _: None, no_transitions
     return OperatorContext(
         node=node,
@@ -58,6 +60,10 @@ def operator_context(
 
 async def no_buckets(*_: object) -> dict[str, Any]:
     return {}
+
+
+async def no_timeline(_: Period) -> TimelinePage:
+    return TimelinePage([], None)
 
 
 async def no_transitions(_: int) -> list[Any]:

@@ -14,6 +14,7 @@ from svcnode.agent.embed.asgi import NEEDS_ASYNCIO
 from svcnode.agent.embed.operator_app import NOT_RUNNING
 from svcnode.api.spec import Request
 from svcnode.core.address import Address
+from svcnode.history.timeline import TimelineItem
 from svcnode.operator import NO_THREAD, OVERLOADED
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_NOT_GIVEN, TOKEN_REQUIRED, OperatorAuth
 from svcnode.operator.events import INVALID_EVENT_ID
@@ -21,6 +22,7 @@ from svcnode.operator.history_api import history
 from svcnode.operator.metrics import build_registry
 from svcnode.operator.page import render
 from svcnode.operator.page_sections import render_sections
+from svcnode.operator.page_timeline import Moments, render_timeline
 from svcnode.operator.problems import render_problems
 from svcnode.operator.public import feed, statuspage
 from svcnode.operator.public import page as public_page
@@ -131,8 +133,23 @@ def test_page(snapshot: Snapshot) -> None:
         "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica], "work": work},
     }
     context = operator_context(make_node())
-    page = render(node, Counter(), [], render_sections(context, node), 0.0)
+    sections = {**render_sections(context, node), "timeline": _timeline()}
+    page = render(node, Counter(), [], sections, 0.0)
     snapshot("page", "\n".join(_Texts(page.decode()).texts))
+
+
+def _timeline() -> str:
+    """With most texts that it may have."""
+    outage = TimelineItem("o1", "outage", "status", "SERVICE", "Down", None, 60.0, 120.0, False, "REASON", "CODE")
+    health = outage._replace(
+        id="h1", type="health", service_id=None, status=None, health=503, until_s=None, is_open=True
+    )
+    event = outage._replace(id="e1", type="event", kind="note", status=None, until_s=None)
+    items = [outage, health, event, event._replace(id="e2")]
+    others = [outage._replace(id=f"o{n}", service_id=f"s{n}") for n in range(6)]
+    moments = Moments(0.0, 3600.0, [*items, *others], 0.0, is_complete=False, selected="e9")
+    texts = [moments, Moments(0.0, 3600.0, [outage], 0.0, True, ("SERVICE",)), Moments(0.0, 3600.0, [], 0.0, True)]
+    return "".join(render_timeline(one, lambda _: None) for one in texts)
 
 
 def test_problems_on_the_page(snapshot: Snapshot) -> None:

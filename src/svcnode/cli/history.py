@@ -26,7 +26,7 @@ from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.config import find_node_file, load_history
 from svcnode.core.errors import InvalidValueError, SvcnodeError, UnexpectedResponseError, UnreachableError
 from svcnode.core.maintenance import parse_time_s
-from svcnode.core.model import Health
+from svcnode.core.moments import service_of, what_text
 from svcnode.core.text import one_line
 from svcnode.core.units import format_duration, iso_time, parse_duration_s, zone_text
 from svcnode.version import __version__
@@ -247,32 +247,16 @@ def text_lines(
         at = _at(item["from"], zone)
         offset = f" {at.isoformat()[-6:]}" if len(zones) > 1 else ""
         columns = f"{_duration(item):<{durations}}  {_subject(item):<{subjects}}"
-        yield f"{at:%Y-%m-%d %H:%M:%S}{offset}  {columns}  {_what(item)}"
+        yield f"{at:%Y-%m-%d %H:%M:%S}{offset}  {columns}  {what_text(item)}"
     if not items:
         yield "nothing happened"
 
 
 def _subject(item: Item) -> str:
-    return str(item["service"]) if item["service"] is not None and item["type"] != "health" else "(node)"
+    return service_of(item) or "(node)"
 
 
 def _duration(item: Item) -> str:
     if item["duration_s"] is None:
         return ""
     return f"{format_duration(item['duration_s'])}{', lasts' if item['open'] else ''}"
-
-
-def _what(item: Item) -> str:
-    reason = f": {item['reason']}" if item["reason"] else ""
-    if item["type"] == "outage":
-        return f"{item['status']}{reason}"
-    if item["type"] == "event":
-        # A change of the node says itself what it is, such as a drain.
-        return item["reason"] if item["kind"] == "node" else f"{item['kind'].replace('_', ' ')}{reason}"
-    if item["health"] is None:
-        return "svcnode did not run"
-    if item["kind"] == "started":
-        reason = ": svcnode starts"
-    elif item["status"] is not None:
-        reason = f": {item['service']} is {item['status']}"
-    return f"{Health(item['health']).text} ({item['health']}){reason}"

@@ -41,6 +41,7 @@ ROUTES = {
     "/metrics": "metrics:metrics",
     "/page/changes": "page:page_changes",
     "/page/events": "page:page_events",
+    "/page/timeline": "page:page_timeline",
     "/problems": "problems:problems",
     "/report": "report:report",
     "/static/{name}": "static_files:static_file",

@@ -1,4 +1,5 @@
-"""`/`: the node and its services as an HTML page. `/page/changes` and `/page/events` keep an open page up to date.
+"""`/`: the node and its services as an HTML page. `/page/changes` and `/page/events` keep an open page up to date, and
+`/page/timeline` is its time line of another period.
 
 The server renders the whole table, so the page is complete without JavaScript. A page with JavaScript asks for the rows
 and sections that have changed, as an HTML document, and puts them in place (static/live.js). Names, reasons and other
@@ -16,7 +17,8 @@ from time import thread_time, time
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api.app import StreamingResponse
-from svcnode.api.spec import Response, make_response, parse_query
+from svcnode.api.spec import Response, error_response, make_response, parse_query
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Status
 from svcnode.core.strict_json import compact_json
 from svcnode.core.units import format_coarse_duration, iso_time
@@ -34,6 +36,8 @@ from svcnode.operator.page_rows import (
     row,
 )
 from svcnode.operator.page_sections import HEALTH_DISPLAY, render_sections
+from svcnode.operator.page_timeline import PARAMETERS, latest_timeline, timeline_document
+from svcnode.operator.query import parse_known_query
 from svcnode.operator.static_files import STATIC_FILES, read_static, static_hash, static_name
 from svcnode.operator.streams import STREAM_HEAD, TOO_MANY_STREAMS
 
@@ -84,9 +88,11 @@ def _render_page(context: OperatorContext, loop: asyncio.AbstractEventLoop) -> b
     services = list(services_details(context, with_causes=False))
     query = context.history.buckets([service["id"] for service in services], HOURS)
     buckets = asyncio.run_coroutine_threadsafe(query, loop).result()
+    timeline = asyncio.run_coroutine_threadsafe(latest_timeline(context), loop).result()
     rows = grouped_rows(services, buckets, feed.position)
     counts = Counter(service["status"] for service in services)
-    return render(node | {"cursor": cursor, "signalled": cursor}, counts, rows, render_sections(context, node), time())
+    sections = {**render_sections(context, node), "timeline": timeline}
+    return render(node | {"cursor": cursor, "signalled": cursor}, counts, rows, sections, time())
 
 
 def render(
@@ -114,6 +120,7 @@ def render(
         "icon": static_name(f"{health}.svg"),
         "style": static_name("page.css"),
         "problems_style": static_name("problems.css"),
+        "timeline_style": static_name("timeline.css"),
         "script": static_name("page.js"),
         "preloads": _preloads(),
         "shared": _shared(),
@@ -221,3 +228,18 @@ def _rows(context: OperatorContext, ids: Iterable[str]) -> Iterable[str]:
     found = {service["id"]: service for service in services_details(context, ids, with_causes=False)}
     position: Callable[[str], int] = context.page_feed.position
     return (row(position(one), found[one]) if one in found else removed_row(one) for one in ids)
+
+
+# ---- its time line
+
+
+async def page_timeline(context: OperatorContext, request: Request, name: str) -> Response:
+    """Open pages ask at the same time, and again if something has changed in the last second: they share one answer."""
+    try:
+        query = parse_known_query(request.query, PARAMETERS)
+        body = await context.history_single_flight.get_async(
+            ("timeline", request.query), lambda: timeline_document(context, query)
+        )
+    except InvalidValueError as exc:
+        return error_response(400, str(exc))
+    return _html_response(body)

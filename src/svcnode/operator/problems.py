@@ -182,7 +182,7 @@ def _effects(problem: Mapping[str, Any]) -> str:
 
 def _to_do(problem: Mapping[str, Any]) -> str:
     acknowledged, maintenance = problem["acknowledged"], problem["maintenance"]
-    history = f"history?id={escape(quote(problem['id'], safe=''))}" if problem["count"] == 1 else ""
+    history = f"#service={escape(quote(problem['id'], safe=''))}" if problem["count"] == 1 else ""
     parts = [
         escape_text(problem["advice"]),
         _link(problem["runbook"], "runbook"),

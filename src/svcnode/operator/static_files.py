@@ -24,6 +24,7 @@ _CSS, _JS, _SVG = "text/css; charset=utf-8", "text/javascript; charset=utf-8", "
 STATIC_FILES = {
     "page.css": _CSS,
     "problems.css": _CSS,
+    "timeline.css": _CSS,
     "report.css": _CSS,
     "page.js": _JS,
     "charts.js": _JS,
@@ -36,6 +37,7 @@ STATIC_FILES = {
     "rows.js": _JS,
     "sections.js": _JS,
     "state.js": _JS,
+    "timeline.js": _JS,
     "view.js": _JS,
     "healthy.svg": _SVG,
     "partial.svg": _SVG,

@@ -64,6 +64,12 @@ export const clockTime = (time) => clock.format(time);
 // With the day unless it is today.
 export const dateTime = (time) => (isToday(time) ? clock.format(time) : `${day.format(time)}, ${clock.format(time)}`);
 
+// With the day and the zone.
+const exact = new Intl.DateTimeFormat(undefined, {
+  weekday: "short", day: "numeric", month: "short", year: "numeric", ...CLOCK, second: "2-digit", timeZoneName: "short",
+});
+export const exactTime = (time) => exact.format(time);
+
 export function formatTimeRange(begin, length) {
   if (length >= 86400e3) {
     // The node's days are UTC days.

@@ -153,7 +153,7 @@ function* changesQueries() {
 const pollInterval = () => (document.hidden ? POLL_HIDDEN_MS : POLL_MS);
 
 // The browser parses the response as a document; this script never turns a string into markup.
-function getDocument(url) {
+export function getDocument(url) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     let [arrivedAt, isTooOld, timer] = [Date.now(), false, null];

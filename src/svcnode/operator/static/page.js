@@ -5,7 +5,7 @@
 //   sections.js   parts that are replaced as a whole   order.js     filtering, sorting, what is in view
 //   panel.js      the expanded row                     view.js      the view in the URL
 //   charts.js     availability bars, latency line      format.js    durations, latencies, times
-//   state.js      shared state and helpers
+//   timeline.js   the time line: period and moment     state.js     shared state and helpers
 
 import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCursor } from "./charts.js";
 import { paintNode } from "./connection.js";
@@ -16,6 +16,7 @@ import { togglePanel } from "./panel.js";
 import { readRows } from "./rows.js";
 import { paintClocks, putWaitingSections } from "./sections.js";
 import { RESOLUTIONS, byId, connection, groups, main, services, setText, scheduleOnce, view } from "./state.js";
+import { refreshTimeline, showTimeline, startTimeline, timelineChanges } from "./timeline.js";
 import { restoreView, saveView } from "./view.js";
 
 function changeView(changes) {
@@ -43,6 +44,12 @@ async function sortBy(column) {
   sortAndFilter();
 }
 
+function changeTimeline(changes, isAsked) {
+  Object.assign(view, changes);
+  saveView();
+  showTimeline(isAsked);
+}
+
 function showAll() {
   byId("filter").value = "";
   main.querySelector("[name=status][value='']").checked = true;
@@ -63,7 +70,12 @@ function onClick(event) {
   const { target } = event;
   const row = target.closest("tr[data-id]");
   const isLink = target.closest("a[role=button]") !== null;
-  if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
+  const moved = event.ctrlKey || event.metaKey || event.shiftKey ? null : target.closest("#timeline a, #problems a[href^='#service=']");
+  const changes = moved && timelineChanges(moved);
+  if (changes) {
+    event.preventDefault();
+    changeTimeline(changes, true);
+  } else if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
   else if (target.id === "show-all") showAll();
   else if (target.id === "toggle-groups") toggleAllGroups();
   else if (target.closest(".group button:enabled")) toggleOneGroup(target.closest(".group").dataset.group);
@@ -93,6 +105,7 @@ function onKey(event) {
 function restoreViewAndHistory() {
   restoreView();
   showResolution();
+  showTimeline(location.hash.includes("service=") || location.hash.includes("t="));
 }
 
 Object.assign(connection, { skew: Date.now() - main.dataset.now, cursor: main.dataset.cursor });
@@ -103,10 +116,12 @@ for (const control of main.querySelectorAll("[disabled]")) control.disabled = fa
 for (const control of main.querySelectorAll("#resolutions, .filter")) control.hidden = false;
 main.classList.add("enhanced");
 paintClocks(main);
+startTimeline((changes) => changeTimeline(changes, false));
 restoreViewAndHistory();
 paintNode();
 onVisibilityChange();
 setInterval(tick, 1000);
+setInterval(refreshTimeline, 1000);
 
 addEventListener("visiblechange", () => scheduleOnce("visible", loadVisibleRows, 150)); // not for rows that scroll past
 addEventListener("hashchange", restoreViewAndHistory);

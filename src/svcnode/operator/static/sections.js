@@ -1,6 +1,6 @@
 // Puts sections that the server has rendered in place: everything inside the element with the id of the section.
 
-import { dateTime } from "./format.js";
+import { dateTime, exactTime } from "./format.js";
 import { byId, setText } from "./state.js";
 
 const FOCUSABLE = "a, button, summary, [tabindex]";
@@ -9,6 +9,7 @@ const waiting = new Map(); // new contents of sections in which the user selects
 // The server shows times of day in UTC; the reader has a zone.
 export function paintClocks(root) {
   for (const time of root.querySelectorAll("time[data-clock]")) setText(time, dateTime(Date.parse(time.dateTime)));
+  for (const time of root.querySelectorAll("time[data-exact]")) setText(time, exactTime(Date.parse(time.dateTime)));
 }
 
 export function putSection(name, source) {

@@ -2,7 +2,7 @@
 
 import { SHARED } from "./format.js";
 import { COLUMNS, sortAndFilter } from "./order.js";
-import { RESOLUTIONS, byId, main, now, view } from "./state.js";
+import { RESOLUTIONS, TIMELINE_PARAMETERS, byId, main, now, view } from "./state.js";
 
 // A node that started less than 90 minutes ago has little history.
 const defaultResolution = () => (now() - Date.parse(main.dataset.started) < 90 * 60000 ? "minutes" : "hours");
@@ -14,6 +14,7 @@ export function saveView() {
   if (view.sort !== "status" || view.isDescending) params.set("sort", (view.isDescending ? "-" : "") + view.sort);
   if (view.areGroupsCollapsed) params.set("groups", "collapsed");
   if (view.resolution !== defaultResolution()) params.set("resolution", view.resolution);
+  for (const name in TIMELINE_PARAMETERS) if (view[name]) params.set(name, view[name]);
   history.replaceState(null, "", `#${params}`);
 }
 
@@ -29,6 +30,7 @@ export function restoreView() {
     areGroupsCollapsed: params.get("groups") === "collapsed",
     resolution: known(params.get("resolution"), RESOLUTIONS, defaultResolution()),
   });
+  for (const [name, pattern] of Object.entries(TIMELINE_PARAMETERS)) view[name] = params.get(name)?.match(pattern)?.[0] ?? "";
   byId("filter").value = view.q;
   for (const name of ["status", "resolution"]) main.querySelector(`[name=${name}][value="${view[name]}"]`).checked = true;
   sortAndFilter();
