@@ -5,13 +5,14 @@
 //   sections.js   parts that are replaced as a whole   order.js     filtering, sorting, what is in view
 //   panel.js      the expanded row                     view.js      the view in the URL
 //   charts.js     availability bars, latency line      format.js    durations, latencies, times
-//   state.js      shared state and helpers
+//   keyboard.js   tab stops and arrow keys             state.js     shared state and helpers
 
-import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCursor } from "./charts.js";
+import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip } from "./charts.js";
 import { paintNode } from "./connection.js";
 import { readGroups, toggleGroup } from "./groups.js";
+import { moveFocus, takeTabStop } from "./keyboard.js";
 import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } from "./live.js";
-import { COLUMNS, observeChunks, sortAndFilter } from "./order.js";
+import { COLUMNS, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
 import { togglePanel } from "./panel.js";
 import { readRows } from "./rows.js";
 import { paintClocks, putWaitingSections } from "./sections.js";
@@ -81,14 +82,28 @@ function onKey(event) {
     byId("filter").focus();
   } else if (key === "Escape") {
     hideTooltip();
+    if (target.matches(".bars")) services.get(target.closest("tr").dataset.id).link.focus();
     if (isFilter) changeView({ q: (target.value = "") });
   } else if (key === " " && target.matches("a[role=button]")) {
     event.preventDefault();
     target.click();
-  } else if (target.matches(".bars")) {
-    moveCursor(event);
+  } else {
+    moveFocus(event);
   }
 }
+
+function onFocus({ target }) {
+  takeTabStop(target);
+  if (target.matches(".bars")) showTooltip(target);
+}
+
+// Not by the fragment of the URL, which has the view.
+function skip(event) {
+  event.preventDefault();
+  byId("services").focus();
+}
+
+const releaseOrderSoon = () => setTimeout(releaseOrder); // the event comes before the change
 
 function restoreViewAndHistory() {
   restoreView();
@@ -117,8 +132,14 @@ document.addEventListener("selectionchange", putWaitingSections);
 main.addEventListener("click", onClick);
 main.addEventListener("pointermove", followPointer, { passive: true });
 main.addEventListener("pointerdown", followPointer, { passive: true });
-main.addEventListener("focusin", ({ target }) => target.matches(".bars") && showTooltip(target));
-main.addEventListener("focusout", hideTooltip);
+main.addEventListener("focusin", onFocus);
+main.addEventListener("focusout", () => {
+  hideTooltip();
+  releaseOrderSoon();
+});
+byId("services").addEventListener("pointerleave", releaseOrderSoon);
+addEventListener("blur", releaseOrderSoon);
+document.querySelector(".skip").addEventListener("click", skip);
 main.addEventListener("animationend", ({ target }) => target.classList.remove("changed"));
 byId("filter").addEventListener("input", ({ target }) => changeView({ q: target.value }));
 byId("statuses").addEventListener("change", ({ target }) => changeView({ status: target.value }));
