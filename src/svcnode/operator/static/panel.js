@@ -63,8 +63,8 @@ const emptyText = (text) => element("p", { class: "none" }, text);
 // The node accepts only web pages; a browser would run a link with another scheme.
 const link = (url) => (/^https?:\/\//.test(url) ? element("a", { href: url, rel: "noopener noreferrer", target: "_blank", dir: "auto" }, url) : autoText(url));
 // Long lists scroll, also by keyboard.
-const scrollable = (label, ...items) =>
-  element("div", { class: "scroll", role: "group", tabindex: 0, "aria-label": label }, element("ol", { class: "list" }, ...items));
+const scrollable = (name, label, ...items) =>
+  element("div", { class: "scroll", role: "group", tabindex: 0, "aria-label": label }, element("ol", { class: `list ${name}` }, ...items));
 const autoText = (text) => element("span", { dir: "auto" }, text);
 
 // ---- facts
@@ -176,7 +176,7 @@ function noChecksText(service) {
 function checkList(service) {
   const list = service.recent_checks ?? [];
   if (!list.length) return emptyText(noChecksText(service));
-  return scrollable("Recent checks", ...list.map((check) => {
+  return scrollable("checks", "Recent checks", ...list.map((check) => {
     const [status, label] = OUTCOMES[check.outcome];
     return element("li", { "data-status": status },
       timeElement(check.at),
@@ -190,7 +190,7 @@ function checkList(service) {
 // What each replica publishes about the service; a node on one machine has none.
 function observerSection({ observed }) {
   if (!observed?.length) return [];
-  return [heading("Observations"), scrollable("Observations", ...observed.map((state) =>
+  return [heading("Observations"), scrollable("observers", "Observations", ...observed.map((state) =>
     element("li", { "data-status": state.status },
       element("span", { class: "observer", dir: "auto" }, state.observer),
       element("span", { class: "status" }, state.status),
@@ -202,7 +202,7 @@ function observerSection({ observed }) {
 function transitionList(service, list) {
   if (!list) return emptyText("Loading failed.");
   if (!list.length) return emptyText(service.transitions ? "None in history." : "None yet.");
-  return scrollable("Status changes", ...list.map((transition) =>
+  return scrollable("transitions", "Status changes", ...list.map((transition) =>
     element("li", { "data-status": transition.after ?? "" },
       timeElement(transition.at),
       element("span", { class: "status" }, transition.after ?? transition.kind),
