@@ -1,4 +1,4 @@
-"""The page for everyone's eyes and hands: keyboard, contrast, forced colours, very wide screens, paper; axe in each state."""
+"""The page for everyone's eyes and hands: keyboard, contrast, forced colours, wide screens, paper, axe."""
 
 from __future__ import annotations
 
