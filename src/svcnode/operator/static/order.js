@@ -67,8 +67,9 @@ function arrange(order, isShown) {
 
 // ---- while someone uses the rows, they stay where they are: what moves cannot be read, and the click hits another row
 
-const canHover = matchMedia("(hover: hover)"); // after a touch, the browser leaves the pointer where it was
-const isPointedAt = () => canHover.matches && main.querySelector(".chunk:hover") !== null;
+let pointer = "";
+export const notePointer = ({ pointerType }) => (pointer = pointerType);
+const isPointedAt = () => pointer !== "touch" && main.querySelector(".chunk:hover") !== null; // a finger that is gone still hovers
 const hasFocus = () => document.hasFocus() && document.activeElement.closest(".chunk") !== null;
 const byPosition = (left, right) => left.position - right.position || left.order - right.order;
 

@@ -12,9 +12,9 @@ import { paintNode } from "./connection.js";
 import { readGroups, toggleGroup } from "./groups.js";
 import { moveFocus, takeTabStop } from "./keyboard.js";
 import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } from "./live.js";
-import { COLUMNS, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
+import { COLUMNS, notePointer, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
 import { togglePanel } from "./panel.js";
-import { readRows } from "./rows.js";
+import { paintTimes, readRows } from "./rows.js";
 import { paintClocks, putWaitingSections } from "./sections.js";
 import { RESOLUTIONS, byId, connection, groups, main, services, setText, scheduleOnce, view } from "./state.js";
 import { restoreView, saveView } from "./view.js";
@@ -124,6 +124,7 @@ onVisibilityChange();
 setInterval(tick, 1000);
 
 addEventListener("visiblechange", () => scheduleOnce("visible", loadVisibleRows, 150)); // not for rows that scroll past
+addEventListener("beforeprint", () => services.forEach(paintTimes)); // also of rows that are not in view
 addEventListener("hashchange", restoreViewAndHistory);
 addEventListener("scroll", hideTooltipOnScroll, { passive: true });
 document.addEventListener("visibilitychange", onVisibilityChange);
@@ -137,6 +138,7 @@ main.addEventListener("focusout", () => {
   hideTooltip();
   releaseOrderSoon();
 });
+byId("services").addEventListener("pointerover", notePointer, { passive: true });
 byId("services").addEventListener("pointerleave", releaseOrderSoon);
 addEventListener("blur", releaseOrderSoon);
 document.querySelector(".skip").addEventListener("click", skip);
