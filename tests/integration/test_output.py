@@ -61,6 +61,8 @@ COMMANDS = {
     "ping": ["ping", "--config", "with-port.toml"],
     "probe": ["probe", "svc+{url}", "-o", r'service="n\u00f6"'],
     "probe --watch": ["probe", "svc+{url}", "-o", r'service="n\u00f6"', "--watch"],
+    "report": ["report", "--config", "with-port.toml"],
+    "report --html": ["report", "--config", "with-port.toml", "--html"],
     "register": ["register", "zähler", "--ttl", "1h"],
     "reload": ["reload"],
     "status": ["status", "{url}"],

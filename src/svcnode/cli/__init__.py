@@ -51,6 +51,7 @@ COMMANDS = (
     Command("ping", "check whether a node answers"),
     Command("explain", "explain the status of a service or the health of a node"),
     Command("history", "show what happened: outages, the health of the node, and events around them"),
+    Command("report", "show availability, outages and error budgets of a period"),
     Command("register", "register a service at the running node", "control"),
     Command("deregister", "remove a registered service", "control"),
     Command("beat", "send a heartbeat of a service", "control"),

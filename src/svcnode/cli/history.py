@@ -28,7 +28,7 @@ from svcnode.core.errors import InvalidValueError, SvcnodeError, UnexpectedRespo
 from svcnode.core.maintenance import parse_time_s
 from svcnode.core.model import Health
 from svcnode.core.text import one_line
-from svcnode.core.units import format_duration, iso_time, parse_duration_s
+from svcnode.core.units import format_duration, iso_time, parse_duration_s, zone_text
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -159,12 +159,6 @@ def _rfc_3339(at_s: float, zone: tzinfo | None) -> str:
 def _in_zone(item: Item, zone: tzinfo | None) -> Item:
     times = {key: item[key] and _at(item[key], zone).isoformat(timespec="milliseconds") for key in ("from", "until")}
     return {**item, **times}
-
-
-def zone_text(at: datetime) -> str:
-    """ "CET, UTC+01:00", or "UTC"."""
-    name, offset = at.tzname() or "", f"UTC{at.isoformat()[-6:]}"
-    return name if name == "UTC" else offset if name in ("", offset) or not name.isalpha() else f"{name}, {offset}"
 
 
 # ---- reading

@@ -217,8 +217,9 @@ def _text_options(service: ServiceTable) -> ServiceOptions:
 
 
 def policy_options(table: Table) -> ServiceOptions:
-    """The impact, schedule and policy of a table."""
-    return cast("ServiceOptions", table.given_keys(("impact", "maintenance_impact", *TIMING_KEYS)))
+    """The impact, objective, schedule and policy of a table, without what has an error, which is reported already."""
+    keys = [key for key in ("impact", "maintenance_impact", "slo", *TIMING_KEYS) if table.is_right(key)]
+    return cast("ServiceOptions", table.given_keys(keys))
 
 
 def store_service(tables: Tables, options: ServiceOptions, store_path: Path) -> ServiceSettings | None:

@@ -28,6 +28,7 @@ from svcnode.config.values import (
     replicas,
     service_id,
     service_ids,
+    slo,
     start_time,
     tags,
     targets,
@@ -347,8 +348,16 @@ _IMPACT = value(
 )
 
 
+_SLO = value(
+    slo,
+    default_text="none",
+    doc='Share of the time in which it is to be Up, such as `"99.9%"`, for the [report](see.md#report); `off`: none',
+)
+
+
 class DefaultsTable(TimingTable):
     impact = _IMPACT
+    slo = _SLO
 
 
 class _Fleet(Table):
@@ -400,6 +409,7 @@ class _Named(Table):
         doc="Link to what to do when it is not Up, `http://…` or `https://…`; in [alerts](alerts.md#messages), on the "
         "page and in `explain`",
     )
+    slo = _SLO
     depends_on = value(
         names,
         default_text="none",

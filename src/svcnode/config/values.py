@@ -18,6 +18,8 @@ from svcnode.core.model import (
     TOKEN_PATTERN,
     VERSION_PATTERN,
     Tolerance,
+    parse_slo,
+    slo_text,
     validate_multiline,
     validate_service_id,
     validate_single_line,
@@ -117,6 +119,11 @@ def password(value: object) -> str:
 @option_type({"type": "string", "pattern": f"^(off|{integer_at_most(MAX_THRESHOLD - 1)}/[0-9]{{1,4}})$"}, show=str)
 def tolerance(value: object) -> Tolerance:
     return Tolerance.parse(value)
+
+
+@option_type({"type": "string", "pattern": r"^(off|[0-9]{1,2}(\.[0-9]{1,4})?%)$"}, show=slo_text)
+def slo(value: object) -> float | None:
+    return parse_slo(value)
 
 
 # ---- addresses

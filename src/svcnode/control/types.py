@@ -21,6 +21,7 @@ class RegisteredOptions(TypedDict, total=False):
     group: str
     tags: Sequence[str]
     runbook: str
+    slo: str
     depends_on: Sequence[str]
     impact: ImpactName
     maintenance_impact: LoweredImpactName

@@ -35,6 +35,7 @@ MIN_TOKEN_CHARS = 16
 TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 VERSION_PATTERN = re.compile(r"v[0-9]+(\.[0-9]+)*")
 _TOLERANCE_PATTERN = re.compile("([0-9]{1,4})/([0-9]{1,4})")
+_SLO_PATTERN = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%", re.ASCII)
 _TOLERANCE_HINT = 'replaced by tolerance; write tolerance = "4/10" for at most 4 failures among the last 10 checks'
 # Keys of a service that were replaced, and by what.
 RETIRED_KEYS = dict.fromkeys(("window", "max_failures", "recovery_failures"), _TOLERANCE_HINT)
@@ -155,6 +156,23 @@ class Tolerance(NamedTuple):
         return f"{self.max_failures}/{self.window}" if self.window else "off"
 
 
+def parse_slo(value: object) -> float | None:
+    """The share of the time in which a service is to be Up, in percent: from "99.9%". None from "off"."""
+    if value == "off":
+        return None
+    match = _SLO_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 0 < float(match[1]) < 100:
+        raise InvalidValueError(
+            f'must be a percentage above 0 and below 100, with at most 4 decimals, such as "99.9%", or "off", '
+            f"not {value!r}"
+        )
+    return float(match[1])
+
+
+def slo_text(slo_percent: float | None) -> str | None:
+    return None if slo_percent is None else f"{slo_percent:g}%"
+
+
 def validate_threshold(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_THRESHOLD:
         raise InvalidValueError(f"{name} must be a whole number from 1 to {MAX_THRESHOLD}, not {value!r}")
@@ -264,6 +282,7 @@ class Service:
     group: str = ""  # on the page, under this heading; "": in no group
     tags: tuple[str, ...] = ()  # by which it is found and filtered; a service has one group and any tags
     runbook: str = ""  # a link to what to do when it is not Up; "": none
+    slo_percent: float | None = None  # of the time in which it is to be Up; None: there is no objective
     depends_on: tuple[str, ...] = ()  # ids and groups; if one of them is not Up, it is the cause (notify/causes.py)
 
     def __post_init__(self) -> None:
@@ -415,6 +434,7 @@ class ChangeKind(Enum):
     MESSAGE_FAILED = "message_failed"  # the first of the failed attempts in a row
 
 
+STATUS_CHANGES = (ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED, ChangeKind.STATUS)
 MAINTENANCE_CHANGES = (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
 PLAN_CHANGES = (ChangeKind.MAINTENANCE_PLANNED, ChangeKind.MAINTENANCE_CANCELLED)
 ANNOUNCEMENTS = (

@@ -10,6 +10,8 @@ errors.py      what can be wrong with it
 timeline.py    what transitions mean to a reader: outages, health of the node, events
 migrations.py  a file of an older format becomes one of this format
 query.py       reads the file and the memory
+latencies.py   percentiles from counts
+report.py      what a period was like: times, outages, latencies
 follower.py    the history that another process writes
 
 No problem with the file affects the event loop, the checks or the responses.
@@ -41,6 +43,7 @@ from svcnode.history.backlog import Backlog
 from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
+from svcnode.history.report import ReportPeriod
 from svcnode.history.timeline import make_timeline_page
 from svcnode.history.writer import Writer, WriterConfig
 from svcnode.net.clock import RetentionClock, WallTimes, next_tick_s
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Evidence, ServiceState
     from svcnode.history.records import LastStatus
+    from svcnode.history.report import PeriodReport
     from svcnode.history.timeline import Period, TimelinePage
     from svcnode.node.node_state import NodeState
 
@@ -238,6 +242,8 @@ class History:
         """The newest transitions, in order. Waits until the file can be opened."""
         if self._writer is not None:
             await asyncio.shield(self._writer.saved_state)
+            # The file may have been opened late, and after a clock was ahead its ids are greater than the time.
+            self.last_id = max(self.last_id, self._writer.last_id)
         return (await self.latest(limit=limit))[::-1]
 
     async def buckets(self, service_ids: Sequence[str], resolution: Resolution) -> dict[str, list[Bucket]]:
@@ -245,6 +251,12 @@ class History:
         now_s = self._wall_clock()
         self._aggregator.tick(now_s)
         return await self._query.buckets(service_ids, resolution, now_s)
+
+    async def report(self, from_s: float, to_s: float) -> PeriodReport:
+        """Of the period nearest to these times that begins and ends with a bucket, or ends now."""
+        now_s = self._wall_clock()
+        self._aggregator.tick(now_s)
+        return await self._query.report(ReportPeriod.around(from_s, to_s, now_s), self.pruned_to)
 
     async def timeline(self, period: Period) -> TimelinePage:
         """What happened in a period; a page of it."""

@@ -80,7 +80,7 @@ class TimelineItem(NamedTuple):
 class Opening(NamedTuple):
     """What was so when the first transition of a page was recorded."""
 
-    statuses: Sequence[Transition] = ()  # the newest of each service that says its status
+    statuses: Sequence[Transition] = ()  # the newest of each service that says its status; of those that a page needs
     health: Sequence[Transition] = ()  # the newest that has changed the health of the node
     process: Sequence[Transition] = ()  # the newest start and stop of the process
 

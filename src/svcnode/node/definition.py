@@ -18,6 +18,7 @@ from svcnode.core.model import (
     Schedule,
     Service,
     Tolerance,
+    parse_slo,
     validate_threshold,
 )
 from svcnode.core.text import suggestion
@@ -98,6 +99,7 @@ class CheckOptions(TimingOptions, total=False):
     group: str
     tags: Sequence[str]
     runbook: str
+    slo: str
     depends_on: Sequence[str]
     impact: Impact | ImpactName
     maintenance_impact: Impact | LoweredImpactName | None
@@ -129,6 +131,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     group: str = "",
     tags: Sequence[str] = (),
     runbook: str = "",
+    slo: str = "off",
     depends_on: Sequence[str] = (),
     impact: Impact | str = Impact.PARTIAL,
     maintenance_impact: Impact | str | None = None,
@@ -158,6 +161,7 @@ def define(  # noqa: PLR0913  each is a key of the table
         group=group,
         tags=_names("tags", tags, "texts"),
         runbook=runbook,
+        slo_percent=_slo(slo),
         depends_on=_names("depends_on", depends_on, "ids and groups"),
     )
     return Definition(service, probe_config)
@@ -241,6 +245,13 @@ def _tolerance(text: str) -> Tolerance:
         return Tolerance.parse(text)
     except InvalidValueError as exc:
         raise InvalidValueError(f"tolerance {exc}") from exc
+
+
+def _slo(text: str) -> float | None:
+    try:
+        return parse_slo(text)
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"slo {exc}") from exc
 
 
 def _max_latency_s(max_latency: Duration | None, schedule: Schedule) -> float | None:

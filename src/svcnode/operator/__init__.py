@@ -42,6 +42,7 @@ ROUTES = {
     "/page/changes": "page:page_changes",
     "/page/events": "page:page_events",
     "/problems": "problems:problems",
+    "/report": "report:report",
     "/static/{name}": "static_files:static_file",
 }
 # Pages of other sites must not embed our responses: the size of an image alone tells them the status of a service.

@@ -13,7 +13,7 @@ from svcnode.api.spec import SERVICE_NOT_FOUND, Response, error_response, make_r
 from svcnode.core import state_machine
 from svcnode.core.dependencies import find_dependencies
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import Outcome, Status, Tolerance
+from svcnode.core.model import Outcome, Status, Tolerance, slo_text
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
@@ -53,6 +53,7 @@ class ServiceDetails(TypedDict, total=False):
     group: str  # its heading on the page; "": none
     tags: list[str]
     runbook: str | None  # a link to what to do when it is not Up
+    slo: str | None  # the share of the time in which it is to be Up, such as "99.9%"
     depends_on: list[str]  # ids and groups
     causes: list[Json]  # if it is not Up: the services that it depends on, directly or not, and that are not Up either
     impact: str  # now: during maintenance it may be a lower one
@@ -222,6 +223,7 @@ class _DetailsBuilder:
             "group": service.group,
             "tags": [encodable(tag) for tag in service.tags],
             "runbook": self._redacted[service.runbook] or None,
+            "slo": slo_text(service.slo_percent),
             "depends_on": [encodable(name) for name in service.depends_on],
             "causes": [*self._causes(service, state)] if self._with_causes else [],
             "impact": service.impact.value,

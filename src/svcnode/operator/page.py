@@ -59,7 +59,7 @@ CONTENT_POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-_HEADERS = (("Content-Security-Policy", CONTENT_POLICY), ("Referrer-Policy", "no-referrer"))
+HTML_HEADERS = (("Content-Security-Policy", CONTENT_POLICY), ("Referrer-Policy", "no-referrer"))
 
 
 # ---- the page
@@ -73,7 +73,7 @@ async def page(context: OperatorContext, request: Request, name: str) -> Respons
 
 
 def _html_response(body: bytes) -> Response:
-    return make_response(200, body, *_HEADERS, content_type="text/html; charset=utf-8")
+    return make_response(200, body, *HTML_HEADERS, content_type="text/html; charset=utf-8")
 
 
 def _render_page(context: OperatorContext, loop: asyncio.AbstractEventLoop) -> bytes:

@@ -24,6 +24,7 @@ _CSS, _JS, _SVG = "text/css; charset=utf-8", "text/javascript; charset=utf-8", "
 STATIC_FILES = {
     "page.css": _CSS,
     "problems.css": _CSS,
+    "report.css": _CSS,
     "page.js": _JS,
     "charts.js": _JS,
     "connection.js": _JS,

@@ -25,6 +25,7 @@ CONFIGURED = (
     "ping",
     "explain",
     "history",
+    "report",
     "drain",
     "reload",
 )
@@ -50,6 +51,7 @@ UNREACHABLE = {
     "status": ("127.0.0.1:1", 4),
     "explain": ("127.0.0.1:1", 4),
     "history": ("--url 127.0.0.1:1", 4),
+    "report": ("--url 127.0.0.1:1", 4),
     "conform": ("127.0.0.1:1", 4),
     "probe": ("tcp://127.0.0.1:1", 3),
     "ping": ("127.0.0.1:1", 1),

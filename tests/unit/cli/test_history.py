@@ -9,8 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from svcnode.cli.history import csv_text, parse_moment_s, text_lines, zone_text
+from svcnode.cli.history import csv_text, parse_moment_s, text_lines
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.units import zone_text
 
 if TYPE_CHECKING:
     from datetime import tzinfo

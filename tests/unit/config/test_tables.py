@@ -27,6 +27,7 @@ REGISTRY: dict[str, list[Any]] = {
 }
 DEFAULTS: dict[str, list[Any]] = {
     "impact": ["critical", "partial", "none"],
+    "slo": ["99.9%", "99.9999%", "0.5%", "off"],
     "interval": ["1d", "0.5ms", " 5s "],
     "transition_interval": ["2s"],
     "timeout": ["3s"],

@@ -27,6 +27,7 @@ from svcnode.history.records import (
     ClosedMinute,
     Resolution,
     RetentionLimits,
+    Stretch,
     Transition,
 )
 
@@ -230,3 +231,38 @@ def test_a_file_with_a_missing_table_is_corrupt(path: Path) -> None:
     scalar(path, "DROP TABLE minutes")
     with pytest.raises(CorruptionError, match="minutes"):
         Database(path, LIMITS)
+
+
+def observed(number: int, begin_s: float, end_s: float, **latencies: dict[int, int]) -> Batch:
+    minutes = {service_id: Bucket(NOON, checks=1) for service_id in latencies}
+    return Batch([], [ClosedMinute(number, NOON, minutes, Stretch(begin_s, end_s), latencies)], 0)
+
+
+def test_a_run_grows_with_each_minute_and_ends_with_a_break(path: Path) -> None:
+    with closing(Database(path, LIMITS)) as database:
+        for number, (begin_s, end_s) in enumerate([(10, 60), (60, 120), (120, 130), (140, 180), (150, 170)], start=1):
+            database.write(observed(number, begin_s, end_s))
+    assert rows(path, "SELECT begin_s, end_s FROM runs") == [(10, 130), (140, 180)]
+
+
+def test_latencies_are_added_up_by_hour_and_day_and_expire(path: Path) -> None:
+    with closing(Database(path, LIMITS)) as database:
+        database.write(observed(1, NOON, NOON + 60, db={5: 2, 7: 1}))
+        database.write(observed(2, NOON, NOON + 60, db={5: 3}, api={1: 1}))
+        for table, resolution in (("hour_latencies", HOURS), ("day_latencies", DAYS)):
+            begin_s = resolution.begin_s(NOON)
+            assert rows(path, f"SELECT * FROM {table} ORDER BY 2, 3") == [
+                (begin_s, 1, 5, 5),
+                (begin_s, 1, 7, 1),
+                (begin_s, 2, 1, 1),
+            ]
+        while database.prune_some(NOON + 9 * 86_400.0):
+            pass
+        assert (
+            scalar(path, "SELECT count(*) FROM hour_latencies"),
+            scalar(path, "SELECT count(*) FROM day_latencies"),
+        ) == (0, 3)
+        while database.prune_some(NOON + LIMITS.max_age_s + 9 * 86_400.0):
+            pass
+    assert scalar(path, "SELECT count(*) FROM day_latencies") == 0
+    assert scalar(path, "SELECT count(*) FROM runs") == 0

@@ -383,6 +383,21 @@ async def test_saved_state_is_loaded_by_the_next_process_once_the_previous_one_h
     assert "stopped" in [transition.kind for transition in latest], "of the previous process"
 
 
+@pytest.mark.usefixtures("fast_retry")
+@in_real_time
+async def test_a_file_that_is_opened_late_and_whose_ids_are_ahead_of_the_clock_is_loaded(harness: Harness) -> None:
+    await record_one(harness)
+    lock = FileLock(harness.path)
+    harness.wall.advance(-3600.0)
+    async with harness.history() as (history, _):
+        loading = asyncio.create_task(history.load_latest(50))
+        await eventually(lambda: history.problem is not None)
+        lock.release()
+        async with asyncio.timeout(DEADLINE_S):
+            latest = await loading
+    assert "stopped" in [transition.kind for transition in latest]
+
+
 @in_real_time
 async def test_many_transitions_are_published_in_steps(harness: Harness) -> None:
     async with harness.history() as (_, follower):

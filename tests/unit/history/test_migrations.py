@@ -99,3 +99,17 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
         Database(path, LIMITS)
     assert scalar(path, "PRAGMA user_version") == 1
     assert scalar(path, "SELECT count(*) FROM marks") == 2
+
+
+def test_the_runs_of_an_older_file_last_from_the_first_to_the_last_transition_of_each_process(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path)) as old, old:
+        old.executescript(older_file(2, has_first_names=False))
+        kinds = {1: "status", 2: "stopped", 100: "started", 150: "status", 300: "started"}
+        old.execute("DELETE FROM transitions")
+        old.executemany(
+            "INSERT INTO transitions VALUES (?, ?, ?, NULL, NULL, NULL, '', NULL, 200, 200)",
+            [(second, second * 1_000_000, kind) for second, kind in kinds.items()],
+        )
+    Database(path, LIMITS).close()
+    assert rows(path, "SELECT begin_s, end_s FROM runs ORDER BY begin_s") == [(1, 2), (100, 150), (300, 300)]

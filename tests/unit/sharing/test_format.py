@@ -67,6 +67,7 @@ service_options = st.fixed_dictionaries(
         "group": texts,
         "tags": st.sampled_from([[], ["chain", "eu"]]),
         "runbook": st.sampled_from(["", "https://wiki/db"]),
+        "slo": st.sampled_from(["off", "99.9%"]),
         "depends_on": st.lists(names, max_size=3, unique=True),
         "impact": st.sampled_from(["critical", "partial", "none"]),
         "observers": st.integers(1, 7),
