@@ -28,6 +28,7 @@ PREFERENCES = {
     "network.connectivity-service.enabled": False,
     "services.settings.server": "data:,",
     "toolkit.telemetry.enabled": False,
+    "ui.prefersReducedMotion": 1,
 }
 
 
