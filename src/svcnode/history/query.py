@@ -257,10 +257,10 @@ class HistoryQuery:
         first_s = math.inf
         for service_id, buckets in aggregator.unwritten_buckets(aggregator.service_ids()).items():
             for bucket in buckets:
-                if period.from_s <= bucket.begin_s < period.to_s and bucket.observed_s:
+                if period.from_s <= bucket.begin_s < period.to_s:  # also of a service that has just been registered
                     counted = Times(bucket.up_s, bucket.initializing_s, bucket.down_s, bucket.maintenance_s)
                     times[service_id] = times.get(service_id, Times()).plus(counted)
-                    first_s = min(first_s, bucket.begin_s)
+                    first_s = min(first_s, bucket.begin_s if bucket.observed_s else math.inf)
         moves = [
             Move(one.id / 1e6, one.at_s, one.kind, *one[3:6], one.health_before, one.health)
             for one in self._backlog.transitions()

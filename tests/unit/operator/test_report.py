@@ -29,6 +29,7 @@ from svcnode.operator.report import (
 )
 from svcnode.operator.report_views import CSV_COLUMNS, csv_text, head_lines, html_page, objective_of
 from svcnode.operator.single_flight import SingleFlight
+from svcnode.operator.static_files import static_name
 from tests.support.nodes import make_node
 from tests.support.real_time import in_real_time
 
@@ -104,7 +105,7 @@ def test_the_page_escapes_names_and_says_by_symbols_what_colours_say() -> None:
     assert re.search(r'data-objective="missed".*✖ 99.9%', page)
     assert re.search(r'data-objective="kept".*✔ 95%', page)
     assert "2 ▶" in page
-    assert 'href="static/report.css"' in page
+    assert f'href="static/{static_name("report.css")}"' in page
     assert "<style>p {}</style>" in html_page(DOCUMENT, UTC, "p {}")
 
 
