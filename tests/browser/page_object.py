@@ -27,6 +27,15 @@ KEEP_STREAM = """window.EventSource = class extends EventSource {
   constructor(url) { super(url); window.stream = this; }
 }"""
 
+# Motion takes much time.
+STANDARD_MEDIA: dict[str, Any] = {
+    "color_scheme": "light",
+    "reduced_motion": "reduce",
+    "contrast": "no-preference",
+    "forced_colors": "none",
+    "media": "screen",
+}
+
 
 class NodePage:
     def __init__(self, page: Page) -> None:
@@ -53,7 +62,8 @@ class NodePage:
         self.page.unroute_all()
         self.leave()
         self.page.set_viewport_size(viewport)
-        self.page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        self.page.mouse.move(0, 0)
+        self.page.emulate_media(**STANDARD_MEDIA)
         errors = self.errors
         self.errors, self.requests, self._allows_disconnect = [], [], False
         return errors
@@ -110,6 +120,11 @@ class NodePage:
 
     def expect_code(self, service_id: str, code: str) -> None:
         expect(self.row(service_id)).to_have_attribute("data-code", code)
+
+    def leave_table(self) -> None:
+        """Rows move only while neither the pointer nor the focus is on one."""
+        self.page.mouse.move(0, 0)
+        self.page.evaluate("document.activeElement.blur()")
 
     @property
     def tooltip(self) -> Locator:

@@ -169,6 +169,7 @@ def test_a_reload_adds_and_removes_rows_and_shows_its_failure(changing_node: Cha
     node_page.expect_ids("a", "b")
     node_page.row("a").get_by_role("button").click()
     expect(node_page.panel("a").locator("section")).to_have_count(3)
+    node_page.leave_table()
 
     changing_node.set_services(service("a", status="Up"), service("c", name="New", status="Down"))
     node_page.expect_ids("c", "a")

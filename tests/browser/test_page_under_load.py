@@ -103,6 +103,7 @@ def test_after_a_restart_of_the_node_rows_that_are_gone_go_and_new_ones_come(ope
         node_page.expect_ids("old-0", "old-1", "old-2")
         node_page.row("old-1").get_by_role("button").click()
         expect(node_page.panel("old-1").locator("section")).to_have_count(3)
+        node_page.leave_table()
         port = node.port
     node_page.expect_health("unknown")
     with page_node(2, prefix="old", port=port) as node:

@@ -111,6 +111,7 @@ def render(
         "started": node["started"],
         "uptime": format_coarse_duration(node["uptime_s"]),
         "now": iso_time(now_s),
+        "now_date": f"{iso_time(now_s)[:10]} {iso_time(now_s)[11:19]} UTC",
         "now_time": f"{iso_time(now_s)[11:19]} UTC",
         "all": counts.total(),
         **{f"count_{status.value}": counts[status.value] for status in Status},

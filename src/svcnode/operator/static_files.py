@@ -31,6 +31,7 @@ STATIC_FILES = {
     "connection.js": _JS,
     "format.js": _JS,
     "groups.js": _JS,
+    "keyboard.js": _JS,
     "live.js": _JS,
     "order.js": _JS,
     "panel.js": _JS,

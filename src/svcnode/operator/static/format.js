@@ -59,6 +59,9 @@ const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric
 
 const isToday = (time) => new Date(time).toDateString() === new Date().toDateString();
 
+const full = new Intl.DateTimeFormat(undefined, { ...CLOCK, second: "2-digit", year: "numeric", month: "short", day: "numeric", timeZoneName: "short" });
+
+export const fullDateTime = (time) => full.format(time);
 export const clockTime = (time) => clock.format(time);
 
 // With the day unless it is today.

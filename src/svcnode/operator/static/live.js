@@ -10,7 +10,7 @@
 
 import { checkFreshness, markFailed, markReceived, paintNode } from "./connection.js";
 import { duration } from "./format.js";
-import { paintCounts, sortAndFilter } from "./order.js";
+import { followChanges, paintCounts } from "./order.js";
 import { fillPanels } from "./panel.js";
 import { isDrawnFromChecks, paintTimes, putRow, removeRow, setBuckets, setChecks } from "./rows.js";
 import { putSection } from "./sections.js";
@@ -213,7 +213,8 @@ function applyRows(rows, isComplete) {
   const isOther = gone.length > 0 || size !== services.size;
   if (hasMoved || isOther) {
     paintCounts();
-    scheduleOnce("sort", sortAndFilter, isOther ? 0 : SORT_AFTER_MS);
+    if (isOther) followChanges(true);
+    else scheduleOnce("sort", followChanges, SORT_AFTER_MS);
   }
 }
 

@@ -41,22 +41,49 @@ function compare(left, right) {
 }
 
 export function sortAndFilter() {
+  arrange(compare, matchesFilter);
+  byId("order-note").hidden = true;
+}
+
+function arrange(order, isShown) {
   const terms = view.q.trim().toLowerCase().split(/\s+/).filter(Boolean);
   const focused = document.activeElement;
   const matching = [];
   for (const service of services.values()) {
-    if (matchesFilter(service, terms)) matching.push(service);
+    if (isShown(service, terms)) matching.push(service);
     else hide(service);
   }
-  const [shown, collapsed] = arrangeGroups(matching.sort(compare));
+  const [shown, collapsed] = arrangeGroups(matching.sort(order));
   collapsed.forEach(hide);
   fillChunks(shown.map(rowsOf));
+  matching.forEach((service, position) => (service.position = position));
   if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
   paintCounts();
   byId("no-services").hidden = services.size > 0;
   byId("no-match").hidden = matching.length > 0 || !services.size;
   setText(byId("match-count"), terms.length ? `${matching.length} of ${services.size}` : "");
   paintSortMarks();
+}
+
+// ---- while someone uses the rows, they stay where they are: what moves cannot be read, and the click hits another row
+
+let pointer = "";
+export const notePointer = ({ pointerType }) => (pointer = pointerType);
+const isPointedAt = () => pointer !== "touch" && main.querySelector(".chunk:hover") !== null; // a finger that is gone still hovers
+const hasFocus = () => document.hasFocus() && document.activeElement.closest(".chunk") !== null;
+const byPosition = (left, right) => left.position - right.position || left.order - right.order;
+
+// Rows have changed. `isOther`: some are new or gone. New ones come last, or last in their group.
+export function followChanges(isOther) {
+  if (!isPointedAt() && !hasFocus()) return sortAndFilter();
+  byId("order-note").hidden = false;
+  if (!isOther) return;
+  for (const service of services.values()) service.position ??= services.size;
+  arrange(byPosition, (service, terms) => service.row.closest(".chunk") || matchesFilter(service, terms));
+}
+
+export function releaseOrder() {
+  if (!byId("order-note").hidden && !isPointedAt() && !hasFocus()) sortAndFilter();
 }
 
 // A service has a row, and another one while it is expanded; a heading has one.

@@ -5,15 +5,17 @@
 //   sections.js   parts that are replaced as a whole   order.js     filtering, sorting, what is in view
 //   panel.js      the expanded row                     view.js      the view in the URL
 //   charts.js     availability bars, latency line      format.js    durations, latencies, times
-//   timeline.js   the time line: period and moment     state.js     shared state and helpers
+//   timeline.js   the time line: period and moment     keyboard.js  tab stops and arrow keys
+//   state.js      shared state and helpers
 
-import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCursor } from "./charts.js";
+import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip } from "./charts.js";
 import { paintNode } from "./connection.js";
 import { readGroups, toggleGroup } from "./groups.js";
+import { moveFocus, takeTabStop } from "./keyboard.js";
 import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } from "./live.js";
-import { COLUMNS, observeChunks, sortAndFilter } from "./order.js";
+import { COLUMNS, notePointer, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
 import { togglePanel } from "./panel.js";
-import { readRows } from "./rows.js";
+import { paintTimes, readRows } from "./rows.js";
 import { paintClocks, putWaitingSections } from "./sections.js";
 import { RESOLUTIONS, byId, connection, groups, main, services, setText, scheduleOnce, view } from "./state.js";
 import { refreshTimeline, showTimeline, startTimeline, timelineChanges } from "./timeline.js";
@@ -93,14 +95,28 @@ function onKey(event) {
     byId("filter").focus();
   } else if (key === "Escape") {
     hideTooltip();
+    if (target.matches(".bars")) services.get(target.closest("tr").dataset.id).link.focus();
     if (isFilter) changeView({ q: (target.value = "") });
   } else if (key === " " && target.matches("a[role=button]")) {
     event.preventDefault();
     target.click();
-  } else if (target.matches(".bars")) {
-    moveCursor(event);
+  } else {
+    moveFocus(event);
   }
 }
+
+function onFocus({ target }) {
+  takeTabStop(target);
+  if (target.matches(".bars")) showTooltip(target);
+}
+
+// Not by the fragment of the URL, which has the view.
+function skip(event) {
+  event.preventDefault();
+  byId("services").focus();
+}
+
+const releaseOrderSoon = () => setTimeout(releaseOrder); // the event comes before the change
 
 function restoreViewAndHistory() {
   restoreView();
@@ -124,6 +140,7 @@ setInterval(tick, 1000);
 setInterval(refreshTimeline, 1000);
 
 addEventListener("visiblechange", () => scheduleOnce("visible", loadVisibleRows, 150)); // not for rows that scroll past
+addEventListener("beforeprint", () => services.forEach(paintTimes)); // also of rows that are not in view
 addEventListener("hashchange", restoreViewAndHistory);
 addEventListener("scroll", hideTooltipOnScroll, { passive: true });
 document.addEventListener("visibilitychange", onVisibilityChange);
@@ -132,8 +149,15 @@ document.addEventListener("selectionchange", putWaitingSections);
 main.addEventListener("click", onClick);
 main.addEventListener("pointermove", followPointer, { passive: true });
 main.addEventListener("pointerdown", followPointer, { passive: true });
-main.addEventListener("focusin", ({ target }) => target.matches(".bars") && showTooltip(target));
-main.addEventListener("focusout", hideTooltip);
+main.addEventListener("focusin", onFocus);
+main.addEventListener("focusout", () => {
+  hideTooltip();
+  releaseOrderSoon();
+});
+byId("services").addEventListener("pointerover", notePointer, { passive: true });
+byId("services").addEventListener("pointerleave", releaseOrderSoon);
+addEventListener("blur", releaseOrderSoon);
+document.querySelector(".skip").addEventListener("click", skip);
 main.addEventListener("animationend", ({ target }) => target.classList.remove("changed"));
 byId("filter").addEventListener("input", ({ target }) => changeView({ q: target.value }));
 byId("statuses").addEventListener("change", ({ target }) => changeView({ status: target.value }));

@@ -51,6 +51,7 @@ function addRow(row) {
   };
   link.setAttribute("role", "button");
   link.setAttribute("aria-expanded", "false");
+  for (const tag of cells.name.querySelectorAll(".tag")) tag.tabIndex = -1;
   Object.assign(service, readFields(service), readAvailability(cells.availability));
   services.set(service.id, service);
 }
@@ -91,11 +92,20 @@ function copyAttributes(from, to) {
 function putCell(cell, fresh) {
   const { cell: name } = fresh.dataset;
   if (name === "availability") return;
-  if (name === "name") return void fresh.querySelectorAll("a, code").forEach((part) => setText(cell.querySelector(part.localName), part.textContent));
+  if (name === "name") return putName(cell, fresh);
   const shown = [...cell.children].filter((child) => !child.matches(".chart"));
   const isSame = shown.length === fresh.children.length && shown.every((child, index) => isSameElement(child, fresh.children[index]));
   if (isSame && shown.length) return;
   cell.replaceChildren(...fresh.childNodes, ...cell.querySelectorAll(".chart"));
+}
+
+function putName(cell, fresh) {
+  for (const part of ["a", "code"]) setText(cell.querySelector(part), fresh.querySelector(part).textContent);
+  const [shown, tags] = [cell, fresh].map((one) => one.querySelector(".tags"));
+  if (shown?.textContent === tags?.textContent) return;
+  shown?.remove();
+  if (tags) cell.append(tags);
+  for (const tag of cell.querySelectorAll(".tag")) tag.tabIndex = -1;
 }
 
 // The text of a time counts on.

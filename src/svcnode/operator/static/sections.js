@@ -29,18 +29,23 @@ function isSelectingIn(section) {
   return !selection.isCollapsed && section.contains(selection.anchorNode);
 }
 
-// Focus and open parts stay.
+// Open parts stay.
 function replaceContents(section, source) {
-  const focused = section.contains(document.activeElement) ? document.activeElement : null;
-  const position = [...section.querySelectorAll(FOCUSABLE)].indexOf(focused);
   const open = new Set([...section.querySelectorAll("details[id][open]")].map(({ id }) => id));
-  section.replaceChildren(...source.childNodes);
+  replaceChildren(section, source.childNodes);
   paintClocks(section);
   for (const part of section.querySelectorAll("details[id]")) part.open ||= open.has(part.id);
+}
+
+// The focus stays on what looks the same, or at its position.
+export function replaceChildren(section, children) {
+  const focused = section.contains(document.activeElement) ? document.activeElement : null;
+  const position = [...section.querySelectorAll(FOCUSABLE)].indexOf(focused);
+  section.replaceChildren(...children);
   if (!focused) return;
   const choices = [...section.querySelectorAll(FOCUSABLE)];
   const same = choices.find((choice) => keyOf(choice) === keyOf(focused)) ?? choices[Math.min(position, choices.length - 1)];
   same?.focus({ preventScroll: true });
 }
 
-const keyOf = (element) => element.id || element.getAttribute("href") || element.textContent;
+const keyOf = (element) => element.id || element.getAttribute("href") || element.ariaLabel || element.textContent;
