@@ -154,7 +154,7 @@ def test_changes_are_shown_as_they_happen(changing_node: ChangingNode, open_page
         # Without whole minutes, the latency line has the last checks.
         expect(node_page.row("db").locator(".line.checks")).to_be_attached()
         changing_node.agent.wait_until(lambda: points() >= 10)
-        node_page.page.get_by_label("24 h").check()
+        node_page.page.get_by_role("group", name="History period").get_by_label("24 h").check()
         expect(node_page.row("db").locator(".line.checks")).to_have_count(0)
         node_page.leave()
         changing_node.set_services(critical("db"))
@@ -472,7 +472,7 @@ def test_history_is_shown_by_minute_hour_or_day_and_the_tooltip_follows_mouse_an
 ) -> None:
     node_page = open_page(url_of(steady_agent))
     for options, unit, many in (("24 h", "hour", 24), ("90 d", "day", 90), ("90 min", "minute", 90)):
-        node_page.page.get_by_role("radio", name=options).check()
+        node_page.page.get_by_role("group", name="History period").get_by_role("radio", name=options).check()
         expect(node_page.bars("ledger")).to_have_attribute(
             "aria-label", f"Availability of Ledger database in the last {options}, by {unit}"
         )
