@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz chaos alerts sharing scale reload soak mutants bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
+.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz chaos alerts sharing scale reload soak mutants screenshots bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -40,6 +40,7 @@ help:
 	@echo "make reload      ask a node for its health while it reloads 5,000 services, and print how long the answers take"
 	@echo "make soak        run a node for an hour with faults and reloads, and print the slopes of its resources"
 	@echo "make mutants     make 150 small faults in the source, and count how many the tests notice; takes hours"
+	@echo "make screenshots  make pictures of the page in every width and look, to look at: screenshots/"
 	@echo "make bench       measure svcnode beside its peers; writes benchmarks/RESULTS.md"
 	@echo "make lock        update the pinned dependencies"
 	@echo "make clean       remove everything that these targets made"
@@ -140,6 +141,9 @@ soak: setup
 mutants: setup
 	$(BIN)/python -m scripts.mutants $(ARGS)
 
+screenshots: setup
+	$(BIN)/python -m tests.browser.screenshots screenshots
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -210,5 +214,5 @@ lock: $(UV)
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --upgrade - -o requirements/uv.txt
 
 clean:
-	rm -rf .uv .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf .uv .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage screenshots
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

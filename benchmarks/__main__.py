@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import beats, cores, idle, probing, provision, report, responsiveness, serving
+from benchmarks import beats, cores, idle, page, probing, provision, report, responsiveness, serving
 from benchmarks.comparison import run_benchmark
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ BENCHMARKS = {
     **beats.BENCHMARKS,
     **responsiveness.BENCHMARKS,
     **idle.BENCHMARKS,
+    **page.BENCHMARKS,
 }
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 import sys
 from contextlib import contextmanager, suppress
@@ -13,13 +14,14 @@ from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING
 
 from benchmarks.provision import ROOT
+from svcnode.operator.static_files import static_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 POLL_INTERVAL_S = 5.0  # the page polls its visible rows
 SHOWN_ROWS = 30
-FILES = ("/", "/static/page.css", "/static/page.js")
+FILES = ("/", f"/static/{static_name('page.css')}", f"/static/{static_name('page.js')}")
 READY = "open"
 
 
@@ -52,11 +54,11 @@ class _Page:
 
     async def load(self) -> None:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=2**24)
-        for path in FILES:
-            await self._get(path)
+        page, *_ = [await self._get(path) for path in FILES]
+        self._cursor = _cursor_of(page)
         await self._get("/history?resolution=minutes&" + "&".join(self._ids))
         self._events, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(self._request("/events?after=0"))
+        writer.write(self._request("/page/events"))
         await self._events.readuntil(b"\r\n\r\n")
 
     async def run(self, begin_in_s: float) -> None:
@@ -69,7 +71,8 @@ class _Page:
     async def _poll(self, begin_in_s: float) -> None:
         await asyncio.sleep(begin_in_s)
         while True:
-            await self._get("/details?" + "&".join(self._ids))
+            body = await self._get(f"/page/changes?after={self._cursor}&" + "&".join(self._ids))
+            self._cursor = _cursor_of(body)
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _get(self, path: str) -> bytes:
@@ -81,7 +84,14 @@ class _Page:
         return await self._reader.readexactly(int(length[1]))
 
     def _request(self, path: str) -> bytes:
-        return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n\r\n".encode()
+        headers = f"Host: 127.0.0.1:{self._port}\r\nAccept-Encoding: gzip"
+        return f"GET {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode()
+
+
+def _cursor_of(body: bytes) -> str:
+    text = gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body
+    found = re.search(rb'data-cursor="([^"]*)"', text)
+    return "" if found is None else found[1].decode()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
+from svcnode.operator.static_files import static_name
+
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, ViewportSize
 
@@ -24,6 +26,15 @@ REPORT_CSP_VIOLATIONS = "addEventListener('securitypolicyviolation', (e) => cons
 KEEP_STREAM = """window.EventSource = class extends EventSource {
   constructor(url) { super(url); window.stream = this; }
 }"""
+
+# Motion takes much time.
+STANDARD_MEDIA: dict[str, Any] = {
+    "color_scheme": "light",
+    "reduced_motion": "reduce",
+    "contrast": "no-preference",
+    "forced_colors": "none",
+    "media": "screen",
+}
 
 
 class NodePage:
@@ -51,7 +62,8 @@ class NodePage:
         self.page.unroute_all()
         self.leave()
         self.page.set_viewport_size(viewport)
-        self.page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        self.page.mouse.move(0, 0)
+        self.page.emulate_media(**STANDARD_MEDIA)
         errors = self.errors
         self.errors, self.requests, self._allows_disconnect = [], [], False
         return errors
@@ -103,11 +115,16 @@ class NodePage:
         return self.row(service_id).locator(".bars")
 
     def expect_connection(self, mode: str) -> None:
-        """`live`, `polling`, `retrying` or `lost`."""
+        """`live`, `behind`, `polling`, `retrying` or `lost`."""
         expect(self.page.locator("#node")).to_have_attribute("data-connection", mode)
 
     def expect_code(self, service_id: str, code: str) -> None:
         expect(self.row(service_id)).to_have_attribute("data-code", code)
+
+    def leave_table(self) -> None:
+        """Rows move only while neither the pointer nor the focus is on one."""
+        self.page.mouse.move(0, 0)
+        self.page.evaluate("document.activeElement.blur()")
 
     @property
     def tooltip(self) -> Locator:
@@ -138,7 +155,7 @@ class NodePage:
         expect(self.page.locator("#node")).to_have_attribute("data-health", health)
         expect(self.page.get_by_role("heading", level=1)).to_have_text(re.compile(re.escape(f"{node} {label}")))
         expect(self.page).to_have_title(f"{symbol} {node}: {label.lower()}")
-        expect(self.page.locator("link[rel=icon]")).to_have_attribute("href", f"static/{health}.svg")
+        expect(self.page.locator("link[rel=icon]")).to_have_attribute("href", f"static/{static_name(f'{health}.svg')}")
 
     def expect_status(self, service_id: str, status: str) -> None:
         expect(self.cell(service_id, 1)).to_have_text(status)

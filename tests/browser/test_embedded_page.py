@@ -43,7 +43,7 @@ def test_the_page_of_an_embedding_program_stays_live_while_its_server_ends_and_r
         page.expect_code("ledger", "ok")
         page.page.evaluate(RECORD_MODES)
         for _ in range(2):
-            page.page.wait_for_event("request", lambda request: "/status/events" in request.url)
+            page.page.wait_for_event("request", lambda request: "/status/page/events" in request.url)
         assert set(page.page.evaluate("window.modes")) <= {"live"}
         assert len([request for request in page.requests if request.endswith("/status/")]) == 1, "not loaded again"
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 import re
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Error, Route, expect
 
 from svcnode.control import ControlClient
 from svcnode.core.text import one_line
 from svcnode.core.units import format_coarse_duration, format_latency
-from svcnode.operator.page import EMPTY_CELL, format_percent, shorten_words
+from svcnode.operator.markup import EMPTY_CELL, format_percent
+from svcnode.operator.static_files import static_name
 from tests.browser.conftest import TOKEN
 from tests.support.backends import Backend, HttpBackend, close, http_response
 from tests.support.nginx_proxy import nginx_in_front_of
@@ -140,7 +141,7 @@ def test_changes_are_shown_as_they_happen(changing_node: ChangingNode, open_page
         node_page.expect_status("db", "Down")
         node_page.expect_code("db", "server_error")
         expect(node_page.cell("db", 3)).to_contain_text("500")
-        expect(node_page.page.locator("#health-reason")).to_contain_text("db")
+        expect(node_page.page.locator("#problems .title")).to_have_text("Ledger")
         expect(node_page.page.get_by_label("Down 1")).to_be_attached()
         expect(node_page.page.locator("#announcement")).to_contain_text("unhealthy")
 
@@ -153,7 +154,7 @@ def test_changes_are_shown_as_they_happen(changing_node: ChangingNode, open_page
         # Without whole minutes, the latency line has the last checks.
         expect(node_page.row("db").locator(".line.checks")).to_be_attached()
         changing_node.agent.wait_until(lambda: points() >= 10)
-        node_page.page.get_by_label("24 h").check()
+        node_page.page.get_by_role("group", name="History period").get_by_label("24 h").check()
         expect(node_page.row("db").locator(".line.checks")).to_have_count(0)
         node_page.leave()
         changing_node.set_services(critical("db"))
@@ -168,6 +169,7 @@ def test_a_reload_adds_and_removes_rows_and_shows_its_failure(changing_node: Cha
     node_page.expect_ids("a", "b")
     node_page.row("a").get_by_role("button").click()
     expect(node_page.panel("a").locator("section")).to_have_count(3)
+    node_page.leave_table()
 
     changing_node.set_services(service("a", status="Up"), service("c", name="New", status="Down"))
     node_page.expect_ids("c", "a")
@@ -253,11 +255,11 @@ def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing_and_bot
     node_page.wait_for_bars("ledger")  # then its first requests are done
     node_page.page.evaluate(RECORD_HEALTHS)
     node_page.allow_disconnect()
-    node_page.page.route("**/details?*", lambda route: route.abort())
+    node_page.page.route("**/page/changes?*", lambda route: route.abort())
     with node_page.page.expect_event("requestfailed"):
         node_page.page.evaluate(TRIGGER_POLL)
     node_page.page.unroute_all()
-    with node_page.page.expect_response("**/details?*"):
+    with node_page.page.expect_response("**/page/changes?*"):
         node_page.page.evaluate(TRIGGER_POLL)
     node_page.expect_connection("live")
 
@@ -268,14 +270,15 @@ def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing_and_bot
         if len(held) > 1:
             route.continue_()
 
-    node_page.page.route("**/details?*", hold_first)
-    with node_page.page.expect_request("**/details?*"):
+    node_page.page.route("**/page/changes?*", hold_first)
+    with node_page.page.expect_request("**/page/changes?*"):
         node_page.page.evaluate(TRIGGER_POLL)
+    node_page.page.route("**/page/events", lambda route: route.fulfill(status=503))
     node_page.break_stream()
     node_page.expect_connection("retrying")
     with node_page.page.expect_event("requestfailed"):
         held[0].abort()
-    with node_page.page.expect_response("**/details?*"):
+    with node_page.page.expect_response("**/page/changes?*"):
         node_page.page.evaluate(TRIGGER_POLL)
     node_page.expect_connection("polling")
     assert node_page.page.evaluate("window.healths") == ["partial"]
@@ -284,7 +287,7 @@ def test_a_failed_request_or_an_interrupted_stream_alone_changes_nothing_and_bot
     node_page.page.unroute_all()
     node_page.page.reload()
     node_page.expect_connection("live")
-    node_page.page.route("**/details?*", lambda route: route.abort())
+    node_page.page.route("**/page/changes?*", lambda route: route.abort())
     node_page.break_stream()
     node_page.expect_health("unknown")
     node_page.page.unroute_all()
@@ -296,41 +299,44 @@ def test_after_sleep_the_page_is_grey_until_a_new_request_succeeds(steady_agent:
     node_page.expect_health("partial")
     node_page.expect_connection("live")  # otherwise it loads the whole page
     node_page.allow_disconnect()
-    # The timeouts of a browser do not count the time of sleep.
-    node_page.page.evaluate("AbortSignal.timeout = () => new AbortController().signal")
     held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    node_page.page.route("**/details?*", hold)
+    node_page.page.route("**/page/changes?*", lambda route: held.append(route))  # noqa: PLW0108  Playwright wraps it
     while not held:
         node_page.page.clock.run_for(1000)
-    newest = held[-1]  # the page may have given up an earlier one
+    before_sleep = list(held)
     node_page.suspend_for_an_hour()
     node_page.expect_health("unknown")
-    with node_page.page.expect_response("**/details?*"):
-        newest.continue_()  # a response from before the sleep
+    for route in before_sleep:
+        with suppress(Error):  # the page may have given it up
+            route.continue_()
     node_page.page.wait_for_timeout(200)
     node_page.expect_health("unknown")
-    for route in held:
-        if route is not newest:
-            route.abort()
+    for route in held[len(before_sleep) :]:
+        route.abort()
     node_page.page.unroute_all()
     node_page.run_clock_until_health("partial")
 
 
-def test_a_response_from_before_the_last_change_is_ignored(changing_node: ChangingNode, open_page: OpenPage) -> None:
+def test_a_change_during_a_request_is_shown_after_it(changing_node: ChangingNode, open_page: OpenPage) -> None:
+    """The response that arrives late is from before the change."""
     changing_node.set_services(critical("db"))
-    old = changing_node.agent.request("/details?id=db").body
     node_page = open_page(changing_node.url)
-    node_page.page.route("**/details?*", lambda route: route.fulfill(body=old))
-    with node_page.page.expect_request("**/details?*"):
-        changing_node.set_services(critical("db", "Down"))
-        node_page.expect_status("db", "Down")
-    with node_page.page.expect_response("**/details?*"):
-        pass
-    node_page.page.wait_for_timeout(200)
+    node_page.wait_for_bars("db")
+    held: list[tuple[Route, bytes]] = []
+
+    def hold_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append((route, route.fetch().body()))
+
+    node_page.page.route("**/page/changes?*", hold_first)
+    node_page.page.evaluate(TRIGGER_POLL)
+    while not held:
+        node_page.page.wait_for_timeout(20)
+    changing_node.set_services(critical("db", "Down"))
+    ((route, body),) = held
+    route.fulfill(body=body, content_type="text/html; charset=utf-8")
     node_page.expect_status("db", "Down")
     node_page.expect_health("unhealthy")
 
@@ -339,7 +345,7 @@ def test_without_events_the_page_follows_by_polling(changing_node: ChangingNode,
     changing_node.set_services(critical("db"))
     node_page = open_page(changing_node.url)
     node_page.allow_disconnect()
-    node_page.page.route("**/events?*", lambda route: route.fulfill(status=503))
+    node_page.page.route("**/page/events", lambda route: route.fulfill(status=503))
     node_page.page.reload()
     expect(node_page.page.locator("#node")).not_to_have_attribute("data-connection", "live")
     changing_node.set_services(critical("db", "Down"))
@@ -367,13 +373,15 @@ def test_a_hidden_page_closes_its_stream_when_another_page_is_visible(
     del node_page.requests[:]
     for _ in range(3):
         sent = len(node_page.requests)
-        with node_page.page.expect_response("**/details?*"):
+        with node_page.page.expect_response("**/page/changes?*"):
             while len(node_page.requests) == sent:  # in small steps: the clock must not pass the request's timeout
                 node_page.page.clock.run_for(1_000)
         node_page.expect_health("unhealthy")
-    assert {url.removeprefix(changing_node.url) for url in node_page.requests} <= {
-        "details?recent_checks=0&id=",
-        "static/unhealthy.svg",
+    urls = {url.removeprefix(changing_node.url) for url in node_page.requests}
+    assert not [url for url in urls if "id=" in url]
+    assert urls <= {
+        *(url for url in urls if url.startswith("page/changes?after=")),
+        f"static/{static_name('unhealthy.svg')}",
     }
 
     node_page.page.evaluate("window.isHidden = false; document.dispatchEvent(new Event('visibilitychange'))")
@@ -441,7 +449,9 @@ def test_every_column_sorts_both_ways_all_rows_and_the_order_is_in_the_url(
     node_page = open_page(url_of(steady_agent, "#sort=-name"))
     node_page.expect_ids(*reversed(SORTED["Service"][1] or []))
     expect(node_page.page.get_by_role("columnheader", name="Service")).to_have_attribute("aria-sort", "descending")
-    with node_page.page.expect_response(lambda response: response.url.endswith("/details")):  # also of hidden rows
+    with node_page.page.expect_response(
+        lambda response: response.url.endswith("/page/changes?")
+    ):  # also of hidden rows
         node_page.page.get_by_role("button", name="Latency").click()
     expect(node_page.page.get_by_role("columnheader", name="Latency")).to_have_attribute("aria-sort", "descending")
     expect(node_page.page.locator(".chunk tr[data-id]").last).to_have_attribute("data-id", re.compile("indexer|queue"))
@@ -462,7 +472,7 @@ def test_history_is_shown_by_minute_hour_or_day_and_the_tooltip_follows_mouse_an
 ) -> None:
     node_page = open_page(url_of(steady_agent))
     for options, unit, many in (("24 h", "hour", 24), ("90 d", "day", 90), ("90 min", "minute", 90)):
-        node_page.page.get_by_role("radio", name=options).check()
+        node_page.page.get_by_role("group", name="History period").get_by_role("radio", name=options).check()
         expect(node_page.bars("ledger")).to_have_attribute(
             "aria-label", f"Availability of Ledger database in the last {options}, by {unit}"
         )
@@ -657,6 +667,7 @@ def test_on_a_phone_nothing_is_clipped_and_touch_shows_the_tooltip_of_a_bar(
 ) -> None:
     node_page = open_page(url_of(steady_agent), width=PHONE_WIDTH)
     assert node_page.page.evaluate("innerWidth") == PHONE_WIDTH
+    node_page.row("chain").scroll_into_view_if_needed()
     box = node_page.bars("chain").bounding_box()
     assert box is not None
     node_page.page.touchscreen.tap(box["x"] + box["width"] - 1, box["y"] + 5)
@@ -670,11 +681,10 @@ def test_on_a_phone_nothing_is_clipped_and_touch_shows_the_tooltip_of_a_bar(
     assert not node_page.overflows_viewport
 
 
-FORMAT = """async ([name, values]) => {
-    const format = await import("./static/format.js");
+FORMAT = """async ([file, name, values]) => {
+    const format = await import(`./static/${file}`);
     return values.map((value) => format[name](value));
 }"""
-LONG_ID = "x" * 80
 INVISIBLE_TEXT, ESCAPED_TEXT = "a\u202eb\u200bc\U000e0041", r"a\u202eb\u200bc\U000e0041"
 
 
@@ -695,6 +705,7 @@ def test_the_table_has_roles_and_names_for_screen_readers_and_formats_as_the_ser
     expect(page.locator("#announcement")).to_have_attribute("role", "status")
     expect(page.locator("#toggle-groups")).to_be_hidden()
     expect(page.locator("tr.group")).to_have_count(0)
+    page.locator("#problems a").last.focus()
     page.keyboard.press("Tab")
     outline = page.evaluate("getComputedStyle(document.activeElement.nextElementSibling).outlineStyle")
     assert outline == "solid"
@@ -709,10 +720,9 @@ def test_the_table_has_roles_and_names_for_screen_readers_and_formats_as_the_ser
         ("latency", format_latency, [0.04, 9.94, 9.96, 12.4, 999.4, 999.6, 12_345]),
         ("percent", format_percent, [0, 0.00001, 0.5, 0.999999, 1]),
         ("escapeInvisible", one_line, ["a b", "a\tb\r\n", "\x00\x9b\xa0", INVISIBLE_TEXT]),
-        ("shortenWords", shorten_words, ["a b", LONG_ID, f"{LONG_ID}, b", f"a {LONG_ID}: b {LONG_ID}"]),
     ]
     for name, function, values in cases:
-        assert page.evaluate(FORMAT, [name, values]) == [function(value) for value in values]
+        assert page.evaluate(FORMAT, [static_name("format.js"), name, values]) == [function(value) for value in values]
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -771,7 +781,7 @@ def test_markup_stays_text_and_invisible_characters_are_shown_as_escapes(tmp_pat
             expect(panel).to_contain_text(r"$'it\u202es'")
             expect(node_page.cell(invisible_id, 3)).to_contain_text(f"{ESCAPED_TEXT}\\x07!")
             node_page.expect_code(invisible_id, "exit_status")
-            expect(node_page.page.locator("#health-reason")).to_contain_text(r"it\u202es")
+            expect(node_page.page.locator("#problems .title").first).to_have_text(ESCAPED_TEXT)
             shown = node_page.page.evaluate("document.title + document.body.innerText")
             assert not ({*INVISIBLE_TEXT} - {*"abc"}) & {*shown}
             assert sum(url.endswith(f":{agent.port}/") for url in node_page.requests) == 1
@@ -781,21 +791,13 @@ def test_markup_stays_text_and_invisible_characters_are_shown_as_escapes(tmp_pat
             node_page.allow_disconnect()
 
 
-def test_a_very_long_id_is_truncated_in_the_headline_and_punctuation_after_it_stays(
-    changing_node: ChangingNode, open_page: OpenPage
-) -> None:
-    changing_node.set_services(*(critical(one, "Down") for one in ("x" * 256, "y" * 64, "z")))
-    shortened = re.compile("x{48}…, y{64}\\W.*\\bz\\b")
-    static_page = open_page(changing_node.url, has_script=False)
-    expect(static_page.page.locator("#health-reason")).to_contain_text(shortened)
-    node_page = open_page(changing_node.url, width=PHONE_WIDTH)
-    with node_page.page.expect_response("**/details?*"):
-        node_page.page.evaluate(TRIGGER_POLL)
-    expect(node_page.page.locator("#health-reason")).to_contain_text(shortened)
-    box = node_page.page.locator("#health-reason").bounding_box()
-    assert box is not None
-    assert box["height"] < 200
-    assert not node_page.overflows_viewport
+def test_very_long_ids_and_names_do_not_widen_the_problems(changing_node: ChangingNode, open_page: OpenPage) -> None:
+    names = ("x" * 256, "y" * 64)
+    changing_node.set_services(*(critical(one, "Down", group=one) for one in names))
+    for has_script in (False, True):
+        node_page = open_page(changing_node.url, width=PHONE_WIDTH, has_script=has_script)
+        expect(node_page.page.locator("#problems .title")).to_have_text([*names])
+        assert not has_script or not node_page.overflows_viewport
 
 
 def test_with_a_token_behind_a_proxy_the_page_works_below_another_path(tmp_path: Path, open_page: OpenPage) -> None:
@@ -829,7 +831,7 @@ def test_of_many_services_only_the_visible_ones_are_requested_and_laid_out(tmp_p
         node_page.allow_disconnect()
         node_page.wait_for_bars("probed")
         assert node_page.bars("svc-590").count() == 0
-        requested = [url for url in node_page.requests if "/history" in url or "/details" in url]
+        requested = [url for url in node_page.requests if "/history" in url or "/page/changes" in url]
         assert requested
         assert max(url.count("id=") for url in requested) <= 60
         chunks = node_page.page.evaluate(

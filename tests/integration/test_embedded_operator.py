@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 
 TOKEN = "a-token-of-some-length"
 AUTHORIZATION = f"Bearer {TOKEN}"
-PATHS = ("/", "/details", "/details/indexer", "/history?id=indexer", "/metrics", "/badge/node.svg", "/static/page.js")
+PATHS = (
+    "/",
+    "/details",
+    "/details/indexer",
+    "/history?id=indexer",
+    "/metrics",
+    "/badge/node.svg",
+    "/page/changes",
+    "/page/timeline",
+)
 
 
 SERVERS = [*PROGRAMS, pytest.param(SyncGunicornProgram, marks=pytest.mark.wide)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.cli.terminal.explain.explanation import HOW_TO_FIX_IT, NOT_UP, PROBLEMS
+from svcnode.cli.terminal.explain.explanation import HOW_TO_FIX_IT, NODE, PROBLEMS
 from svcnode.version import __version__
 from tests.support.backends import Backend, HttpBackend, Peer, close, closed_port, http_response, sending, unresponsive
 from tests.support.certificates import make_certificate
@@ -117,8 +117,9 @@ def test_without_an_id_the_node_is_explained_and_json_is_its_response(agent: Age
     assert code == 3
     assert " is unhealthy (503): " in text
     assert "\n  2 of 5 services " in text
-    *lines, command = text.partition(f"\n{NOT_UP}\n")[2].splitlines()
-    assert [line.split()[0] for line in lines] == ["stopped", "frozen", "api"]
+    *lines, command = text.partition(f"\n{PROBLEMS}\n")[2].splitlines()
+    problems = [line.split()[0] for line in lines if not line.startswith("   ")]
+    assert problems == ["stopped", "frozen", "api"]
     assert command.endswith(": svcnode explain --service stopped")
     code, text = explanation_of(agent, "--json")
     assert (code, json.loads(text)["node"]["health"]) == (3, 503)
@@ -136,7 +137,7 @@ def test_the_configuration_gives_the_address_and_a_failed_reload_is_shown(tmp_pa
         agent.reload(good.replace('"none"', '"non"'))
         done = explain(folder=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
-        assert f"\n{PROBLEMS}\n" in done.stdout
+        assert f"\n{NODE}\n" in done.stdout
         assert ": services.cache.impact: " in done.stdout
         agent.reload("[server")
         assert "URL" in error_of(explain(folder=tmp_path), 2)

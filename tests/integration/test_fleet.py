@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from svcnode.sharing.client import NodeReplicas, read_replicas
 from svcnode.sharing.etcd import EtcdClient
 from svcnode.sharing.format import Ignored, KeyKind, ReplicaDocument, encode_document, encode_key, node_root
 from tests.support.ports import free_port
-from tests.support.processes import Agent
+from tests.support.processes import Agent, run_command
 from tests.support.replicas import NODE, RegistryKeys
 from tests.support.servers.etcd import EtcdServer
 
@@ -187,3 +188,36 @@ def test_the_list_follows_the_file(tmp_path: Path) -> None:
         fleet.wait_for_event("reload_failed")
         fleet.reload(f'{HEAD.format(port=0)}{control}[[services]]\nid = "db"\nstatus = "Up"\n')
         fleet.wait_until(lambda: fleet.statuses() == {"db": UP})
+
+
+def test_a_fleet_says_which_services_are_down_in_which_node(tmp_path: Path) -> None:
+    """In the order of trouble, with a link to the page of each."""
+
+    def node(name: str, **statuses: str) -> Agent:
+        services = "".join(f'[[services]]\nid = "{key}"\nstatus = "{status}"\n' for key, status in statuses.items())
+        folder = tmp_path / name
+        folder.mkdir()
+        return Agent(folder, config=f'{HEAD.format(port=free_port())}[node]\nname = "{name}"\n{services}')
+
+    nodes = {
+        "partial": node("partial", cache=DOWN, web=UP),
+        "one": node("one", ledger=DOWN),
+        "two": node("two", ledger=DOWN, api=DOWN),
+        "fine": node("fine", web=UP),
+    }
+    with ExitStack() as stack:
+        urls = {name: f"http://127.0.0.1:{stack.enter_context(agent).port}" for name, agent in nodes.items()}
+        file = tmp_path / "nodes.txt"
+        file.write_text("".join(f"{url} {name}\n" for name, url in urls.items()))
+        agent = stack.enter_context(Agent(tmp_path, config=fleet_config(f'file = "{file}"')))
+        agent.wait_until(lambda: sorted(agent.statuses().values()) == [DOWN, DOWN, INITIALIZING, UP, UP])
+        problems = agent.request("/problems").json["problems"]
+        assert [problem["reason"] for problem in problems] == [
+            "unhealthy, 2 Down: ledger, api",
+            "unhealthy, 1 Down: ledger",
+            "partially healthy, 1 Down: cache",
+        ]
+        assert problems[0]["page"] == f"{urls['two']}/"
+        done = run_command([sys.executable, "-m", "svcnode", "status", f"http://127.0.0.1:{agent.port}"], tmp_path)
+        assert "2 Down: ledger, api" in done.stdout
+        assert done.returncode == 1

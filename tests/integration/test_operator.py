@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.operator import ROUTES
-from svcnode.operator.page import STATIC_FILES
+from svcnode.operator.static_files import STATIC_FILES, static_name
 from tests.support.backends import closed_port
 from tests.support.http_server import RawClient, RawResponse, becomes_true, request
 from tests.support.nginx_proxy import nginx_in_front_of
@@ -33,11 +33,13 @@ EVERYWHERE = "0.0.0.0:0"
 INTERFACE = ["/svc/node", "/svc/node/health", "/svc/node/services", "/svc/node/services/db/health"]
 OUTSIDE_PREFIX = ["/livez", "/readyz", "/openapi.json"]
 PATHS = [path.replace("{name}", "db") for path in ROUTES]
-FILE_PATHS = [f"/static/{name}" for name in STATIC_FILES]
+FILE_PATHS = [f"/static/{static_name(name)}" for name in STATIC_FILES]
+STREAMS = ("/events", "/page/events")
 UNKNOWN = [
     "/details/none",
     "/details/db/more",
     "/static/none.js",
+    "/static/page.js",
     "/static/..%2Fpage.py",
     "/badge/none.svg",
     "/events/x",
@@ -64,7 +66,7 @@ def get(
     port: int, path: str, *headers: str, host: str = "localhost", to: str = "127.0.0.1", **options: Any
 ) -> RawResponse:
     with connect(port, to) as client:
-        is_stream = path == "/events"  # it does not end
+        is_stream = path in STREAMS  # it does not end
         return client.request(request(path, *headers, host=host, **options), is_head=is_stream)
 
 
@@ -150,7 +152,7 @@ def test_elsewhere_every_path_is_forbidden_if_no_token_is_configured(without_tok
         for path in (*PATHS, *FILE_PATHS, *UNKNOWN):
             response = get(everywhere, path, *headers)
             assert (response.code, response.get_all("WWW-Authenticate")) == (403, []), path
-            assert path == "/events" or "operator_token" in json.loads(response.body)["message"]
+            assert path in STREAMS or "operator_token" in json.loads(response.body)["message"]
 
 
 def test_the_interface_is_open_everywhere(trusting: Agent, without_token: Agent) -> None:

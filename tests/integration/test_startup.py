@@ -276,7 +276,7 @@ def test_every_command_module_is_in_the_table() -> None:
         assert callable(module.run_command)
     shared = {
         "__init__",
-        "_acknowledged",
+        "_problems",
         "_args",
         "_checks",
         "_node_args",

@@ -138,6 +138,7 @@ def test_json_has_all_responses_of_a_node(fake_nodes: FakeNodes) -> None:
         ],
         "errors": [],
         "interrupted": None,
+        "problems": None,
         "remarks": [],
         "deviations": [],
     }
@@ -163,9 +164,9 @@ def test_a_terminal_has_symbols_and_colours_and_no_progress_bar_for_a_short_comm
         without_colours, _ = terminal.run(f"NO_COLOR=1 PYTHONIOENCODING=ascii svcnode status {address}")
         assert not any(f"\x1b[{colour}m" in terminal.styled for colour in range(30, 38))
     assert screen.splitlines()[3:] == [
-        "  ● Up            db       Ledger database  Holds the ledger",
         "  ✖ Down          indexer  Indexer          Follows the chain",
         "  ◐ Initializing  storage  Storage daemon   Keeps the blobs",
+        "  ● Up            db       Ledger database  Holds the ledger",
     ]
     assert (code, (tmp_path / "errors").read_text()) == (1, "")
     for coloured in ("\x1b[33m◐ partial", "\x1b[32m● Up", "\x1b[31m✖ Down"):
@@ -262,12 +263,12 @@ def test_ctrl_c_removes_the_progress_bar(fake_nodes: FakeNodes, tmp_path: Path) 
         assert code == 130
         assert terminal.tmux_variable("cursor_flag") == "1"
     address = f"http://127.0.0.1:{fake_nodes.port}"
-    *lines, interrupted, _, summary = screen.splitlines()
-    assert lines == [
-        f"● healthy      well  v1.4.2  1/1 up  {address}/well",
+    first, interrupted, *lines, _, summary = screen.splitlines()
+    assert [first, *lines] == [
+        f"○ interrupted  -     -       -       {address}/ill",
         f"◐ partial      half  v1.4.2  1/2 up  {address}/half",
         "    ◐ Initializing  indexer  Indexer",
-        f"○ interrupted  -     -       -       {address}/ill",
+        f"● healthy      well  v1.4.2  1/1 up  {address}/well",
     ]
     assert re.match(r"    ○ .* \d+\.\d s", interrupted)
     assert summary.endswith(": 1 healthy, 1 partial, 1 interrupted")

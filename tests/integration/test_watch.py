@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode.cli.terminal.watch.view import SortOrder
 from tests.support.ports import free_port
 from tests.support.processes import Agent
 from tests.support.terminals import Terminal
@@ -91,7 +92,7 @@ def test_a_service_that_goes_down_is_highlighted_and_its_age_is_reset(tmp_path: 
         backend.close()
         terminal.wait_for_text(
             r"^ \*◐ partial        validator-7        v1\.4\.2     1/2         \ds +▇*▄+\n"
-            r" \*  ✖ Down         db                 Ledger                 \ds +▇*▁+$"
+            r" \*  ✖ Down         db                 connection refuse…     \ds +▇*▁+$"
         )
         (down,) = (line for line in terminal.styled.splitlines() if "✖ Down" in line)
         assert re.search(r"\x1b\[[0-9;]*\b7m(\x1b\[[0-9;]*m)*✖ Down\x1b", down)
@@ -106,12 +107,18 @@ def test_keys_sort_filter_and_expand(fake_nodes: FakeNodes, tmp_path: Path) -> N
     with Terminal(tmp_path) as terminal:
         terminal.start(watch_command(fake_nodes))
         terminal.wait_for_text(": 1 unhealthy, 1 partial, 1 healthy ")
-        assert names(terminal) == ["well", "half", "ill"]
+        assert names(terminal) == ["ill", "half", "well"]
         terminal.press("s")
-        terminal.wait_until(lambda: names(terminal)[0] == "ill")
+        terminal.wait_until(lambda: names(terminal)[0] != "ill")
+        terminal.press(*"s" * (len(SortOrder) - 1))
+        terminal.wait_for_text("s sort: worst first")
         assert names(terminal) == ["ill", "half", "well"]
 
-        terminal.press("Down", "j", "Enter")
+        terminal.press("Down")
+        terminal.wait_for_text("^> ✖ unhealthy +ill ")
+        terminal.press("j", "j")  # below it is what is Down
+        terminal.wait_for_text("^> ◐ partial +half ")
+        terminal.press("Enter")
         terminal.wait_for_text(r"^> ◐ partial +half .*\n    ◐ Initializing indexer .*\n    ● Up +db ")
         terminal.press("Enter")
         terminal.wait_until(lambda: "Initializing" not in terminal.screen)

@@ -89,6 +89,8 @@ OPERATOR_TARGETS = (
     "/badge/node.svg",
     "/badge/%00.svg",
     "/static/page.js",
+    "/page/changes",
+    "/page/changes?after=x&id=",
     "/static/..%2fpage.js",
 )
 # They need a database or do not end: in this process they are only sent without the token.
@@ -97,6 +99,7 @@ AGENT_TARGETS = (
     "/metrics",
     "/events",
     "/events?after=x",
+    "/page/events",
     "/history",
     "/history?id=db",
     "/history?id=db&resolution=minutes",

@@ -172,7 +172,7 @@ async def watch_page(port: int, report: SoakReport, rng: random.Random) -> None:
     """Load the page and its data, and read events for some time; then again, as after a reload of the page."""
     while True:
         try:
-            for path in ("/", "/static/page.js", "/details"):
+            for path in ("/", "/page/changes", "/details"):
                 await request(port, path)
             async with asyncio.timeout(rng.uniform(5, 30)):
                 await read_events(port, report)

@@ -113,10 +113,17 @@ class MemoryDisk(_Disk):
             pytest.skip("a file system can be mounted by root only")
         self.path.mkdir(parents=True, exist_ok=True)
         _run("mount", "-t", "tmpfs", "-o", self._options, "none", str(self.path))
+        self._is_mounted = True
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._is_mounted:
+            self.unmount()
+
+    def unmount(self) -> None:
+        """At once: whoever has a file open keeps it, although nobody else sees it."""
         subprocess.run(["umount", "--lazy", self.path], check=True)
+        self._is_mounted = False
 
 
 def _run(*command: str) -> None:

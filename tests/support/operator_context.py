@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.api.spec import Request
+from svcnode.history.timeline import Period, TimelinePage
 from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.notify.alerts import Alerts
@@ -15,7 +16,10 @@ from svcnode.notify.routes import AlertPolicy, RouteSettings
 from svcnode.notify.targets import webhook_from
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.details import services_details
+from svcnode.operator.outages import RecentOutages
+from svcnode.operator.page_feed import PageFeed
 from svcnode.operator.single_flight import SingleFlight
+from svcnode.operator.structure import StructureCache
 from tests.support.nodes import make_node, record
 from tests.support.virtual_time import VirtualClock
 
@@ -35,22 +39,35 @@ def operator_context(
 ) -> OperatorContext:
     """With a history and an event hub that are empty and fake."""
     history = SimpleNamespace(last_id=0, problem=None, problem_code=None, is_healthy=True, buckets=no_buckets)
+    history.timeline = no_timeline
+    history.subscribe, history.load_latest = lambda _: None, no_transitions
     return OperatorContext(
         node=node,
         next_check_in_s=lambda _: None,
         check_stats=CheckStats(node),
         history=cast("Any", history),
         events=cast("Any", SimpleNamespace(stream_count=0)),
+        page_feed=PageFeed(node),
         process_stats=process_stats or ProcessStats(0.0, node.now_s()),
         notify_status=NotifyStatus(),
         single_flight=SingleFlight(),
         history_single_flight=SingleFlight(),
+        outages=RecentOutages(cast("Any", history)),
+        structure=StructureCache(node),
         replica=replica,
     )
 
 
 async def no_buckets(*_: object) -> dict[str, Any]:
     return {}
+
+
+async def no_timeline(_: Period) -> TimelinePage:
+    return TimelinePage([], None)
+
+
+async def no_transitions(_: int) -> list[Any]:
+    return []
 
 
 class OperatorHarness:

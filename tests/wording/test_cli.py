@@ -19,6 +19,7 @@ from svcnode.cli.check_config import _OnceChecked, format_checks
 from svcnode.cli.demo.runner import introduction
 from svcnode.cli.demo.scenario import LOOP_STEPS, STARTUP_STEPS
 from svcnode.cli.explain import _response_error, _unknown_service_text
+from svcnode.cli.history import text_lines
 from svcnode.cli.init import format_report
 from svcnode.cli.init.catalog import CATALOG, EmptyResponseError
 from svcnode.cli.init.scan import FoundService, ScanResult, UnconfirmedPort, _failure, _mismatch
@@ -30,6 +31,7 @@ from svcnode.core.address import parse_address
 from svcnode.core.model import Verdict
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.trace import Step
+from tests.unit.cli.test_history import NOON, item
 
 if TYPE_CHECKING:
     from tests.wording.conftest import Snapshot
@@ -195,6 +197,10 @@ name = "validator-7"
 version = "v1.4.2"
 [control]
 enabled = false
+[public]
+services = ["db", "gone", "lost"]
+groups = ["Edge", "Far"]
+listen = "127.0.0.1:8080"
 [[services]]
 id = "db"
 name = "Ledger"
@@ -206,6 +212,7 @@ id = "indexer"
 probe = "heartbeat:30s"
 [[services]]
 id = "set"
+group = "Edge"
 status = "Up"
 """
 INVALID = """
@@ -310,3 +317,20 @@ def test_output_of_demo(snapshot: Snapshot) -> None:
     ]
     steps = [f"{step.at_s:4g} s  {step.text}" for step in (*STARTUP_STEPS, *LOOP_STEPS)]
     snapshot("output_of_demo", "\n".join([*texts, *steps]))
+
+
+def test_history(snapshot: Snapshot) -> None:
+    kinds = [
+        item(0, type="event", kind="started", service=None, duration_s=None, reason="svcnode 0.1.0"),
+        item(0, type="health", kind="started", service=None, status=None, health=206, reason=""),
+        item(1, open=False, duration_s=1563.0),
+        item(1, type="health", health=503, open=False),
+        item(2, type="event", kind="note", duration_s=None, reason="deployed v1.4.3 (by ops)"),
+        item(3, type="event", kind="node", service=None, duration_s=None, reason="draining: kernel update"),
+        item(4, type="event", kind="maintenance_ended", duration_s=None, reason=""),
+        item(5, type="health", kind="node", service=None, status=None, health=503, reason="draining: kernel update"),
+        item(6, type="health", kind="stopped", service=None, status=None, health=None, reason=""),
+    ]
+    period = (NOON, NOON + 3600)
+    lines = [*text_lines(kinds, period, UTC), "", *text_lines([], period, UTC, "/var/lib/svcnode/history.db")]
+    snapshot("history", "\n".join(lines))

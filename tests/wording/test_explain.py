@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.cli.terminal.explain.explanation import explain_node, explain_service
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Acknowledgement, Health, Verdict
+from svcnode.core.model import Acknowledgement, Health, KnownBefore, Status, Verdict
 from svcnode.core.remedies import REMEDIES
-from svcnode.operator.details import all_details
+from svcnode.operator.problems import problems as problems_of
 from svcnode.version import __version__
 from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, ServiceScenario, resolving, up
@@ -34,12 +34,24 @@ def acknowledged(scenario: ServiceScenario) -> ServiceScenario:
     return scenario
 
 
+def remembering(status: Status) -> ServiceScenario:
+    """What was known of the service before the restart."""
+    scenario = ServiceScenario()
+    node = scenario.harness.node
+    known = KnownBefore(status, node.now_s() - 720.0, REFUSED.reason if status is Status.DOWN else "", REFUSED.code)
+    node.remember({"db": known})
+    return scenario
+
+
 def services() -> Iterator[tuple[str, ServiceScenario]]:
     slow = Verdict.not_ready("slow: the check took 0.41 s, max_latency is 0.3 s", code=ReasonCode.SLOW)
     syncing = [Verdict.not_ready(f"syncing: block {n} of 100", code=ReasonCode.SYNCING) for n in range(5)]
     out_of_disk = Verdict.failed("out of disk", code=ReasonCode.REPORTED)
     fixed = Verdict.failed("set in the configuration", code=ReasonCode.FIXED)
     yield "no check yet", ServiceScenario().wait(0.2)
+    yield "down before the restart", remembering(Status.DOWN)
+    yield "down before the restart, confirmed", remembering(Status.DOWN).record(REFUSED)
+    yield "up before the restart, failing", remembering(Status.UP).record(REFUSED)
     yield "failures within the start period", ServiceScenario().record(*[REFUSED] * 4)
     yield "down after the start period", ServiceScenario().record(*[REFUSED] * 20)
     yield "up", up(name="Ledger", description="PostgreSQL", impact="critical")
@@ -115,7 +127,7 @@ def test_nodes(snapshot: Snapshot) -> None:
     texts = []
     for name, harness in nodes():
         harness.process_stats.started_monotonic_s = harness.clock.now_s - 7380.0
-        lines = explain_node(json.loads(harness.request(all_details).body)).lines
+        lines = explain_node(json.loads(harness.request(problems_of).body), UTC).lines
         texts.append(f"=== {name}\n" + "\n".join(lines).replace(__version__, "VERSION"))
     snapshot("nodes", "\n\n".join(texts))
 

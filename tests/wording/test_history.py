@@ -72,7 +72,7 @@ def test_errors_of_the_file(snapshot: Snapshot, tmp_path: Path) -> None:
     lock.path.write_text("entries")
     errors.append(error_of(lambda: FileLock(path)))
     lock.path.unlink()
-    for statement in ("PRAGMA user_version = 1", "PRAGMA user_version = 1000", "DROP TABLE minutes"):
+    for statement in ("PRAGMA user_version = 1000", "DROP TABLE minutes"):
         path.unlink(missing_ok=True)
         Database(path, LIMITS).close()
         with closing(sqlite3.connect(path)) as changed:

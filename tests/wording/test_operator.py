@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,25 @@ from svcnode.agent.embed.asgi import NEEDS_ASYNCIO
 from svcnode.agent.embed.operator_app import NOT_RUNNING
 from svcnode.api.spec import Request
 from svcnode.core.address import Address
+from svcnode.history.timeline import TimelineItem
 from svcnode.operator import NO_THREAD, OVERLOADED
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_NOT_GIVEN, TOKEN_REQUIRED, OperatorAuth
-from svcnode.operator.events import INVALID_EVENT_ID, TOO_MANY_STREAMS
+from svcnode.operator.events import INVALID_EVENT_ID
 from svcnode.operator.history_api import history
 from svcnode.operator.metrics import build_registry
-from svcnode.operator.page import STATIC_FILES, read_static, render
-from tests.support.operator_context import OperatorHarness
+from svcnode.operator.page import render
+from svcnode.operator.page_sections import render_sections
+from svcnode.operator.page_timeline import Moments, render_timeline
+from svcnode.operator.problems import render_problems
+from svcnode.operator.public import feed, statuspage
+from svcnode.operator.public import page as public_page
+from svcnode.operator.public.view import Overall, PublicStatus
+from svcnode.operator.static_files import STATIC_FILES, read_static
+from svcnode.operator.streams import TOO_MANY_STREAMS
+from tests.support.nodes import make_node
+from tests.support.operator_context import OperatorHarness, operator_context
+from tests.unit.operator.public.test_rendering import BUSY
+from tests.wording.test_terminal import DOCUMENT
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response
@@ -37,7 +50,10 @@ RESPONSES = {
     "too many streams": TOO_MANY_STREAMS,
     "bad event id": INVALID_EVENT_ID,
 }
-BAD_HISTORY_QUERIES = ["", "id=%ff", "id=db&resolution=weeks", "id=db&transitions=101"]
+BAD_HISTORY_QUERIES = [
+    *("id=%ff", "id=db&resolution=weeks", "id=db&transitions=101", "form=12h", "resolution=hours", "from=yesterday"),
+    *("from=1h&to=2h", "after=x", "from=1h&from=2h", "&".join(f"id={number}" for number in range(101))),
+]
 
 
 def table(rows: list[tuple[str, str]]) -> str:
@@ -54,7 +70,7 @@ def test_error_responses(snapshot: Snapshot) -> None:
     context: Any = None  # an invalid query is rejected before the context is used
     for query in BAD_HISTORY_QUERIES:
         request = Request("GET", b"/history", query.encode())
-        rows.append((f"/history?{query}", error_text(asyncio.run(_get_history(context, request)))))
+        rows.append((f"/history?{query[:40]}", error_text(asyncio.run(_get_history(context, request)))))
     snapshot("errors", table(rows))
 
 
@@ -102,10 +118,12 @@ def test_page(snapshot: Snapshot) -> None:
         "spec_version": "v0.0.1",
         "svcnode": "0.0.0",
         "health": 503,
-        "health_reason": "REASON",
+        "health_summary": "SUMMARY",
         "started": "2027-01-15T08:00:00.000Z",
         "uptime_s": 90.0,
         "last_event_id": 0,
+        "cursor": "",
+        "signalled": "",
         "maintenance": {"text": "MAINTENANCE"},
         "planned_maintenance": {"text": "PLANNED"},
         "acknowledged": {"text": "ACKNOWLEDGED"},
@@ -114,7 +132,28 @@ def test_page(snapshot: Snapshot) -> None:
         "notifications": [{**failing, "target": "https://a"}, {**failing, "target": "https://b", "error": ""}, unused],
         "sharing": {"problem": "PROBLEM", "registry": "etcd://host", "replicas": [replica], "work": work},
     }
-    snapshot("page", "\n".join(_Texts(render(node, [], {}, 0.0).decode()).texts))
+    context = operator_context(make_node())
+    sections = {**render_sections(context, node), "timeline": _timeline()}
+    page = render(node, Counter(), [], sections, 0.0)
+    snapshot("page", "\n".join(_Texts(page.decode()).texts))
+
+
+def _timeline() -> str:
+    """With most texts that it may have."""
+    outage = TimelineItem("o1", "outage", "status", "SERVICE", "Down", None, 60.0, 120.0, False, "REASON", "CODE")
+    health = outage._replace(
+        id="h1", type="health", service_id=None, status=None, health=503, until_s=None, is_open=True
+    )
+    event = outage._replace(id="e1", type="event", kind="note", status=None, until_s=None)
+    items = [outage, health, event, event._replace(id="e2")]
+    others = [outage._replace(id=f"o{n}", service_id=f"s{n}") for n in range(6)]
+    moments = Moments(0.0, 3600.0, [*items, *others], 0.0, is_complete=False, selected="e9")
+    texts = [moments, Moments(0.0, 3600.0, [outage], 0.0, True, ("SERVICE",)), Moments(0.0, 3600.0, [], 0.0, True)]
+    return "".join(render_timeline(one, lambda _: None) for one in texts)
+
+
+def test_problems_on_the_page(snapshot: Snapshot) -> None:
+    snapshot("page_problems", "\n".join(_Texts(render_problems(DOCUMENT)).texts))
 
 
 # String and template literals with at least two words.
@@ -142,3 +181,22 @@ def test_metrics(snapshot: Snapshot) -> None:
     context = harness.context._replace(history=fakes, events=fakes)
     families = [family for family in build_registry(context).collect() if family.name.startswith("svcnode_")]
     snapshot("metrics", table([(family.name, family.documentation) for family in families]))
+
+
+def test_public_texts(snapshot: Snapshot) -> None:
+    """Of the page, of an incident, and of the feed."""
+    (incident, *_) = statuspage.incidents(BUSY._replace(outages=BUSY.outages[1:]))["incidents"]
+    texts = [
+        *(f"{one.name}: {one.value}" for kind in (PublicStatus, Overall) for one in kind),
+        _visible_text(public_page.render(BUSY).decode()),
+        _visible_text(public_page.render(BUSY._replace(services=(), outages=(), maintenance=())).decode()),
+        incident["name"],
+        *(update["body"] for update in incident["incident_updates"]),
+        feed.render(BUSY).decode(),
+    ]
+    snapshot("public", "\n".join(texts))
+
+
+def _visible_text(html: str) -> str:
+    lines = (re.sub(r"<[^>]*>", " ", line).split() for line in html.splitlines())
+    return "\n".join(" ".join(words) for words in lines if words)

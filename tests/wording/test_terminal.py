@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -69,6 +71,85 @@ def test_status_of_one_node(snapshot: Snapshot) -> None:
     snapshot("status_one", "\n\n".join(text(render_node(one, Symbols())) for one in (PARTIAL, REMARK, REFUSED)))
 
 
+def problem(service_id: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": service_id,
+        "name": service_id.title(),
+        "count": 1,
+        "members": [{"id": service_id, "name": service_id.title(), "since": "2027-01-15T08:00:05.000Z"}],
+        "group": "",
+        "group_count": 0,
+        "status": "Down",
+        "impact": "partial",
+        "code": "connection_refused",
+        "reason": "connection refused",
+        "since": "2027-01-15T08:00:05.000Z",
+        "since_s": 1560.0,
+        "effects": [],
+        "effect_count": 0,
+        "outages": None,
+        "advice": "Start the server.",
+        "runbook": None,
+        "acknowledged": None,
+        "maintenance": None,
+        "page": None,
+    } | fields
+
+
+def effect(name: str, offset_s: float, impact: str = "partial") -> dict[str, Any]:
+    return {"id": name.lower(), "name": name, "status": "Down", "impact": impact, "offset_s": offset_s}
+
+
+PROBLEMS = [
+    problem(
+        "indexer",
+        impact="critical",
+        effects=[effect("Block API", 2.0, "critical"), effect("Validator", 3.0)],
+        effect_count=7,
+        outages={"count": 4, "period_s": 2_592_000, "text": "4th time in 30 days"},
+        runbook="https://wiki.example.com/indexer",
+        page="http://10.0.0.5:8420/",
+        acknowledged={"text": "by ops at 2027-01-15 08:07:00 UTC"},
+        maintenance={"text": "until 2027-01-15 09:00:00 UTC, by eve"},
+    ),
+    problem(
+        "s0",
+        count=20,
+        members=[{"id": f"s{number}", "name": "", "since": "2027-01-15T08:18:00.000Z"} for number in range(8)],
+        group="search",
+        reason="HTTP status 500",
+        impact="none",
+    ),
+    problem(
+        "s0",
+        count=900,
+        members=[{"id": "s0", "name": "S 0"}],
+        group=None,
+        group_count=12,
+        status="Initializing",
+        advice="",
+    ),
+]
+GROUPS = [
+    {"name": "Chain", "total": 4, "up": 3, "down": 1},
+    {"name": "Storage", "total": 4, "up": 2, "down": 0},
+    {"name": "Edge", "total": 12, "up": 12, "down": 0},
+    {"name": "Core", "total": 1, "up": 1, "down": 0},
+]
+DOCUMENT = {"problems": PROBLEMS, "more": 1, "groups": GROUPS, "more_groups": 3}
+
+
+def test_problems_of_a_node(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        lines = render_node(replace(PARTIAL, problems=DOCUMENT), Symbols())
+        snapshot("status_problems", text(lines))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_status_of_many_nodes(snapshot: Snapshot) -> None:
     nodes = [HEALTHY, PARTIAL, REMARK, REFUSED, *OTHERS]
     snapshot("status_many", text(render_nodes(nodes, Symbols(), with_all=False)))
@@ -105,7 +186,7 @@ def test_watch(snapshot: Snapshot) -> None:
 
     screens = {
         "nodes": screen(),
-        "expanded": screen(Key.DOWN, Key.DOWN, Key.ENTER),
+        "expanded, as given": screen("s", *[Key.DOWN] * 3, Key.ENTER),
         "service selected": screen(Key.DOWN, Key.DOWN, Key.DOWN),
         "typing a filter": screen("/", *"down", height=10),
         "no match": screen(*"xyz", height=8),

@@ -32,7 +32,8 @@ from svcnode.agent.signals import Signals
 from svcnode.agent.systemd import PassedSockets, ServiceManager
 from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ConfigError, ListenError, StoreError, SvcnodeError
-from svcnode.core.model import SPEC_VERSION, Identity
+from svcnode.core.model import SPEC_VERSION, ChangeKind, Identity
+from svcnode.core.text import safe_reason
 from svcnode.history import History
 from svcnode.net.fd_limit import raise_fd_limit
 from svcnode.net.tasks import log_failure
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from svcnode.core.redaction import SecretScope
 
 RESERVED_FDS = 128  # for everything but connections and checks
+PUBLIC_SHARE = 1 / 8  # of the connections, for a public page with its own addresses
 DRAIN_S = 5.0  # the default if the log does not go to a terminal
 # How long a thread that renders a page or a scrape may hold the interpreter lock while the event loop waits.
 SWITCH_INTERVAL_S = 0.0005
@@ -122,10 +124,13 @@ class Agent:
         self._watchdog.start()  # until the process ends
         settings = self._settings
         connections, self._max_concurrent_checks = allocate_fds()
-        self._server = HttpServer(
-            self._node, settings.prefixes, ServerLimits(connections=connections), cors=settings.cors
-        )
-        self._listeners = Listeners(self._server, PassedSockets(os.environ))
+        public_limits = ServerLimits(connections=max(1, int(connections * PUBLIC_SHARE)))
+        if settings.public is not None and settings.public.listen:  # one that a reload adds comes on top
+            connections -= public_limits.connections
+        limits = ServerLimits(connections=max(1, connections))
+        self._server = HttpServer(self._node, settings.prefixes, limits, cors=settings.cors)
+        self._public_server = HttpServer(self._node, (), public_limits)
+        self._listeners = Listeners(self._server, self._public_server, PassedSockets(os.environ))
         self._replica = make_replica(self._node, settings)
         service_list = None if self._replica is None else self._replica.services
         self._services = ConfiguredServices(self._node, service_list)
@@ -158,6 +163,7 @@ class Agent:
                     raise
                 log.warning("stopped immediately: received a second signal", extra={"event": "forced_stop"})
                 self._server.abort()
+                self._public_server.abort()
                 return 128 + self._signals.forced_by
             finally:
                 self._maintenance.stop()
@@ -240,10 +246,12 @@ class Agent:
                 exempt_from_collection()
             except SvcnodeError as exc:
                 self._surface.process_stats.record_reload(str(exc))
+                self._node.announce(ChangeKind.RELOAD_FAILED, safe_reason(str(exc)))
                 _log_failed_reload(exc)
                 raise
             except Exception as exc:
                 self._surface.process_stats.record_reload("internal error")
+                self._node.announce(ChangeKind.RELOAD_FAILED, "internal error")
                 log.exception(
                     "reload failed with an internal error; parts of the new configuration may be active",
                     extra={"event": "reload_failed", "error": type(exc).__name__},
@@ -252,6 +260,7 @@ class Agent:
             finally:
                 self._manager.ready()
             self._surface.process_stats.record_reload()
+            self._node.announce(ChangeKind.RELOADED, safe_reason(str(diff)))
             log.info("reloaded: %s", diff, extra={"event": "reloaded", **diff.counts})
             return str(diff)
 
@@ -315,7 +324,7 @@ class Agent:
             await asyncio.sleep(drain_s)
         self._listeners.close()
         self._control.stop_listening()
-        await self._server.close()
+        await asyncio.gather(self._server.close(), self._public_server.close())
         await self._control.close()
         await self._probing_stack.aclose()  # logs notifications that were not delivered
         log.info("stopped", extra={"event": "stopped"})

@@ -133,6 +133,9 @@ class ConfiguredServices:
             self._log_plan(change)
         elif change.kind in ACKNOWLEDGEMENT_CHANGES:
             self._log_acknowledgement(change)
+        elif change.kind is ChangeKind.NOTE:
+            extra = {"event": "note", "service": change.service_id, "reason": change.reason, **_author(change)}
+            log.info("note: %s", with_author(change.reason, change.by), extra=extra)
         elif change.service_id is not None:
             extra = {"event": f"service_{change.kind.value}", "service": change.service_id, **_author(change)}
             level = logging.INFO if change.by else logging.DEBUG

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from svcnode.config import Settings
     from svcnode.core.address import Address
     from svcnode.operator.context import OperatorContext
+    from svcnode.operator.public import PublicApp
     from svcnode.server.server import HttpServer
 
 log = logging.getLogger("svcnode")
@@ -41,12 +42,15 @@ class BoundSockets(NamedTuple):
 
 
 class Listeners:
-    def __init__(self, server: HttpServer, passed: PassedSockets) -> None:
-        """`passed`: the sockets that systemd has bound."""
+    def __init__(self, server: HttpServer, public_server: HttpServer, passed: PassedSockets) -> None:
+        """`public_server`: of the addresses of the public page. `passed`: the sockets that systemd has bound."""
         self._server = server
+        self._public_server = public_server
         self._passed = passed
         self._sockets: dict[Address, socket.socket] = {}
+        self._servers: dict[Address, HttpServer] = {}  # which one listens
         self._mounts: dict[Address, Mount] = {}
+        self._public: PublicApp | None = None
 
     def open(self, settings: Settings) -> BoundSockets:
         """Bind all new addresses, or none. A socket that systemd passes is already bound.
@@ -61,7 +65,8 @@ class Listeners:
         sockets: dict[Address, socket.socket] = {}
         try:
             for address in addresses:
-                if address not in self._sockets or address.scheme == "https":
+                server = self._server_of(address, settings)
+                if self._servers.get(address) is not server or address.scheme == "https":
                     bound = self._sockets.get(address, reusable.get(address.bind_key))
                     sockets[address] = self._bind(address, addresses[address]) if bound is None else bound.dup()
         except ListenError:
@@ -70,6 +75,11 @@ class Listeners:
                 remove_unix_socket(sock)
             raise
         return BoundSockets(settings=settings, tls=tls, sockets=sockets)
+
+    def _server_of(self, address: Address, settings: Settings) -> HttpServer:
+        """The public page has its own: its readers neither take connections from health checks nor see their cache."""
+        is_public = settings.public is not None and address in settings.public.listen
+        return self._public_server if is_public else self._server
 
     def _bind(self, address: Address, set_by: str | None) -> socket.socket:
         return self._passed.get(address) or bind(address, set_by)
@@ -81,13 +91,17 @@ class Listeners:
         for address, sock in bound.sockets.items():
             # The mount is reused: connections of the previous listener get the new access rules too.
             mount = self._mounts.setdefault(address, Mount())
-            await self._server.listen(sock, bound.tls if address.scheme == "https" else None, mount)
-            self._sockets[address] = sock
-            urls = [bound_url(sock, address, f"{prefix}/node") for prefix in bound.settings.prefixes]
-            log.info("listening on %s", " and ".join(urls), extra={"event": "listening", "url": urls[0]})
+            server = self._server_of(address, bound.settings)
+            await server.listen(sock, bound.tls if address.scheme == "https" else None, mount)
+            self._sockets[address], self._servers[address] = sock, server
+            if server is self._server:
+                urls = [bound_url(sock, address, f"{prefix}/node") for prefix in bound.settings.prefixes]
+                log.info("listening on %s", " and ".join(urls), extra={"event": "listening", "url": urls[0]})
         self.set_push(push, bound.settings)
+        self._public = _public_app(bound.settings, context, self._public)
         for address, mount in self._mounts.items():
             self._update_mount(address, mount, bound.settings, context)
+            self._publish(address, mount, bound.settings)
 
     def set_push(self, push: App | None, settings: Settings) -> None:
         for address, mount in self._mounts.items():
@@ -100,7 +114,7 @@ class Listeners:
     def _stop(self, addresses: Iterable[Address]) -> None:
         for address in addresses:
             sock = self._sockets.pop(address)
-            self._server.stop_listening(sock)
+            self._servers.pop(address).stop_listening(sock)
             remove_unix_socket(sock)
 
     def _update_mount(self, address: Address, mount: Mount, settings: Settings, context: OperatorContext) -> None:
@@ -117,6 +131,34 @@ class Listeners:
             mount.set_app(OperatorApp(context, auth))
             url = bound_url(self._sockets[address], address, "/")
             log.info("operator page: %s%s", url, auth.log_suffix, extra={"event": "operator_page", "url": url})
+
+    def _publish(self, address: Address, mount: Mount, settings: Settings) -> None:
+        """Mount or remove the public page at an address."""
+        public, before = settings.public, mount.public
+        is_public = public is not None and address in (public.listen or settings.listen)
+        mount.public = self._public if is_public else None
+        if mount.public is not None and mount.public is not before and public is not None:
+            url = bound_url(self._sockets[address], address, f"{public.path}/")
+            log.info("public page: %s", url, extra={"event": "public_page", "url": url})
+
+
+def _public_app(settings: Settings, context: OperatorContext, current: PublicApp | None) -> PublicApp | None:
+    """The current one, unless something that it shows has changed: it keeps answers that are made."""
+    public = settings.public
+    if public is None:
+        return None
+    from svcnode.operator.public import PublicApp, Publication  # few nodes publish anything
+
+    publication = Publication(
+        title=public.title,
+        services=public.services,
+        groups=public.groups,
+        tags=public.tags,
+        url=public.url or public.path,
+        schedules=settings.maintenance,
+    )
+    is_current = current is not None and (current.publication, current.path) == (publication, public.path)
+    return current if is_current else PublicApp(context, publication, public.path)
 
 
 def _set_push(mount: Mount, push: App | None) -> None:

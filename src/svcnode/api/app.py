@@ -29,6 +29,7 @@ RETAINED_HEADERS = (
     | FETCH_METADATA_HEADERS
     | {
         b"accept",
+        b"accept-encoding",
         b"authorization",
         b"host",
         b"if-match",
@@ -106,6 +107,7 @@ class Mount:
     ) -> None:
         self.app = app
         self.push = push  # receives the requests to its paths
+        self.public: App | None = None  # as well
         self.kept_body_bytes = kept_body_bytes  # how much of the body of a request an application gets
         self.max_body_bytes = max_body_bytes  # of a request that is not refused; None: the limit of the server
         self.peer_user = peer_user  # of a client, or None if it may not connect; without it, every client may
@@ -114,6 +116,8 @@ class Mount:
     def app_for(self, request: Request) -> App | None:
         if self.push is not None and request.method in PUSH_METHODS and self.push.matches(request.path):
             return self.push
+        if self.public is not None and self.public.matches(request.path):
+            return self.public
         return self.app if self.app is not None and self.app.matches(request.path) else None
 
     def set_app(self, app: App | None) -> None:

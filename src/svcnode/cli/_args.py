@@ -249,17 +249,39 @@ def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callabl
 def config_warnings(settings: Settings) -> dict[str, str]:
     """By text, the event in the log: of what is valid and may not do what was meant."""
     heartbeats = dict.fromkeys(_heartbeat_warnings(settings), "heartbeat_unsupported")
-    return heartbeats | dict.fromkeys(_target_warnings(settings), "notification_target_unmatched")
+    targets = dict.fromkeys(_target_warnings(settings), "notification_target_unmatched")
+    return heartbeats | targets | dict.fromkeys(_public_warnings(settings), "public_unmatched")
+
+
+def _public_warnings(settings: Settings) -> Iterator[str]:
+    """As above, for what is published."""
+    if settings.public is None:
+        return
+    services = [one.definition.service for one in settings.services]
+    ids, groups = {service.id for service in services}, {service.group for service in services}
+    for service_id in settings.public.services:
+        if service_id not in ids:
+            yield (
+                f'[public] names "{service_id}", and the configuration has no such service; the public page shows it '
+                "as being checked until a program registers it"
+            )
+    for group in settings.public.groups:
+        if group not in groups:
+            yield f'[public] names the group "{group}", and the configuration has no service in it'
+    for tag in settings.public.tags:
+        if not any(tag in service.tags for service in services):
+            yield f'[public] names the tag "{tag}", and the configuration has no service with it'
 
 
 def _target_warnings(settings: Settings) -> Iterator[str]:
     """For targets of services that the file does not have. A program or another replica may register them."""
     services = [one.definition.service for one in settings.services]
     ids, groups = {service.id for service in services}, {service.group for service in services}
+    tags = {tag for service in services for tag in service.tags}
     for route in () if settings.notify is None else settings.notify.routes:
-        if unknown := sorted((route.services - ids) | (route.groups - groups)):
+        if unknown := sorted((route.services - ids) | (route.groups - groups) | (route.tags - tags)):
             names = ", ".join(f'"{name}"' for name in unknown)
-            yield f"the target {route.name} gets {names}, which is no service or group of the configuration"
+            yield f"the target {route.name} gets {names}, which is no service, group or tag of the configuration"
 
 
 def _heartbeat_warnings(settings: Settings) -> list[str]:

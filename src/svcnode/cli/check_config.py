@@ -55,6 +55,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     if settings.fleet is not None:
         lines.append(f"  fleet: the nodes of {settings.fleet.location}")
     lines += map(_service_line, settings.services)
+    lines += _public_lines(settings)
     notes = [
         *config_warnings(settings),
         *_constant_health_notes(settings.services),
@@ -167,6 +168,20 @@ def _long_stale_after_notes(services: Sequence[ServiceSettings]) -> Iterator[str
             "service may stay Up for that long while its checks cannot run; the default would be "
             f"{probe_config.schedule.default_stale_after_s:g} s"
         )
+
+
+def _public_lines(settings: Settings) -> Iterator[str]:
+    """What everyone will see of the configuration, and where."""
+    public = settings.public
+    if public is None:
+        return
+    addresses = public.listen or settings.listen
+    yield f'Public, without a token: "{public.title}" on {", ".join(f"{one}{public.path}" for one in addresses)}'
+    for service in (one.definition.service for one in settings.services):
+        if service.group in public.groups:
+            yield f"  {service.id}: {service.name}, in {service.group}"
+        elif service.id in public.services or not set(public.tags).isdisjoint(service.tags):
+            yield f"  {service.id}: {service.name}"
 
 
 def _service_line(settings: ServiceSettings) -> str:

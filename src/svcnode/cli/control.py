@@ -1,4 +1,4 @@
-"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `maintain`, `ack`, `reload`: change a running node.
+"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `maintain`, `ack`, `note`, `reload`: change a node.
 
 The first three, `drain` and `maintain` also work by the registry of a node on several machines.
 """
@@ -373,6 +373,20 @@ def _ack(client: ControlClient, arguments: argparse.Namespace) -> str:
     return f"acknowledged {subject} until {made.get('until') or 'the problem has cleared'}"
 
 
+def _configure_note(parser: CommandParser) -> None:
+    parser.description = (
+        'Write down what has happened, such as "deployed v1.4.3". It is in the time line of the node, beside the '
+        "outages (svcnode history), and changes nothing."
+    )
+    parser.add_argument("text", type=reason_text, metavar="TEXT", help="what has happened, for people")
+    parser.add_argument("--service", type=utf8_text, metavar="ID", help="the service that it is about")
+    parser.set_defaults(action=_note)
+
+
+def _note(client: ControlClient, arguments: argparse.Namespace) -> str:
+    return f"noted at {client.note(arguments.text, service_id=arguments.service)['at']}"
+
+
 def _configure_reload(parser: CommandParser) -> None:
     parser.description = "Let the running node read its configuration again, and say what has changed."
     parser.set_defaults(action=_reload, timeout=_RELOAD_TIMEOUT)
@@ -390,5 +404,6 @@ _COMMANDS: dict[str, Callable[[CommandParser], None]] = {
     "drain": _configure_drain,
     "maintain": _configure_maintain,
     "ack": _configure_ack,
+    "note": _configure_note,
     "reload": _configure_reload,
 }

@@ -8,7 +8,8 @@ import json
 import re
 import shlex
 import sys
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -29,10 +30,13 @@ from svcnode.core.errors import (
     UnreachableError,
 )
 from svcnode.core.model import Health, Status
+from svcnode.core.problems import document_from_details
 from svcnode.core.text import closest_match, join_first
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from svcnode.cli._args import CommandParser
     from svcnode.cli.operator_url import OperatorUrl
     from svcnode.cli.terminal.explain.explanation import Explanation
@@ -62,7 +66,7 @@ def configure(parser: CommandParser) -> None:
     parser.description = (
         "Explain why a service is Up, Initializing or Down: the last checks, the rule that\n"
         "decided, what would change the status, and how to fix the cause. Without\n"
-        "--service: explain the health of the node, and the services that are not Up."
+        "--service: explain the health of the node, and its problems, the worst first."
     )
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -98,20 +102,27 @@ _EXIT_CODES = {
 
 def run_command(arguments: argparse.Namespace) -> int:
     url = operator_url_from(arguments)
+    is_short = arguments.service is None and not arguments.json
     with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
-        details = runner.run(fetch_details(url, arguments.service))
+        document = runner.run(fetch_problems(url) if is_short else fetch_details(url, arguments.service))
     try:
-        explanation = explain_node(details) if arguments.service is None else explain_service(details)
+        explanation = _explain(document, arguments)
     except (AttributeError, KeyError, TypeError, ValueError) as exc:
         raise UnexpectedResponseError(
             f"{url.display}: cannot read /details; the node may run another version than this svcnode ({__version__})"
         ) from exc
     with suppress(BrokenPipeError):
         if arguments.json:
-            show(json.dumps(details), sys.stdout)
+            show(json.dumps(document), sys.stdout)
         else:
             _render(explanation)
     return _EXIT_CODES[explanation.status]
+
+
+def _explain(document: Any, arguments: argparse.Namespace) -> Explanation:  # noqa: ANN401  any JSON
+    if arguments.service is not None:
+        return explain_service(document)
+    return explain_node(document_from_details(document) if "problems" not in document else document)
 
 
 def _render(explanation: Explanation) -> None:
@@ -127,15 +138,31 @@ def _render(explanation: Explanation) -> None:
 
 
 async def fetch_details(url: OperatorUrl, service_id: str | None) -> Any:  # noqa: ANN401  any JSON
+    async with operator_requests(url) as get_json:
+        if service_id is None:
+            return await get_json("/details")
+        try:
+            return await get_json(f"/details/{_path_segment(service_id)}")
+        except ServiceNotFoundError:
+            details = await get_json("/details")
+            raise ServiceNotFoundError(_unknown_service_text(service_id, details, url)) from None
+
+
+async def fetch_problems(url: OperatorUrl) -> Any:  # noqa: ANN401  any JSON
+    """Those of `/problems`; a node of an older version has only `/details`, which may be much longer."""
+    async with operator_requests(url) as get_json:
+        try:
+            return await get_json("/problems")
+        except _NotFoundError:
+            return await get_json("/details")
+
+
+@asynccontextmanager
+async def operator_requests(url: OperatorUrl) -> AsyncIterator[Callable[[str], Awaitable[Any]]]:
+    """A function that gets the JSON at a path of the operator surface, within one timeout for the block."""
     try:
         async with asyncio.timeout(TIMEOUT_S), _client(url) as client:
-            if service_id is None:
-                return await _get_json(client, url, "/details")
-            try:
-                return await _get_json(client, url, f"/details/{_path_segment(service_id)}")
-            except ServiceNotFoundError:
-                details = await _get_json(client, url, "/details")
-                raise ServiceNotFoundError(_unknown_service_text(service_id, details, url)) from None
+            yield partial(_get_json, client, url)
     except TimeoutError:
         raise UnreachableError(f"timeout: no complete response from {url.display} within {TIMEOUT_S:g} s") from None
     except httpx2.HTTPError as exc:
@@ -168,7 +195,7 @@ async def _get_json(client: httpx2.AsyncClient, url: OperatorUrl, path: str) -> 
     document = _parse_json(bytes(body))
     if response.status_code == 200 and isinstance(document, dict):
         return document
-    raise _response_error(response.status_code, document, url)
+    raise _response_error(response.status_code, document, url, path.partition("?")[0])
 
 
 def _parse_json(body: bytes) -> object:
@@ -192,7 +219,11 @@ def _path_segment(service_id: str) -> str:
 # ---- errors
 
 
-def _response_error(code: int, document: object, url: OperatorUrl) -> ClientError:
+class _NotFoundError(UnexpectedResponseError):
+    """The node has no such path."""
+
+
+def _response_error(code: int, document: object, url: OperatorUrl, path: str = "/details") -> ClientError:
     message = document.get("message") if isinstance(document, dict) else None
     match code, message:
         case 404, "Service not found":
@@ -209,13 +240,13 @@ def _response_error(code: int, document: object, url: OperatorUrl) -> ClientErro
                 "operator_token in [security] of its configuration and give it with --token"
             )
         case 404, _:
-            return UnexpectedResponseError(
-                f"{url.display}: no /details; the server is not svcnode, or serves operators on another address "
+            return _NotFoundError(
+                f"{url.display}: no {path}; the server is not svcnode, or serves operators on another address "
                 "(operator_listen), or has operator = false"
             )
         case _:
             text = f": {message}" if isinstance(message, str) else ""
-            return UnexpectedResponseError(f"{url.display}: unexpected response to /details: {code}{text}")
+            return UnexpectedResponseError(f"{url.display}: unexpected response to {path}: {code}{text}")
 
 
 def _unknown_service_text(service_id: str, details: Any, url: OperatorUrl) -> str:  # noqa: ANN401

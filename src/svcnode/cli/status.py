@@ -77,11 +77,9 @@ async def _fetch_snapshots(arguments: argparse.Namespace) -> tuple[Sequence[Node
     ):
         snapshots = await take_snapshots(sources, timeout_s, on_snapshot=progress.advance, stopped=interrupted)
         if any(snapshot.has_problem for snapshot in snapshots):
-            from svcnode.cli._acknowledged import with_acknowledgements
+            from svcnode.cli._problems import with_problems
 
-            adding = asyncio.ensure_future(
-                with_acknowledgements(snapshots, ca=ca, config=config, is_configured=is_configured)
-            )
+            adding = asyncio.ensure_future(with_problems(snapshots, ca=ca, config=config, is_configured=is_configured))
             ending: list[asyncio.Future[Any]] = [adding, interrupted]
             await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
             snapshots = adding.result() if adding.done() else snapshots
@@ -108,6 +106,7 @@ def format_json(snapshot: NodeSnapshot) -> str:
                     }
                     for service in snapshot.services
                 ],
+                "problems": None if snapshot.problems is None else snapshot.problems["problems"],
                 "errors": [
                     {"kind": type(error).__name__, "code": error.code, "message": str(error)}
                     for error in snapshot.errors

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import argparse
 
     from svcnode.cli._args import CommandParser
+    from svcnode.cli.terminal.snapshot import NodeSnapshot
 
 
 def configure(parser: CommandParser) -> None:
@@ -36,6 +37,17 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 async def _watch(arguments: argparse.Namespace, interval_s: float) -> int:
+    is_configured = not (arguments.urls or arguments.file or arguments.registry)
+    ca, config = arguments.ca, arguments.config
+
+    async def add_problems(snapshot: NodeSnapshot) -> NodeSnapshot:
+        from svcnode.cli._problems import with_problems  # loaded late: most nodes have no problem
+
+        (added,) = await with_problems([snapshot], ca=ca, config=config, is_configured=is_configured)
+        return added
+
     async with open_registry_nodes(arguments) as registry:
         sources = await sources_from(arguments, registry)
-        return await WatchApp(Screen(), sources, interval_s, timeout_from(arguments), registry).run()
+        timeout_s = timeout_from(arguments)
+        app = WatchApp(Screen(), sources, interval_s, timeout_s, registry, add_problems=add_problems)
+        return await app.run()

@@ -9,6 +9,7 @@ service_tables.py  the services
 settings.py    checks the rules about several keys, and builds the settings that the rest of the program uses
 sharing.py     the same for [sharing]; loaded late
 fleet.py       the same for [fleet]; loaded late
+public.py      the same for [public]; loaded late
 registration.py  a service that is registered through the control socket
 reference.py   the declarations as rows for the docs
 json_schema.py  the JSON Schema of the file, for editors
@@ -31,6 +32,7 @@ from svcnode.config.settings import (
     control_from,
     embedded_notify_from,
     history_from,
+    node_history_from,
     notify_from,
     settings_from,
 )
@@ -68,6 +70,7 @@ DEFAULT_FILE = Path("svcnode.toml")
 # Of the node that systemd runs, by the unit in deploy/systemd.
 SYSTEM_FILE = Path("/etc/svcnode/svcnode.toml")
 SYSTEM_RUNTIME_DIRECTORY = Path("/run/svcnode")
+SYSTEM_STATE_DIRECTORY = Path("/var/lib/svcnode")
 
 
 def find_file(file: Path | None) -> Path | None:
@@ -115,6 +118,13 @@ def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettin
         environ = {**environ, "RUNTIME_DIRECTORY": str(SYSTEM_RUNTIME_DIRECTORY)}
     source = Source(file, environ, ())
     return control_from(source)
+
+
+def load_history(file: Path | None, environ: Mapping[str, str]) -> HistorySettings:
+    """Only [node] and [history], as `load_control`."""
+    if file == SYSTEM_FILE and "STATE_DIRECTORY" not in environ and SYSTEM_STATE_DIRECTORY.is_dir():
+        environ = {**environ, "STATE_DIRECTORY": str(SYSTEM_STATE_DIRECTORY)}
+    return node_history_from(Source(file, environ, ()))
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:

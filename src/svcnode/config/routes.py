@@ -32,6 +32,7 @@ class RouteOptions:
     min_severity: Annotated[str, one_of("critical", "warning")] = "warning"
     services: Annotated[tuple[str, ...], names] = ()
     groups: Annotated[tuple[str, ...], names] = ()
+    tags: Annotated[tuple[str, ...], names] = ()
     quiet_hours: Annotated[tuple[time, time] | None, quiet_hours] = None
     timezone: Annotated[tzinfo, timezone] = UTC
     repeat_interval: Annotated[float | None, duration(at_least="1m", at_most="30d", zero="no reminders", unit="h")] = (
@@ -70,6 +71,7 @@ def route_from(
         min_severity=Severity(options.min_severity),
         services=frozenset(options.services),
         groups=frozenset(options.groups),
+        tags=frozenset(options.tags),
         quiet_hours=None if options.quiet_hours is None else QuietHours(*options.quiet_hours, options.timezone),
         repeat_interval_s=options.repeat_interval,
         escalate_after_s=options.escalate_after,

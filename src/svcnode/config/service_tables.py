@@ -213,12 +213,13 @@ def _fits(probe: Probe | None, schedule: Schedule, path: KeyPath, source: Source
 
 
 def _text_options(service: ServiceTable) -> ServiceOptions:
-    return cast("ServiceOptions", service.given_keys(("name", "description", "group", "runbook", "depends_on")))
+    return cast("ServiceOptions", service.given_keys(("name", "description", "group", "tags", "runbook", "depends_on")))
 
 
 def policy_options(table: Table) -> ServiceOptions:
-    """The impact, schedule and policy of a table."""
-    return cast("ServiceOptions", table.given_keys(("impact", "maintenance_impact", *TIMING_KEYS)))
+    """The impact, objective, schedule and policy of a table, without what has an error, which is reported already."""
+    keys = [key for key in ("impact", "maintenance_impact", "slo", *TIMING_KEYS) if table.is_right(key)]
+    return cast("ServiceOptions", table.given_keys(keys))
 
 
 def store_service(tables: Tables, options: ServiceOptions, store_path: Path) -> ServiceSettings | None:

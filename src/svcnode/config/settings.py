@@ -36,6 +36,7 @@ from svcnode.config.tables import (
     NodeTable,
     NotifyTable,
     OperatorTable,
+    PublicTable,
     SecurityTable,
     ServerTable,
     ServiceTable,
@@ -55,7 +56,8 @@ if TYPE_CHECKING:
 
     from svcnode.api.cors import CorsPolicy
     from svcnode.config.fleet import FleetSettings
-    from svcnode.config.keys import KeyPath
+    from svcnode.config.keys import KeyPath, Table
+    from svcnode.config.public import PublicSettings
     from svcnode.config.sources import Source
     from svcnode.config.tables import TlsTable
     from svcnode.core.maintenance import MaintenanceSchedule
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
     from svcnode.sharing import SharingSettings
 
 # The first path segments of the operator surface; a prefix must not use them.
-RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge")
+RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge", "page", "problems", "report")
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"
@@ -121,6 +123,7 @@ class Settings(NamedTuple):
     drain_s: float | None  # None: the agent chooses
     tls: TlsSettings | None
     operator: OperatorSettings | None
+    public: PublicSettings | None  # None: nothing is published
     store_path: Path
     history: HistorySettings
     control: ControlSettings | None  # None: no control socket
@@ -149,7 +152,10 @@ def settings_from(source: Source, secrets: SecretScope) -> Settings:
     listen, operator_listen = _listen_addresses(server, source)
     operator = _operator(tables, operator_listen)
     operator_listen = () if operator is None else operator.listen
-    if server.is_right("listen", "operator_listen") and "tls" in server and not _uses_tls((*listen, *operator_listen)):
+    public = _public(tables, (*listen, *operator_listen))
+    public_listen = () if public is None else public.listen
+    all_listen = (*listen, *operator_listen, *public_listen)
+    if server.is_right("listen", "operator_listen") and "tls" in server and not _uses_tls(all_listen):
         source.report(("server", "listen"), "[server.tls] is set, but no address uses TLS; add an https:// address")
     defaults = policy_options(tables.get(DefaultsTable))
     services = services_from(tables)
@@ -172,12 +178,14 @@ def settings_from(source: Source, secrets: SecretScope) -> Settings:
         addresses={
             **dict.fromkeys(listen, source.set_by("server", "listen")),
             **dict.fromkeys(operator_listen, source.set_by("server", "operator_listen")),
+            **dict.fromkeys(public_listen, source.set_by("public", "listen")),
         },
         prefixes=server.prefix,
         cors=server.cors,
         drain_s=server.drain,
         tls=tls,
         operator=operator,
+        public=public,
         store_path=store_path,
         history=history,
         control=control,
@@ -211,6 +219,14 @@ def embedded_notify_from(source: Source) -> NotifySettings:
 def history_from(source: Source) -> HistorySettings:
     """The history, whose path is set; other tables are not read."""
     history = _history(Tables(source), state_folder=None, node_name="")
+    source.raise_errors()
+    return history
+
+
+def node_history_from(source: Source) -> HistorySettings:
+    """The history of the node, at its path or the default path; other tables are not read."""
+    tables = Tables(source)
+    history = _history(tables, _state_folder(source.environ), _identity(tables).node_name)
     source.raise_errors()
     return history
 
@@ -264,8 +280,9 @@ def _identity(tables: Tables) -> Identity:
 
 def _listen_addresses(server: ServerTable, source: Source) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
     """Of the interface, and of the operator surface if it has its own. Empty if there is an error."""
-    listen = _addresses(server, "listen", server.listen, source)
-    operator_listen = _addresses(server, "operator_listen", server.operator_listen or (), source)
+    has_tls = "tls" in server
+    listen = _addresses(server, ("server", "listen"), source, has_tls=has_tls)
+    operator_listen = _addresses(server, ("server", "operator_listen"), source, has_tls=has_tls)
     if server.is_right("listen", "operator_listen") and not _are_distinct((*listen, *operator_listen)):
         source.report(
             ("server", "operator_listen"),
@@ -274,13 +291,14 @@ def _listen_addresses(server: ServerTable, source: Source) -> tuple[tuple[Addres
     return listen, operator_listen
 
 
-def _addresses(server: ServerTable, key: str, texts: Sequence[str], source: Source) -> tuple[Address, ...]:
-    with source.reporting("server", key):
-        addresses = tuple(parse_address(text, has_tls="tls" in server) for text in texts)
+def _addresses(table: Table, path: tuple[str, str], source: Source, *, has_tls: bool) -> tuple[Address, ...]:
+    _, key = path
+    with source.reporting(*path):
+        addresses = tuple(parse_address(text, has_tls=has_tls) for text in getattr(table, key) or ())
         if not _are_distinct(addresses):
             raise InvalidValueError("duplicate address")
         return addresses
-    server.wrong.add(key)
+    table.wrong.add(key)
     return ()
 
 
@@ -316,6 +334,21 @@ def _operator(tables: Tables, listen: tuple[Address, ...]) -> OperatorSettings |
             "is false, but no operator token is set; set operator_token in [security], or operator = false in [server]",
         )
     return OperatorSettings(listen=listen, token=token, trusts_loopback=trusts_loopback)
+
+
+def _public(tables: Tables, others: tuple[Address, ...]) -> PublicSettings | None:
+    """`others`: the other addresses of the node."""
+    if "public" not in tables:
+        return None
+    from svcnode.config.public import public_from  # few nodes publish anything
+
+    public, server, source = tables.get(PublicTable), tables.get(ServerTable), tables.source
+    listen = _addresses(public, ("public", "listen"), source, has_tls="tls" in server)
+    if server.is_right("listen", "operator_listen") and not _are_distinct((*others, *listen)):
+        source.report(
+            ("public", "listen"), "[server] has this address already; choose another, or set path instead of listen"
+        )
+    return public_from(public, listen, source, server.prefix, RESERVED_SEGMENTS)
 
 
 def _tls(tls: TlsTable, source: Source) -> TlsSettings:

@@ -22,11 +22,15 @@ from svcnode.config.values import (
     page_url,
     password,
     prefixes,
+    public_path,
+    published,
     replica_name,
     replicas,
     service_id,
     service_ids,
+    slo,
     start_time,
+    tags,
     targets,
     timezone,
     token,
@@ -95,6 +99,35 @@ class ServerTable(Table):
         doc="Addresses of the operator surface; the interface is served there, too",
     )
     tls = inner_table(TlsTable)
+
+
+class PublicTable(Table):
+    """What everyone may see without a token, on a [public page](public.md): it is off unless this table is there."""
+
+    services = value(published, default_text="none", doc="Ids of services that are published, with their names")
+    groups = value(published, default_text="none", doc="Groups whose services are published, under their headings")
+    tags = value(published, default_text="none", doc="Tags whose services are published; the tags are not shown")
+    title = value(line("the title"), default="Status", doc="Heading of the page, and title of its feed")
+    listen = value(
+        addresses,
+        default_text="none",
+        doc="Own addresses of the public page, as in `[server]`; nothing else is served there",
+    )
+    path = value(
+        public_path,
+        default_text="none",
+        doc="Instead of `listen`: a path of the addresses of `[server]`, such as `/public`",
+    )
+    url = value(
+        page_url,
+        default_text="none",
+        doc="Where people reach the public page, such as `https://status.example.com`; its feed and JSON link to it",
+    )
+
+    rules: ClassVar = {
+        "anyOf": [{"required": ["services"]}, {"required": ["groups"]}, {"required": ["tags"]}],
+        "oneOf": [{"required": ["listen"]}, {"required": ["path"]}],
+    }
 
 
 class StoreTable(Table):
@@ -315,8 +348,16 @@ _IMPACT = value(
 )
 
 
+_SLO = value(
+    slo,
+    default_text="none",
+    doc='Share of the time in which it is to be Up, such as `"99.9%"`, for the [report](see.md#report); `off`: none',
+)
+
+
 class DefaultsTable(TimingTable):
     impact = _IMPACT
+    slo = _SLO
 
 
 class _Fleet(Table):
@@ -356,12 +397,19 @@ class _Named(Table):
         default_text="none",
         doc="Its heading on the [page](see.md#the-page); one line",
     )
+    tags = value(
+        tags,
+        default_text="none",
+        doc='List of at most 10 words, such as `["chain", "eu"]`, to find and filter services by: on the page, in '
+        "[metrics](metrics.md) and for [targets](alerts.md#who-gets-what) of alerts; without spaces and commas",
+    )
     runbook = value(
         link,
         default_text="none",
         doc="Link to what to do when it is not Up, `http://…` or `https://…`; in [alerts](alerts.md#messages), on the "
         "page and in `explain`",
     )
+    slo = _SLO
     depends_on = value(
         names,
         default_text="none",
@@ -461,6 +509,7 @@ TABLES: dict[str, type[Table]] = {
     "node": NodeTable,
     "server": ServerTable,
     "operator": OperatorTable,
+    "public": PublicTable,
     "store": StoreTable,
     "history": HistoryTable,
     "log": LogTable,

@@ -12,13 +12,18 @@ from svcnode.core.address import parse_address, parse_node_address
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.model import (
     MAX_ID_CHARS,
+    MAX_TAG_CHARS,
+    MAX_TAGS,
     MAX_THRESHOLD,
     TOKEN_PATTERN,
     VERSION_PATTERN,
     Tolerance,
+    parse_slo,
+    slo_text,
     validate_multiline,
     validate_service_id,
     validate_single_line,
+    validate_tag,
     validate_text,
     validate_token,
     validate_version,
@@ -116,6 +121,11 @@ def tolerance(value: object) -> Tolerance:
     return Tolerance.parse(value)
 
 
+@option_type({"type": "string", "pattern": r"^(off|[0-9]{1,2}(\.[0-9]{1,4})?%)$"}, show=slo_text)
+def slo(value: object) -> float | None:
+    return parse_slo(value)
+
+
 # ---- addresses
 
 
@@ -184,6 +194,16 @@ def _parse_address(text: Any) -> None:  # noqa: ANN401  see `each`
 @option_type(lambda: _one_or_list(f"{PREFIX_PATTERN.pattern}/*", never=r"/\.\.?(/|,|\s|$)"))
 def prefixes(value: object) -> tuple[str, ...]:
     return parse_prefixes(_texts(value))
+
+
+@option_type(
+    {"type": "string", "pattern": f"^{PREFIX_PATTERN.pattern[:-1]}+/*$", "not": {"pattern": r"/\.\.?(/|$)"}}, show=str
+)
+def public_path(value: object) -> str:
+    (path,) = parse_prefixes(public_text(value))
+    if not path:
+        raise InvalidValueError('must be a path such as "/public"; for a whole address, set listen')
+    return path
 
 
 @option_type(lambda: _one_or_list(rf"(?:\*|https?://(?:\[[0-9a-f:.]+\]|[0-9a-z._-]+)(?::{_PORT})?)"))
@@ -279,6 +299,32 @@ def names(value: object) -> tuple[str, ...]:
     if value == []:
         raise InvalidValueError("is empty; remove it")
     return tuple(each(line("a name"))(_list(value)))
+
+
+@option_type(
+    {
+        "type": "array",
+        "items": {"type": "string", "pattern": rf"^[^\s,]{{1,{MAX_TAG_CHARS}}}$"},
+        "minItems": 1,
+        "maxItems": MAX_TAGS,
+    },
+    show=list,
+)
+def tags(value: object) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(names(value)))
+    for tag in found:
+        validate_tag(tag)
+    if len(found) > MAX_TAGS:
+        raise InvalidValueError(f"has {len(found)} tags; a service has at most {MAX_TAGS}")
+    return found
+
+
+@option_type({"anyOf": [NOT_EMPTY_LINE, {"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}]}, show=list)
+def published(value: object) -> tuple[str, ...]:
+    """Names that a list has, or a text, in which commas separate them."""
+    if value == []:
+        raise InvalidValueError("is empty; remove it")
+    return tuple(dict.fromkeys(each(line("a name"))(_texts(value))))
 
 
 @option_type({"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}, show=list)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -31,12 +31,20 @@ from svcnode.control.changes import (
 from svcnode.control.document_kind import MAX_PERSON_CHARS, author_of
 from svcnode.control.service_documents import OUTCOMES, service_not_found
 from svcnode.core.codes import known_code
-from svcnode.core.errors import MAX_SHOWN_ERRORS, ControlError, InvalidValueError, RegistryError, SvcnodeError
+from svcnode.core.errors import (
+    MAX_SHOWN_ERRORS,
+    ControlError,
+    InvalidValueError,
+    RegistryError,
+    SvcnodeError,
+    UnknownServiceError,
+)
 from svcnode.core.maintenance import MAX_MAINTENANCE_DAYS, parse_time_s
-from svcnode.core.model import validate_multiline, validate_service_id, validate_single_line, validate_text
+from svcnode.core.model import ChangeKind, validate_multiline, validate_service_id, validate_single_line, validate_text
 from svcnode.core.strict_json import compact_json, parse_strict_json
 from svcnode.core.text import MAX_REASON_CHARS, TYPE_NAMES, safe_reason, suggestion, type_name
-from svcnode.core.units import parse_duration_s
+from svcnode.core.units import iso_time, parse_duration_s
+from svcnode.node.feed import changes_by
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -48,7 +56,8 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
     from svcnode.sharing.work import WorkClient
 
-MAX_ISSUE_NAME_CHARS = 100
+MAX_NAME_CHARS = 100  # of an issue or a note
+MAX_NOTE_NAMES = 1000  # that are known to be repeated
 log = logging.getLogger("svcnode.control")
 
 _ETAG = re.compile(rb'"([0-9]{1,18})"')
@@ -69,6 +78,7 @@ class ControlApi:
         self.resources = resources
         self._reload = reload
         self._work = work
+        self._notes: dict[str, dict[str, str]] = {}  # the last ones, by name
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -114,6 +124,26 @@ class ControlApi:
             return _json(200, {"message": await self._reload()})
         except SvcnodeError as exc:
             raise ControlError(422, str(exc), others=exc.texts[1:MAX_SHOWN_ERRORS]) from exc
+
+    async def put_note(self, request: Request, name: str) -> Response:
+        """A name that was used lately is the same note, sent again: it is not written down twice."""
+        _check_name("the name of a note", name)
+        value = _note(request)
+        is_new = name not in self._notes
+        if is_new:
+            author = author_of({"user": request.user, **value, **_person(request)})
+            self._announce(value, author)
+            self._notes[name] = {"at": iso_time(self._node.wall_time_s(self._node.now_s())), **value}
+            if len(self._notes) > MAX_NOTE_NAMES:
+                del self._notes[next(iter(self._notes))]
+        return _json(201 if is_new else 200, self._notes[name])
+
+    def _announce(self, note: Mapping[str, str], author: str) -> None:
+        try:
+            with changes_by(author):
+                self._node.announce(ChangeKind.NOTE, note["text"], note.get("service"))
+        except UnknownServiceError:
+            raise service_not_found(note["service"]) from None
 
     # ---- services
 
@@ -247,6 +277,7 @@ _STATUS = {"status": str, "reason": str, "code": str}
 _MAINTENANCE = {"duration": str, "by": str, "reason": str}
 _PLANNED = {"from": str, "until": str, "by": str, "reason": str}
 _ACK = {"until": str, "by": str, "reason": str}
+_NOTE = {"text": str, "service": str, "by": str}
 
 
 def _match(path: bytes) -> tuple[Mapping[str, _Handler], str]:
@@ -271,10 +302,13 @@ def _check_service_id(name: str) -> None:
     _check(validate_service_id, name)
 
 
-def _check_issue_name(name: str) -> None:
-    if len(name) > MAX_ISSUE_NAME_CHARS:
-        raise ControlError(400, f"the name of an issue has at most {MAX_ISSUE_NAME_CHARS} characters")
-    _check(validate_text, "the name of an issue", name)
+def _check_name(what: str, name: str) -> None:
+    if len(name) > MAX_NAME_CHARS:
+        raise ControlError(400, f"{what} has at most {MAX_NAME_CHARS} characters")
+    _check(validate_text, what, name)
+
+
+_check_issue_name = partial(_check_name, "the name of an issue")
 
 
 def _check(validate: Callable[..., None], *values: str) -> None:
@@ -437,6 +471,15 @@ def _ack(request: Request) -> dict[str, Any]:
     return fields
 
 
+def _note(request: Request) -> dict[str, str]:
+    fields = _fields(request, _NOTE)
+    text = safe_reason(fields.get("text", "")).strip()
+    if not text:
+        raise ControlError(400, 'text is required, such as "deployed v1.4.3"', pointer="/text")
+    _check_by(fields)
+    return {**fields, "text": text}
+
+
 def _check_time(fields: Mapping[str, Any], key: str) -> None:
     try:
         parse_time_s(fields[key])
@@ -468,6 +511,7 @@ ROUTES: dict[str, dict[str, _Handler]] = {
     "/v1/issues": {"GET": ControlApi.get_issues},
     "/v1/issues/{name}": _document_routes(issue_path, _reason, _check_issue_name),
     "/v1/maintenance": _document_routes(lambda _: MAINTENANCE, _maintenance, may_be_for_all=True),
+    "/v1/notes/{name}": {"PUT": ControlApi.put_note},
     "/v1/openapi.json": {"GET": ControlApi.get_openapi},
     "/v1/planned_maintenance": _document_routes(
         lambda _: PLANNED_MAINTENANCE, _planned_maintenance, may_be_for_all=True

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         IssueDocument,
         MaintenanceDocument,
         NodeDocument,
+        NoteDocument,
         PlannedMaintenanceDocument,
         RegisteredOptions,
         ServiceDocument,
@@ -217,6 +218,13 @@ def _make_ack(
     return _ack("PUT", service_id, {key: text for key, text in texts.items() if text})
 
 
+def _note(text: object, service_id: str | None, by: str, name: str) -> _ControlRequest[NoteDocument]:
+    """The name is new, so that a request that is sent again is the same note."""
+    value = {"text": safe_reason(text), "service": service_id, "by": by}
+    path = f"/v1/notes/{quote(name or os.urandom(8).hex(), safe='')}"
+    return _ControlRequest("PUT", path, {key: part for key, part in value.items() if part})
+
+
 def _register(service_id: str, options: RegisteredOptions, revision: int | None) -> _ControlRequest[ServiceDocument]:
     value = {key: option if key in _COUNTS else _text(option) for key, option in options.items()}
     for key, option in value.items():
@@ -388,6 +396,13 @@ class ControlClient:
     def clear_ack(self, service_id: str | None = None, *, reason: object = "") -> None:
         """From now on, there are reminders again, and escalation."""
         self._send(_ack("DELETE", service_id, reason=reason))
+
+    def note(self, text: object, *, service_id: str | None = None, by: str = "", name: str = "") -> NoteDocument:
+        """Write down what has happened, such as a deployment: it is in the time line of the node, or of a service.
+
+        A note with the name of one that was written lately is not written again.
+        """
+        return self._send(_note(text, service_id, by, name))
 
     def reload(self) -> str:
         """Read the configuration again; returns what has changed."""
@@ -588,6 +603,9 @@ class AsyncControlClient:
 
     async def clear_ack(self, service_id: str | None = None, *, reason: object = "") -> None:
         await self._send(_ack("DELETE", service_id, reason=reason))
+
+    async def note(self, text: object, *, service_id: str | None = None, by: str = "", name: str = "") -> NoteDocument:
+        return await self._send(_note(text, service_id, by, name))
 
     async def reload(self) -> str:
         return (await self._send(_RELOAD))["message"]

@@ -19,7 +19,9 @@ class RegisteredOptions(TypedDict, total=False):
     name: str
     description: str
     group: str
+    tags: Sequence[str]
     runbook: str
+    slo: str
     depends_on: Sequence[str]
     impact: ImpactName
     maintenance_impact: LoweredImpactName
@@ -86,6 +88,13 @@ class AckDocument(TypedDict):
     reason: NotRequired[str]
     health: NotRequired[Literal[206, 503]]  # that it covers: when this gets worse, it ends
     revision: NotRequired[int]
+
+
+class NoteDocument(TypedDict):
+    at: str
+    text: str
+    service: NotRequired[str]
+    by: NotRequired[str]
 
 
 class IssueDocument(TypedDict):

@@ -22,6 +22,9 @@ DEFAULT_PREFIX = "/svc"  # of the paths of the interface
 MAX_ID_CHARS = 256
 # Of a service that is registered; every response of the node has these texts.
 MAX_TEXT_CHARS = {"name": 256, "group": 256, "description": 1000}
+MAX_TAGS = 10  # of a service
+MAX_TAG_CHARS = 64
+TAG_PATTERN = re.compile(rf"[^\s,]{{1,{MAX_TAG_CHARS}}}")
 # Clients and proxies normalise paths, also percent-encoded ones: /node/services/../health would become /node/health.
 DOT_SEGMENTS = (".", "..")
 MAX_THRESHOLD = 1000  # at the default transition interval of 2 s, more than half an hour
@@ -32,6 +35,7 @@ MIN_TOKEN_CHARS = 16
 TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 VERSION_PATTERN = re.compile(r"v[0-9]+(\.[0-9]+)*")
 _TOLERANCE_PATTERN = re.compile("([0-9]{1,4})/([0-9]{1,4})")
+_SLO_PATTERN = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%", re.ASCII)
 _TOLERANCE_HINT = 'replaced by tolerance; write tolerance = "4/10" for at most 4 failures among the last 10 checks'
 # Keys of a service that were replaced, and by what.
 RETIRED_KEYS = dict.fromkeys(("window", "max_failures", "recovery_failures"), _TOLERANCE_HINT)
@@ -152,6 +156,23 @@ class Tolerance(NamedTuple):
         return f"{self.max_failures}/{self.window}" if self.window else "off"
 
 
+def parse_slo(value: object) -> float | None:
+    """The share of the time in which a service is to be Up, in percent: from "99.9%". None from "off"."""
+    if value == "off":
+        return None
+    match = _SLO_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 0 < float(match[1]) < 100:
+        raise InvalidValueError(
+            f'must be a percentage above 0 and below 100, with at most 4 decimals, such as "99.9%", or "off", '
+            f"not {value!r}"
+        )
+    return float(match[1])
+
+
+def slo_text(slo_percent: float | None) -> str | None:
+    return None if slo_percent is None else f"{slo_percent:g}%"
+
+
 def validate_threshold(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_THRESHOLD:
         raise InvalidValueError(f"{name} must be a whole number from 1 to {MAX_THRESHOLD}, not {value!r}")
@@ -259,7 +280,9 @@ class Service:
     is_impact_lowered: bool = False  # by maintenance
     policy: Policy = REPORTED_POLICY
     group: str = ""  # on the page, under this heading; "": in no group
+    tags: tuple[str, ...] = ()  # by which it is found and filtered; a service has one group and any tags
     runbook: str = ""  # a link to what to do when it is not Up; "": none
+    slo_percent: float | None = None  # of the time in which it is to be Up; None: there is no objective
     depends_on: tuple[str, ...] = ()  # ids and groups; if one of them is not Up, it is the cause (notify/causes.py)
 
     def __post_init__(self) -> None:
@@ -267,6 +290,10 @@ class Service:
         validate_single_line(f"name of service {self.id!r}", self.name)
         validate_multiline(f"description of service {self.id!r}", self.description)
         validate_single_line(f"group of service {self.id!r}", self.group)
+        for tag in self.tags:
+            validate_tag(tag)
+        if len(self.tags) > MAX_TAGS:
+            raise InvalidValueError(f"service {self.id!r} must have at most {MAX_TAGS} tags, not {len(self.tags)}")
         if self.runbook:
             validate_link(f"runbook of service {self.id!r}", self.runbook)
         for name in self.depends_on:
@@ -340,6 +367,15 @@ class RecentFailures(NamedTuple):
 NO_FAILURES = RecentFailures()
 
 
+class KnownBefore(NamedTuple):
+    """What was known of a service when the previous process ended."""
+
+    status: Status
+    since_s: float
+    reason: str
+    code: str
+
+
 class ServiceState(NamedTuple):
     """The state of a service: its status, the reason, and since when.
 
@@ -361,6 +397,7 @@ class ServiceState(NamedTuple):
     failures_before_run: RecentFailures = NO_FAILURES  # `recent_failures` before the failures in a row began
     job_started_at_s: float | None = None  # the first start of a job since the last evidence
     host_fault: str = ""  # why this machine could not run the last check; "" if it could
+    known_before: KnownBefore | None = None  # the restart, as long as no evidence since then has decided the status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,10 +426,24 @@ class ChangeKind(Enum):
     MAINTENANCE_CANCELLED = "maintenance_cancelled"  # before it has begun
     ACKNOWLEDGED = "acknowledged"  # a problem of a service or of the node
     ACKNOWLEDGEMENT_ENDED = "acknowledgement_ended"
+    # What happened around the services, and changes nothing:
+    NOTE = "note"  # somebody has written it down, such as a deployment
+    RELOADED = "reloaded"
+    RELOAD_FAILED = "reload_failed"
+    MESSAGE_SENT = "message_sent"  # to a notification target
+    MESSAGE_FAILED = "message_failed"  # the first of the failed attempts in a row
 
 
+STATUS_CHANGES = (ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED, ChangeKind.STATUS)
 MAINTENANCE_CHANGES = (ChangeKind.MAINTENANCE, ChangeKind.MAINTENANCE_ENDED)
 PLAN_CHANGES = (ChangeKind.MAINTENANCE_PLANNED, ChangeKind.MAINTENANCE_CANCELLED)
+ANNOUNCEMENTS = (
+    ChangeKind.NOTE,
+    ChangeKind.RELOADED,
+    ChangeKind.RELOAD_FAILED,
+    ChangeKind.MESSAGE_SENT,
+    ChangeKind.MESSAGE_FAILED,
+)
 ACKNOWLEDGEMENT_CHANGES = (ChangeKind.ACKNOWLEDGED, ChangeKind.ACKNOWLEDGEMENT_ENDED)
 
 
@@ -407,7 +458,8 @@ class Change(NamedTuple):
     before: ServiceState | None = None
     after: ServiceState | None = None
     maintenance: Maintenance | None = None  # that begins
-    # What has changed at the node itself, such as a drain and its reason; what is planned; why an acknowledgement ended
+    # What has changed at the node itself, such as a drain and its reason; what is planned; why an acknowledgement
+    # ended; the text of an announcement
     reason: str = ""
     by: str = ""  # who has requested it; empty: no person or program has
     acknowledgement: Acknowledgement | None = None  # that is made
@@ -421,6 +473,8 @@ class Tally(NamedTuple):
     down: int = 0
     critical_down: int = 0
     uncounted_not_up: int = 0  # of the services that are not counted because of maintenance only
+    registered: int = 0
+    relevant: int = 0  # those that affect the health: counted, or not counted because of maintenance only
 
 
 class Condition(NamedTuple):
@@ -455,6 +509,13 @@ def validate_text(name: str, text: str) -> None:
     if not text:
         raise InvalidValueError(f"{name} must not be empty")
     validate_single_line(name, text)
+
+
+def validate_tag(tag: str) -> None:
+    """Without spaces and commas: they separate the tags of a service, and the words of a search."""
+    if not TAG_PATTERN.fullmatch(tag):
+        raise InvalidValueError(f'a tag must be 1 to {MAX_TAG_CHARS} characters without spaces and commas, not "{tag}"')
+    validate_single_line("a tag", tag)
 
 
 def validate_single_line(name: str, text: str) -> None:

@@ -25,6 +25,7 @@ from svcnode.core.model import (
     Evidence,
     Health,
     Impact,
+    KnownBefore,
     Outcome,
     Policy,
     RecentFailures,
@@ -49,6 +50,26 @@ def initial_state(now_s: float) -> ServiceState:
         since_s=now_s,
         registered_at_s=now_s,
     )
+
+
+def with_memory(state: ServiceState, known: KnownBefore) -> ServiceState:
+    """The state of a service of which something was known before the restart. It is not evidence: the status stays.
+
+    If the service was Down, the next failure confirms it, and it has been Down since then. Memory that comes after a
+    check has succeeded, or has decided the status, is not used.
+    """
+    is_undecided = state.code in _WITHOUT_EVIDENCE or state.failures_in_a_row > 0
+    is_new = state.status is Status.INITIALIZING and state.last_ready_at_s is None and is_undecided
+    return state._replace(known_before=known) if is_new else state
+
+
+def _known_down_since_s(state: ServiceState) -> float | None:
+    """Since when it was Down before the restart, if nothing has been known since then."""
+    known = state.known_before
+    return known.since_s if known is not None and known.status is Status.DOWN else None
+
+
+_WITHOUT_EVIDENCE = frozenset({ReasonCode.NO_EVIDENCE, ReasonCode.CANNOT_CHECK})
 
 
 def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
@@ -122,7 +143,9 @@ def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_
     failures_in_a_row = state.failures_in_a_row + 1
     before_run = state.failures_before_run if state.failures_in_a_row else state.recent_failures
     is_counted = _counts_failures(state, before_run, policy)
-    if failures_in_a_row >= policy.fall and not _is_in_start_period(state, evidence.at_s, policy):
+    known_down_s = _known_down_since_s(state)
+    is_outage = failures_in_a_row >= policy.fall and not _is_in_start_period(state, evidence.at_s, policy)
+    if is_outage or known_down_s is not None:
         status = Status.DOWN
         recent = before_run = _after_outage(before_run, evidence, policy, is_new=is_counted)
     else:
@@ -135,19 +158,21 @@ def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_
         cause = _unreliable_verdict(recent, policy, evidence.verdict)
     else:
         cause = evidence.verdict
+    begun_s = now_s if known_down_s is None else known_down_s
     return ServiceState(
         status,
         cause.reason,
         cause.code,
-        state.since_s if status is state.status else now_s,
+        state.since_s if status is state.status else begun_s,
         state.registered_at_s,
         0,
         failures_in_a_row,
         state.last_ready_at_s,
         evidence.at_s,
-        now_s if state.first_failure_at_s is None else state.first_failure_at_s,
+        begun_s if state.first_failure_at_s is None else min(begun_s, state.first_failure_at_s),
         recent,
         before_run,
+        known_before=state.known_before if status is Status.INITIALIZING else None,
     )
 
 
@@ -261,9 +286,14 @@ def as_of(state: ServiceState, now_s: float, policy: Policy, standstill_s: float
     if now_s < expiry_s:
         return state
     if policy.ttl_s is not None:
-        reason = _overdue_reason(state, expiry_s, policy)
+        reason, known_down_s = _overdue_reason(state, expiry_s, policy), _known_down_since_s(state)
         return state._replace(
-            status=Status.DOWN, reason=reason, code=ReasonCode.TTL_EXPIRED, since_s=expiry_s, ready_in_a_row=0
+            status=Status.DOWN,
+            reason=reason,
+            code=ReasonCode.TTL_EXPIRED,
+            since_s=expiry_s if known_down_s is None else known_down_s,
+            ready_in_a_row=0,
+            known_before=None,
         )
     missing = "success" if state.status is Status.UP else "evidence"
     if policy.stale_code == ReasonCode.REGISTRY_LOST:
@@ -382,13 +412,16 @@ def tally(services: Iterable[tuple[Impact, Status]]) -> Tally:
 def service_tally(impact: Impact, status: Status, *, is_impact_lowered: bool = False) -> Tally:
     """The tally of one service."""
     if impact is Impact.NONE:
-        return Tally(uncounted_not_up=int(is_impact_lowered and status is not Status.UP))
+        uncounted_not_up = int(is_impact_lowered and status is not Status.UP)
+        return Tally(uncounted_not_up=uncounted_not_up, registered=1, relevant=int(is_impact_lowered))
     is_down = status is Status.DOWN
     return Tally(
         counted=1,
         up=int(status is Status.UP),
         down=int(is_down),
         critical_down=int(is_down and impact is Impact.CRITICAL),
+        registered=1,
+        relevant=1,
     )
 
 
@@ -422,26 +455,43 @@ def common_fault(states: Iterable[ServiceState]) -> str:
 def node_health_with_reason(
     services: Sequence[tuple[Service, Status]], condition: Condition, fault: str = ""
 ) -> tuple[Health, str]:
-    """The health, and every cause that is sufficient for it by itself. `fault` is `common_fault` of the states."""
+    """As `health_with_reason`, from all services."""
     total = Tally()
     for service, status in services:
         one = service_tally(service.impact, status, is_impact_lowered=service.is_impact_lowered)
         total = add_tallies(total, one)
-    relevant = [(service, status) for service, status in services if service.affects_health]
+    not_up = [(service, status) for service, status in services if status is not Status.UP]
+    return health_with_reason(total, not_up, condition, fault)
+
+
+def health_with_reason(
+    total: Tally,
+    not_up: Iterable[tuple[Service, Status]],
+    condition: Condition,
+    fault: str = "",
+    *,
+    with_ids: bool = True,
+) -> tuple[Health, str]:
+    """The health, and every cause that is sufficient for it by itself. `fault` is `common_fault` of the states.
+
+    `total` is the tally of all services, so the cost does not depend on how many are Up. Without the ids, services are
+    counted: for a place that names them elsewhere.
+    """
+    relevant = [(service, status) for service, status in not_up if service.affects_health]
     match health := node_health(total, condition):
         case Health.UNHEALTHY:
-            reason = "; ".join(filter(None, (*_causes_of_unhealthy(total, relevant, condition), fault)))
+            reason = "; ".join(filter(None, (*_causes_of_unhealthy(total, relevant, condition, with_ids), fault)))
         case Health.PARTIAL:
-            reason = "; ".join(filter(None, (fault, *_causes_of_partial(relevant, condition))))
+            reason = "; ".join(filter(None, (fault, *_causes_of_partial(relevant, condition, with_ids))))
         case Health.HEALTHY:
-            reason = _healthy_reason(len(services), len(relevant))
+            reason = _healthy_reason(total.registered, total.relevant)
         case _:
             assert_never(health)
     return health, reason
 
 
 def _causes_of_unhealthy(
-    total: Tally, relevant: Sequence[tuple[Service, Status]], condition: Condition
+    total: Tally, relevant: Sequence[tuple[Service, Status]], condition: Condition, with_ids: bool
 ) -> Iterator[str]:
     if condition.draining:
         yield f"the node is draining: {condition.drain_reason}" if condition.drain_reason else "the node is draining"
@@ -450,18 +500,21 @@ def _causes_of_unhealthy(
     down = [service for service, status in relevant if status is Status.DOWN and service.impact is not Impact.NONE]
     if total.critical_down:
         critical = [service.id for service in down if service.impact is Impact.CRITICAL]
-        yield f"critical {_services(critical)} Down: {_join_ids(critical)}"
+        yield _listed(f"critical {_services(critical)} Down", critical, with_ids)
     if total.critical_down < total.down == total.counted:
-        yield f"every service that counts is Down: {_join_ids([service.id for service in down])}"
+        ids = f": {_join_ids([service.id for service in down])}" if with_ids else ""
+        yield f"every service that counts is Down{ids}"
 
 
-def _causes_of_partial(relevant: Sequence[tuple[Service, Status]], condition: Condition) -> Iterator[str]:
+def _causes_of_partial(
+    relevant: Sequence[tuple[Service, Status]], condition: Condition, with_ids: bool
+) -> Iterator[str]:
     if condition.starting:
         yield "the node is starting"
     yield from condition.caveats
     for bad_status in (Status.DOWN, Status.INITIALIZING):
         if ids := [service.id for service, status in relevant if status is bad_status]:
-            yield f"{_services(ids)} {bad_status.value}: {_join_ids(ids)}"
+            yield _listed(f"{_services(ids)} {bad_status.value}", ids, with_ids)
 
 
 def _healthy_reason(services: int, counted: int) -> str:
@@ -474,6 +527,10 @@ def _healthy_reason(services: int, counted: int) -> str:
     if counted < services:
         return f"all services that count are Up ({counted} of {services})"
     return f"all {services} services are Up"
+
+
+def _listed(what: str, ids: Sequence[str], with_ids: bool) -> str:
+    return f"{what}: {_join_ids(ids)}" if with_ids else f"{len(ids)} {what}"
 
 
 def _join_ids(ids: Sequence[str]) -> str:

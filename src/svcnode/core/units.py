@@ -73,6 +73,12 @@ def utc_text(wall_s: float) -> str:
     return f"{iso_time(wall_s)[: len('2026-01-01T12:00:00')].replace('T', ' ')} UTC"
 
 
+def zone_text(at: datetime) -> str:
+    """ "CET, UTC+01:00", or "UTC"."""
+    name, offset = at.tzname() or "", f"UTC{at.isoformat()[-6:]}"
+    return name if name == "UTC" else offset if name in ("", offset) or not name.isalpha() else f"{name}, {offset}"
+
+
 # ---- durations as text; each style rounds and shortens as its place needs it
 
 

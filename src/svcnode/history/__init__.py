@@ -7,7 +7,11 @@ writer.py      the thread that writes, and its states
 database.py    the tables, writing and deleting
 files.py       the file on disk: owner, lock, quarantine
 errors.py      what can be wrong with it
+timeline.py    what transitions mean to a reader: outages, health of the node, events
+migrations.py  a file of an older format becomes one of this format
 query.py       reads the file and the memory
+latencies.py   percentiles from counts
+report.py      what a period was like: times, outages, latencies
 follower.py    the history that another process writes
 
 No problem with the file affects the event loop, the checks or the responses.
@@ -21,15 +25,26 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from svcnode.core.codes import ReasonCode
+from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import is_user_interrupt
-from svcnode.core.model import ACKNOWLEDGEMENT_CHANGES, MAINTENANCE_CHANGES, PLAN_CHANGES, ChangeKind, Outcome
+from svcnode.core.model import (
+    ACKNOWLEDGEMENT_CHANGES,
+    ANNOUNCEMENTS,
+    MAINTENANCE_CHANGES,
+    PLAN_CHANGES,
+    ChangeKind,
+    KnownBefore,
+    Outcome,
+    Status,
+)
 from svcnode.core.text import encodable, with_author
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
 from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
+from svcnode.history.report import ReportPeriod
+from svcnode.history.timeline import make_timeline_page
 from svcnode.history.writer import Writer, WriterConfig
 from svcnode.net.clock import RetentionClock, WallTimes, next_tick_s
 from svcnode.version import __version__
@@ -38,7 +53,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from svcnode.core.model import Change, Evidence, ServiceState, Status
+    from svcnode.core.model import Change, Evidence, ServiceState
+    from svcnode.history.records import LastStatus
+    from svcnode.history.report import PeriodReport
+    from svcnode.history.timeline import Period, TimelinePage
     from svcnode.node.node_state import NodeState
 
 __all__ = ["Bucket", "History", "Resolution", "Transition"]
@@ -49,6 +67,8 @@ CLOSE_TIMEOUT_S = 2.0
 TICK_S = 1.0
 SERVICES_CLOSED_PER_STEP = 200  # when a minute ends; blocks the event loop for a fraction of a millisecond
 TRANSITIONS_PUBLISHED_PER_STEP = 50
+TRANSITIONS_PER_PAGE = 1000  # of the time line
+_REMEMBERED = (Status.UP.value, Status.DOWN.value)  # over a restart; Initializing says nothing worth it
 
 log = logging.getLogger("svcnode.history")
 
@@ -80,12 +100,13 @@ class History:
         self._writer: Writer | None = None
         if path is not None:
             self._writer = Writer(
-                WriterConfig(path, node.identity.node_name, RetentionLimits(max_age_s, max_bytes)),
+                WriterConfig(path.absolute(), node.identity.node_name, RetentionLimits(max_age_s, max_bytes)),
                 self._backlog,
                 wall_clock,
                 RetentionClock(wall_clock, node.now_s),
                 self._on_acknowledged,
             )
+            self._writer.on_last_statuses = self._remember
         self._query = HistoryQuery(self._backlog, self._aggregator, self._writer)
         self._publish_to_id = 0
         self._is_publishing = False
@@ -93,6 +114,7 @@ class History:
         self._published_early_to = 0  # up to this id, transitions were published before they were written; 0 if none
         self._restart_needed: HistoryError | None = None  # the configuration has another path
         self._no_folder: HistoryError | None = None
+        self._down_before: dict[str, tuple[float, float]] = {}  # since when before the restart: node's and wall clock
         self.last_id = 0  # of the newest published transition
 
     async def __aenter__(self) -> Self:
@@ -143,6 +165,7 @@ class History:
         A new path takes effect after a restart, and until then it is reported as a problem. If it is new only because
         the node has a new name, `moved_from` is the old path, and the file is moved now.
         """
+        path, moved_from = path and path.absolute(), moved_from and moved_from.absolute()
         current = None
         if self._writer is not None:
             current, _, limits = self._writer.config
@@ -211,10 +234,16 @@ class History:
         """The newest transitions first, of one service or of all services and the node."""
         return await self._query.latest(service_id, self.last_id, limit)
 
+    async def of_services(self, service_ids: Sequence[str], from_s: float, limit: int) -> list[Transition]:
+        """In order, since this time: the newest transitions of these services, and of the node itself."""
+        return await self._query.of_services(service_ids, from_s, self.last_id, limit)
+
     async def load_latest(self, limit: int) -> list[Transition]:
         """The newest transitions, in order. Waits until the file can be opened."""
         if self._writer is not None:
             await asyncio.shield(self._writer.saved_state)
+            # The file may have been opened late, and after a clock was ahead its ids are greater than the time.
+            self.last_id = max(self.last_id, self._writer.last_id)
         return (await self.latest(limit=limit))[::-1]
 
     async def buckets(self, service_ids: Sequence[str], resolution: Resolution) -> dict[str, list[Bucket]]:
@@ -222,6 +251,16 @@ class History:
         now_s = self._wall_clock()
         self._aggregator.tick(now_s)
         return await self._query.buckets(service_ids, resolution, now_s)
+
+    async def report(self, from_s: float, to_s: float) -> PeriodReport:
+        """Of the period nearest to these times that begins and ends with a bucket, or ends now."""
+        now_s = self._wall_clock()
+        self._aggregator.tick(now_s)
+        return await self._query.report(ReportPeriod.around(from_s, to_s, now_s), self.pruned_to)
+
+    async def timeline(self, period: Period) -> TimelinePage:
+        """What happened in a period; a page of it."""
+        return make_timeline_page(period, await self._query.page(period, self.last_id, TRANSITIONS_PER_PAGE))
 
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         """The ids that the history has records of."""
@@ -238,22 +277,53 @@ class History:
         """The state that the previous process saved. Waits until the file can be opened."""
         return None if self._writer is None else await asyncio.shield(self._writer.saved_state)
 
+    # ---- what the previous process knew
+
+    def _remember(self, statuses: list[LastStatus]) -> None:
+        """In the writer thread. It delays neither the start nor a check, and no status follows from it."""
+        now_s, wall_s = self._node.now_s(), self._wall_clock()
+        known = {
+            one.service_id: KnownBefore(
+                Status(one.status), now_s - max(0.0, wall_s - one.since_s), one.reason, known_code(one.code)
+            )
+            for one in statuses
+            if one.status in _REMEMBERED and one.service_id in self._node
+        }
+        self._down_before = {
+            one.service_id: (known[one.service_id].since_s, one.since_s)
+            for one in statuses
+            if one.service_id in known and one.status == Status.DOWN.value
+        }
+        self._node.remember(known)
+
     # ---- recording, in any thread
 
     def _subscribe_to_node(self) -> None:
         self._unsubscribe = self._node.subscribe(self._on_change, on_evidence=self._on_evidence)
         for service, state in self._node:
             now_s = self._wall_clock()
-            self._set_status(service.id, state.status, now_s, now_s)
+            self._set_status(service.id, state, now_s, now_s)
 
-    def _set_status(self, service_id: str, status: Status | None, since_s: float, now_s: float) -> None:
+    def _set_status(self, service_id: str, state: ServiceState | None, since_s: float, now_s: float) -> None:
         in_maintenance = self._node.maintenance.current(service_id) is not None
-        self._aggregator.set_status(service_id, status, since_s, now_s, in_maintenance=in_maintenance)
+        status = None if state is None else state.status
+        # Until the first evidence the status is not known: a restart must not lower the availability.
+        is_known = state is None or status is not Status.INITIALIZING or state.last_evidence_at_s is not None
+        self._aggregator.set_status(
+            service_id, status, since_s, now_s, in_maintenance=in_maintenance, is_known=is_known
+        )
+
+    def _continued_since_s(self, service_id: str, since_s: float) -> float | None:
+        """The same outage as before the restart begins at the same time, to the microsecond."""
+        known_since_s, at_s = self._down_before.get(service_id, (None, None))
+        return at_s if since_s == known_since_s else None
 
     def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
         outcome = evidence.verdict.outcome
-        # A reported status is not a check, and `unknown` says nothing about the service.
-        if outcome is not Outcome.UNKNOWN and self._node.probe_config(service_id) is not None:
+        if outcome is Outcome.UNKNOWN:  # it says nothing about the service
+            return
+        self._aggregator.set_known(service_id, self._wall_clock)
+        if self._node.probe_config(service_id) is not None:  # a reported status is not a check
             self._aggregator.add_check(service_id, evidence.duration_s, is_failure=outcome is Outcome.FAILED)
 
     def _on_change(self, change: Change) -> None:
@@ -262,11 +332,11 @@ class History:
         changed_at_s = change.after.since_s if change.kind is ChangeKind.STATUS and change.after else change.at_s
         at_s = self._to_wall(changed_at_s)
         if change.service_id is not None:
-            status = None if change.after is None else change.after.status
-            self._set_status(change.service_id, status, at_s, now_s)
+            at_s = self._continued_since_s(change.service_id, changed_at_s) or at_s
+            self._set_status(change.service_id, change.after, at_s, now_s)
         elif change.kind in MAINTENANCE_CHANGES:
             for service, state in self._node:
-                self._set_status(service.id, state.status, at_s, now_s)
+                self._set_status(service.id, state, at_s, now_s)
         reason, code = self._reason_and_code(change)
         self._record(
             Transition(
@@ -286,7 +356,7 @@ class History:
     def _reason_and_code(self, change: Change) -> tuple[str, str | None]:
         if change.kind in MAINTENANCE_CHANGES:
             return "" if change.maintenance is None else self._node.maintenance.text(change.maintenance), None
-        if change.kind in PLAN_CHANGES:
+        if change.kind in (*PLAN_CHANGES, *ANNOUNCEMENTS):
             return change.reason, None
         if change.kind in ACKNOWLEDGEMENT_CHANGES:
             return change.reason if change.acknowledgement is None else change.acknowledgement.text, None

@@ -9,9 +9,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.history.records import Bucket, ClosedMinute, Transition
+from svcnode.history.records import NO_LATENCIES, Bucket, ClosedMinute, Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from svcnode.history.latencies import Histogram
+    from svcnode.history.records import Stretch
 
 # 10,000 services that go down at the same time and recover; at most about 10 MB.
 MAX_TRANSITIONS = 20_000
@@ -19,6 +25,7 @@ MAX_TRANSITIONS = 20_000
 MAX_BUCKETS = 90_000
 TRANSITIONS_PER_BATCH = 2000
 BUCKETS_PER_BATCH = 2000
+SERVICES_WITH_LATENCIES_PER_BATCH = 250  # each has some forty rows, once an hour
 
 
 class Batch(NamedTuple):
@@ -62,12 +69,23 @@ class Backlog:
         self.wake_writer.set()
         return transition
 
-    def add_minute(self, begin_s: int, buckets: dict[str, Bucket]) -> None:
+    def add_minute(
+        self,
+        begin_s: int,
+        buckets: dict[str, Bucket],
+        observed: Stretch | None = None,
+        latencies: Mapping[str, Histogram] = NO_LATENCIES,
+    ) -> None:
         """Add a minute in parts, so that no transaction takes long: transitions wait for it."""
-        remaining = iter(buckets.items())
+        remaining, size = iter(buckets.items()), SERVICES_WITH_LATENCIES_PER_BATCH if latencies else BUCKETS_PER_BATCH
+        part = dict(islice(remaining, size))
         with self._lock:
-            while part := dict(islice(remaining, BUCKETS_PER_BATCH)):
-                self._minutes.append(ClosedMinute(self._next_sequence(), begin_s, part))
+            while True:
+                counted = {one: latencies[one] for one in part if one in latencies}
+                self._minutes.append(ClosedMinute(self._next_sequence(), begin_s, part, observed, counted))
+                part = dict(islice(remaining, size))
+                if not part:
+                    break
             self._bucket_count += len(buckets)
             while self._bucket_count > MAX_BUCKETS and len(self._minutes) > 1:
                 self._bucket_count -= len(self._minutes.popleft().buckets)

@@ -18,6 +18,7 @@ past or the future were written among the others. Whether the clock is right now
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
 from contextlib import contextmanager, suppress
@@ -31,7 +32,9 @@ from svcnode.history.errors import (
     other_node_error,
 )
 from svcnode.history.files import APPLICATION_ID, file_identity
-from svcnode.history.records import DAYS, HOURS, RESOLUTIONS, ROUNDING_TOLERANCE_S
+from svcnode.history.migrations import VERSION, migrate
+from svcnode.history.records import DAYS, HOURS, LATENCY_RESOLUTIONS, RESOLUTIONS, ROUNDING_TOLERANCE_S, LastStatus
+from svcnode.history.timeline import SAYS_STATUS
 from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-VERSION = 3  # increase it with every change of the tables; a file of an older version is quarantined
+log = logging.getLogger("svcnode.history")
+
 BUSY_TIMEOUT_S = 0.5  # the wait for a lock that another program holds
 QUICK_CHECK_TIMEOUT_S = 1.0  # a large file on a slow disk is checked in part
 ROWS_PER_STATEMENT = 500
@@ -61,15 +65,21 @@ class TableQuota(NamedTuple):
 
 # With 10,000 services and 256 MiB, as many minutes, hours and days as a query returns fit into their quotas.
 TABLE_QUOTAS = (
-    TableQuota("transitions", 0.4, 135),
-    TableQuota("minutes", 0.2, 40),
-    TableQuota("hours", 0.1, 45),
-    TableQuota("days", 0.3, 45),
+    TableQuota("transitions", 0.34, 135),
+    TableQuota("minutes", 0.17, 40),
+    TableQuota("hours", 0.06, 45),
+    TableQuota("days", 0.2, 45),
+    TableQuota("hour_latencies", 0.06, 17),
+    TableQuota("day_latencies", 0.16, 17),
+    TableQuota("runs", 0.01, 25),
 )
 
 # ---- tables and statements
 
-TABLES = {"services", "transitions", "watermarks", "saved_state", *(resolution.name for resolution in RESOLUTIONS)}
+TABLES = {
+    *("services", "transitions", "watermarks", "saved_state", "runs"),
+    *(resolution.name for resolution in (*RESOLUTIONS, *LATENCY_RESOLUTIONS)),
+}
 PRUNED_TO, AGGREGATED_TO = "pruned_to", "aggregated_to"  # names of watermarks
 
 _BUCKET_COLUMNS = """
@@ -101,6 +111,17 @@ SCHEMA = (
     )""",
     "CREATE INDEX transitions_of_service ON transitions (service)",
     *(f"CREATE TABLE {resolution.name} ({_BUCKET_COLUMNS}) WITHOUT ROWID" for resolution in RESOLUTIONS),
+    *(
+        f"""CREATE TABLE {resolution.name} (
+            begin_s INTEGER NOT NULL,
+            service INTEGER NOT NULL,
+            bucket INTEGER NOT NULL,
+            checks INTEGER NOT NULL,
+            PRIMARY KEY (begin_s, service, bucket)
+        ) WITHOUT ROWID"""
+        for resolution in LATENCY_RESOLUTIONS
+    ),
+    "CREATE TABLE runs (begin_s REAL PRIMARY KEY, end_s REAL NOT NULL) WITHOUT ROWID",
     "CREATE TABLE watermarks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE saved_state (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID",
     f"PRAGMA user_version = {VERSION}",
@@ -127,6 +148,7 @@ UPSERT_SERVICES = """
 # A row that exists already comes from a transaction that was reported as failed but was committed.
 INSERT_TRANSITIONS = f"""
     INSERT OR IGNORE INTO transitions
+    (id, at_us, kind, service, before, after, reason, code, health_before, health)
     SELECT {_json_columns(0, 2)}, (SELECT number FROM services WHERE services.id = {_json_columns(3, 3)}),
         {_json_columns(4, 9)}
     FROM json_each(?)
@@ -135,11 +157,27 @@ INSERT_STAGING = f"""
     INSERT INTO staging SELECT services.number, {_json_columns(1, 8)}
     FROM json_each(?) CROSS JOIN services ON services.id = {_json_columns(0, 0)}
 """
+# A run continues if the node has run without a break since its end.
+EXTEND_RUN = """
+    UPDATE runs SET end_s = max(end_s, ?2)
+    WHERE begin_s = (SELECT max(begin_s) FROM runs WHERE begin_s <= ?1) AND end_s >= ?1
+"""
+INSERT_RUN = "INSERT OR IGNORE INTO runs VALUES (?1, ?2)"
 SET_WATERMARK = "INSERT INTO watermarks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 # The name of the node that the file belongs to. Files of earlier versions have none.
 GET_NODE_NAME = "SELECT text FROM saved_state WHERE name = 'node'"
 SET_NODE_NAME = "INSERT INTO saved_state VALUES ('node', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 SELECT_LAST_TRANSITION = "SELECT id, kind, at_us FROM transitions ORDER BY id DESC LIMIT 1"
+# Of each service, the newest transition that says its status.
+SELECT_LAST_STATUSES = f"""
+    SELECT json_group_array(json_array(services.id, newest.after, newest.at_us, newest.reason, newest.code))
+    FROM services CROSS JOIN transitions AS newest ON newest.id = (
+        SELECT id FROM transitions
+        WHERE service = services.number AND {SAYS_STATUS}
+        ORDER BY id DESC LIMIT 1
+    )
+    WHERE newest.after IS NOT NULL
+"""
 GET_SAVED_STATE = "SELECT text FROM saved_state WHERE name = 'notify'"
 SET_SAVED_STATE = "INSERT INTO saved_state VALUES ('notify', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 
@@ -157,6 +195,15 @@ def _upsert_buckets(resolution: Resolution) -> str:
         ON CONFLICT (begin_s, service)
         DO UPDATE SET {sums}, latency_max_s = max(latency_max_s, excluded.latency_max_s)
         WHERE {observed} <= {resolution.length_s + ROUNDING_TOLERANCE_S}
+    """
+
+
+def _upsert_latencies(table: str) -> str:
+    return f"""
+        INSERT INTO {table}
+        SELECT ?, services.number, {_json_columns(1, 2)}
+        FROM json_each(?) CROSS JOIN services ON services.id = {_json_columns(0, 0)} WHERE true
+        ON CONFLICT (begin_s, service, bucket) DO UPDATE SET checks = checks + excluded.checks
     """
 
 
@@ -197,6 +244,14 @@ class Database:
         return (
             self._file_identity is not None and file_identity(self._path, has_wal=self._has_wal) == self._file_identity
         )
+
+    def last_statuses(self) -> list[LastStatus]:
+        """Of each service that was registered when the file was last written."""
+        (text,) = self._row(SELECT_LAST_STATUSES)
+        return [
+            LastStatus(service_id, status, at_us / 1e6, reason, code)
+            for service_id, status, at_us, reason, code in json.loads(text)
+        ]
 
     def claim(self, node_name: str, former_name: str | None = None) -> None:
         """Record that the file belongs to this node, or raise if it belongs to another one."""
@@ -248,9 +303,11 @@ class Database:
             self._create()
         else:
             self._check_version(version)
-            self._check_tables()
             if verify:
                 self._quick_check()
+            if version < VERSION:
+                self._migrate(version)
+            self._check_tables()
         self._execute(CREATE_TIME_INDEX)
         # In WAL mode readers and the writer do not block each other, and a commit is one sequential write. Some file
         # systems do not support it; there they block each other.
@@ -262,11 +319,15 @@ class Database:
         self._execute(CREATE_STAGING)
 
     def _check_version(self, version: int) -> None:
-        text = f"{self._path} has schema version {version}; this svcnode uses version {VERSION}"
         if version > VERSION:
+            text = f"{self._path} has schema version {version}; this svcnode uses version {VERSION}"
             raise HistoryError(f"{text}; use a newer svcnode, or {OTHER_PATH_HINT}", HistoryProblem.NEWER_SCHEMA)
-        if version < VERSION:
-            raise CorruptionError(text, HistoryProblem.OLDER_SCHEMA)
+
+    def _migrate(self, version: int) -> None:
+        with self._transaction():
+            migrate(self._connection, version)
+        text, extra = "history file migrated from format %d to %d: %s", {"event": "history_migrated"}
+        log.info(text, version, VERSION, self._path, extra=extra)
 
     def _limit_wal(self) -> None:
         """Set the size at which the write-ahead log is moved into the database and truncated."""
@@ -327,7 +388,22 @@ class Database:
         for resolution in RESOLUTIONS:
             self._execute(_upsert_buckets(resolution), (resolution.begin_s(minute.begin_s),))
         self._execute("DELETE FROM staging")
+        if minute.observed is not None and not self._execute(EXTEND_RUN, minute.observed).rowcount:
+            self._execute(INSERT_RUN, minute.observed)
+        self._add_latencies(minute)
         self._execute(SET_WATERMARK, (AGGREGATED_TO, minute.sequence))
+
+    def _add_latencies(self, minute: ClosedMinute) -> None:
+        rows = [
+            [service_id, bucket, checks]
+            for service_id, histogram in minute.latencies.items()
+            for bucket, checks in histogram.items()
+        ]
+        for chunk in _chunks(rows):
+            for resolution in LATENCY_RESOLUTIONS:
+                self._execute(
+                    _upsert_latencies(resolution.name), (resolution.begin_s(minute.begin_s), json.dumps(chunk))
+                )
 
     # ---- pruning
 
@@ -345,9 +421,10 @@ class Database:
                 self._prune_buckets(
                     resolution.name, max(oldest_s, now_s - resolution.retention_s) - resolution.length_s
                 )
-                for resolution in RESOLUTIONS
+                for resolution in (*RESOLUTIONS, *LATENCY_RESOLUTIONS)
             )
             or self._prune_transitions(oldest_s) > 0
+            or self._prune_runs(oldest_s) > 0
             or self._prune_services(oldest_s) > 0
         )
 
@@ -397,6 +474,12 @@ class Database:
         with self._transaction():
             self._record_pruned(last_id)
             return self._execute(f"DELETE FROM transitions WHERE id IN ({pruned})").rowcount
+
+    def _prune_runs(self, older_than_s: float) -> int:
+        if self._row(f"SELECT begin_s FROM runs WHERE end_s < {older_than_s}") is None:
+            return 0
+        with self._transaction():
+            return self._execute("DELETE FROM runs WHERE end_s < ?", (older_than_s,)).rowcount
 
     def _prune_services(self, older_than_s: float) -> int:
         """Delete services without records: no record is newer than the day on which the service was last seen."""

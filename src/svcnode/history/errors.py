@@ -26,7 +26,7 @@ class HistoryProblem(StrEnum):
     UNUSABLE = "unusable"  # any other error of SQLite or of the operating system
     NO_THREAD = "no_thread"
     CORRUPT = "corrupt"
-    OLDER_SCHEMA = "older_schema"
+    FILE_REPLACED = "file_replaced"  # while in use; the one at the path is used now
     NEWER_SCHEMA = "newer_schema"
     NOT_A_FILE = "not_a_file"
     NOT_A_DATABASE = "not_a_database"
@@ -48,10 +48,10 @@ class HistoryError(Exception):
 
 
 class CorruptionError(HistoryError):
-    """The file was written by svcnode and cannot be used: it is corrupt or has an older schema. It is quarantined."""
+    """The file was written by svcnode and is corrupt. It is quarantined."""
 
-    def __init__(self, text: str, code: HistoryProblem = HistoryProblem.CORRUPT) -> None:
-        super().__init__(text, code)
+    def __init__(self, text: str) -> None:
+        super().__init__(text, HistoryProblem.CORRUPT)
 
 
 _TEXT = {

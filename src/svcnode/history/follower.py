@@ -7,13 +7,20 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from svcnode.history import OPEN_TIMEOUT_S, TICK_S, History
+from svcnode.history import OPEN_TIMEOUT_S, TICK_S, TRANSITIONS_PER_PAGE, History
+from svcnode.history.aggregator import MinuteAggregator
+from svcnode.history.backlog import Backlog
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
+from svcnode.history.report import ReportPeriod
+from svcnode.history.timeline import make_timeline_page
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from svcnode.history.query import EndOfFile
+    from svcnode.history.report import PeriodReport
+    from svcnode.history.timeline import Period, TimelinePage
     from svcnode.node.node_state import NodeState
 
 TRANSITIONS_PER_READ = 500
@@ -34,6 +41,29 @@ class _FollowedFile:
         pass
 
 
+async def read_timeline(path: Path, period: Period) -> TimelinePage:
+    """From the file of a node that does not run."""
+    query, end = await _open(path, period.to_s)
+    return make_timeline_page(period, await query.page(period, end.last_id, TRANSITIONS_PER_PAGE))
+
+
+async def read_report(path: Path, from_s: float, to_s: float, now_s: float) -> tuple[PeriodReport, str]:
+    """From the file of a node that does not run; and the name of the node."""
+    query, end = await _open(path, now_s)
+    report = await query.report(ReportPeriod.around(from_s, to_s, now_s), end.pruned_to)
+    return report, end.node_name or ""
+
+
+async def _open(path: Path, now_s: float) -> tuple[HistoryQuery, EndOfFile]:
+    backlog, file = Backlog(), _FollowedFile(path)
+    query = HistoryQuery(backlog, MinuteAggregator(now_s, backlog), file)
+    end = await query.end_of(path)
+    if end is None:
+        raise HistoryError(f"cannot read {path}", HistoryProblem.UNUSABLE)
+    file.is_readable = True
+    return query, end
+
+
 class HistoryFollower(History):
     """Records nothing. What the other process has not written yet is missing: the times and checks of this minute."""
 
@@ -42,12 +72,13 @@ class HistoryFollower(History):
         self._file = _FollowedFile(path)
         self._query = HistoryQuery(self._backlog, self._aggregator, self._file)
         self._pruned_to = 0
+        self._has_started = asyncio.Event()  # the first attempt to read the file has ended
 
     async def __aenter__(self) -> Self:
         self.last_id = int(self._wall_clock() * 1e6)  # all that the file gets from now on is newer
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._skip_to_end(), OPEN_TIMEOUT_S)
         self._task = asyncio.create_task(self._follow(), name="follow history")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_started.wait(), OPEN_TIMEOUT_S)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -70,16 +101,20 @@ class HistoryFollower(History):
     def pruned_to(self) -> int:
         return self._pruned_to
 
-    async def _skip_to_end(self) -> None:
-        self.last_id = await self._find_end() or self.last_id
-
     async def _follow(self) -> None:
+        read = self._skip_to_end
         while True:
-            await asyncio.sleep(TICK_S)
             try:
-                await self._publish_new(await self._find_end())
+                await read()
             except Exception:
                 log.exception("internal error while the history is read", extra={"event": "internal_error"})
+            read = self._publish_new
+            self._has_started.set()
+            await asyncio.sleep(TICK_S)
+
+    async def _skip_to_end(self) -> None:
+        """However long it takes: what the file has got meanwhile is published next."""
+        self.last_id = await self._find_end() or self.last_id
 
     async def _find_end(self) -> int:
         """The newest transition of the file; 0 if it cannot be read, or belongs to another node."""
@@ -90,7 +125,8 @@ class HistoryFollower(History):
         self._pruned_to = end.pruned_to
         return end.last_id
 
-    async def _publish_new(self, end_id: int) -> None:
+    async def _publish_new(self) -> None:
+        end_id = await self._find_end()
         while self.last_id < end_id:
             transitions = await self._query.after(self.last_id, end_id, TRANSITIONS_PER_READ)
             if not transitions:  # it cannot be read any more

@@ -12,12 +12,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
+from svcnode.core.model import MAINTENANCE_CHANGES, STATUS_CHANGES
 from svcnode.history.errors import CorruptionError, history_error_from
-from svcnode.history.records import Bucket, Transition, merge_buckets
+from svcnode.history.latencies import add_to
+from svcnode.history.records import Bucket, Stretch, Transition, merge_buckets
+from svcnode.history.report import Move, OutageFinder, Times, make_report
+from svcnode.history.timeline import SAYS_STATUS, STARTED, STOPPED, Opening, PageOfTransitions, says_status
 from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
@@ -27,7 +32,10 @@ if TYPE_CHECKING:
 
     from svcnode.history.aggregator import MinuteAggregator
     from svcnode.history.backlog import Backlog
+    from svcnode.history.latencies import Histogram
     from svcnode.history.records import Resolution
+    from svcnode.history.report import PeriodReport, ReportPeriod
+    from svcnode.history.timeline import Period
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -48,6 +56,41 @@ _SELECT_LATEST = _SELECT_TRANSITIONS.format(condition="transitions.id <= ?", ord
 _SELECT_LATEST_OF_SERVICE = _SELECT_TRANSITIONS.format(
     condition="transitions.id <= ? AND transitions.service = (SELECT number FROM services WHERE id = ?)", order="DESC"
 )
+# "+" keeps SQLite from reading every row in the order of the ids: few rows are of these services.
+_SELECT_OF_SERVICES = _SELECT_TRANSITIONS.format(
+    condition="""+transitions.id <= ? AND +transitions.at_us >= ? AND (transitions.service IS NULL
+        OR transitions.service IN (SELECT number FROM services WHERE id IN (SELECT value FROM json_each(?))))""",
+    order="DESC",
+)
+# A page of the time line. "+" lets SQLite find the period in the index of times: an old file has far more ids.
+_SELECT_PAGE = _SELECT_TRANSITIONS.format(
+    condition="""transitions.id IN (
+        SELECT id FROM transitions WHERE at_us >= ? AND at_us < ? AND +id > ? AND +id <= ? ORDER BY +id LIMIT ?)""",
+    order="",
+)
+# What is before a page: recorded on an earlier page, or dated before the period.
+_BEFORE_PAGE = "(transitions.id <= ? OR transitions.at_us < ?) AND transitions.id <= ?"
+_SELECT_STATUSES_BEFORE = f"""
+    SELECT json_group_array(json_array({_TRANSITION_COLUMNS})) FROM (
+        SELECT newest.*, services.id AS service_id
+        FROM {{services}} CROSS JOIN transitions AS newest ON newest.id = (
+            SELECT transitions.id FROM transitions
+            WHERE service = services.number AND {SAYS_STATUS} AND {_BEFORE_PAGE}
+            ORDER BY transitions.id DESC LIMIT 1
+        )
+        WHERE newest.after IN ('Down', 'Initializing')
+    )
+"""
+_SELECT_ALL_STATUSES_BEFORE = _SELECT_STATUSES_BEFORE.format(services="services")
+_SELECT_SOME_STATUSES_BEFORE = _SELECT_STATUSES_BEFORE.format(
+    services="json_each(?) AS ids CROSS JOIN services ON services.id = ids.value"
+)
+_SELECT_HEALTH_BEFORE = _SELECT_TRANSITIONS.format(
+    condition=f"health <> health_before AND {_BEFORE_PAGE}", order="DESC"
+)
+_SELECT_PROCESS_BEFORE = _SELECT_TRANSITIONS.format(
+    condition=f"transitions.service IS NULL AND kind IN ('{STARTED}', '{STOPPED}') AND {_BEFORE_PAGE}", order="DESC"
+)
 _SELECT_KNOWN_IDS = "SELECT json_group_array(id) FROM services WHERE id IN (SELECT value FROM json_each(?))"
 _SELECT_END = """
     SELECT coalesce((SELECT max(id) FROM transitions), 0),
@@ -62,6 +105,34 @@ _SELECT_BUCKETS = f"""
     CROSS JOIN json_each(?) AS begin_times
     CROSS JOIN {{table}} AS buckets ON buckets.begin_s = begin_times.value AND buckets.service = services.number
 """
+
+_KINDS_OF_REPORT = ", ".join(
+    f"'{kind}'" for kind in (STARTED, STOPPED, *(kind.value for kind in (*STATUS_CHANGES, *MAINTENANCE_CHANGES)))
+)
+_SELECT_MOVES = f"""
+    SELECT json_group_array(json_array(transitions.id, at_us, kind, services.id, before, after, health_before, health))
+    FROM (
+        SELECT * FROM transitions
+        WHERE id > ? AND (at_us < ? OR kind = '{STARTED}')
+            AND (kind IN ({_KINDS_OF_REPORT}) OR health != health_before)
+        ORDER BY id LIMIT ?
+    ) AS transitions LEFT JOIN services ON services.number = transitions.service
+"""
+_SELECT_RUNS = "SELECT json_group_array(json_array(begin_s, end_s)) FROM runs WHERE end_s > ? AND begin_s < ?"
+_SELECT_TIMES = """
+    SELECT json_group_array(json_array(services.id, up_s, initializing_s, down_s, maintenance_s, first_s)) FROM (
+        SELECT service, sum(up_s) AS up_s, sum(initializing_s) AS initializing_s, sum(down_s) AS down_s,
+            sum(maintenance_s) AS maintenance_s, min(begin_s) AS first_s
+        FROM {table} WHERE begin_s >= ? AND begin_s < ? AND service > ? AND service <= ? GROUP BY service
+    ) AS times JOIN services ON services.number = times.service
+"""
+_SELECT_LATENCIES = """
+    SELECT json_group_array(json_array(services.id, bucket, checks)) FROM (
+        SELECT service, bucket, sum(checks) AS checks
+        FROM {table} WHERE begin_s >= ? AND begin_s < ? AND service > ? AND service <= ? GROUP BY service, bucket
+    ) AS latencies JOIN services ON services.number = latencies.service
+"""
+SERVICES_PER_STATEMENT = 200  # with some ten buckets of latencies each
 
 log = logging.getLogger("svcnode.history")
 
@@ -114,6 +185,16 @@ class HistoryQuery:
             found = await self._transitions(is_match, _SELECT_LATEST_OF_SERVICE, up_to, service_id, limit)
         return found[::-1][:limit]
 
+    async def of_services(self, service_ids: Sequence[str], from_s: float, up_to: int, limit: int) -> list[Transition]:
+        """In order: the newest transitions of these services, and of the node itself."""
+        wanted = {*service_ids, None}
+
+        def is_match(transition: Transition) -> bool:
+            return transition.id <= up_to and transition.at_s >= from_s and transition.service_id in wanted
+
+        values = (up_to, int(from_s * 1e6), json.dumps(list(service_ids)), limit)
+        return (await self._transitions(is_match, _SELECT_OF_SERVICES, *values))[-limit:]
+
     async def buckets(
         self, service_ids: Sequence[str], resolution: Resolution, now_s: float
     ) -> dict[str, list[Bucket]]:
@@ -132,6 +213,21 @@ class HistoryQuery:
 
         return await self._run(read)
 
+    async def page(self, period: Period, up_to: int, limit: int) -> PageOfTransitions:
+        """Transitions of a period, and what was so before the first of them."""
+
+        def read() -> PageOfTransitions:
+            written, unwritten = self._read(
+                lambda connection: _read_page(connection, period, up_to, limit), self._backlog.transitions
+            )
+            in_file, opening = written or ([], Opening())
+            published = [one for one in unwritten if one.id <= up_to]
+            by_id = {one.id: one for one in (*in_file, *published) if period.contains(one)}
+            page = [by_id[transition_id] for transition_id in sorted(by_id)]
+            return PageOfTransitions(_opening(period, opening, published), page[:limit], len(page) <= limit)
+
+        return await self._run(read)
+
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         """The ids that have records."""
 
@@ -143,6 +239,35 @@ class HistoryQuery:
             return set(service_ids) & unwritten.union(written or ())
 
         return await self._run(read)
+
+    async def report(self, period: ReportPeriod, pruned_to: int) -> PeriodReport:
+        """`pruned_to`: older transitions are deleted, and some of the file may be older."""
+
+        def read() -> PeriodReport:
+            written, unwritten = self._read(
+                lambda connection: _read_report_data(connection, period), lambda: self._unwritten_report_data(period)
+            )
+            return _make_report(period, pruned_to, written or _NO_DATA, unwritten)
+
+        return await self._run(read)
+
+    def _unwritten_report_data(self, period: ReportPeriod) -> _ReportData:
+        aggregator, resolution = self._aggregator, period.latency_resolution
+        times: dict[str, Times] = {}
+        first_s = math.inf
+        for service_id, buckets in aggregator.unwritten_buckets(aggregator.service_ids()).items():
+            for bucket in buckets:
+                if period.from_s <= bucket.begin_s < period.to_s:  # also of a service that has just been registered
+                    counted = Times(bucket.up_s, bucket.initializing_s, bucket.down_s, bucket.maintenance_s)
+                    times[service_id] = times.get(service_id, Times()).plus(counted)
+                    first_s = min(first_s, bucket.begin_s if bucket.observed_s else math.inf)
+        moves = [
+            Move(one.id / 1e6, one.at_s, one.kind, *one[3:6], one.health_before, one.health)
+            for one in self._backlog.transitions()
+            if one.at_s < period.to_s or one.kind == STARTED
+        ]
+        latencies = aggregator.unwritten_latencies(resolution, *period.latency_range)
+        return _ReportData(times, first_s, aggregator.unwritten_stretches(), moves, latencies)
 
     async def end_of(self, path: Path) -> EndOfFile | None:
         """None if the file cannot be read."""
@@ -166,7 +291,7 @@ class HistoryQuery:
             rows, unwritten = self._read(
                 lambda connection: _rows(connection, statement, *values), self._backlog.transitions
             )
-            by_id = {row[0]: Transition(row[0], row[1] / 1e6, *row[2:]) for row in rows or ()}
+            by_id = {row[0]: _transition(row) for row in rows or ()}
             by_id.update((transition.id, transition) for transition in unwritten if is_match(transition))
             return [by_id[transition_id] for transition_id in sorted(by_id)]
 
@@ -209,6 +334,68 @@ class HistoryQuery:
                 self._backlog.handover_lock.release()
 
 
+class _ReportData(NamedTuple):
+    """From the file, or from memory."""
+
+    times: dict[str, Times]
+    first_s: float  # of the buckets
+    stretches: list[Stretch]
+    moves: list[Move]
+    latencies: dict[str, Histogram]
+
+
+_NO_DATA = _ReportData({}, math.inf, [], [], {})
+
+
+def _make_report(period: ReportPeriod, pruned_to: int, written: _ReportData, unwritten: _ReportData) -> PeriodReport:
+    moves = [*written.moves, *unwritten.moves]
+    # After a clock was ahead, ids stay ahead.
+    known_from_s = min(pruned_to / 1e6, moves[0].at_s) if moves else pruned_to / 1e6
+    stretches = sorted([*written.stretches, *unwritten.stretches])
+    outages = OutageFinder(period, known_from_s, stretches)
+    for move in moves:
+        outages.add(move)
+    times, latencies = dict(written.times), written.latencies
+    for service_id, one in unwritten.times.items():
+        times[service_id] = times.get(service_id, Times()).plus(one)
+    for service_id, histogram in unwritten.latencies.items():
+        add_to(latencies.setdefault(service_id, {}), histogram)
+    first_s = min(written.first_s, unwritten.first_s)
+    data_from_s = None if first_s == math.inf else max(first_s, stretches[0].begin_s)
+    return make_report(period, data_from_s, outages, times, latencies)
+
+
+def _read_report_data(connection: sqlite3.Connection, period: ReportPeriod) -> _ReportData:
+    times: dict[str, Times] = {}
+    latencies: dict[str, Histogram] = {}
+    first_s = math.inf
+    statement = _SELECT_TIMES.format(table=period.resolution.name)
+    for service_id, *values, begin_s in _rows_by_service(connection, statement, period.from_s, period.to_s):
+        times[service_id] = Times(*values)
+        first_s = min(first_s, begin_s)
+    statement = _SELECT_LATENCIES.format(table=period.latency_resolution.name)
+    for service_id, bucket, checks in _rows_by_service(connection, statement, *period.latency_range):
+        latencies.setdefault(service_id, {})[bucket] = checks
+    stretches = [Stretch(*row) for row in _rows(connection, _SELECT_RUNS, period.from_s, period.to_s)]
+    return _ReportData(times, first_s, stretches, list(_read_moves(connection, period.to_s)), latencies)
+
+
+def _rows_by_service(
+    connection: sqlite3.Connection, statement: str, begin_s: float, end_s: float
+) -> Iterator[list[Any]]:
+    (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM services").fetchone()
+    for first in range(0, last, SERVICES_PER_STATEMENT):
+        yield from _rows(connection, statement, begin_s, end_s, first, first + SERVICES_PER_STATEMENT)
+
+
+def _read_moves(connection: sqlite3.Connection, to_s: float) -> Iterator[Move]:
+    last_id = 0
+    while rows := _rows(connection, _SELECT_MOVES, last_id, int(to_s * 1e6), BUCKETS_PER_STATEMENT):
+        last_id = rows[-1][0]
+        for transition_id, at_us, *others in rows:
+            yield Move(transition_id / 1e6, at_us / 1e6, *others)
+
+
 def _open_read_only(path: Path) -> sqlite3.Connection:
     import sqlite3  # loaded late: most nodes are never queried
 
@@ -230,10 +417,41 @@ def _read_buckets(
     return buckets
 
 
-def _rows(connection: sqlite3.Connection, statement: str, *values: int | str) -> list[Any]:
+def _read_page(
+    connection: sqlite3.Connection, period: Period, up_to: int, limit: int
+) -> tuple[list[Transition], Opening]:
+    """At most one transition more than `limit`; if so, what was before is of the services on this page only."""
+
+    def read(statement: str, *values: int | str) -> list[Transition]:
+        return sorted(map(_transition, _rows(connection, statement, *values)), key=lambda one: one.id)
+
+    page = read(_SELECT_PAGE, period.from_us, period.to_us, period.after_id, up_to, limit + 1, limit + 1)
+    before = (period.after_id, period.from_us, up_to)
+    if len(page) > limit:
+        ids = {one.service_id for one in page if one.service_id is not None}
+        statuses = read(_SELECT_SOME_STATUSES_BEFORE, json.dumps(sorted(ids)), *before)
+    else:
+        statuses = read(_SELECT_ALL_STATUSES_BEFORE, *before)
+    return page, Opening(statuses, read(_SELECT_HEALTH_BEFORE, *before, 1), read(_SELECT_PROCESS_BEFORE, *before, 2))
+
+
+def _rows(connection: sqlite3.Connection, statement: str, *values: float | str) -> list[Any]:
     (text,) = connection.execute(statement, values).fetchone()
     rows: list[Any] = json.loads(text)
     return rows
+
+
+def _transition(row: Sequence[Any]) -> Transition:
+    return Transition(row[0], row[1] / 1e6, *row[2:])
+
+
+def _opening(period: Period, written: Opening, unwritten: Iterable[Transition]) -> Opening:
+    """With what is only in memory, which is newer."""
+    before = [one for one in unwritten if period.is_after(one)]
+    statuses = {one.service_id: one for one in (*written.statuses, *before) if says_status(one)}
+    health = [*written.health, *(one for one in before if one.health != one.health_before)]
+    process = [*written.process, *(one for one in before if one.kind in (STARTED, STOPPED))]
+    return Opening([*statuses.values()], health[-1:], process[-2:])
 
 
 def _fill_buckets(

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from svcnode.history.latencies import Histogram
 
 # An upper bound for the error of adding many floating-point numbers.
 ROUNDING_TOLERANCE_S = 0.001
@@ -26,6 +32,16 @@ class Transition(NamedTuple):
     code: str | None  # the reason code of the new state; None if the change has no new state of a service
     health_before: int
     health: int
+
+
+class LastStatus(NamedTuple):
+    """What the newest transition of a service says."""
+
+    service_id: str
+    status: str
+    since_s: float
+    reason: str
+    code: str | None
 
 
 class Bucket(NamedTuple):
@@ -55,6 +71,16 @@ class Bucket(NamedTuple):
         return self.known_s + self.maintenance_s
 
 
+NO_LATENCIES: Mapping[str, Histogram] = MappingProxyType({})
+
+
+class Stretch(NamedTuple):
+    """Time without a break in which the node ran: the clock was not set, and the machine did not sleep."""
+
+    begin_s: float
+    end_s: float
+
+
 class ClosedMinute(NamedTuple):
     """The buckets of a finished minute, or a part of them.
 
@@ -64,6 +90,10 @@ class ClosedMinute(NamedTuple):
     sequence: int
     begin_s: int
     buckets: dict[str, Bucket]
+    observed: Stretch | None = None  # the part of the minute in which the node ran
+    latencies: Mapping[str, Histogram] = (
+        NO_LATENCIES  # of these services, by id: of the whole hour in its last minute, otherwise none
+    )
 
 
 class RetentionLimits(NamedTuple):
@@ -99,6 +129,10 @@ MINUTES = Resolution("minutes", 60, 90, retention_s=6 * 3600.0)
 HOURS = Resolution("hours", 3600, 24, retention_s=8 * 86_400.0)
 DAYS = Resolution("days", 86_400, 90)
 RESOLUTIONS = (MINUTES, HOURS, DAYS)
+# Latencies are some forty rows per service and bucket, so those of hours are kept for a short time only.
+LATENCY_HOURS = HOURS._replace(name="hour_latencies", retention_s=26 * 3600.0)
+LATENCY_DAYS = DAYS._replace(name="day_latencies")
+LATENCY_RESOLUTIONS = (LATENCY_HOURS, LATENCY_DAYS)
 
 
 def merge_buckets(bucket: Bucket, other: Bucket, length_s: int) -> Bucket:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from svcnode.core.units import utc_text
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem, history_error_from
 from svcnode.history.files import FileLock, check_owner, create_file, make_directory, move, quarantine
 from svcnode.net.threads import ThreadRefusedError, start_thread
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
     from svcnode.history.backlog import Backlog
     from svcnode.history.database import Database
-    from svcnode.history.records import RetentionLimits
+    from svcnode.history.records import LastStatus, RetentionLimits
     from svcnode.net.clock import RetentionClock
 
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 60.0
 # On a full disk single writes succeed now and then. After a second failure within this time, writes must succeed for
 # this long before the problem counts as solved. It is long enough to write a minute.
 STABLE_AFTER_S = 90.0
-QUARANTINE_NOTICE_S = 86_400.0  # how long a quarantined file is reported as a problem
+NOTICE_S = 86_400.0  # how long a quarantined or replaced file is reported as a problem
 PRUNE_PAUSE_S = 0.01  # between two steps
 LOCK_CHECK_INTERVAL_S = 5.0  # how often an idle writer checks that the file and the lock are still at their paths
 MIN_QUARANTINE_INTERVAL_S = 60.0  # a second corrupt file within this time is not quarantined: the disk is bad
@@ -84,7 +85,7 @@ class WriterStatus:
 
     @property
     def problem(self) -> HistoryError | None:
-        """The current error, or a file that was quarantined within the last day."""
+        """The current error, or a file that was quarantined or replaced within the last day."""
         notice = self._notice if self._clock() < self._notice_until_s else None
         return self._error or notice
 
@@ -119,9 +120,8 @@ class WriterStatus:
             self.state = WriterState.WRITING
 
     def set_notice(self, notice: HistoryError) -> None:
-        extra = {"event": "history_quarantined", "code": notice.code, "reason": str(notice)}
-        log.error("history file quarantined: %s", notice, extra=extra)
-        self._notice, self._notice_until_s = notice, self._clock() + QUARANTINE_NOTICE_S
+        """What happened to the file. It is reported as a problem for a day, although writing succeeds."""
+        self._notice, self._notice_until_s = notice, self._clock() + NOTICE_S
 
 
 class WriterConfig(NamedTuple):
@@ -159,6 +159,8 @@ class Writer:
         self._reported_corruption: tuple[int, CorruptionError] | None = None  # with the generation of the file
         self._written_to = 0  # the newest transition that was written
         self.status = WriterStatus()
+        # Called in the writer thread with what the file says of the services, when it is first opened.
+        self.on_last_statuses: Callable[[list[LastStatus]], None] = lambda _: None
         # For the event loop.
         self.opened = asyncio.Event()  # the first attempt to open the file has ended
         self.closed = asyncio.Event()  # the thread has ended
@@ -281,8 +283,7 @@ class Writer:
         if self._config != self.config:
             self._apply(self.config)
         if self._database is not None and not self._database.is_at_path:
-            extra = {"event": "history_file_removed"}
-            log.warning("history file was removed or replaced while in use: %s", self.path, extra=extra)
+            self._note_replaced_file()
             self._close_database()
             self.generation += 1
             self._release_lock()
@@ -294,6 +295,16 @@ class Writer:
         if self._database is None:
             self._database = self._open()
         return self._database
+
+    def _note_replaced_file(self) -> None:
+        """Removed, replaced, or its file system was unmounted: nobody would see what is written to it from now on."""
+        extra = {"event": "history_file_removed"}
+        log.warning("history file was removed or replaced while in use: %s", self.path, extra=extra)
+        notice = (
+            f"{self.path} was removed, replaced or unmounted while in use, at {utc_text(self._wall_clock())}; "
+            "new records go to the file that is at this path now; check the mounts of its folder"
+        )
+        self.status.set_notice(HistoryError(notice, HistoryProblem.FILE_REPLACED))
 
     def _apply(self, config: WriterConfig) -> None:
         if config.path != self.path:
@@ -333,6 +344,7 @@ class Writer:
             self.last_id, self.last_kind = database.last_id, database.last_kind
             if database.last_sequence:
                 self._expiry_clock.continue_from(database.last_at_s)
+                self.on_last_statuses(database.last_statuses())
         self.pruned_to = database.pruned_to
         self.is_readable = self._is_pruning = True
         if is_first:
@@ -380,5 +392,7 @@ class Writer:
         self._quarantined_at_s = now_s
         self.generation += 1
         self._mark_file_lost()  # also the records of previous processes, whose newest id is not known
-        notice = f"{error}; moved to {quarantined.name}; new records go to a new file"
-        self.status.set_notice(HistoryError(notice, error.code))
+        notice = HistoryError(f"{error}; moved to {quarantined.name}; new records go to a new file", error.code)
+        extra = {"event": "history_quarantined", "code": notice.code, "reason": str(notice)}
+        log.error("history file quarantined: %s", notice, extra=extra)
+        self.status.set_notice(notice)

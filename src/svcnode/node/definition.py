@@ -18,6 +18,7 @@ from svcnode.core.model import (
     Schedule,
     Service,
     Tolerance,
+    parse_slo,
     validate_threshold,
 )
 from svcnode.core.text import suggestion
@@ -96,7 +97,9 @@ class CheckOptions(TimingOptions, total=False):
     name: str
     description: str
     group: str
+    tags: Sequence[str]
     runbook: str
+    slo: str
     depends_on: Sequence[str]
     impact: Impact | ImpactName
     maintenance_impact: Impact | LoweredImpactName | None
@@ -126,7 +129,9 @@ def define(  # noqa: PLR0913  each is a key of the table
     name: str | None = None,
     description: str = "",
     group: str = "",
+    tags: Sequence[str] = (),
     runbook: str = "",
+    slo: str = "off",
     depends_on: Sequence[str] = (),
     impact: Impact | str = Impact.PARTIAL,
     maintenance_impact: Impact | str | None = None,
@@ -154,8 +159,10 @@ def define(  # noqa: PLR0913  each is a key of the table
         maintenance_impact=None if maintenance_impact is None else _impact("maintenance_impact", maintenance_impact),
         policy=policy,
         group=group,
+        tags=_names("tags", tags, "texts"),
         runbook=runbook,
-        depends_on=_names("depends_on", depends_on),
+        slo_percent=_slo(slo),
+        depends_on=_names("depends_on", depends_on, "ids and groups"),
     )
     return Definition(service, probe_config)
 
@@ -240,6 +247,13 @@ def _tolerance(text: str) -> Tolerance:
         raise InvalidValueError(f"tolerance {exc}") from exc
 
 
+def _slo(text: str) -> float | None:
+    try:
+        return parse_slo(text)
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"slo {exc}") from exc
+
+
 def _max_latency_s(max_latency: Duration | None, schedule: Schedule) -> float | None:
     if max_latency is None:
         return None
@@ -264,10 +278,10 @@ def _stale_after_s(stale_after: Duration | None, schedule: Schedule) -> float:
     return limit_s
 
 
-def _names(name: str, value: object) -> tuple[str, ...]:
+def _names(name: str, value: object, kind: str) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         return tuple(dict.fromkeys(value))
-    raise InvalidValueError(f"{name} must be a list of ids and groups, not {value!r}")
+    raise InvalidValueError(f"{name} must be a list of {kind}, not {value!r}")
 
 
 def _impact(name: str, impact: Impact | str) -> Impact:

@@ -33,7 +33,7 @@ from svcnode.node.standstill import Standstill
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from svcnode.core.model import Acknowledgement, Maintenance, Service, ServiceState
+    from svcnode.core.model import Acknowledgement, KnownBefore, Maintenance, Service, ServiceState, Tally
     from svcnode.node.definition import Definition, ProbeConfig, ServiceOptions
     from svcnode.node.expiry import Entry
     from svcnode.node.feed import OnChange, OnEvidence
@@ -177,6 +177,12 @@ class NodeState:
             self._publish(ChangeKind.DEREGISTERED, now_s, service_id, before=entry.state)
             self.acknowledgements.remove(service_id, now_s, "the service is no longer registered")
 
+    def announce(self, kind: ChangeKind, text: str, service_id: str | None = None) -> None:
+        """Let every listener know of something that changes neither a status nor the health: one of ANNOUNCEMENTS."""
+        with self._changing() as now_s:
+            state = None if service_id is None else self._states.entry(service_id).state
+            self._publish(kind, now_s, service_id, before=state, after=state, reason=text)
+
     def reorder(self, ids: Iterable[str]) -> None:
         """Set the order of the list. Services that are not named follow in their old order."""
         with self._changing() as now_s:
@@ -217,6 +223,15 @@ class NodeState:
             state = state._replace(since_s=since_s, first_failure_at_s=first_failure_at_s)
             # The evidence itself follows, and is counted then.
             self._states.set_state(entry, state._replace(ready_in_a_row=0, failures_in_a_row=0), now_s)
+
+    def remember(self, known: Mapping[str, KnownBefore]) -> None:
+        """What the previous process knew of services, by id. It is shown until a check decides, and is no evidence."""
+        with self._changing():
+            for service_id, one in known.items():
+                entry = self._states.entries.get(service_id)
+                if entry is not None:
+                    self._states.remember(entry, one)
+            self.revision += 1
 
     def record(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
         """Record evidence, by service id; returns the new states of the services that are registered.
@@ -357,6 +372,16 @@ class NodeState:
         self.expire_stale()
         with self._lock:
             return iter([(entry.service, self._read_state(entry)) for entry in self._states.entries.values()])
+
+    def summary(self) -> tuple[Tally, list[tuple[Service, ServiceState]]]:
+        """The tally of all services, and those that are not Up, the first to fail first; all as of the same time.
+
+        The cost does not depend on how many services are Up.
+        """
+        self.expire_stale()
+        with self._lock:
+            not_up = self._states.not_up.values()
+            return self._states.tally, [(entry.service, self._read_state(entry)) for entry in not_up]
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from svcnode.core import state_machine
 from svcnode.core.errors import UnknownServiceError
-from svcnode.core.model import Tally
+from svcnode.core.model import Status, Tally
 from svcnode.node.expiry import Entry, ExpiryQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from svcnode.core.model import Evidence, ServiceState
+    from svcnode.core.model import Evidence, KnownBefore, ServiceState
     from svcnode.node.definition import Definition
     from svcnode.node.standstill import Standstill
 
@@ -38,6 +38,7 @@ class ServiceStates:
     ) -> None:
         """`wall_offset_s` is the time from the clock of evidence to the wall clock, now."""
         self.entries: dict[str, Entry] = {}
+        self.not_up: dict[str, Entry] = {}  # the first to fail first
         self.tally = Tally()
         self._on_status = on_status
         self._wall_offset_s = wall_offset_s
@@ -73,10 +74,12 @@ class ServiceStates:
         self._expiry.put(entry)
         self._expiry.compact(len(self.entries))
         self._count(Tally() if old is None else old.tally, entry.tally)
+        self._note_status(entry)
 
     def remove(self, service_id: str) -> Entry:
         entry = self.entry(service_id)
         del self.entries[service_id]
+        self.not_up.pop(service_id, None)
         self._expiry.compact(len(self.entries))
         self._count(entry.tally, Tally())
         return entry
@@ -106,7 +109,15 @@ class ServiceStates:
             self._expiry.put(entry)
         if state.status is not before.status:
             self._count(entry.tally_of(before.status), entry.tally)
+            self._note_status(entry)
             self._on_status(now_s, entry, before)
+        elif (known := before.known_before) and state.known_before is None and state.last_evidence_at_s is not None:
+            # Only now it is known that it has not the status any more that it had before the restart.
+            self._on_status(now_s, entry, before._replace(status=known.status, since_s=known.since_s))
+
+    def remember(self, entry: Entry, known: KnownBefore) -> None:
+        """What was known before the restart. The status stays."""
+        entry.set_state(state_machine.with_memory(entry.state, known))
 
     def set_registered_at(self, entry: Entry, registered_at_s: float) -> None:
         """So it may expire earlier, at the next read."""
@@ -139,12 +150,20 @@ class ServiceStates:
     def rebuild(self) -> None:
         """Compute everything that follows from the states again: a fork may have interrupted a change."""
         self.tally = Tally()
+        self.not_up.clear()
         self._expiry.clear()
         for entry in self.entries.values():
             entry.set_state(entry.state)
             entry.queued_at_s = math.inf
             self._expiry.put(entry)
             self._count(Tally(), entry.tally)
+            self._note_status(entry)
+
+    def _note_status(self, entry: Entry) -> None:
+        if entry.state.status is Status.UP:
+            self.not_up.pop(entry.service.id, None)
+        else:
+            self.not_up[entry.service.id] = entry
 
     def _count(self, before: Tally, after: Tally) -> None:
         self.tally = state_machine.add_tallies(state_machine.subtract_tallies(self.tally, before), after)

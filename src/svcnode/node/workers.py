@@ -468,6 +468,7 @@ def _state(text: str) -> ServiceState:
         code=known_code(state.code),
         recent_failures=_failures(state.recent_failures),
         failures_before_run=_failures(state.failures_before_run),
+        known_before=None,  # there is evidence now
     )
 
 

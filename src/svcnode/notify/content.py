@@ -88,7 +88,7 @@ def how_often(outages: Outages | None) -> str:
         return ""
     number, period_s = outages
     is_whole = period_s >= PERIOD_S
-    period = "30 days" if is_whole else f"{format_short_duration(period_s)}, since the history began"
+    period = "30 days" if is_whole else f"{format_short_duration(period_s)}; earlier outages are not counted"
     if number >= MAX_OUTAGES:
         return f"more than {MAX_OUTAGES - 1} times in {period}"
     return f"{'first' if number == 1 else _ordinal(number)} time in {period}"

@@ -12,8 +12,9 @@ import math
 from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.model import ChangeKind
 from svcnode.core.redaction import redacted
-from svcnode.core.text import error_text
+from svcnode.core.text import error_text, safe_reason
 from svcnode.net.tasks import log_failure
 from svcnode.notify import Deliveries
 from svcnode.notify.rule import Kind
@@ -67,6 +68,8 @@ class Sender:
         self._build = build
         self._on_attempt = on_attempt
         self.shared: SharedTarget | None = None  # None: only this process sends to it
+        self.announcement: tuple[ChangeKind, str] | None = None  # what the time line says of the last attempt
+        self._title = ""  # of the last message
         self.is_problem_at_s = math.inf  # when it will have failed for so long that others are told
         self._is_closing = False
         self._retry_now = False
@@ -157,7 +160,9 @@ class Sender:
         self._on_attempt(self)
 
     async def _deliver(self, report: Report) -> DeliveryError | None:
-        return await self.target.deliver(self._build(report, self.deliveries))
+        message = self._build(report, self.deliveries)
+        self._title = message.title
+        return await self.target.deliver(message)
 
     def _record_success(self, now_s: float, *, is_message: bool) -> None:
         if self.deliveries.failures_in_a_row:
@@ -165,6 +170,7 @@ class Sender:
             failures = self.deliveries.failures_in_a_row
             log.info(text, self.name, failures, extra=_extra("notification_recovered", self.name))
         self.deliveries.succeed(now_s, is_message=is_message)
+        self._announce(ChangeKind.MESSAGE_SENT, self._title if is_message else "")
 
     def _record_failure(self, error: DeliveryError, now_s: float) -> None:
         failures = self.deliveries.failures_in_a_row
@@ -173,8 +179,12 @@ class Sender:
         log.log(level, "notification to %s failed: %s", self.name, error.reason, extra=extra)
         backoff_s = min(MIN_BACKOFF_S * 2 ** min(failures, 30), MAX_BACKOFF_S)
         self.deliveries.fail(error.reason, error.code, now_s, retry_at_s=now_s + backoff_s)
+        self._announce(ChangeKind.MESSAGE_FAILED, "" if failures else error.reason)
         if self.shared is not None and backoff_s > PASS_ON_AFTER_S:
             self.shared.turn.pass_on(until_s=now_s + backoff_s)
+
+    def _announce(self, kind: ChangeKind, text: str) -> None:
+        self.announcement = (kind, safe_reason(f"{self.name}: {text}")) if text else None
 
     def abandon(self, text: str) -> None:
         """End the task at once, and log what has not been delivered."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
-from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind
+from svcnode.core.model import ANNOUNCEMENTS, MAINTENANCE_CHANGES, ChangeKind
 from svcnode.net.tasks import log_failure
 from svcnode.notify.alertmanager import to_alerts
 from svcnode.notify.alerts import Alerts, empty_state
@@ -234,6 +234,8 @@ class Notifier:
 
     def _on_change(self, change: Change) -> None:
         # Called in the thread that made the change.
+        if change.kind in ANNOUNCEMENTS:
+            return
         entry = self._node.find(change.service_id) if change.service_id and change.kind in _DEFINITION_CHANGES else None
         self._loop.call_soon_threadsafe(self._record_change, change, entry and entry[0])
 
@@ -293,6 +295,8 @@ class Notifier:
 
     def _on_attempt(self, sender: Sender) -> None:
         """Save what was told, and tell the other targets of one that has failed for long, or works again."""
+        if sender.announcement is not None:
+            self._node.announce(*sender.announcement)
         self._see_failing(sender)
         self._save_state()
         self._wake()

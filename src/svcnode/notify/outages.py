@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from svcnode.core.model import ChangeKind, Health, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from svcnode.notify.subjects import Subject
 
@@ -57,6 +57,7 @@ class _Note(NamedTuple):
 class OutageLog:
     def __init__(self) -> None:
         self._unread: deque[_Note] | None = deque(maxlen=MAX_UNREAD)  # None: the history has been read
+        self._past = _PastReader()
         self._known_since_s = 0.0
         self._begun_at_s: dict[str, deque[float]] = {}  # by service
         self._down: set[str] = set()  # services whose outage has not ended
@@ -74,11 +75,17 @@ class OutageLog:
     def start(self, since_s: float, past: Sequence[PastTransition], from_wall: Callable[[float], float]) -> None:
         """Nothing is counted before this. `past` is what happened before `since_s`, when this log began."""
         self._known_since_s = from_wall(past[0].at_s) if past else since_s
-        for note in _past_notes(past):
-            self._add(note._replace(at_s=from_wall(note.at_s)))
+        for one in past:
+            self.follow(one, from_wall(one.at_s))
         for note in self._unread or ():
             self._add(note)
         self._unread = None
+
+    def follow(self, one: PastTransition, at_s: float) -> None:
+        """The next transition of the history."""
+        note = self._past.read(one)
+        if note is not None:
+            self._add(note._replace(at_s=at_s))
 
     def _add(self, note: _Note) -> None:
         if not note.is_down:
@@ -95,15 +102,20 @@ class OutageLog:
         return Outages(len(times_s), min(PERIOD_S, now_s - self._known_since_s)) if times_s else None
 
 
-def _past_notes(transitions: Iterable[PastTransition]) -> Iterator[_Note]:
-    held: set[str | None] = set()  # services in maintenance; None: the node
-    for one in transitions:
+class _PastReader:
+    """What a sequence of transitions says about outages."""
+
+    def __init__(self) -> None:
+        self._held: set[str | None] = set()  # services in maintenance; None: the node
+
+    def read(self, one: PastTransition) -> _Note | None:
         if one.kind == "started":
-            held.clear()  # what is still in maintenance is recorded again
+            self._held.clear()  # what is still in maintenance is recorded again
         elif one.kind == ChangeKind.MAINTENANCE.value:
-            held.add(one.service_id)
+            self._held.add(one.service_id)
         elif one.kind == ChangeKind.MAINTENANCE_ENDED.value:
-            held.discard(one.service_id)
+            self._held.discard(one.service_id)
         is_settled = one.after in (Status.UP.value, Status.DOWN.value)
-        if one.service_id is not None and is_settled and held.isdisjoint((None, one.service_id)):
-            yield _Note(one.service_id, one.after == Status.DOWN.value, one.at_s)
+        if one.service_id is None or not is_settled or not self._held.isdisjoint((None, one.service_id)):
+            return None
+        return _Note(one.service_id, one.after == Status.DOWN.value, one.at_s)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import tzinfo
 
-    from svcnode.core.model import Acknowledgement
+    from svcnode.core.model import Acknowledgement, Service
     from svcnode.notify.causes import Related, Relations
     from svcnode.notify.rule import Seen
     from svcnode.notify.targets import NotificationTarget
@@ -62,7 +62,7 @@ class QuietHours(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSettings:
-    """A target, and what it gets. With services or groups, only these, and each of them causes messages."""
+    """A target, and what it gets. With services, groups or tags, only these, and each service causes messages."""
 
     target: NotificationTarget = field(repr=False)  # its URL may contain secrets
     name: str = field(default="", repr=False)  # that people see; empty: that of the target
@@ -71,6 +71,7 @@ class RouteSettings:
     min_severity: Severity = Severity.WARNING
     services: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
     quiet_hours: QuietHours | None = None  # for warnings
     repeat_interval_s: float | None = None  # None: that of the policy
     escalate_after_s: float = 0.0  # 0: it gets everything
@@ -81,7 +82,11 @@ class RouteSettings:
 
     @property
     def is_selective(self) -> bool:
-        return bool(self.services or self.groups)
+        return bool(self.services or self.groups or self.tags)
+
+    def _selects(self, service: Service) -> bool:
+        is_named = service.id in self.services or service.group in self.groups
+        return is_named or not self.tags.isdisjoint(service.tags)
 
     def why_not(self, subject: Subject, severity: Severity) -> str:
         """Why the target does not get a problem of this severity; empty: it does."""
@@ -89,8 +94,8 @@ class RouteSettings:
         if self.is_selective and subject.key.type != "target":
             if service is None:
                 return "it gets only some services, not the node"
-            if service.id not in self.services and service.group not in self.groups:
-                return "the service is not among its services and groups"
+            if not self._selects(service):
+                return "the service is not among its services, groups and tags"
         if severity is Severity.WARNING and self.min_severity is Severity.CRITICAL:
             return "the severity is warning, and min_severity is critical"
         return ""

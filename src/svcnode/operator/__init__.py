@@ -17,6 +17,7 @@ from svcnode.api.app import StreamingResponse
 from svcnode.api.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Response, error_response, split_path
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import call_in_pool
+from svcnode.operator.compression import compressed
 from svcnode.operator.single_flight import OverloadedError
 
 if TYPE_CHECKING:
@@ -38,7 +39,12 @@ ROUTES = {
     "/events": "events:events",
     "/history": "history_api:history",
     "/metrics": "metrics:metrics",
-    "/static/{name}": "page:static_file",
+    "/page/changes": "page:page_changes",
+    "/page/events": "page:page_events",
+    "/page/timeline": "page:page_timeline",
+    "/problems": "problems:problems",
+    "/report": "report:report",
+    "/static/{name}": "static_files:static_file",
 }
 # Pages of other sites must not embed our responses: the size of an image alone tells them the status of a service.
 SAME_ORIGIN_ONLY = ("Cross-Origin-Resource-Policy", "same-origin")
@@ -65,6 +71,8 @@ async def handle(context: OperatorContext, request: Request) -> Response | Strea
     try:
         handler = _handlers[path] if path in _handlers else await call_in_pool(partial(_load_handler, path))
         response = await handler(context, request, name)
+        if isinstance(response, Response):
+            response = await compressed(context, request, response)
     except OverloadedError:
         response = OVERLOADED
     except ThreadStartError:

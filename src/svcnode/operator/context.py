@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from svcnode.node.stats import CheckStats
     from svcnode.notify import NotifyStatus
     from svcnode.operator.event_hub import EventHub
+    from svcnode.operator.outages import RecentOutages
+    from svcnode.operator.page_feed import PageFeed
     from svcnode.operator.single_flight import SingleFlight
+    from svcnode.operator.structure import StructureCache
     from svcnode.sharing.replica import Replica
 
 T = TypeVar("T")
@@ -69,11 +72,14 @@ class OperatorContext(NamedTuple):
     check_stats: CheckStats
     history: History
     events: EventHub
+    page_feed: PageFeed
     process_stats: ProcessStats
     notify_status: NotifyStatus
     single_flight: SingleFlight
     # Separate, so that requests that wait for a hanging disk do not use up the limit of the others.
     history_single_flight: SingleFlight
+    outages: RecentOutages
+    structure: StructureCache
     config_file_of: Callable[[str], Path | None] = lambda _: None  # by the id of a service
     replica: Replica | None = None  # None: the node is on one machine
 

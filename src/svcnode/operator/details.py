@@ -9,16 +9,18 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
+from svcnode.api.spec import SERVICE_NOT_FOUND, Response, error_response, make_response
 from svcnode.core import state_machine
 from svcnode.core.dependencies import find_dependencies
-from svcnode.core.model import Outcome, Status, Tolerance
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import Outcome, Status, Tolerance, slo_text
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
 from svcnode.net.threads import call_in_pool
 from svcnode.node.maintenance import planned_text
 from svcnode.node.stats import FIXED_KIND, probe_kind
+from svcnode.operator.query import parse_known_query
 from svcnode.operator.sharing import node_sharing, observed_states, shared_probe
 from svcnode.probes.options import public_options
 from svcnode.version import __version__
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Request
     from svcnode.core.dependencies import Dependencies
-    from svcnode.core.model import Evidence, Policy, Service, ServiceState
+    from svcnode.core.model import Evidence, KnownBefore, Policy, Service, ServiceState
     from svcnode.node.definition import ProbeConfig
     from svcnode.operator.context import OperatorContext
     from svcnode.operator.sharing import ProbeDisplay
@@ -49,7 +51,9 @@ class ServiceDetails(TypedDict, total=False):
     name: str
     description: str
     group: str  # its heading on the page; "": none
+    tags: list[str]
     runbook: str | None  # a link to what to do when it is not Up
+    slo: str | None  # the share of the time in which it is to be Up, such as "99.9%"
     depends_on: list[str]  # ids and groups
     causes: list[Json]  # if it is not Up: the services that it depends on, directly or not, and that are not Up either
     impact: str  # now: during maintenance it may be a lower one
@@ -58,6 +62,7 @@ class ServiceDetails(TypedDict, total=False):
     acknowledged: Json | None  # by whom, and when; None: there is no problem, or nobody has acknowledged it
     kind: str  # the scheme of the probe's URL, "function", "reported", "fixed", or "restricted"
     probe: str | None  # the URL of the probe without secrets
+    page: str | None  # of another node: a link to its page
     # Of the probe, other than the defaults; those that may hold a secret are masked. None: other replicas have them
     options: Json | None
     config_file: str | None  # the configuration file with the probe; None: it comes from another source
@@ -67,6 +72,8 @@ class ServiceDetails(TypedDict, total=False):
     reason: str
     since: str  # when the status was decided
     since_s: float
+    since_before_restart: bool  # whether that was before this process started
+    before_restart: Json | None  # what was known then, as long as no check has decided the status since
     first_failure: Json | None  # the first of the failures in a row, or of this Down
     counters: Json
     unreliable: bool  # too many of the last checks failed, although not enough in a row, or too many outages
@@ -90,7 +97,10 @@ class ServiceDetails(TypedDict, total=False):
 
 
 async def all_details(context: OperatorContext, request: Request, name: str) -> Response:
-    query = parse_query(request.query)
+    try:
+        query = parse_known_query(request.query, ("id", "recent_checks"))
+    except InvalidValueError as exc:
+        return error_response(400, str(exc))
     with_recent_checks = _parse_flag(query.get("recent_checks", ["0"]))
     if "id" not in query:
         key = "details", with_recent_checks
@@ -132,10 +142,11 @@ def node_details(context: OperatorContext) -> Json:
     identity, condition, process = context.node.identity, context.node.condition, context.process_stats
     builder = _DetailsBuilder(context)
     process.adjust_start_time(builder.now_s, context.node.wall_time_s(builder.now_s))
-    found = list(context.node)
-    fault = state_machine.common_fault(state for _, state in found)
-    services = [(service, state.status) for service, state in found]
-    health, reason = state_machine.node_health_with_reason(services, condition, fault)
+    tally, not_up = context.node.summary()
+    fault = state_machine.common_fault(state for _, state in not_up)
+    services = [(service, state.status) for service, state in not_up]
+    health, reason = state_machine.health_with_reason(tally, services, condition, fault)
+    _, summary = state_machine.health_with_reason(tally, services, condition, fault, with_ids=False)
     return {
         "name": identity.node_name,
         "version": identity.node_version,
@@ -143,6 +154,7 @@ def node_details(context: OperatorContext) -> Json:
         "svcnode": __version__,
         "health": int(health),
         "health_reason": encodable(reason),
+        "health_summary": encodable(summary),
         "starting": condition.starting,
         "draining": condition.draining,
         "issues": [encodable(issue) for issue in condition.issues],
@@ -164,10 +176,14 @@ def node_details(context: OperatorContext) -> Json:
 
 
 def services_details(
-    context: OperatorContext, ids: Iterable[str] | None = None, *, with_recent_checks: bool = False
+    context: OperatorContext,
+    ids: Iterable[str] | None = None,
+    *,
+    with_recent_checks: bool = False,
+    with_causes: bool = True,
 ) -> Iterator[ServiceDetails]:
-    """In the order of the node, or of the ids; unknown ids are left out."""
-    builder = _DetailsBuilder(context)
+    """In the order of the node, or of the ids; unknown ids are left out. Finding causes looks at all services."""
+    builder = _DetailsBuilder(context, with_causes=with_causes)
     for service, state in context.node if ids is None else filter(None, map(context.node.find, ids)):
         yield builder.build(service, state, with_recent_checks=with_recent_checks)
 
@@ -175,8 +191,9 @@ def services_details(
 class _DetailsBuilder:
     """Builds details as of one moment of the node's clock, which dates evidence."""
 
-    def __init__(self, context: OperatorContext) -> None:
+    def __init__(self, context: OperatorContext, *, with_causes: bool = True) -> None:
         self._context = context
+        self._with_causes = with_causes
         self.now_s = context.node.now_s()
         self._redacted = _RedactionCache()
 
@@ -204,21 +221,26 @@ class _DetailsBuilder:
             "name": service.name,
             "description": service.description,
             "group": service.group,
+            "tags": [encodable(tag) for tag in service.tags],
             "runbook": self._redacted[service.runbook] or None,
+            "slo": slo_text(service.slo_percent),
             "depends_on": [encodable(name) for name in service.depends_on],
-            "causes": [*self._causes(service, state)],
+            "causes": [*self._causes(service, state)] if self._with_causes else [],
             "impact": service.impact.value,
             "maintenance": self.maintenance(service.id),
             "planned_maintenance": self.planned_maintenance(service.id),
             "acknowledged": self.acknowledged(service.id),
             "kind": kind,
             "probe": self._probe_url(probe_config, shared),
+            "page": None if probe_config is None else probe_config.probe.page_url,
             "status": state.status.value,
             "health": int(state_machine.service_health(state.status)),
             "code": state.code,
             "reason": self._redacted[state.reason],
             "since": self._iso(state.since_s),
             "since_s": self.ago_s(state.since_s),
+            "since_before_restart": state.since_s < self._context.process_stats.started_monotonic_s,
+            "before_restart": self._before_restart(state.known_before),
             "first_failure": None if is_fixed else self._time_fields(state.first_failure_at_s),
             "counters": _counters(state),
             "unreliable": state.recent_failures.is_unreliable,
@@ -244,6 +266,12 @@ class _DetailsBuilder:
                 self._evidence(result.evidence) | {"status": result.status.value} for result in results
             ]
         return details
+
+    def _before_restart(self, known: KnownBefore | None) -> Json | None:
+        if known is None:
+            return None
+        times = {"since": self._iso(known.since_s), "since_s": self.ago_s(known.since_s)}
+        return {"status": known.status.value, "code": known.code, "reason": self._redacted[known.reason], **times}
 
     def _causes(self, service: Service, state: ServiceState) -> Iterator[Json]:
         if not service.depends_on or state.status is Status.UP:

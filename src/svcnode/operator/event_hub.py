@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.core.strict_json import compact_json
 from svcnode.core.units import iso_time
+from svcnode.operator.streams import HEARTBEAT, PREAMBLE, LiveStreams
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,20 +26,13 @@ if TYPE_CHECKING:
     from svcnode.history import History, Transition
 
 MAX_RECENT_EVENTS = 1000
-MAX_STREAMS = 512
-MAX_BUFFERED_BYTES = 256 * 1024  # per stream; beyond it the stream is closed, and the client may reconnect
-HEARTBEAT_S = 15.0
-RECONNECT_MS = 2000
 # A page takes about a millisecond to encode. It also bounds the buffer of a client that replays and does not read.
 PAGE_EVENTS = 100
 PAGE_BYTES = 32 * 1024
 MAX_CACHED_PAGES = 8  # clients that connect at the same time replay the same pages
 
-PREAMBLE = f"retry: {RECONNECT_MS}\n\n".encode()
-HEARTBEAT = b": heartbeat\n\n"
 # Some events are no longer available: the client should load the current state again.
 GAP = b"event: gap\ndata: {}\n\n"
-RECONNECT_AFTER_END_MS = 500
 
 
 class _EventPage(NamedTuple):
@@ -46,49 +40,26 @@ class _EventPage(NamedTuple):
     last_id: int
 
 
-class EventHub:
+class EventHub(LiveStreams):
     """Used on the thread of the event loop only."""
 
     def __init__(self, history: History) -> None:
+        super().__init__(lambda: history.last_id)
         self._history = history
         self._recent: deque[tuple[int, bytes]] = deque()
         self._recent_after_id = history.last_id  # every event with a greater id is in _recent
         self._pages: dict[int, _EventPage] = {}  # pages from history, by the id of the event before the page
         self._replay_lock = asyncio.Lock()
         self._replaying: set[StreamWriter] = set()
-        self._live: dict[StreamWriter, asyncio.Future[None]] = {}
-        self.stream_count = 0  # live and replaying
-        self._heartbeat: asyncio.TimerHandle | None = None
         history.subscribe(self._publish)
-
-    @property
-    def is_full(self) -> bool:
-        return self.stream_count >= MAX_STREAMS
 
     async def stream_to(self, writer: StreamWriter, after: int | None) -> None:
         """Send events until the task is cancelled, the client is too far behind, or the server limits the stream."""
-        self.stream_count += 1
-        self._heartbeat = self._heartbeat or asyncio.get_running_loop().call_later(HEARTBEAT_S, self._send_heartbeats)
-        try:
+        with self._counted():
             writer.write(PREAMBLE)
             if after is not None:
                 await self._replay(writer, after)
             await self._stream_live(writer)
-        finally:
-            self.stream_count -= 1
-
-    async def _stream_live(self, writer: StreamWriter) -> None:
-        overflow = self._live[writer] = asyncio.get_running_loop().create_future()
-        try:
-            async with asyncio.timeout(writer.max_live_s) as limit:
-                await overflow
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            retry_ms = RECONNECT_AFTER_END_MS if writer.max_live_s else RECONNECT_MS
-            writer.write(_end_event(self._history.last_id, retry_ms))
-        finally:
-            del self._live[writer]
 
     async def _replay(self, writer: StreamWriter, after: int) -> None:
         if after > self._history.last_id:
@@ -130,21 +101,11 @@ class EventHub:
             self._recent_after_id, _ = self._recent.popleft()
         self._broadcast(data)
 
-    def _broadcast(self, data: bytes) -> None:
-        for writer, overflow in self._live.items():
-            if writer.buffered_bytes <= MAX_BUFFERED_BYTES:
-                writer.write(data)
-            elif not overflow.done():
-                overflow.set_result(None)
-
     def _send_heartbeats(self) -> None:
-        self._heartbeat = None
-        if self.stream_count:
-            self._broadcast(HEARTBEAT)
-            for writer in self._replaying:
-                if not writer.buffered_bytes:
-                    writer.write(HEARTBEAT)
-            self._heartbeat = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._send_heartbeats)
+        super()._send_heartbeats()
+        for writer in self._replaying:
+            if not writer.buffered_bytes:
+                writer.write(HEARTBEAT)
 
 
 def transition_document(transition: Transition) -> dict[str, Any]:
@@ -157,11 +118,6 @@ def transition_document(transition: Transition) -> dict[str, Any]:
 def encode_event(transition: Transition) -> bytes:
     data = compact_json(transition_document(transition))
     return f"id: {transition.id}\nevent: transition\ndata: {data}\n\n".encode(errors="replace")
-
-
-def _end_event(last_id: int, retry_ms: int) -> bytes:
-    """The server ends the stream as planned: the client connects again, and misses nothing after this id."""
-    return f"id: {last_id}\nretry: {retry_ms}\nevent: end\ndata: {{}}\n\n".encode()
 
 
 def _make_page(events: Iterable[tuple[int, bytes]]) -> _EventPage:

@@ -5,39 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.api.app import StreamingResponse
-from svcnode.api.spec import Response, error_response, parse_query
+from svcnode.api.spec import error_response
+from svcnode.core.errors import InvalidValueError
+from svcnode.operator.query import parse_known_query
+from svcnode.operator.streams import STREAM_HEAD, TOO_MANY_STREAMS
 
 if TYPE_CHECKING:
-    from svcnode.api.spec import Request
+    from svcnode.api.spec import Request, Response
     from svcnode.operator.context import OperatorContext
 
-TOO_MANY_STREAMS = error_response(503, "Too many event streams; retry in 10 seconds", ("Retry-After", "10"))
 INVALID_EVENT_ID = error_response(400, "Invalid Last-Event-ID or after: the id of an event is a whole number")
-
-_HEAD = Response(
-    200,
-    headers=(
-        ("Content-Type", "text/event-stream"),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        ("X-Accel-Buffering", "no"),  # nginx buffers the stream otherwise
-    ),
-)
 
 
 async def events(context: OperatorContext, request: Request, name: str) -> Response | StreamingResponse:
-    after = _last_event_id(request)
+    try:
+        after = _last_event_id(request)
+    except InvalidValueError as exc:
+        return error_response(400, str(exc))
     if not (after is None or (after.isascii() and after.isdigit() and len(after) < 20)):
         return INVALID_EVENT_ID
     if context.events.is_full:
         return TOO_MANY_STREAMS
     return StreamingResponse(
-        _HEAD, lambda writer: context.events.stream_to(writer, None if after is None else int(after))
+        STREAM_HEAD, lambda writer: context.events.stream_to(writer, None if after is None else int(after))
     )
 
 
 def _last_event_id(request: Request) -> str | None:
+    query = parse_known_query(request.query, ("after",))
     if b"last-event-id" in request.headers:
         return request.headers[b"last-event-id"].decode("latin-1")
     # A browser cannot set the header on its first connection, so the page uses the query.
-    return parse_query(request.query).get("after", [None])[0]
+    return query.get("after", [None])[0]

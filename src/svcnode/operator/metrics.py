@@ -220,7 +220,8 @@ def _surface_metrics(context: OperatorContext) -> Iterator[Metric]:
         "Longest delay of the event loop in the last one to two minutes.",
         context.process_stats.loop_lag_s,
     )
-    yield _gauge("svcnode_event_streams", "Open /events streams.", context.events.stream_count)
+    streams = context.events.stream_count + context.page_feed.stream_count
+    yield _gauge("svcnode_event_streams", "Open event streams, of programs and of pages.", streams)
     yield _gauge(
         "svcnode_history_healthy",
         "0 while history cannot be written; 1 also if it is disabled.",
@@ -286,12 +287,15 @@ def _service_counts(services: Sequence[tuple[Service, ServiceState]]) -> Iterato
 
 def _service_infos(services: Iterable[ServiceSample], replica: Replica | None) -> Metric:
     family = InfoMetricFamily(
-        "svcnode_service", "Name, impact and probe kind of a service; always 1.", labels=[SERVICE_ID_LABEL]
+        "svcnode_service", "Name, impact, probe kind, group and tags of a service; always 1.", labels=[SERVICE_ID_LABEL]
     )
     for service, _, stats in services:
         shared = shared_probe(replica.services, service.id) if replica and stats.kind == REPORTED_KIND else None
         kind = stats.kind if shared is None else shared.kind
-        family.add_metric([service.id], {"name": service.name, "impact": service.impact.value, "kind": kind})
+        # Between commas, so that a pattern such as .*,eu,.* finds one of several tags.
+        tags = f",{','.join(service.tags)}," if service.tags else ""
+        labels = {"name": service.name, "impact": service.impact.value, "kind": kind}
+        family.add_metric([service.id], {**labels, "group": service.group, "tags": tags})
     return family
 
 

@@ -36,7 +36,9 @@ class _Flight(NamedTuple):
 class SingleFlight:
     """Used on the thread of the event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lasts: bool = False) -> None:
+        """`lasts`: a result is shared until it is asked for with another version."""
+        self._lasts = lasts
         self._flights: dict[Hashable, _Flight] = {}
         self._in_flight: set[asyncio.Task[Any]] = set()  # including those whose result is not cached
 
@@ -49,7 +51,7 @@ class SingleFlight:
     ) -> T:
         """As `get`, for a coroutine function, which runs on the event loop."""
         now_s = asyncio.get_running_loop().time()
-        for expired in [key for key, flight in self._flights.items() if _is_expired(flight, now_s)]:
+        for expired in [key for key, flight in self._flights.items() if self._is_expired(flight, now_s)]:
             del self._flights[expired]
         flight = self._flights.get(key)
         if flight is None or flight.version != version:
@@ -67,8 +69,10 @@ class SingleFlight:
         task.add_done_callback(self._in_flight.discard)
         return task
 
-
-def _is_expired(flight: _Flight, now_s: float) -> bool:
-    if not flight.task.done():
-        return False
-    return flight.task.cancelled() or flight.task.exception() is not None or now_s - flight.started_s >= RESULT_TTL_S
+    def _is_expired(self, flight: _Flight, now_s: float) -> bool:
+        task = flight.task
+        if not task.done():
+            return False
+        if task.cancelled() or task.exception() is not None:
+            return True
+        return not self._lasts and now_s - flight.started_s >= RESULT_TTL_S

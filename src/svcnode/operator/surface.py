@@ -10,7 +10,10 @@ from svcnode.node.stats import CheckStats
 from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
+from svcnode.operator.outages import RecentOutages
+from svcnode.operator.page_feed import PageFeed
 from svcnode.operator.single_flight import SingleFlight
+from svcnode.operator.structure import StructureCache
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -43,6 +46,7 @@ class OperatorSurface:
 
     @asynccontextmanager
     async def recording(self, history: History, replica: Replica | None = None) -> AsyncIterator[OperatorContext]:
+        page_feed = PageFeed(self._node)
         async with history:
             self.context = OperatorContext(
                 node=self._node,
@@ -50,14 +54,22 @@ class OperatorSurface:
                 check_stats=self.check_stats,
                 history=history,
                 events=EventHub(history),
+                page_feed=page_feed,
                 process_stats=self.process_stats,
                 notify_status=self._notify_status,
                 single_flight=SingleFlight(),
                 history_single_flight=SingleFlight(),
+                outages=RecentOutages(history),
+                structure=StructureCache(self._node),
                 config_file_of=self._config_file_of,
                 replica=replica,
             )
-            yield self.context
+            try:
+                with page_feed.following():
+                    yield self.context
+            finally:
+                self.context.outages.close()
+                self.context.structure.close()
 
     @asynccontextmanager
     async def notifying(

@@ -94,6 +94,16 @@ class Probe(ABC):
         return None
 
     @property
+    def page_url(self) -> str | None:
+        """Of another node: where its page is. Otherwise None."""
+        return None
+
+    @property
+    def down_inside(self) -> int:
+        """Of another node: how many of its services were Down at the last check."""
+        return 0
+
+    @property
     def ttl_s(self) -> float | None:
         """For a heartbeat, the time within which the service must report; `check` is never called. Otherwise None."""
         return None

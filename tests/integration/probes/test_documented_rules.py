@@ -320,7 +320,11 @@ eigenda_node_store_chunks_stage_latency_ms_count{stage="sign"} $signed
 def eigenda(signed: str, page: str, version: str) -> Program:
     return Program(
         config=EIGENDA_CONFIG.replace("SIGNED", signed),
-        pages={"/metrics": EIGENDA_PAGE.replace("VERSION", version) + page, "/eigen/node/health": "$health\n"},
+        pages={
+            "/metrics": EIGENDA_PAGE.replace("VERSION", version) + page,
+            "/eigen/node/health": "$health\n",
+            "/eigen/node/services": "200\n{}\n",
+        },
         values={"rank": 42, "dispersal": 1, "received": Grows(0.1), "signed": Grows(0.1), "health": 200},
         faults={
             "the number of signed batches does not increase": Fault(

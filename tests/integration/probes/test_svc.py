@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from svcnode import Status
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome
+from svcnode.core.url import Url
+from svcnode.probes.svc import SvcProbe
 from svcnode.server.sockets import tls_context
-from tests.support.backends import HttpBackend, http_response
+from tests.support.backends import HttpBackend, ReceivedRequest, http_response
 from tests.support.http_server import RunningServer, running_server
 from tests.support.node_cases import NODE_CASES, ODD_SERVICE_IDS, worked_example
 from tests.support.verdicts import EXPIRES_SOON, READY, TLS_UNTRUSTED, failed, not_ready
@@ -91,3 +95,56 @@ def test_a_node_is_checked_with_tls(check: CheckRunner, certificate: Certificate
         assert check(url, service="db") == TLS_UNTRUSTED
         assert check(url, ca=ca, service="db", min_cert_days=1) == EXPIRES_SOON
         assert check(url, ca=ca, service="indexer", min_cert_days=1) == UNHEALTHY
+
+
+def node_answer(health: int, services: bytes) -> HttpBackend:
+    """A node with this health and this list of services."""
+    listing = http_response(200, services, Content_Type="application/json")
+    return HttpBackend(lambda request: listing if request.target.endswith("/services") else http_response(health))
+
+
+LISTED = [
+    (206, {"ledger": "Down", "api": "Down", "web": "Up"}, "partially healthy, 2 Down: ledger, api: "),
+    (503, dict.fromkeys("abcde", "Down"), "unhealthy, 5 Down: a, b, c and 2 more: "),
+    (206, {"ledger": "Initializing", "web": "Up"}, "partially healthy, 1 Initializing: ledger: "),
+    (503, {"ledger": "Up"}, "unhealthy: "),
+    (503, {"x" * 99: "Down"}, f"unhealthy, 1 Down: {'x' * 39}…: "),
+    (503, {"a\x1bb": "Down"}, "unhealthy, 1 Down: a\\x1bb: "),
+]
+
+
+@pytest.mark.parametrize(("health", "statuses", "text"), LISTED)
+def test_the_reason_names_the_services_of_a_node_that_are_down(
+    check: CheckRunner, health: int, statuses: dict[str, str], text: str
+) -> None:
+    services = [{"id": name, "status": status} for name, status in statuses.items()]
+    with node_answer(health, json.dumps({"services": services}).encode()) as backend:
+        verdict = check(f"svc+http://{backend.address}")
+    assert verdict.reason.startswith(text)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b'{"services": 5}', b'{"services": [5, {"status": "Down"}, {"id": 5, "status": "Down"}]}'],
+)
+def test_a_list_of_another_form_names_nothing(check: CheckRunner, body: bytes) -> None:
+    with node_answer(503, body) as backend:
+        verdict = check(f"svc+http://{backend.address}")
+    assert (verdict == UNHEALTHY, verdict.reason.startswith("unhealthy: ")) == (True, True)
+
+
+def test_a_node_that_does_not_answer_the_list_keeps_its_verdict_and_is_not_asked_at_once_again() -> None:
+    asked = []
+
+    async def check_twice(url: str) -> list[Verdict]:
+        probe = SvcProbe(Url.parse(url))
+        return [await probe.check(), await probe.check()]
+
+    def answer(request: ReceivedRequest) -> bytes:
+        asked.append(request.target)
+        return b"" if request.target.endswith("/services") else http_response(206)
+
+    with HttpBackend(answer) as backend:
+        verdicts = asyncio.run(check_twice(f"svc+http://{backend.address}"))
+    assert verdicts == [PARTIALLY_HEALTHY, PARTIALLY_HEALTHY]
+    assert asked == ["/svc/node/health", "/svc/node/services", "/svc/node/health"]

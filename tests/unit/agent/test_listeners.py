@@ -11,6 +11,7 @@ from svcnode.agent.listeners import MAX_PUSH_BYTES, Listeners
 from svcnode.agent.systemd import PassedSockets
 from svcnode.config import Override, Settings, load
 from svcnode.core.errors import ListenError
+from svcnode.operator.public import PublicApp
 from tests.support.certificates import make_certificate
 from tests.support.processes import is_listening
 
@@ -46,8 +47,8 @@ class FakeServer:
 
 class Setup:
     def __init__(self) -> None:
-        self.server = FakeServer()
-        self.listeners = Listeners(cast("Any", self.server), PassedSockets({}))
+        self.server, self.public_server = FakeServer(), FakeServer()
+        self.listeners = Listeners(cast("Any", self.server), cast("Any", self.public_server), PassedSockets({}))
 
     def listen(self, settings: Settings, push: App | None = None) -> None:
         asyncio.run(self.listeners.listen(self.listeners.open(settings), CONTEXT, push))
@@ -60,8 +61,10 @@ def setup() -> Iterator[Setup]:
         yield made
 
 
-def listening_on(*addresses: str, **server: object) -> Settings:
-    values = {("server", "listen"): list(addresses)} | {("server", key): value for key, value in server.items()}
+def listening_on(*addresses: str, public: dict[str, object] | None = None, **server: object) -> Settings:
+    values: dict[tuple[str, ...], object] = {("server", "listen"): list(addresses)}
+    values |= {("server", key): value for key, value in server.items()}
+    values |= {("public", key): value for key, value in (public or {}).items()}
     return load(None, {"HOME": "/nowhere"}, [Override(path, value, "test") for path, value in values.items()])
 
 
@@ -144,3 +147,58 @@ def test_close_stops_all_listeners_and_removes_unix_sockets(setup: Setup, tmp_pa
     setup.listeners.close()
     assert not setup.server.listening
     assert not path.exists()
+
+
+# ---- the public page
+
+
+def published(**where: object) -> dict[str, object]:
+    return {"services": ["db"], **where}
+
+
+def test_the_addresses_of_the_public_page_have_a_server_of_their_own_and_nothing_else(setup: Setup) -> None:
+    setup.listen(listening_on(TCP, public=published(listen="127.0.0.2:0")))
+    ((_, mount),) = setup.server.listening.values()
+    ((_, public_mount),) = setup.public_server.listening.values()
+    assert mount.public is None
+    assert mount.app is not None
+    assert public_mount.app is public_mount.push is None
+    assert isinstance(public_mount.public, PublicApp)
+    assert public_mount.public.matches(b"/svc/node") is True
+
+
+def test_with_a_path_the_public_page_is_beside_the_interface(setup: Setup) -> None:
+    setup.listen(listening_on(TCP, operator_listen="127.0.0.2:0", public=published(path="/public")))
+    (_, mount), (_, operator_mount) = setup.server.listening.values()
+    assert mount.public is not None
+    assert [mount.public.matches(path) for path in (b"/public", b"/%70ublic/x", b"/publicity", b"/")] == [
+        *(True, True, False, False)
+    ]
+    assert operator_mount.public is None
+    assert not setup.public_server.listening
+
+
+def test_a_reload_that_changes_nothing_public_keeps_its_answers_and_others_replace_or_remove_them(
+    setup: Setup,
+) -> None:
+    setup.listen(listening_on(TCP, public=published(path="/public")))
+    ((_, mount),) = setup.server.listening.values()
+    before = mount.public
+    setup.listen(listening_on(TCP, public=published(path="/public"), prefix="/eigen"))
+    assert mount.public is before
+    setup.listen(listening_on(TCP, public=published(path="/public", title="Other")))
+    assert isinstance(mount.public, PublicApp)
+    assert mount.public.publication.title == "Other"
+    setup.listen(listening_on(TCP))
+    assert mount.public is None
+
+
+def test_an_address_that_becomes_public_moves_to_the_server_of_the_public_page(setup: Setup) -> None:
+    own, other = "127.0.0.1:0", "127.0.0.2:0"
+    setup.listen(listening_on(own, other))
+    ports = setup.server.ports
+    setup.listen(listening_on(own, public=published(listen=other)))
+    assert (setup.server.ports, setup.public_server.ports) == (ports[:1], ports[1:])
+    setup.listen(listening_on(own, other))
+    assert sorted(setup.server.ports) == sorted(ports)
+    assert not setup.public_server.listening

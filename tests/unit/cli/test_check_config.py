@@ -117,3 +117,21 @@ def test_a_target_of_services_that_are_not_in_the_file_is_noted(run: Run) -> Non
     (note,) = (line for line in lines if line.startswith("Note: "))
     assert '"dbb"' in note
     assert "storage" not in note
+
+
+def test_what_is_published_is_shown_with_where_and_names_that_are_missing_are_noted(run: Run) -> None:
+    public = '[public]\nservices = ["db", "nope"]\ngroups = ["Edge", "Far"]\nlisten = "127.0.0.1:8080"\n'
+    config = public + service("db", FIXED) + service("web", PROBED, 'group = "Edge"') + service("hidden", PROBED)
+    lines = lines_of(config, run)
+    first = next(number for number, line in enumerate(lines) if line.startswith("Public"))
+    assert "http://127.0.0.1:8080" in lines[first]
+    assert [line.split(":")[0].strip() for line in lines[first + 1 : first + 3]] == ["db", "web"]
+    notes = [line for line in lines[first + 3 :] if line.startswith("Note: [public]")]
+    assert ["nope" in notes[0], "Far" in notes[1]] == [True, True]
+    assert "hidden" not in "".join(lines[first:])
+
+
+def test_a_public_path_is_shown_with_the_addresses_of_the_server(run: Run) -> None:
+    lines = lines_of('[public]\nservices = ["db"]\npath = "/public"\n' + service("db", PROBED), run)
+    assert [line for line in lines if line.endswith("http://127.0.0.1:8420/public")]
+    assert not [line for line in lines_of(service("db", PROBED), run) if "ublic" in line]

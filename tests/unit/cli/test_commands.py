@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 NAMES = [command.name for command in COMMANDS if command.name != "registry"]
 NAMES += ["registry check", "registry show", "registry forget", "registry accept"]
 # Arguments with which nothing but the configuration or a value is wrong.
-CONFIGURED = ("serve", "check-config", "notify-test", "status", "watch", "ping", "explain", "drain", "reload")
+CONFIGURED = (
+    "serve",
+    "check-config",
+    "notify-test",
+    "status",
+    "watch",
+    "ping",
+    "explain",
+    "history",
+    "report",
+    "drain",
+    "reload",
+)
 INVALID = {
     **dict.fromkeys((*CONFIGURED, "registry check", "registry show", "registry accept"), "-c bad.toml"),
     "demo": "--listen unix:a.sock",
@@ -29,6 +41,7 @@ INVALID = {
     "issue": "-c bad.toml a",
     "maintain": "-c bad.toml --end",
     "ack": "-c bad.toml db",
+    "note": "-c bad.toml deployed",
     "registry forget": "-c bad.toml a",
     "conform": "ftp://a",
     "completion": "csh",
@@ -37,6 +50,8 @@ INVALID = {
 UNREACHABLE = {
     "status": ("127.0.0.1:1", 4),
     "explain": ("127.0.0.1:1", 4),
+    "history": ("--url 127.0.0.1:1", 4),
+    "report": ("--url 127.0.0.1:1", 4),
     "conform": ("127.0.0.1:1", 4),
     "probe": ("tcp://127.0.0.1:1", 3),
     "ping": ("127.0.0.1:1", 1),

@@ -27,6 +27,7 @@ REGISTRY: dict[str, list[Any]] = {
 }
 DEFAULTS: dict[str, list[Any]] = {
     "impact": ["critical", "partial", "none"],
+    "slo": ["99.9%", "99.9999%", "0.5%", "off"],
     "interval": ["1d", "0.5ms", " 5s "],
     "transition_interval": ["2s"],
     "timeout": ["3s"],
@@ -49,6 +50,15 @@ VALID: dict[str, dict[str, list[Any]]] = {
         "operator": [False],
         "operator_listen": ["127.0.0.1:1"],
         "tls": [{"certificate": "a.pem", "key": "a.key"}],
+    },
+    "public": {
+        "services": ["db,api", ["a/ä, ?"]],
+        "groups": ["Storage", ["Storage", "Edge"]],
+        "tags": ["open", ["open", "eu"]],
+        "title": ["Status of Example"],
+        "listen": ["0.0.0.0:8080", ["https://h:1", "unix:/p"]],
+        "path": ["/public", "/a.b/c~d/"],
+        "url": ["https://status.example.com", ""],
     },
     "store": {"path": ["store.db"]},
     "history": {"keep": [False], "path": ["a b.db"], "max_age": ["1h", "90d", "60m"], "max_size": ["1MiB", "1.5 GB"]},
@@ -81,6 +91,7 @@ VALID: dict[str, dict[str, list[Any]]] = {
         "name": ["DB", ""],
         "description": ["one\n\ttwo"],
         "group": ["storage"],
+        "tags": [["chain", "eu/west:1"]],
         "runbook": ["https://wiki.example.com/runbooks/db-1#start", ""],
         "depends_on": [["ledger", "storage"]],
         "maintenance_impact": ["none"],

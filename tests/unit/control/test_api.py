@@ -8,7 +8,7 @@ from typing import Any
 
 from svcnode.agent.control import MAX_BODY_BYTES
 from svcnode.config.tables import RegisteredServiceTable
-from svcnode.control.api import MAX_ISSUE_NAME_CHARS, ROUTES
+from svcnode.control.api import MAX_NAME_CHARS, ROUTES
 from svcnode.control.documents import MAX_ISSUES
 from svcnode.control.service_documents import MAX_SERVICES, OUTCOMES
 from svcnode.core.codes import ReasonCode
@@ -37,7 +37,7 @@ def test_the_document_has_every_status_and_reason_code() -> None:
 def test_the_document_has_the_limits_of_the_code() -> None:
     parameters, text = DOCUMENT["components"]["parameters"], DOCUMENT["info"]["description"]
     assert parameters["ServiceId"]["schema"]["maxLength"] == MAX_ID_CHARS
-    assert parameters["IssueName"]["schema"]["maxLength"] == MAX_ISSUE_NAME_CHARS
+    assert parameters["IssueName"]["schema"]["maxLength"] == MAX_NAME_CHARS
     assert SCHEMAS["Status"]["anyOf"][0]["properties"]["reason"]["maxLength"] == MAX_REASON_CHARS
     assert f"at most {MAX_BODY_BYTES // 1024**2} MiB" in text
     assert f"at most {MAX_SERVICES:,} registered services and {MAX_ISSUES} issues" in text

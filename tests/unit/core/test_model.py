@@ -25,6 +25,8 @@ from svcnode.core.model import (
     Service,
     Status,
     Verdict,
+    parse_slo,
+    slo_text,
     validate_service_id,
     validate_version,
 )
@@ -223,3 +225,17 @@ def test_maintenance_lowers_the_impact_and_never_raises_it(impact: Impact, maint
 def test_the_text_of_a_maintenance_says_until_when_who_and_why() -> None:
     assert Maintenance("control", 0.0).text("noon") == "until noon"
     assert Maintenance("control", 0.0, "alice", "new disk").text("noon") == "until noon, by alice: new disk"
+
+
+@pytest.mark.parametrize(("text", "percent"), [("99.9%", 99.9), ("99.9999%", 99.9999), ("5%", 5.0), ("off", None)])
+def test_an_objective_is_a_percentage_or_off_and_is_shown_as_written(text: str, percent: float | None) -> None:
+    assert parse_slo(text) == percent
+    assert slo_text(percent) == (None if text == "off" else text)
+
+
+@pytest.mark.parametrize(
+    "value", ["100%", "0%", "0.0%", "99.9", "99.99999%", "-1%", "1e1%", " 99%", "", "nan%", 99.9, None]
+)
+def test_any_other_objective_is_rejected(value: object) -> None:
+    with pytest.raises(InvalidValueError, match="percentage"):
+        parse_slo(value)

@@ -17,6 +17,7 @@ from svcnode.core.model import (
     Evidence,
     Health,
     Impact,
+    KnownBefore,
     Outcome,
     Policy,
     ServiceState,
@@ -37,6 +38,7 @@ from svcnode.core.state_machine import (
     service_tally,
     subtract_tallies,
     tally,
+    with_memory,
 )
 from svcnode.core.text import MAX_REASON_CHARS
 
@@ -492,3 +494,55 @@ def test_a_change_is_pending_exactly_when_more_of_the_same_results_would_cause_i
     for _ in range(max(history.policy.rise, history.policy.fall) if counted else 0):
         state = next_state(state, Evidence(verdict=counted[-1], at_s=later_s), history.policy)
     assert is_change_pending(history.last) == (state.status is not history.last.status)
+
+
+# ---- what was known before a restart
+
+WAS_DOWN = KnownBefore(Status.DOWN, -720.0, "refused", ReasonCode.CONNECTION_REFUSED)
+WAS_UP = WAS_DOWN._replace(status=Status.UP)
+
+
+def remembered(known: KnownBefore, *verdicts: tuple[float, Verdict], policy: Policy = POLICY) -> ServiceState:
+    state = with_memory(initial_state(0.0), known)
+    for at_s, verdict in verdicts:
+        state = next_state(state, Evidence(verdict=verdict, at_s=at_s), policy)
+    return state
+
+
+@pytest.mark.parametrize("known", [WAS_DOWN, WAS_UP])
+def test_what_was_known_before_a_restart_is_shown_and_decides_nothing(known: KnownBefore) -> None:
+    for state in (remembered(known), remembered(known, (1.0, UNKNOWN))):
+        assert (state.status, state.since_s, state.known_before) == (Status.INITIALIZING, 0.0, known)
+
+
+def test_one_failure_confirms_that_a_service_is_down_since_before_the_restart() -> None:
+    state = remembered(WAS_DOWN, (1.0, FAILED))
+    assert (state.status, state.reason, state.known_before) == (Status.DOWN, "refused", None)
+    assert (state.since_s, state.first_failure_at_s) == (-720.0, -720.0)
+    assert remembered(WAS_DOWN, (1.0, FAILED), (2.0, READY)).status is Status.DOWN, "rise counts as always"
+
+
+@pytest.mark.parametrize(("verdict", "status"), [(READY, Status.UP), (LOADING, Status.INITIALIZING)])
+def test_other_evidence_after_a_restart_ends_what_was_known(verdict: Verdict, status: Status) -> None:
+    state = remembered(WAS_DOWN, (1.0, verdict))
+    assert (state.status, state.known_before) == (status, None)
+    later = next_state(state, Evidence(verdict=FAILED, at_s=2.0), POLICY)
+    assert later.status is status, "one failure is not enough any more"
+
+
+def test_a_service_that_was_up_before_the_restart_is_down_after_the_failures_of_any_new_one() -> None:
+    assert remembered(WAS_UP, (40.0, FAILED)).known_before == WAS_UP
+    state = remembered(WAS_UP, *DOWN)
+    assert (state.status, state.since_s, state.known_before) == (Status.DOWN, 60.0, None)
+
+
+def test_a_heartbeat_that_stays_away_confirms_that_a_service_is_down_since_before_the_restart() -> None:
+    state = as_of(remembered(WAS_DOWN, policy=HEARTBEAT), 10.0, HEARTBEAT)
+    assert (state.status, state.since_s, state.known_before) == (Status.DOWN, -720.0, None)
+    assert as_of(remembered(WAS_UP, policy=HEARTBEAT), 10.0, HEARTBEAT).since_s == 10.0
+
+
+def test_memory_that_comes_late_is_used_only_if_nothing_is_decided_yet() -> None:
+    assert with_memory(state_after((1.0, FAILED)), WAS_DOWN).known_before == WAS_DOWN
+    for verdicts in (UP, DOWN, ((1.0, LOADING),), ((1.0, READY), (2.0, LOADING), (3.0, FAILED))):
+        assert with_memory(state_after(*verdicts), WAS_DOWN).known_before is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.model import Condition, Health, Impact, Service, Status
-from svcnode.core.state_machine import node_health, node_health_with_reason, tally
+from svcnode.core.state_machine import health_with_reason, node_health, node_health_with_reason, tally
 
 UP, INITIALIZING, DOWN = Status
 CRITICAL, PARTIAL, NONE = Impact
@@ -102,3 +102,22 @@ def test_a_fault_of_this_machine_is_said_once_with_the_services_that_it_keeps_fr
     service = Service(id="db", name="db", description="", impact=CRITICAL)
     assert node_health_with_reason([(service, INITIALIZING)], NO_CONDITION, fault)[1].startswith(f"{fault}; ")
     assert node_health_with_reason([(service, DOWN)], NO_CONDITION, fault)[1].endswith(f"; {fault}")
+
+
+@pytest.mark.parametrize(
+    ("services", "expected"),
+    [
+        ([("s1", PARTIAL, UP), ("s2", PARTIAL, DOWN), ("s3", PARTIAL, DOWN)], "2 services Down"),
+        ([("s1", PARTIAL, DOWN), ("s2", CRITICAL, INITIALIZING)], "1 service Down; 1 service Initializing"),
+        ([("s1", CRITICAL, DOWN), ("s2", CRITICAL, DOWN), ("s3", PARTIAL, UP)], "2 critical services Down"),
+        ([("s1", PARTIAL, DOWN), ("s2", PARTIAL, DOWN)], "every service that counts is Down"),
+    ],
+)
+def test_a_summary_counts_services_and_names_none(services: list[tuple[str, Impact, Status]], expected: str) -> None:
+    found = [
+        (Service(id=name, name=name, description="", impact=impact), status)
+        for name, impact, status in services
+        if status is not UP
+    ]
+    total = tally((impact, status) for _, impact, status in services)
+    assert health_with_reason(total, found, NO_CONDITION, with_ids=False)[1] == expected

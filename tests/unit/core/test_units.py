@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from svcnode.core.units import (
     iso_time,
     parse_duration_s,
     parse_size_bytes,
+    zone_text,
 )
 
 if TYPE_CHECKING:
@@ -110,3 +112,16 @@ def test_latencies_are_shown_as_one_value_or_a_range() -> None:
     assert format_latency(0.4, 12) == "0.4 to 12 ms"
     assert format_latency(0.4, 3000) == "0.4 ms to 3.0 s"
     assert format_latency(12, 1.1, 5) == "1.1 to 12 ms"
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [
+        (UTC, "UTC"),
+        (timezone(timedelta(hours=1), "CET"), "CET, UTC+01:00"),
+        (timezone(timedelta(hours=-3)), "UTC-03:00"),
+        (timezone(timedelta(hours=5), "+05"), "UTC+05:00"),
+    ],
+)
+def test_a_zone_has_its_name_and_offset(zone: timezone, expected: str) -> None:
+    assert zone_text(datetime(2026, 1, 1, tzinfo=zone)) == expected

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from svcnode.core.model import Status
 from svcnode.history.aggregator import MAX_GAP_S, MinuteAggregator
 from svcnode.history.backlog import Backlog
-from svcnode.history.records import Bucket, ClosedMinute
+from svcnode.history.latencies import latency_bucket
+from svcnode.history.records import HOURS, Bucket, ClosedMinute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,3 +256,38 @@ def test_a_registered_service_has_a_status_for_all_the_time(steps: list[tuple[An
     run_steps(harness, steps, jumps=False)
     known_s = sum(minute.buckets["a"].known_s for minute in harness.minutes if "a" in minute.buckets)
     assert known_s == pytest.approx(harness.now_s - NOON, abs=1e-4)
+
+
+def test_latencies_are_those_of_answered_checks_of_an_hour_and_are_closed_with_it() -> None:
+    one = Harness().status(UP)
+    for is_failure in (False, False, True):
+        one.aggregator.add_check("db", 0.1, is_failure=is_failure)
+    counted = {"db": {latency_bucket(0.1): 2}}
+    one.wait(120).close()
+    assert [minute.latencies for minute in one.minutes] == [{}, {}]
+    assert one.aggregator.unwritten_latencies(HOURS, NOON, NOON + 3600) == counted
+    assert one.aggregator.unwritten_latencies(HOURS, NOON + 3600, NOON + 7200) == {}
+    one.wait(3600).close()
+    assert [minute.begin_s for minute in one.minutes if minute.latencies] == [NOON + 3540]
+    assert one.minutes[59].latencies == counted
+
+
+def test_the_latencies_of_a_removed_service_and_of_a_process_that_stops_are_not_lost() -> None:
+    one = Harness().status(UP).status(UP, "api").wait(60)
+    one.aggregator.add_check("db", 0.1, is_failure=False)
+    one.aggregator.add_check("api", 0.1, is_failure=False)
+    one.status(None).wait(60).close()
+    assert [list(minute.latencies) for minute in one.minutes] == [[], ["db"]]
+    one.aggregator.finish(one.now_s)
+    assert [list(minute.latencies) for minute in one.minutes][2:] in ([["api"]], [[], ["api"]])
+
+
+def test_the_time_in_which_the_node_ran_is_known_also_without_a_service() -> None:
+    one = Harness().wait(60).jump(100).wait(30)
+    one.close()
+    assert [minute.observed for minute in one.minutes] == [(NOON, NOON + 60), (NOON + 160, NOON + 180)]
+    assert one.aggregator.unwritten_stretches() == [
+        (NOON, NOON + 60),
+        (NOON + 160, NOON + 180),
+        (NOON + 180, NOON + 190),
+    ]

@@ -161,3 +161,12 @@ def test_only_the_newest_saved_state_is_written_and_once_per_file() -> None:
     assert (made.next_batch(), len(made)) == (None, 0)
     made.mark_file_lost(0)
     assert batch_of(made).saved_state == "third"
+
+
+def test_a_minute_with_latencies_is_written_in_smaller_parts_which_have_those_of_their_services() -> None:
+    made = Backlog()
+    ids = [str(number) for number in range(600)]
+    made.add_minute(60, dict.fromkeys(ids, BUCKET), None, {one: {1: 1} for one in ids})
+    parts = made.minutes()
+    assert [len(part.buckets) for part in parts] == [250, 250, 100]
+    assert all(list(part.latencies) == list(part.buckets) for part in parts)

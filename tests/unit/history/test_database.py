@@ -17,6 +17,7 @@ from svcnode.history.backlog import Batch
 from svcnode.history.database import Database
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem, history_error_from
 from svcnode.history.files import APPLICATION_ID
+from svcnode.history.migrations import VERSION
 from svcnode.history.records import (
     DAYS,
     HOURS,
@@ -26,6 +27,7 @@ from svcnode.history.records import (
     ClosedMinute,
     Resolution,
     RetentionLimits,
+    Stretch,
     Transition,
 )
 
@@ -87,7 +89,7 @@ def test_a_new_file_has_the_application_id_the_schema_version_and_its_settings(p
         assert execute("PRAGMA auto_vacuum").fetchone() == (2,)
         assert execute("PRAGMA journal_size_limit").fetchone() == (4 * 1024**2,)
         assert execute("PRAGMA wal_autocheckpoint").fetchone() == (1024,)
-        assert execute("PRAGMA user_version").fetchone() == (module.VERSION,)
+        assert execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert int.from_bytes(path.read_bytes()[68:72]) == APPLICATION_ID == int.from_bytes(b"svch")
 
 
@@ -106,25 +108,12 @@ def test_a_reopened_file_continues_its_sequence_and_has_the_last_saved_state(pat
 
 def test_a_file_of_a_newer_schema_is_rejected_and_not_changed(path: Path) -> None:
     Database(path, LIMITS).close()
-    scalar(path, f"PRAGMA user_version = {module.VERSION + 1}")
+    scalar(path, f"PRAGMA user_version = {VERSION + 1}")
     before = path.read_bytes()
     with pytest.raises(HistoryError) as caught:
         Database(path, LIMITS)
     assert (type(caught.value), caught.value.code) == (HistoryError, HistoryProblem.NEWER_SCHEMA)
     assert path.read_bytes() == before
-
-
-OLD_SCHEMA = """
-    CREATE TABLE services (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, seen_s INTEGER NOT NULL);
-    CREATE TABLE transitions (
-        id INTEGER PRIMARY KEY, at_us INTEGER NOT NULL, kind TEXT NOT NULL, service INTEGER, before TEXT, after TEXT,
-        reason TEXT NOT NULL, health_before INTEGER NOT NULL, health INTEGER NOT NULL
-    );
-    CREATE TABLE marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-    INSERT INTO transitions VALUES (1, 1, 'started', NULL, NULL, NULL, 'svcnode', 200, 200);
-    PRAGMA user_version = 1;
-    PRAGMA application_id = 0x73766368;
-"""
 
 
 def test_corruption_is_found_when_the_file_is_opened(path: Path) -> None:
@@ -242,3 +231,38 @@ def test_a_file_with_a_missing_table_is_corrupt(path: Path) -> None:
     scalar(path, "DROP TABLE minutes")
     with pytest.raises(CorruptionError, match="minutes"):
         Database(path, LIMITS)
+
+
+def observed(number: int, begin_s: float, end_s: float, **latencies: dict[int, int]) -> Batch:
+    minutes = {service_id: Bucket(NOON, checks=1) for service_id in latencies}
+    return Batch([], [ClosedMinute(number, NOON, minutes, Stretch(begin_s, end_s), latencies)], 0)
+
+
+def test_a_run_grows_with_each_minute_and_ends_with_a_break(path: Path) -> None:
+    with closing(Database(path, LIMITS)) as database:
+        for number, (begin_s, end_s) in enumerate([(10, 60), (60, 120), (120, 130), (140, 180), (150, 170)], start=1):
+            database.write(observed(number, begin_s, end_s))
+    assert rows(path, "SELECT begin_s, end_s FROM runs") == [(10, 130), (140, 180)]
+
+
+def test_latencies_are_added_up_by_hour_and_day_and_expire(path: Path) -> None:
+    with closing(Database(path, LIMITS)) as database:
+        database.write(observed(1, NOON, NOON + 60, db={5: 2, 7: 1}))
+        database.write(observed(2, NOON, NOON + 60, db={5: 3}, api={1: 1}))
+        for table, resolution in (("hour_latencies", HOURS), ("day_latencies", DAYS)):
+            begin_s = resolution.begin_s(NOON)
+            assert rows(path, f"SELECT * FROM {table} ORDER BY 2, 3") == [
+                (begin_s, 1, 5, 5),
+                (begin_s, 1, 7, 1),
+                (begin_s, 2, 1, 1),
+            ]
+        while database.prune_some(NOON + 9 * 86_400.0):
+            pass
+        assert (
+            scalar(path, "SELECT count(*) FROM hour_latencies"),
+            scalar(path, "SELECT count(*) FROM day_latencies"),
+        ) == (0, 3)
+        while database.prune_some(NOON + LIMITS.max_age_s + 9 * 86_400.0):
+            pass
+    assert scalar(path, "SELECT count(*) FROM day_latencies") == 0
+    assert scalar(path, "SELECT count(*) FROM runs") == 0

@@ -47,8 +47,10 @@ async def until(is_true: Callable[[], bool]) -> None:
 @in_real_time
 async def test_it_publishes_what_the_other_process_writes_each_once(node: NodeState, path: Path) -> None:
     async with History(node, path) as written:
+        published: list[Transition] = []
+        written.subscribe(published.append)
         node.report("db", Verdict.failed("before"))
-        await until(lambda: written.last_id > 0 and written.is_healthy)
+        await until(lambda: "before" in [one.reason for one in published])
         async with HistoryFollower(node, path) as followed:
             await until(lambda: followed.last_id == written.last_id)
             received: list[Transition] = []
@@ -61,6 +63,29 @@ async def test_it_publishes_what_the_other_process_writes_each_once(node: NodeSt
             assert await followed.after(received[0].id) == received[1:]
             assert followed.last_id == written.last_id
             assert (followed.problem, followed.is_healthy, followed.pruned_to) == (None, True, written.pruned_to)
+
+
+@in_real_time
+async def test_a_file_that_takes_long_to_read_at_the_start_is_followed_from_where_it_was_then(
+    node: NodeState, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with History(node, path) as written:
+        published: list[Transition] = []
+        written.subscribe(published.append)
+        node.report("db", Verdict.failed("before"))
+        await until(lambda: "before" in [one.reason for one in published])
+    ahead_us = 3_600_000_000  # the clock was an hour ahead when the file was written
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE transitions SET id = id + ?", (ahead_us,))
+        database.commit()
+        (end_id,) = database.execute("SELECT max(id) FROM transitions").fetchone()
+    monkeypatch.setattr("svcnode.history.follower.OPEN_TIMEOUT_S", 0.0)
+    async with HistoryFollower(node, path) as followed:
+        received: list[Transition] = []
+        followed.subscribe(received.append)
+        await until(lambda: followed.is_healthy)
+        await until(lambda: followed.last_id == end_id)
+        assert received == []
 
 
 @in_real_time

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Health, Maintenance, Verdict
+from svcnode.core.model import Health, Maintenance, Status, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.history import History, Transition, writer
 from svcnode.history.database import Database
 from svcnode.history.errors import FORGET_NODE_NAME, CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.files import FileLock, quarantine
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket
+from svcnode.node.definition import define
 from svcnode.node.node_state import Handle, NodeState
 from svcnode.probes.function import FunctionProbe
+from tests.support.disks import MemoryDisk
 from tests.support.nodes import beat, make_node, record
 from tests.support.real_time import in_real_time
 from tests.support.virtual_time import VirtualClock, in_virtual_time
-from tests.unit.history.test_database import OLD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -382,6 +383,21 @@ async def test_saved_state_is_loaded_by_the_next_process_once_the_previous_one_h
     assert "stopped" in [transition.kind for transition in latest], "of the previous process"
 
 
+@pytest.mark.usefixtures("fast_retry")
+@in_real_time
+async def test_a_file_that_is_opened_late_and_whose_ids_are_ahead_of_the_clock_is_loaded(harness: Harness) -> None:
+    await record_one(harness)
+    lock = FileLock(harness.path)
+    harness.wall.advance(-3600.0)
+    async with harness.history() as (history, _):
+        loading = asyncio.create_task(history.load_latest(50))
+        await eventually(lambda: history.problem is not None)
+        lock.release()
+        async with asyncio.timeout(DEADLINE_S):
+            latest = await loading
+    assert "stopped" in [transition.kind for transition in latest]
+
+
 @in_real_time
 async def test_many_transitions_are_published_in_steps(harness: Harness) -> None:
     async with harness.history() as (_, follower):
@@ -442,6 +458,124 @@ async def test_time_between_two_processes_counts_for_no_status(harness: Harness)
     assert buckets[-1] == Bucket(NOON, up_s=20.0)
 
 
+def probed(harness: Harness) -> NodeState:
+    """A node with one service that is checked, as after a start."""
+    harness.node = make_node("validator-7", version="v1.4.2", clock=harness.clock)
+    harness.node.register("db", probe=FunctionProbe(lambda: None), start_period="30s", fall=3)
+    return harness.node
+
+
+def fail_three_times(node: NodeState) -> None:
+    for _ in range(3):
+        record(node, "db", Verdict.failed("refused"))
+
+
+async def down_before_a_restart(harness: Harness) -> float:
+    """The service goes Down, and 12 minutes later the process ends; returns since when it is Down, wall clock."""
+    node = probed(harness)
+    async with harness.history() as (history, follower):
+        harness.wait(60, history)
+        fail_three_times(node)
+        down = next(one for one in await follower.until_received(2) if one.kind == "status")
+        harness.wait(720, history)
+    harness.clock.advance(5)
+    harness.wall.advance(5)
+    return down.at_s
+
+
+@in_real_time
+async def test_one_check_confirms_after_a_restart_that_a_service_is_down_since_before(harness: Harness) -> None:
+    since_s = await down_before_a_restart(harness)
+    for _ in range(2):  # also over one more restart
+        node = probed(harness)
+        async with harness.history() as (_, follower):
+            state = node.state("db")
+            assert (state.status, state.since_s) == (Status.INITIALIZING, harness.clock.now_s)
+            assert state.known_before is not None
+            assert (state.known_before.status, state.known_before.reason) == (Status.DOWN, "refused")
+            record(node, "db", Verdict.failed("refused"))
+            state = node.state("db")
+            assert (state.status, state.reason) == (Status.DOWN, "refused")
+            assert node.wall_time_s(node.now_s()) - node.wall_time_s(state.since_s) == pytest.approx(
+                harness.wall.now_s - since_s, abs=0.01
+            )
+            transition = (await follower.until_received(2))[-1]
+            assert (transition.kind, transition.after, transition.at_s) == ("status", "Down", since_s)
+        harness.clock.advance(30)
+        harness.wall.advance(30)
+
+
+@in_real_time
+async def test_a_new_definition_does_not_change_since_when_a_service_is_down(harness: Harness) -> None:
+    node = probed(harness)
+    async with harness.history() as (history, follower):
+        harness.wait(60, history)
+        fail_three_times(node)
+        since_s = (await follower.until_received(2))[-1].at_s
+        harness.wait(60, history)
+        node.replace(define("db", name="Ledger", probe=node.probe_config("db").probe))  # type: ignore[union-attr]
+        assert (await follower.until_received(3))[-1].kind == "replaced"
+    node = probed(harness)
+    async with harness.history():
+        known = node.state("db").known_before
+        assert known is not None
+        assert harness.wall.now_s - (node.now_s() - known.since_s) == pytest.approx(since_s, abs=0.01)
+
+
+@in_real_time
+async def test_what_was_known_before_a_restart_makes_no_service_down_without_a_check(harness: Harness) -> None:
+    await down_before_a_restart(harness)
+    node = probed(harness)
+    async with harness.history() as (history, follower):
+        harness.wait(60, history)
+        record(node, "db", Verdict.unknown("no descriptors"))
+        assert node.status("db") is Status.INITIALIZING
+        record(node, "db", Verdict.not_ready("loading"))  # it starts: that is the end of what was known
+        received = await follower.until_received(2)
+        assert [(one.kind, one.before, one.after) for one in received[1:]] == [("status", "Down", "Initializing")]
+    node = probed(harness)
+    async with harness.history():
+        assert node.state("db").known_before is None
+
+
+@in_real_time
+async def test_without_a_file_nothing_is_known_after_a_restart(harness: Harness) -> None:
+    node = probed(harness)
+    async with harness.history(has_file=False):
+        fail_three_times(node)
+    node = probed(harness)
+    async with harness.history(has_file=False):
+        assert node.state("db").known_before is None
+
+
+@in_real_time
+async def test_a_restart_lowers_the_availability_of_no_service(harness: Harness) -> None:
+    node = probed(harness)
+    async with harness.history() as (history, _):
+        record(node, "db", Verdict.ready())
+        harness.wait(100, history)
+    node = probed(harness)
+    async with harness.history() as (history, _):
+        harness.wait(20, history)  # before the first check
+        record(node, "db", Verdict.ready())
+        harness.wait(50, history)
+        (*_, hour) = (await history.buckets(["db"], HOURS))["db"]
+    assert (hour.up_s, hour.initializing_s, hour.down_s, hour.checks) == (150.0, 0.0, 0.0, 2)
+
+
+@in_real_time
+async def test_evidence_that_does_not_change_the_status_of_a_new_service_begins_its_known_time(
+    harness: Harness,
+) -> None:
+    node = probed(harness)
+    async with harness.history() as (history, _):
+        harness.wait(70, history)
+        record(node, "db", Verdict.failed("refused"))
+        harness.wait(10, history)
+        (*_, hour) = (await history.buckets(["db"], HOURS))["db"]
+    assert (hour.initializing_s, hour.known_s) == (10.0, 10.0)
+
+
 @in_real_time
 async def test_buckets_have_no_gaps_and_the_current_one_comes_last(harness: Harness) -> None:
     harness.node.register("db").up()
@@ -487,7 +621,7 @@ async def test_checks_are_counted_and_reports_are_not(harness: Harness) -> None:
 @in_real_time
 async def test_a_minute_of_many_services_is_closed_in_steps(harness: Harness) -> None:
     for number in range(1000):
-        harness.node.register(f"s{number}")
+        harness.node.register(f"s{number}").up()
     async with harness.history() as (history, _):
         for _ in range(60):
             harness.wall.advance(1.0)
@@ -584,25 +718,19 @@ def corrupt(path: Path, *, is_header_intact: bool = True) -> None:
         file.write(b"\xa5" * (size - first))
 
 
-@pytest.mark.parametrize("damage", ["pages", "header", "older schema"])
+@pytest.mark.parametrize("damage", ["pages", "header"])
 @in_real_time
-async def test_a_corrupt_or_older_file_is_quarantined_at_the_start(
+async def test_a_corrupt_file_is_quarantined_at_the_start(
     harness: Harness, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    if damage == "older schema":
-        harness.path.parent.mkdir()
-        with closing(sqlite3.connect(harness.path)) as old:
-            old.executescript(OLD_SCHEMA)
-    else:
-        async with harness.history():
-            pass
-        corrupt(harness.path, is_header_intact=damage == "pages")
+    async with harness.history():
+        pass
+    corrupt(harness.path, is_header_intact=damage == "pages")
     before = harness.path.read_bytes()
     async with harness.history() as (history, follower):
         await follower.until_received(1)
         assert history.is_healthy
-        is_older = damage == "older schema"
-        assert history.problem_code == (HistoryProblem.OLDER_SCHEMA if is_older else HistoryProblem.CORRUPT)
+        assert history.problem_code == HistoryProblem.CORRUPT
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert harness.path.with_name("history.db.corrupt-20260101T120000Z").read_bytes() == before
     assert [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")] == ["started", "stopped"]
@@ -677,9 +805,30 @@ async def test_a_file_removed_while_in_use_is_created_again(harness: Harness, ca
         await follower.until_received(2)
         assert history.pruned_to >= follower.received[0].id
         assert history.is_healthy
+        assert history.problem_code == HistoryProblem.FILE_REPLACED
     ids = [one.id for one in follower.received[1:]]
     assert [number for (number,) in harness.rows("SELECT id FROM transitions ORDER BY id")] == ids
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@in_real_time
+async def test_after_a_lazy_unmount_new_transitions_are_in_the_file_at_the_path(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LOCK_CHECK_INTERVAL_S", 0.01)
+    folder = harness.path.parent
+    with MemoryDisk(folder) as disk:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            disk.unmount()
+            await eventually(lambda: history.problem_code == HistoryProblem.FILE_REPLACED)  # also without a change
+            harness.node.overrides.drain()
+            await follower.until_received(2)
+            assert harness.rows("SELECT kind FROM transitions") == [("node",)]
+            with MemoryDisk(folder):  # and a disk that is mounted over it
+                harness.node.overrides.undrain()
+                await follower.until_received(3)
+                assert harness.rows("SELECT kind, reason FROM transitions") == [("node", follower.received[2].reason)]
 
 
 @in_real_time

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from contextlib import closing
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from svcnode.history import query
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog, Batch
 from svcnode.history.database import Database
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import MINUTES, Bucket, ClosedMinute, Transition
+from svcnode.history.timeline import Period
 from tests.unit.history.test_database import LIMITS, NOON, transition, transitions
 
 if TYPE_CHECKING:
@@ -37,6 +40,9 @@ class Harness:
 
     def latest(self, service_id: str | None = None, up_to: int = NEWEST, limit: int = 10) -> list[Transition]:
         return asyncio.run(self.query.latest(service_id, up_to, limit))
+
+    def of_services(self, *ids: str, from_s: float = 0.0, up_to: int = NEWEST, limit: int = 10) -> list[Transition]:
+        return asyncio.run(self.query.of_services(ids, from_s, up_to, limit))
 
 
 @pytest.fixture
@@ -83,3 +89,50 @@ def test_buckets_of_many_services_are_returned_by_service_id(harness: Harness) -
     found = asyncio.run(harness.query.buckets([*many, "unknown"], MINUTES, NOON))
     assert {service_id: buckets[-1] for service_id, buckets in found.items()} == {**many, "unknown": Bucket(NOON)}
     assert {len(buckets) for buckets in found.values()} == {MINUTES.bucket_count}
+
+
+def test_transitions_of_services_are_theirs_and_those_of_the_node_from_file_and_memory(harness: Harness) -> None:
+    first = NOON * 10**6
+    written = [transition(first + n, service_id) for n, service_id in enumerate(("db", None, "x", "api", "db"))]
+    harness.database.write(Batch(written, [], 0))
+    db, node, _, api, db_again = written
+    assert harness.of_services("db", "api") == [db, node, api, db_again]
+    assert harness.of_services("db", limit=2) == [node, db_again]
+    assert harness.of_services("api", up_to=api.id - 1) == [node]
+    assert harness.of_services("db", from_s=(first + 2) / 1e6) == [db_again]
+    assert harness.of_services() == [node]
+    harness.backlog.continue_after(first + 10)
+    unwritten = [harness.backlog.add(transition(first + 20, service_id)) for service_id in ("x", "api")]
+    assert harness.of_services("api") == [node, api, unwritten[1]]
+
+
+def test_what_was_before_a_page_is_of_its_services_and_on_the_last_page_of_all(harness: Harness) -> None:
+    begin_us = NOON * 10**6
+    first = [
+        Transition(begin_us + n, NOON + n / 1e6, "status", f"s{n}", "Up", "Down", "", None, 503, 503) for n in range(9)
+    ]
+    again = [
+        Transition(begin_us + 10**6 + n, NOON + 1, "status", f"s{n}", "Down", "Up", "", None, 503, 503)
+        for n in range(3)
+    ]
+    harness.database.write(Batch([*first, *again], [], 0))
+    period = Period(NOON + 1.0, NOON + 2.0)
+    page = asyncio.run(harness.query.page(period, NEWEST, 2))
+    assert {one.service_id for one in page.transitions} == {"s0", "s1"}
+    assert {"s0", "s1"} <= {one.service_id for one in page.opening.statuses} <= {"s0", "s1", "s2"}
+    last = asyncio.run(harness.query.page(period._replace(after_id=page.transitions[-1].id), NEWEST, 2))
+    assert last.is_last
+    assert {one.service_id for one in last.opening.statuses} == {f"s{n}" for n in range(2, 9)}
+
+
+def test_a_page_is_found_by_its_times_and_what_was_before_it_by_services(harness: Harness, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as reader:
+
+        def plan(statement: str) -> str:
+            rows = reader.execute(f"EXPLAIN QUERY PLAN {statement}", (0,) * statement.count("?"))
+            return "\n".join(row[-1] for row in rows)
+
+        assert "USING COVERING INDEX transitions_by_time" in plan(query._SELECT_PAGE)
+        assert "SCAN transitions" not in plan(query._SELECT_PAGE)
+        for statement in (query._SELECT_ALL_STATUSES_BEFORE, query._SELECT_SOME_STATUSES_BEFORE):
+            assert "transitions USING INDEX transitions_of_service (service=? AND rowid<?)" in plan(statement)

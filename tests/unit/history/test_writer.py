@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from svcnode.history.errors import HistoryError, HistoryProblem
-from svcnode.history.writer import MAX_BACKOFF_S, MIN_BACKOFF_S, QUARANTINE_NOTICE_S, STABLE_AFTER_S, WriterStatus
+from svcnode.history.writer import MAX_BACKOFF_S, MIN_BACKOFF_S, NOTICE_S, STABLE_AFTER_S, WriterStatus
 from tests.support.virtual_time import VirtualClock
 
 FULL = HistoryError("disk full", HistoryProblem.DISK_FULL)
@@ -88,5 +88,5 @@ def test_a_notice_lasts_a_day_is_not_a_failure_and_is_hidden_by_one(status: Writ
     assert status.problem is FULL
     status.record_success()
     assert status.problem is QUARANTINED
-    clock.advance(QUARANTINE_NOTICE_S)
+    clock.advance(NOTICE_S)
     assert status.problem is None

@@ -46,6 +46,13 @@ def test_a_service_may_depend_on_others_but_not_on_itself() -> None:
             define("api", depends_on=wrong)  # type: ignore[arg-type]
 
 
+def test_a_service_has_a_few_short_tags() -> None:
+    assert define("api", tags=["chain", "eu", "chain"]).service.tags == ("chain", "eu")
+    for wrong in ("chain", [""], ["a b"], ["a,b"], ["x" * 65], ["a\x00"], [5], [str(number) for number in range(11)]):
+        with pytest.raises(InvalidValueError, match="tag"):
+            define("api", tags=wrong)  # type: ignore[arg-type]
+
+
 # ---- policy and schedule
 
 

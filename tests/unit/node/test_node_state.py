@@ -28,6 +28,7 @@ from svcnode.core.model import (
     Health,
     Impact,
     ImpactName,
+    KnownBefore,
     LoweredImpactName,
     Maintenance,
     Policy,
@@ -38,6 +39,7 @@ from svcnode.core.model import (
 )
 from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.node.definition import Definition, define
+from svcnode.node.feed import changes_by
 from svcnode.node.node_state import Handle
 from svcnode.probes.base import Probe
 from tests.support.nodes import beat, make_node, record
@@ -896,6 +898,16 @@ class NodeAgainstModel(RuleBasedStateMachine):
         ]
         assert self.node.next_expiry_at_s <= min(expiries_s, default=math.inf)
 
+    @invariant()
+    def summary_agrees_with_the_services(self) -> None:
+        tally, not_up = self.node.summary()
+        services = list(self.node)
+        assert sorted(service.id for service, _ in not_up) == sorted(
+            service.id for service, state in services if state.status is not Status.UP
+        )
+        assert tally.registered == len(services)
+        assert tally.relevant == sum(service.affects_health for service, _ in services)
+
 
 TestNodeAgainstModel = NodeAgainstModel.TestCase
 TestNodeAgainstModel.settings = settings(max_examples=50, stateful_step_count=30)
@@ -1010,3 +1022,81 @@ def test_a_replacement_by_an_equal_definition_changes_nothing() -> None:
     node.subscribe(changes.append)
     node.replace(define("db", name="Ledger")._replace(options={"status": "Up"}))
     assert changes == []
+
+
+def test_the_summary_has_what_is_not_up_in_the_order_of_failure_and_agrees_with_a_count_of_all() -> None:
+    clock = VirtualClock()
+    node = make_node(clock=clock)
+    a, b, c, d = (node.register(one, impact="critical" if one == "c" else "partial") for one in "abcd")
+    for handle in (a, b, c, d):
+        handle.up()
+
+    def not_up() -> list[str]:
+        tally, found = node.summary()
+        everything = [(service, state.status) for service, state in node]
+        services = [(service, state.status) for service, state in found]
+        expected, _ = state_machine.node_health_with_reason(everything, node.condition)
+        assert state_machine.health_with_reason(tally, services, node.condition)[0] is expected is node.health
+        assert (tally.registered, tally.up) == (len(node), len(node) - len(found))
+        return [service.id for service, _ in services]
+
+    assert not_up() == []
+    c.down()
+    a.initializing()
+    assert not_up() == ["c", "a"]
+    c.initializing()
+    assert not_up() == ["c", "a"], "still not Up"
+    node.replace(define("c", impact="none", probe=UnusedProbe()))
+    d.down()
+    assert [one for one in not_up() if one != "c"] == ["a", "d"]
+    a.up()
+    d.deregister()
+    node.deregister("c")
+    assert not_up() == []
+    node.register("a2").down()
+    assert not_up() == ["a2"]
+
+
+# ---- announcements, and what was known before a restart
+
+
+def test_an_announcement_reaches_every_listener_with_its_author_and_changes_nothing() -> None:
+    node = make_node()
+    node.register("db").up()
+    changes: list[Change] = []
+    node.subscribe(changes.append)
+    with changes_by("ops"):
+        node.announce(ChangeKind.NOTE, "deployed v1.4.3")
+        node.announce(ChangeKind.NOTE, "rebuilt", "db")
+    assert [(one.kind, one.reason, one.service_id, one.by) for one in changes] == [
+        (ChangeKind.NOTE, "deployed v1.4.3", None, "ops"),
+        (ChangeKind.NOTE, "rebuilt", "db", "ops"),
+    ]
+    assert (changes[1].before, node.health) == (changes[1].after, Health.HEALTHY)
+    with pytest.raises(UnknownServiceError):
+        node.announce(ChangeKind.NOTE, "rebuilt", "gone")
+
+
+@pytest.mark.parametrize("known_status", [Status.UP, Status.DOWN])
+def test_the_end_of_what_was_known_before_a_restart_is_a_change_of_status(known_status: Status) -> None:
+    node = make_node()
+    handle = node.register("db")
+    changes: list[Change] = []
+    node.subscribe(changes.append)
+    revision = node.revision
+    node.remember(
+        {
+            "db": KnownBefore(known_status, -720.0, "refused", "timeout"),
+            "gone": KnownBefore(known_status, 0.0, "", "timeout"),
+        }
+    )
+    assert (changes, node.revision > revision) == ([], True)
+    handle.initializing("loading")
+    (change,) = changes
+    assert change.before is not None
+    assert change.after is not None
+    assert (change.kind, change.before.status, change.after.status) == (
+        ChangeKind.STATUS,
+        known_status,
+        Status.INITIALIZING,
+    )

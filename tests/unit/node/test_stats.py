@@ -10,7 +10,17 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.maintenance import PlannedMaintenance
-from svcnode.core.model import Acknowledgement, ChangeKind, Evidence, Health, Maintenance, Outcome, Status, Verdict
+from svcnode.core.model import (
+    ANNOUNCEMENTS,
+    Acknowledgement,
+    ChangeKind,
+    Evidence,
+    Health,
+    Maintenance,
+    Outcome,
+    Status,
+    Verdict,
+)
 from svcnode.node.definition import define
 from svcnode.node.stats import (
     DURATION_BUCKETS_S,
@@ -262,5 +272,7 @@ def test_every_kind_of_change_is_handled(recorded: RecordedNode, caplog: pytest.
     recorded.node.report("own", Verdict.failed("refused"))
     recorded.node.acknowledgements.make(Acknowledgement(Health.UNHEALTHY, 0.0), "own")
     recorded.node.deregister("own")
+    for kind in ANNOUNCEMENTS:
+        recorded.node.announce(kind, "what has happened")
     assert set(kinds) == set(ChangeKind)
     assert caplog.records == []

@@ -33,11 +33,12 @@ def test_a_target_for_critical_problems_gets_issues() -> None:
     assert harness.kinds[1:] == [{"disk full": WORSE}]
 
 
-def test_a_target_with_services_or_groups_gets_these_and_not_the_node() -> None:
-    harness = Harness(None, services=frozenset({"a"}), groups=frozenset({"storage"}))
-    harness.add("a", impact="partial").add("disk", impact="none", group="storage").add("db")
-    harness.down("a").wait(60).down("disk", "db").wait(60)
-    assert harness.kinds == [{"a": WORSE}, {"disk": WORSE}]
+def test_a_target_with_services_groups_or_tags_gets_these_and_not_the_node() -> None:
+    harness = Harness(None, services=frozenset({"a"}), groups=frozenset({"storage"}), tags=frozenset({"eu", "us"}))
+    harness.add("a", impact="partial").add("disk", impact="none", group="storage").add("db", tags=["asia"])
+    harness.add("api", tags=["chain", "eu"])
+    harness.down("a").wait(60).down("disk", "db").wait(60).down("api").wait(60)
+    assert harness.kinds == [{"a": WORSE}, {"disk": WORSE}, {"api": WORSE}]
 
 
 def test_in_quiet_hours_warnings_wait_for_one_summary_and_critical_problems_do_not() -> None:

@@ -114,8 +114,8 @@ STORIES: dict[str, tuple[Test, ...]] = {
         test_routes.test_a_target_for_critical_problems_gets_only_503_and_critical_services_that_are_down,
         test_routes.test_a_target_for_critical_problems_gets_issues,
     ),
-    '`services = ["db-1"]`, `groups = ["storage"]`': (
-        test_routes.test_a_target_with_services_or_groups_gets_these_and_not_the_node,
+    '`services = ["db-1"]`, `groups = ["storage"]`, `tags = ["eu"]`': (
+        test_routes.test_a_target_with_services_groups_or_tags_gets_these_and_not_the_node,
     ),
     '`quiet_hours = "22:00-07:00"`, `timezone = "Europe/Berlin"`': (
         test_routes.test_in_quiet_hours_warnings_wait_for_one_summary_and_critical_problems_do_not,

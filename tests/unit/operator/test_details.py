@@ -10,7 +10,7 @@ import pytest
 
 from svcnode.api.spec import SERVICE_NOT_FOUND, Request
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Acknowledgement, Health, Verdict
+from svcnode.core.model import Acknowledgement, Health, KnownBefore, Status, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.state_machine import initial_state
 from svcnode.node.definition import define
@@ -26,7 +26,18 @@ READY = Verdict.ready()
 REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTION_REFUSED)
 
 NODE_FIELDS = [
-    *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
+    *(
+        "name",
+        "version",
+        "spec_version",
+        "svcnode",
+        "health",
+        "health_reason",
+        "health_summary",
+        "starting",
+        "draining",
+        "issues",
+    ),
     *("caveats", "maintenance", "planned_maintenance", "acknowledged"),
     *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
     *("notifications", "heartbeat", "sharing"),
@@ -41,7 +52,9 @@ def harness() -> OperatorHarness:
         name="Ledger",
         description="Holds the ledger",
         group="storage",
+        tags=["eu"],
         runbook="https://wiki/db",
+        slo="99.95%",
         probe="tcp://db:5432",
         impact="critical",
         max_latency="2s",
@@ -74,7 +87,9 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "name": "Ledger",
         "description": "Holds the ledger",
         "group": "storage",
+        "tags": ["eu"],
         "runbook": "https://wiki/db",
+        "slo": "99.95%",
         "depends_on": [],
         "causes": [],
         "impact": "critical",
@@ -83,12 +98,15 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "acknowledged": None,
         "kind": "tcp",
         "probe": "tcp://db:5432",
+        "page": None,
         "status": "Initializing",
         "health": 206,
         "code": "no_evidence",
         "reason": initial_state(0.0).reason,
         "since": "2027-01-15T08:00:00.000Z",
         "since_s": 0.5,
+        "since_before_restart": False,
+        "before_restart": None,
         "first_failure": None,
         "counters": {"ready_in_a_row": 0, "failures_in_a_row": 0, "recent_failures": 0, "repeated_failures": 0},
         "unreliable": False,
@@ -125,6 +143,19 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
     assert list(details) == list(expected), "the order is fixed, too"
     assert list(document(harness)["services"][0]) == list(expected)[:-3]
     assert list(document(harness)["node"]) == NODE_FIELDS
+
+
+def test_what_was_known_before_the_restart_is_shown_until_a_check_confirms_it(harness: OperatorHarness) -> None:
+    known = KnownBefore(Status.DOWN, harness.clock.now_s - 720.0, "refused", ReasonCode.CONNECTION_REFUSED)
+    harness.node.remember({"db": known, "gone": known})
+    details = harness.details("db")
+    times = {"since": "2027-01-15T07:48:00.000Z", "since_s": 720.0}
+    assert details["before_restart"] == {"status": "Down", "code": "connection_refused", "reason": "refused", **times}
+    assert (details["status"], details["since_before_restart"]) == ("Initializing", False)
+    harness.record("db", REFUSED)
+    details = harness.details("db")
+    assert (details["status"], details["since_before_restart"], details["before_restart"]) == ("Down", True, None)
+    assert {key: details[key] for key in times} == times
 
 
 def test_a_service_that_is_not_up_has_the_causes_that_are_not_up_either(harness: OperatorHarness) -> None:
@@ -380,3 +411,9 @@ def test_the_last_heartbeat_is_published_with_its_result(harness: OperatorHarnes
     harness.clock.advance(60.0)
     shown |= {"result": "failed", "reason": "HTTP status 404", "last_sent_s": 60.0}
     assert node_details(harness.context)["heartbeat"] == shown
+
+
+def test_an_unknown_parameter_is_rejected_with_those_that_exist(harness: OperatorHarness) -> None:
+    response = harness.request(all_details, query="recent=1")
+    assert response.code == 400
+    assert "id, recent_checks" in json.loads(response.body)["message"]

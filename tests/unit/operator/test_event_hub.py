@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.history import Transition
-from svcnode.operator import event_hub
-from svcnode.operator.event_hub import HEARTBEAT, MAX_RECENT_EVENTS, PAGE_EVENTS, PREAMBLE, EventHub, encode_event
+from svcnode.operator import event_hub, streams
+from svcnode.operator.event_hub import MAX_RECENT_EVENTS, PAGE_EVENTS, EventHub, encode_event
+from svcnode.operator.streams import HEARTBEAT, PREAMBLE
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ async def test_a_waiting_replay_gets_heartbeats() -> None:
         waiting, _ = await harness.connect(after=0)
         waiting.buffered_bytes = 0
         unread, _ = await harness.connect(after=0)
-        await asyncio.sleep(event_hub.HEARTBEAT_S + 1)
+        await asyncio.sleep(streams.HEARTBEAT_S + 1)
         assert waiting.written == [PREAMBLE, HEARTBEAT]
         assert unread.written == [PREAMBLE]
         harness.hub._replay_lock.release()
@@ -363,7 +364,7 @@ async def test_a_stream_with_too_much_buffered_is_closed_and_the_others_continue
         slow, task = await harness.connect()
         idle, idle_task = await harness.connect()
         fast = await harness.reader()
-        slow.buffered_bytes = event_hub.MAX_BUFFERED_BYTES
+        slow.buffered_bytes = streams.MAX_BUFFERED_BYTES
         harness.history.publish(1)
         assert slow.events == [1]
         harness.history.publish(2, 3)
@@ -371,8 +372,8 @@ async def test_a_stream_with_too_much_buffered_is_closed_and_the_others_continue
         await asyncio.wait_for(task, 1)
         assert fast.events == [1, 2, 3]
         assert harness.hub.stream_count == 2
-        idle.buffered_bytes = event_hub.MAX_BUFFERED_BYTES + 1
-        await asyncio.sleep(event_hub.HEARTBEAT_S + 1)
+        idle.buffered_bytes = streams.MAX_BUFFERED_BYTES + 1
+        await asyncio.sleep(streams.HEARTBEAT_S + 1)
         assert idle_task.done()
 
 
@@ -380,16 +381,16 @@ async def test_a_stream_with_too_much_buffered_is_closed_and_the_others_continue
 async def test_an_idle_stream_gets_heartbeats_and_without_streams_there_are_none() -> None:
     async with HubHarness() as harness:
         first, first_task = await harness.connect()
-        await asyncio.sleep(event_hub.HEARTBEAT_S - 1)
+        await asyncio.sleep(streams.HEARTBEAT_S - 1)
         second, second_task = await harness.connect()
-        await asyncio.sleep(3 * event_hub.HEARTBEAT_S)
+        await asyncio.sleep(3 * streams.HEARTBEAT_S)
         assert first.written == second.written == [PREAMBLE, *[HEARTBEAT] * 3]
         first_task.cancel()
         second_task.cancel()
-        await asyncio.sleep(2 * event_hub.HEARTBEAT_S)
+        await asyncio.sleep(2 * streams.HEARTBEAT_S)
         assert harness.hub._heartbeat is None
         again = await harness.reader()
-        await asyncio.sleep(event_hub.HEARTBEAT_S + 1)
+        await asyncio.sleep(streams.HEARTBEAT_S + 1)
         assert again.written == [PREAMBLE, HEARTBEAT]
 
 
@@ -415,7 +416,7 @@ async def test_a_stream_that_the_server_limits_ends_with_the_id_to_continue_from
 
 @in_virtual_time
 async def test_the_hub_is_full_at_its_limit_also_of_replaying_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_hub, "MAX_STREAMS", 2)
+    monkeypatch.setattr(streams, "MAX_STREAMS", 2)
     async with HubHarness(1, 2) as harness:
         await harness.reader()
         assert not harness.hub.is_full

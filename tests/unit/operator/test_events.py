@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import json
+from typing import Any
 
 import pytest
 
 from svcnode.api.app import StreamingResponse
-from svcnode.api.spec import Request
-from svcnode.operator.events import INVALID_EVENT_ID, TOO_MANY_STREAMS, events
-
-if TYPE_CHECKING:
-    from svcnode.api.spec import Response
+from svcnode.api.spec import Request, Response
+from svcnode.operator.events import INVALID_EVENT_ID, events
+from svcnode.operator.streams import TOO_MANY_STREAMS
 
 
 class FakeHub:
@@ -38,7 +37,7 @@ def get(hub: FakeHub, query: bytes = b"", **headers: bytes) -> Response | Stream
         (b"", {"last_event_id": b"12"}, 12),
         (b"after=5", {"last_event_id": b"12"}, 12),
         (b"after=0", {}, 0),
-        (b"x=y&after=007", {}, 7),
+        (b"after=007", {}, 7),
     ],
 )
 def test_the_last_event_id_comes_from_header_or_query_and_a_stream_is_neither_cached_nor_buffered(
@@ -72,3 +71,9 @@ def test_a_stream_beyond_the_limit_is_rejected_with_retry_after() -> None:
     assert get(FakeHub(is_full=True)) is TOO_MANY_STREAMS
     assert TOO_MANY_STREAMS.code == 503
     assert dict(TOO_MANY_STREAMS.headers)["Retry-After"]
+
+
+def test_an_unknown_parameter_is_rejected_with_the_one_that_exists() -> None:
+    response = get(FakeHub(), b"since=12", last_event_id=b"12")
+    assert isinstance(response, Response)
+    assert (response.code, "after" in json.loads(response.body)["message"]) == (400, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
@@ -13,10 +14,11 @@ import pytest
 from svcnode.api.spec import Request
 from svcnode.core.address import Address
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket, Resolution, Transition
+from svcnode.history.timeline import Period, TimelineItem, TimelinePage
 from svcnode.operator import OperatorApp, single_flight
 from svcnode.operator.auth import OperatorAuth
 from svcnode.operator.event_hub import transition_document
-from svcnode.operator.history_api import history
+from svcnode.operator.history_api import PARAMETERS, history
 from svcnode.operator.single_flight import MAX_IN_FLIGHT, SingleFlight
 from tests.support.real_time import in_real_time
 
@@ -29,12 +31,39 @@ if TYPE_CHECKING:
 NOON = 1_767_268_800
 
 
+ITEMS = [
+    TimelineItem(
+        f"{kind[0]}{number}",
+        kind,
+        "status",
+        service_id,
+        status,
+        health,
+        NOON + number,
+        until_s,
+        is_open,
+        "no",
+        "timeout",
+    )
+    for number, (kind, service_id, status, health, until_s, is_open) in enumerate(
+        [
+            ("outage", "db", "Down", None, NOON + 60.5, False),
+            ("outage", "api", "Down", None, None, True),
+            ("health", "db", None, 503, None, True),
+        ]
+    )
+]
+ITEMS.append(ITEMS[0]._replace(id="e9", type="event", kind="note", service_id=None, status=None, until_s=None))
+ITEMS.append(ITEMS[0]._replace(id="e10", type="event", kind="message_sent", service_id=None, until_s=None))
+
+
 class FakeHistory:
     """Every service has the same three buckets and as many transitions as requested; `gone` is known."""
 
     def __init__(self) -> None:
         self.last_id = 0
         self.queries: list[tuple[tuple[str, ...], str]] = []
+        self.periods: list[Period] = []
         self.is_readable = asyncio.Event()
         self.is_readable.set()
 
@@ -48,6 +77,12 @@ class FakeHistory:
             Bucket(NOON + 2 * resolution.length_s, up_s=12.0, maintenance_s=30.0),
         ]
         return dict.fromkeys(service_ids, buckets)
+
+    async def timeline(self, period: Period) -> TimelinePage:
+        self.periods.append(period)
+        if not period.after_id:
+            return TimelinePage(ITEMS, 7)
+        return TimelinePage([], None)
 
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         return {"gone"} & set(service_ids)
@@ -91,7 +126,11 @@ def rejected_parameter(query: str) -> str:
     response = asyncio.run(get(query))
     assert response.code == 400, response.body
     message = json.loads(response.body)["message"]
-    return next(name for name in ("UTF-8", "id", "resolution", "transitions") if re.search(rf"\b{name}\b", message))
+    return next(
+        name
+        for name in ("UTF-8", "id", "resolution", "transitions", "from", "to", "after")
+        if re.search(rf"\b{name}\b", message)
+    )
 
 
 @pytest.mark.parametrize("resolution", [MINUTES, HOURS, DAYS], ids=lambda resolution: resolution.name)
@@ -141,7 +180,10 @@ def test_a_query_has_at_most_a_hundred_services() -> None:
 @pytest.mark.parametrize(
     ("query", "named"),
     [
-        *((query, "id") for query in ("", "resolution=hours", "ID=db")),
+        *((query, "resolution") for query in ("resolution=hours", "id=db&resolution=hours&from=12h")),
+        *((f"from={text}", "from") for text in ("", "yesterday", "2026-01-01T12:00:00", "1h&from=2h", "1h&to=2h")),
+        *((f"to={text}", "to") for text in ("tomorrow", "-1h", "1h&to=2h")),
+        *((f"after={text}", "after") for text in ("x", "-1", "9" * 19, "²")),
         *((f"id=db&resolution={name}", "resolution") for name in ("weeks", "", "minutes&resolution=hours")),
         *((f"id=db&transitions={count}", "transitions") for count in ("-1", "101", "", "1.5", "1&transitions=2", "²")),
         (f"id=db&transitions={'9' * 5000}", "transitions"),
@@ -150,6 +192,58 @@ def test_a_query_has_at_most_a_hundred_services() -> None:
 )
 def test_an_invalid_query_is_rejected_with_the_name_of_its_parameter(query: str, named: str) -> None:
     assert rejected_parameter(query) == named
+
+
+@pytest.mark.parametrize("query", ["ID=db", "since=12h", "id=db&form=hours"])
+def test_an_unknown_parameter_is_rejected_with_those_that_exist(query: str) -> None:
+    response = asyncio.run(get(query))
+    assert response.code == 400
+    assert ", ".join(PARAMETERS) in json.loads(response.body)["message"]
+
+
+def test_the_time_line_of_a_period_has_every_item_with_its_duration() -> None:
+    result = document("from=2026-01-01T12:00:00Z&to=2026-01-01T14:00:00%2B01:00")
+    assert (result["from"], result["to"]) == ("2026-01-01T12:00:00.000Z", "2026-01-01T13:00:00.000Z")
+    assert [item["id"] for item in result["items"]] == ["o0", "o1", "h2", "e9", "e10"]
+    assert result["items"][0] == {
+        "id": "o0",
+        "type": "outage",
+        "kind": "status",
+        "service": "db",
+        "status": "Down",
+        "health": None,
+        "from": "2026-01-01T12:00:00.000Z",
+        "until": "2026-01-01T12:01:00.500Z",
+        "duration_s": 60.5,
+        "open": False,
+        "reason": "no",
+        "code": "timeout",
+    }
+    lasting = result["items"][1]
+    assert (lasting["until"], lasting["open"], lasting["duration_s"]) == (None, True, 3599.0), "until the period ends"
+
+
+def test_the_next_page_of_a_time_line_is_a_path_that_can_be_requested() -> None:
+    path, _, query = document("from=2026-01-01T12:00:00Z&to=2026-01-01T13:00:00Z&id=db&id=a%26b")["next"].partition("?")
+    assert path == "/history"
+    context = FakeContext()
+    response = asyncio.run(get(query, context))
+    assert (response.code, json.loads(response.body)["next"]) == (200, None)
+    assert context.history.periods == [Period(NOON, NOON + 3600.0, 7)]
+
+
+def test_the_time_line_of_a_service_has_what_concerns_every_service_too() -> None:
+    result = document("from=2026-01-01T12:00:00Z&to=2026-01-01T13:00:00Z&id=db")
+    assert [item["id"] for item in result["items"]] == ["o0", "e9"]
+
+
+@pytest.mark.parametrize(("query", "length_s"), [("", 86_400), ("from=12h", 12 * 3600), ("from=2d&to=1d", 86_400)])
+def test_a_period_may_be_relative_to_now(query: str, length_s: float) -> None:
+    context = FakeContext()
+    asyncio.run(get(query, context))
+    (period,) = context.history.periods
+    assert period.to_s - period.from_s == length_s
+    assert 0 <= time.time() - period.to_s - 86_400 * ("to=" in query) < 60
 
 
 def get_all_at_once(*queries: str, context: FakeContext) -> list[Response]:

@@ -80,10 +80,13 @@ def test_health_and_status_are_one_state_of_a_set_and_health_is_a_number(
 def test_node_build_and_services_have_info_metrics(harness: MetricsHarness) -> None:
     assert harness.value("svcnode_node_info", name="validator-7", version="v1.4.2", spec_version="v0.0.1") == 1
     assert harness.values("svcnode_build_info", "version") == {__version__: 1}
-    harness.node.register("ledger", name="Ledger database", impact="critical", probe=TCP)
+    harness.node.register(
+        "ledger", name="Ledger database", impact="critical", probe=TCP, group="storage", tags=["chain", "eu"]
+    )
     harness.node.register("indexer", name="Indexer")
     about = {"service_id": "ledger", "name": "Ledger database", "impact": "critical", "kind": "tcp"}
-    assert harness.value("svcnode_service_info", **about) == 1
+    assert harness.value("svcnode_service_info", **about, group="storage", tags=",chain,eu,") == 1
+    assert harness.values("svcnode_service_info", "tags", service_id="indexer") == {"": 1}
     assert harness.values("svcnode_service_info", "kind", service_id="indexer") == {"reported": 1}
 
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import re
 from html.parser import HTMLParser
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.api.spec import NOT_FOUND, Request
+from svcnode.api.spec import Request
 from svcnode.core.codes import ReasonCode
 from svcnode.core.maintenance import PlannedMaintenance
-from svcnode.core.model import Acknowledgement, Health, Verdict
+from svcnode.core.model import Acknowledgement, Health, Maintenance, Verdict
 from svcnode.core.state_machine import initial_state
 from svcnode.history.records import HOURS, Bucket
-from svcnode.operator import page
-from svcnode.operator.page import STATIC_FILES, read_static
+from svcnode.operator import markup, page, page_rows
+from svcnode.operator.page_feed import SIGNAL_INTERVAL_S
 from svcnode.operator.single_flight import SingleFlight
+from svcnode.operator.static_files import STATIC_FILES, static_name
 from tests.support.operator_context import OperatorHarness
 from tests.support.real_time import in_real_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from svcnode.operator.details import ServiceDetails
 
 READY = Verdict.ready()
 SCRIPT = "<script>alert(1)</script>"
@@ -109,9 +111,9 @@ def test_each_service_is_a_row_with_what_its_kind_has(harness: PageHarness) -> N
     parsed = harness.parse()
     assert parsed.rows == [
         ["Ledger db", "Initializing", "42 s", state.reason, "1 min ago", "4.2 ms", "99.81 %"],
-        ["Ledger new", "Initializing", "1 min", initial_state(0.0).reason, *3 * [page.EMPTY_CELL]],
-        ["reported reported", "Up", "0 s", "warm", "0 s ago", page.EMPTY_CELL, page.EMPTY_CELL],
-        ["fixed fixed", "Up", "0 s", "fixed", *3 * [page.EMPTY_CELL]],
+        ["Ledger new", "Initializing", "1 min", initial_state(0.0).reason, *3 * [markup.EMPTY_CELL]],
+        ["reported reported", "Up", "0 s", "warm", "0 s ago", markup.EMPTY_CELL, markup.EMPTY_CELL],
+        ["fixed fixed", "Up", "0 s", "fixed", *3 * [markup.EMPTY_CELL]],
     ]
     assert [attributes["data-id"] for tag, attributes in parsed.tags if "data-fixed" in attributes] == ["fixed"]
     assert harness.history_queries == [(["db", "new", "reported", "fixed"], HOURS.name)]
@@ -123,7 +125,6 @@ def test_rows_are_sorted_by_status_and_then_by_the_order_of_the_node(harness: Pa
     for name, verdict in zip("abcde", verdicts, strict=True):
         harness.node.register(name).report(verdict)
     assert [row[0].split()[0] for row in harness.parse().rows] == ["b", "e", "d", "a", "c"]
-    assert [int(order or 0) for order in harness.parse().attributes("tr", "data-order")] == [1, 4, 3, 0, 2]
     counts = re.findall(r'value="(\w*)"[^>]*><span>\w+ <b>(\d+)</b>', harness.page)
     assert counts == [("", "5"), ("Down", "2"), ("Initializing", "1"), ("Up", "2")]
 
@@ -147,20 +148,23 @@ def test_services_of_a_group_are_under_its_heading_with_counts_by_status(harness
         "payments0 Down 1 Initializing 1 Up",
     ]
     hidden = [attributes["data-status"] for tag, attributes in parsed.tags if tag == "span" and "hidden" in attributes]
-    assert hidden == ["Initializing", "Down"]
+    assert hidden[3:] == ["Initializing", "Down"]
 
 
-def test_the_last_event_id_is_read_before_the_services(harness: PageHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cursor_is_read_before_the_services(harness: PageHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a page could miss a change: one that its cursor includes, but its rows do not."""
     harness.node.register("db")
-    harness.history.last_id = 41
+    feed = harness.context.page_feed
+    before = feed.cursor
     probe_config = harness.node.probe_config
 
     def change_during_rendering(service_id: str) -> Any:
-        harness.history.last_id = 42
+        feed.set_sections({"notices": "changed"})
         return probe_config(service_id)
 
     monkeypatch.setattr(harness.node, "probe_config", change_during_rendering)  # called while the rows are rendered
-    assert harness.parse().attributes("main", "data-event") == ["41"]
+    assert harness.parse().attributes("main", "data-cursor") == [before]
+    assert feed.cursor != before
 
 
 @pytest.mark.parametrize(
@@ -179,9 +183,8 @@ def test_title_icon_and_headline_show_the_health(
     text, parsed = harness.page, harness.parse()
     assert f"<title>{symbol} validator-7: {label.lower()}</title>" in text
     assert parsed.attributes("main", "data-health") == [name]
-    assert parsed.attributes("main", "data-health-code") == [code]
-    assert f'<span id="health-label">{label}</span>' in text
-    assert f"static/{name}.svg" in parsed.attributes("link", "href")
+    assert f'<span id="health-label" data-health="{name}" data-code="{code}">{label}</span>' in text
+    assert f"static/{static_name(f'{name}.svg')}" in parsed.attributes("link", "href")
     assert text.index("<h1>") < text.index("<table")
 
 
@@ -232,8 +235,9 @@ def test_markup_from_outside_stays_text_and_invisible_characters_are_shown_as_es
     group, row = parsed.rows
     assert group[0].startswith(f"{shown}1 Down")
     assert (row[0], row[3]) == (f"{shown} {shown}", shown + r"\x1b\n")
-    assert parsed.attributes("tr", "data-group") == [text, text]
-    assert parsed.attributes("tr", "data-id") == parsed.attributes("main", "data-name") == [text]
+    assert parsed.attributes("tr", "data-group") == ["", text, text]  # the first is the template of a heading
+    assert parsed.attributes("tr", "data-id") == [text]
+    assert parsed.attributes("main", "data-name") == [shown]
     assert f"✖ {shown}: unhealthy" in parsed.text
     assert f": {shown}" in parsed.text
     assert not {"\u202e", "\u200b", "\x1b", "\xa0", "\U000e0041"} & set(parsed.text)
@@ -263,7 +267,7 @@ def test_before_the_first_evidence_the_reason_is_that_of_a_check_that_could_not_
     ],
 )
 def test_punctuation_after_a_truncated_word_stays(text: str, formatted: str) -> None:
-    assert page.shorten_words(text) == formatted
+    assert markup.shorten_words(text) == formatted
 
 
 def test_a_short_id_is_not_broken_at_its_hyphens_and_percent_encoded_in_its_link(harness: PageHarness) -> None:
@@ -283,6 +287,7 @@ def test_the_policy_forbids_other_origins_and_inline_code(harness: PageHarness) 
     assert policy[0] == "default-src 'none'"
     assert {"frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'", "script-src 'self'"} < set(policy)
     assert not any(word in " ".join(policy) for word in ("unsafe", "*", "data:", "http"))
+    assert {"require-trusted-types-for 'script'", "trusted-types 'none'"} < set(policy)
     parsed = harness.parse()
     assert not [tag for tag, attributes in parsed.tags if any(name.startswith(("on", "style")) for name in attributes)]
     assert not [tag for tag, _ in parsed.tags if tag in ("style", "iframe", "object", "embed", "base", "form")]
@@ -293,9 +298,8 @@ def test_all_links_are_relative(harness: PageHarness) -> None:
     parsed = harness.parse()
     urls = [*parsed.attributes("link", "href"), *parsed.attributes("script", "src"), *parsed.attributes("a", "href")]
     assert not [one for one in urls if one is None or one.startswith("/") or ":" in one]
-    assert {one.removeprefix("static/") for one in urls if one and one.startswith("static/")} <= set(STATIC_FILES)
-    script = b"".join(read_static(name) for name in STATIC_FILES if name.endswith(".js")).decode()
-    assert set(re.findall(r'from "\./(.*?)"', script)) <= set(STATIC_FILES)
+    served = {static_name(name) for name in STATIC_FILES}
+    assert {one.removeprefix("static/") for one in urls if one and one.startswith("static/")} <= served
 
 
 @in_real_time
@@ -311,47 +315,115 @@ async def test_requests_within_a_second_share_one_page(harness: PageHarness) -> 
     ("share", "formatted"), [(1.0, "100 %"), (0.999999, "99.99 %"), (0.5, "50.00 %"), (0.00001, "0.00 %"), (0.0, "0 %")]
 )
 def test_a_percentage_is_rounded_down(share: float, formatted: str) -> None:
-    assert page.format_percent(share) == formatted
+    assert markup.format_percent(share) == formatted
 
 
 def test_unknown_time_and_maintenance_are_left_out_of_availability() -> None:
-    assert page.availability([Bucket(0), Bucket(3600, up_s=30.0, initializing_s=10.0)]) == 0.75
-    assert page.availability([Bucket(0), Bucket(3600)]) is page.availability([]) is None
+    assert page_rows.availability([Bucket(0), Bucket(3600, up_s=30.0, initializing_s=10.0)]) == 0.75
+    assert page_rows.availability([Bucket(0), Bucket(3600)]) is page_rows.availability([]) is None
     worked_on = [Bucket(0, up_s=30.0, down_s=10.0, maintenance_s=3560.0), Bucket(3600, maintenance_s=3600.0)]
-    assert page.availability(worked_on) == 0.75
-    assert page.availability(worked_on[1:]) is None
-    assert page.format_availability(0.75, has_maintenance=True) == "75.00 % without maintenance"
-    assert page.format_availability(None, has_maintenance=True) == "only maintenance"
-    assert page.format_availability(None, has_maintenance=False) == page.EMPTY_CELL
+    assert page_rows.availability(worked_on) == 0.75
+    assert page_rows.availability(worked_on[1:]) is None
+    assert markup.format_availability(0.75, has_maintenance=True) == "75.00 % without maintenance"
+    assert markup.format_availability(None, has_maintenance=True) == "only maintenance"
+    assert markup.format_availability(None, has_maintenance=False) == markup.EMPTY_CELL
 
 
-@pytest.mark.parametrize("name", STATIC_FILES)
-def test_each_static_file_is_served_with_its_type(harness: PageHarness, name: str) -> None:
-    response = harness.request(page.static_file, name)
-    headers = dict(response.headers)
-    assert response.code == 200
-    assert response.body == read_static(name)
-    assert headers["Content-Type"].startswith(
-        {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}[name.rpartition(".")[2]]
-    )
-    assert headers["X-Content-Type-Options"] == "nosniff"
+# ---- changes
 
 
-@pytest.mark.parametrize(
-    "name", ["page.html", "", ".", "..", "../page.py", "/etc/passwd", "page.js/", "PAGE.JS", "x\0"]
-)
-def test_other_static_files_are_not_found(harness: PageHarness, name: str) -> None:
-    assert harness.request(page.static_file, name) is NOT_FOUND
+class ParsedChanges(ParsedPage):
+    @property
+    def ids(self) -> dict[str, bool]:
+        """The ids of the rows in order, and whether the service is still there."""
+        rows = [attributes for tag, attributes in self.tags if tag == "tr" and "data-id" in attributes]
+        return {row["data-id"] or "": "data-removed" not in row for row in rows}
+
+    @property
+    def sections(self) -> list[str | None]:
+        return self.attributes("div", "data-section")
+
+    @property
+    def cursor(self) -> str:
+        (cursor,) = self.attributes("main", "data-cursor")
+        return cursor or ""
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.attributes("main", "data-complete"))
 
 
-def test_every_static_file_but_the_template_is_listed() -> None:
-    folder = resources.files("svcnode.operator").joinpath("static")
-    assert {file.name for file in folder.iterdir()} == {*STATIC_FILES, "page.html"}
+class FollowingPage(PageHarness):
+    """An open page: it asks for changes."""
+
+    async def changes(self, after: str = "", *ids: str) -> ParsedChanges:
+        await asyncio.sleep(2 * SIGNAL_INTERVAL_S)  # then they are signalled, and an answer has all of them
+        query = "&".join((f"after={after}", *(f"id={one}" for one in ids)))
+        request = Request("GET", b"/page/changes", query.encode())
+        response = await page.page_changes(self.context, request, "")
+        assert dict(response.headers)["Content-Security-Policy"] == page.CONTENT_POLICY
+        return ParsedChanges(response.body.decode())
 
 
-@pytest.mark.parametrize("name", STATIC_FILES)
-def test_no_static_file_loads_anything_from_other_hosts(name: str) -> None:
-    text = read_static(name).decode().replace('"http://www.w3.org/2000/svg"', "")
-    assert "//" not in "".join(line for line in text.splitlines() if "://" in line)
-    assert "innerHTML" not in text
-    assert "@import" not in text
+@in_real_time
+async def test_a_page_gets_the_rows_and_sections_that_have_changed_and_no_others() -> None:
+    harness = FollowingPage()
+    with harness.context.page_feed.following():
+        for service_id in ("a", "b", "c"):
+            harness.node.register(service_id).up()
+        first = await harness.changes()
+        assert first.is_complete
+        assert first.ids == {"a": True, "b": True, "c": True}
+        assert first.sections == ["headline", "notices", "problems", "replicas", "notifications"]
+
+        nothing = await harness.changes(first.cursor)
+        assert (nothing.ids, nothing.sections, nothing.is_complete) == ({}, [], False)
+
+        harness.node.report("b", Verdict.failed("refused"))
+        harness.node.deregister("c")
+        harness.node.register("d", name=SCRIPT).up()
+        changed = await harness.changes(first.cursor)
+        assert changed.ids == {"b": True, "c": False, "d": True}
+        assert changed.sections == ["headline", "problems"]
+        assert changed.rows[0][1:4:2] == ["Down", "refused"]
+        assert SCRIPT in changed.rows[2][0]
+        assert not changed.is_complete
+
+        again = await harness.changes(changed.cursor, "a", "none")
+        assert again.ids == {"a": True, "none": False}
+
+
+@in_real_time
+async def test_pages_that_are_up_to_date_share_one_answer_and_one_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[str] = []
+
+    def row(position: int, service: ServiceDetails) -> str:
+        rendered.append(service["id"])
+        return page_rows.row(position, service)
+
+    monkeypatch.setattr(page, "row", row)
+    harness = FollowingPage()
+    with harness.context.page_feed.following():
+        services = [harness.node.register(service_id) for service_id in ("a", "b")]
+        cursor = (await harness.changes()).cursor
+        rendered.clear()
+        services[0].down("no")
+        pages = await asyncio.gather(*(harness.changes(cursor) for _ in range(50)))
+        assert {tuple(one.ids) for one in pages} == {("a",)}
+        assert rendered == ["a"]
+
+
+@in_real_time
+async def test_a_change_of_the_whole_node_is_in_its_headline_and_maintenance_of_it_in_every_row() -> None:
+    harness = FollowingPage()
+    with harness.context.page_feed.following():
+        for service_id in ("a", "b"):
+            harness.node.register(service_id).up()
+        first = await harness.changes()
+        harness.node.overrides.set_issue("disk")
+        changed = await harness.changes(first.cursor)
+        assert (changed.ids, changed.sections) == ({}, ["headline"])
+        harness.node.maintenance.set(Maintenance("control", harness.node.now_s() + 120))
+        maintained = await harness.changes(changed.cursor)
+        assert maintained.ids == {"a": True, "b": True}
+        assert "notices" in maintained.sections

@@ -11,13 +11,14 @@ import pytest
 from svcnode.api.spec import Request
 from svcnode.cli.terminal.explain.explanation import (
     HOW_TO_FIX_IT,
-    PROBLEMS,
+    NODE,
     REPLICAS,
     WHAT_CHANGES_IT,
     WHY,
     explain_node,
     explain_service,
 )
+from svcnode.core.problems import document_from_details
 from svcnode.core.redaction import register_secret
 from svcnode.net.etcd_json import Put
 from svcnode.node.stats import FIXED_KIND, REPORTED_KIND
@@ -71,7 +72,7 @@ class Operator:
 
     def explained_node(self) -> dict[str, tuple[str, ...]]:
         document = {"node": node_details(self.context), "services": [*services_details(self.context)]}
-        return dict(explain_node(json.loads(json.dumps(document))).sections)
+        return dict(explain_node(document_from_details(json.loads(json.dumps(document)))).sections)
 
     def metric(self, name: str, /, **labels: str) -> float | None:
         return build_registry(self.context).get_sample_value(f"svcnode_{name}", labels)
@@ -119,7 +120,8 @@ def test_the_replicas_and_the_number_of_services_that_each_checks_are_shown(simu
     assert (observed["observer"], observed["status"], observed["code"]) == ("b", "Up", "ok")
     assert observed["age_s"] < 4
     assert service["evidence"]["age_s"] == observed["age_s"]
-    assert a.metric("service_info", service_id=of_b, name=of_b, impact="partial", kind="sim") == 1
+    about = {"name": of_b, "impact": "partial", "kind": "sim", "group": "", "tags": ""}
+    assert a.metric("service_info", service_id=of_b, **about) == 1
     why = a.explained(of_b)[WHY]
     assert "b checks it" in why[0]
     assert "b observed Up" in why[1]
@@ -178,7 +180,7 @@ def test_a_lost_registry_is_shown_everywhere(simulation: Simulation) -> None:
     assert {replica["name"] for replica in sharing["replicas"]} == {"a", "b", "c"}
     assert a.metric("sharing_connected") == 0
     assert "connection refused</p>" in a.page()
-    assert any("connection refused" in line for line in a.explained_node()[PROBLEMS])
+    assert any("connection refused" in line for line in a.explained_node()[NODE])
     assert a.service("of-b")["code"] == "registry_lost"
     assert a.service("of-all")["code"] == "unconfirmed", "this replica checks it, and says so"
     assert node_details(a.context)["caveats"]
@@ -196,7 +198,7 @@ def test_keys_that_are_not_understood_are_counted_by_kind(simulation: Simulation
     counts = {"unknown_key": 1, "invalid_value": 2, "too_large": 0, "newer_version": 1}
     assert a.sharing["ignored_keys"] == counts
     assert {kind: a.metric("sharing_ignored_keys", kind=kind) for kind in counts} == counts
-    assert any("2 invalid_value" in line for line in a.explained_node()[PROBLEMS])
+    assert any("2 invalid_value" in line for line in a.explained_node()[NODE])
 
 
 def test_a_node_on_one_machine_has_nothing_of_it(simulation: Simulation) -> None:

@@ -53,6 +53,14 @@ async def test_a_result_of_another_thread_is_reused_for_one_second_and_version(
 
 
 @in_real_time
+async def test_a_result_that_lasts_is_reused_until_the_version_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, flights, compute = Clock(monkeypatch), SingleFlight(lasts=True), Computation()
+    assert await flights.get("all", compute, version=1) == 1
+    clock.offset_s += 1000 * RESULT_TTL_S
+    assert [await flights.get("all", compute, version=version) for version in (1, 2)] == [1, 2]
+
+
+@in_real_time
 async def test_calls_during_a_computation_wait_for_its_result_although_one_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -39,6 +39,7 @@ _DEFAULTS = """\
 # tolerance = "4/10"           # with more than 4 failures among the last 10 checks, it is not Up; "off": no limit
 # start_period = "30s"         # a starting service is not Down before this time is over
 # stale_after = "33s"          # older evidence is not valid
+# slo = "off"                  # share of the time in which it is to be Up, such as "99.9%", for svcnode report
 """
 _SECURITY = """\
 # By default no programs are run, and the operator page is served to this host only.

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from svcnode.cli.terminal.problems import (
+    group_lines,
+    in_order,
+    more_lines,
+    often_text,
+    reasons,
+    since_text,
+)
 from svcnode.cli.terminal.snapshot import OverallHealth
 from svcnode.core.errors import (
     NodeFailedError,
@@ -18,6 +26,7 @@ from svcnode.core.errors import (
     VersionNotFoundError,
 )
 from svcnode.core.model import Health, Status
+from svcnode.core.problems import impact_text, left_out_text, title_text
 from svcnode.core.text import sanitize
 
 if TYPE_CHECKING:
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from svcnode.cli.terminal.explain.explanation import Explanation
+    from svcnode.cli.terminal.problems import Problems
     from svcnode.cli.terminal.snapshot import NodeSnapshot, RegistryEntry
     from svcnode.client import BackingService
     from svcnode.core.errors import ClientError
@@ -210,16 +220,51 @@ def up_count(services: tuple[BackingService, ...] | None) -> str:
     return f"{sum(service.status is Status.UP for service in services)}/{len(services)} up"
 
 
-def service_rows(snapshot: NodeSnapshot, services: Iterable[BackingService], symbols: Symbols) -> list[list[Text]]:
+def service_rows(
+    snapshot: NodeSnapshot, services: Iterable[BackingService], symbols: Symbols, *, with_reasons: bool
+) -> list[list[Text]]:
+    """In the order of the problems. A reason, if it is known, is shown instead of the description."""
+    known = reasons(snapshot.problems) if with_reasons else {}
     return [
         [
             _acknowledged_cell(status_cell(service.status, symbols), snapshot, service.id),
             sanitized_text(service.id),
             sanitized_text(service.name),
-            sanitized_text(service.description, "dim"),
+            sanitized_text(known.get(service.id) or service.description, "dim"),
         ]
-        for service in services
+        for service in in_order(services, snapshot.problems)
     ]
+
+
+def problem_lines(problems: Problems, symbols: Symbols) -> Iterator[Text]:
+    """Each problem in one row, and beneath it who is affected and what to do; then the groups."""
+    listed = problems["problems"]
+    rows = [
+        [
+            status_cell(Status(problem["status"]), symbols),
+            sanitized_text(title_text(problem), "bold"),
+            Text(impact_text(problem)),
+            Text(since_text(problem)),
+            sanitized_text(problem["reason"]),
+            Text(often_text(problem), "dim"),
+        ]
+        for problem in listed
+    ]
+    if rows:
+        yield Text()
+        yield Text(f"{INDENT}PROBLEMS ({len(listed)}{'+' if problems['more'] else ''})", "dim")
+    for problem, line in zip(listed, align_columns(rows, INDENT), strict=True):
+        yield line
+        for sentence in more_lines(problem):
+            yield Text(INDENT * 3).append_text(sanitized_text(sentence, "dim"))
+    if more := left_out_text(problems):
+        yield Text(INDENT).append(more)
+    groups = list(group_lines(problems))
+    if groups:
+        yield Text()
+        yield Text(f"{INDENT}GROUPS", "dim")
+        for sentence in groups:
+            yield Text(INDENT).append_text(sanitized_text(sentence))
 
 
 def _acknowledged_cell(cell: Text, snapshot: NodeSnapshot, service_id: str | None) -> Text:
@@ -257,23 +302,28 @@ def render_node(snapshot: NodeSnapshot, symbols: Symbols, *, width: int | None =
         row.insert(3, _truncated_cell(f"interface {snapshot.identity.spec_version or '-'}", _MAX_SPEC, symbols))
     (line,) = align_columns([row])
     lines = [*_header_lines(line, row[-1], width), *remark_lines(snapshot, symbols)]
+    if snapshot.problems is not None:
+        lines += problem_lines(snapshot.problems, symbols)
     if snapshot.services:
+        rows = service_rows(snapshot, snapshot.services, symbols, with_reasons=False)
         header = [Text(title, "dim") for title in ("STATUS", "ID", "NAME", "DESCRIPTION")]
-        lines += [Text(), *align_columns([header, *service_rows(snapshot, snapshot.services, symbols)], INDENT)]
+        lines += [Text(), *align_columns([header, *rows], INDENT)]
     return lines
 
 
 def render_nodes(
     snapshots: Sequence[NodeSnapshot], symbols: Symbols, *, with_all: bool, width: int | None = None
 ) -> list[Text]:
-    """One line per node, and below it the services that are not Up; at the end the number of nodes by health."""
+    """One line per node, the worst first, and below it the services that are not Up; at the end the number of nodes
+    by health."""
     lines = []
+    snapshots = sorted(snapshots, key=lambda snapshot: snapshot.trouble)
     rows = _fit_names([node_row(snapshot, symbols) for snapshot in snapshots], symbols, width)
     for snapshot, row, line in zip(snapshots, rows, align_columns(rows), strict=True):
         lines += [*_header_lines(line, row[-1], width), *remark_lines(snapshot, symbols)]
         listed = [service for service in snapshot.services or () if with_all or service.status is not Status.UP]
         if listed:
-            lines += align_columns(service_rows(snapshot, listed, symbols), INDENT * 2)
+            lines += align_columns(service_rows(snapshot, listed, symbols, with_reasons=True), INDENT * 2)
     return [*lines, Text(), Text(summary(snapshots))]
 
 

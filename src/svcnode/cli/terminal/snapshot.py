@@ -86,6 +86,8 @@ class NodeSnapshot:
     duration_s: float = 0.0
     # By service id, and by None for the node: who has acknowledged the problem. Only nodes on this machine say it.
     acknowledged: Mapping[str | None, Mapping[str, Any]] = field(default_factory=dict)
+    problems: dict[str, Any] | None = None  # as /problems answers; None: the node has none, or does not say it here
+    problems_remark: str = ""  # set if they could not be read
 
     @property
     def node_name(self) -> str:
@@ -127,6 +129,12 @@ class NodeSnapshot:
         return _OVERALL_HEALTH[self.health]
 
     @property
+    def trouble(self) -> tuple[int, int]:
+        """Sorts nodes: those without a valid answer first, then 503 before 206, and then more services Down."""
+        down = sum(service.status is Status.DOWN for service in self.services or ())
+        return -self.overall_health, -down
+
+    @property
     def has_problem(self) -> bool:
         """Whether the node says that something is wrong with it, or with a service."""
         are_up = all(service.status is Status.UP for service in self.services or ())
@@ -135,7 +143,7 @@ class NodeSnapshot:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Possible faults. They may be intended: a node may ignore a service with impact none, or check no service."""
-        remarks = [self.prefix_remark] if self.prefix_remark else []
+        remarks = [remark for remark in (self.prefix_remark, self.problems_remark) if remark]
         if self.in_registry is not None and self.errors:
             remarks.append(self.in_registry.remark)
         not_up = sum(service.status in (Status.DOWN, Status.INITIALIZING) for service in self.services or ())

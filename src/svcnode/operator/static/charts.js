@@ -52,7 +52,7 @@ function layout(buckets) {
 export function newBars() {
   const svg = newChart(BARS, "bars", ["unknown", "maintenance", "up", "initializing", "down", "cursor"]);
   svg.setAttribute("role", "slider");
-  svg.setAttribute("tabindex", "0");
+  svg.setAttribute("tabindex", "-1");
   svg.setAttribute("aria-valuemin", "0");
   return svg;
 }
@@ -133,7 +133,7 @@ export function setSliderValue(svg, { buckets, length, fetchedAt }, index) {
 
 const tooltip = byId("tooltip");
 const STEPS = {
-  ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -1000, End: 1000,
+  ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10, Home: -1000, End: 1000,
 };
 let activeChart = null;
 let activeChartTop = 0;
@@ -181,6 +181,8 @@ export function hideTooltip() {
   tooltip.hidden = true;
 }
 
+export const hideTooltipOf = (row) => activeChart && row.contains(activeChart) && hideTooltip();
+
 export function hideTooltipOnScroll() {
   if (activeChart && activeChart.getBoundingClientRect().top !== activeChartTop) hideTooltip();
 }
@@ -191,8 +193,9 @@ export function followPointer(event) {
   else if (document.activeElement !== activeChart) hideTooltip();
 }
 
+// Returns whether the key is one of these.
 export function moveCursor(event) {
-  if (!(event.key in STEPS)) return;
-  event.preventDefault();
+  if (!(event.key in STEPS)) return false;
   showTooltip(event.target, Number(event.target.getAttribute("aria-valuenow")) + STEPS[event.key]);
+  return true;
 }

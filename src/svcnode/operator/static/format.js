@@ -50,9 +50,6 @@ export function displayReason({ reason, code, evidence }) {
   return isFromEvidence ? { reason: evidence.reason, code: evidence.code } : { reason, code };
 }
 
-// Truncates very long words, such as ids, in the headline; the punctuation after them stays.
-export const shortenWords = (text) => text.replace(/(\S{48})\S{16,}(?:([,;:])|\S)/gu, "$1…$2");
-
 export const count = (number, singular, plural = `${singular}s`) => `${number} ${number === 1 ? singular : plural}`;
 
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
@@ -62,10 +59,19 @@ const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric
 
 const isToday = (time) => new Date(time).toDateString() === new Date().toDateString();
 
+const full = new Intl.DateTimeFormat(undefined, { ...CLOCK, second: "2-digit", year: "numeric", month: "short", day: "numeric", timeZoneName: "short" });
+
+export const fullDateTime = (time) => full.format(time);
 export const clockTime = (time) => clock.format(time);
 
 // With the day unless it is today.
 export const dateTime = (time) => (isToday(time) ? clock.format(time) : `${day.format(time)}, ${clock.format(time)}`);
+
+// With the day and the zone.
+const exact = new Intl.DateTimeFormat(undefined, {
+  weekday: "short", day: "numeric", month: "short", year: "numeric", ...CLOCK, second: "2-digit", timeZoneName: "short",
+});
+export const exactTime = (time) => exact.format(time);
 
 export function formatTimeRange(begin, length) {
   if (length >= 86400e3) {

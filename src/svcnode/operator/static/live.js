@@ -1,229 +1,239 @@
 // Keeps the page up to date:
 //
-//   /events    every transition, beginning after the last one in the page
-//   /details   every few seconds, for the visible rows; also shows that the node still answers
-//   /history   once a minute, for the visible rows
-//   /          again, to replace the table, when rows alone cannot be updated: services were added or removed, events
-//              were missed, the node was restarted
+//   /page/events    says that something has changed
+//   /page/changes   what has changed after the cursor of the page: rows and sections, rendered by the server; every few
+//                   seconds also the visible rows as they are now, which shows that the node still answers
+//   /history        once a minute, for the visible rows
+//
+// One request for changes is under way at a time, so changes are put in place in their order, and a slow connection gets
+// the latest row of each service instead of all that were in between.
 
-import { hideTooltip } from "./charts.js";
-import { displayReason, duration, escapeInvisible } from "./format.js";
-import { markFailed, markReceived, checkFreshness, paintNode, paintNotices } from "./health.js";
-import { paintNotifications } from "./notifications.js";
-import { fillPanels, openPanel } from "./panel.js";
-import { paintReplicas } from "./replicas.js";
-import { addChecks, isDrawnFromChecks, paintSoon, paintTimes, readRows, setBuckets, sortAndFilter } from "./rows.js";
+import { checkFreshness, markFailed, markReceived, paintNode } from "./connection.js";
+import { duration } from "./format.js";
+import { followChanges, paintCounts } from "./order.js";
+import { fillPanels } from "./panel.js";
+import { isDrawnFromChecks, paintTimes, putRow, removeRow, setBuckets, setChecks } from "./rows.js";
+import { putSection } from "./sections.js";
 import {
-  byId, connection, getJson, isOutdated, main, node, now, queriesFor, readJson, scheduleOnce, services, setText, view, visibleServices,
+  byId, connection, getJson, isOutdated, main, now, queriesFor, scheduleOnce, services, setText, view, visibleServices,
 } from "./state.js";
 
 const POLL_MS = 5000;
 const POLL_HIDDEN_MS = 15000; // of a hidden page, for its title and icon
-const SYNC_MS = 15000; // how often the page is loaded again while there is no event stream
 const MINUTE_MS = 60000;
+const STALLED_AFTER_MS = 10000; // a slow response is one that still arrives
+const UPDATE_INTERVAL_MS = 250;
+const SORT_AFTER_MS = 500;
+const SILENT_AFTER_MS = 2000;
 const refreshAt = Math.random() * 20000; // into each minute, so that many pages do not request history at once
 
-let polledAt = 0;
-let syncedAt = Date.now();
-let connectAttemptedAt = 0;
-let behindSince = 0;
+// Longer after each failure in a row, and different for each page, so that not all of them return at once.
+const backoff = (failures) => Math.min(10000, 1000 * 2 ** failures) * (0.5 + Math.random());
 
-// ---- events
+// ---- signals
 
 let source = null;
-let wasInterrupted = false;
+let streamFailures = 0;
 let isEnded = false; // the server has ended the stream as planned, and the browser connects again
+let unapplied = []; // signals of changes that the page does not show yet: the cursor, and when it arrived
+let signalled = ""; // the cursor of the last signal
+let silentSince = 0; // when the page learned of a signal that has not arrived
 
-function openEventStream() {
+function openStream() {
   source?.close();
-  connectAttemptedAt = Date.now();
-  source = new EventSource(`events?after=${connection.lastEventId}`);
+  source = new EventSource("page/events");
   source.onopen = () => {
-    isEnded = false;
+    [isEnded, streamFailures, silentSince] = [false, 0, 0];
     connection.isStreaming = true;
     paintNode();
-    if (wasInterrupted) sync(); // the node may be another process, or events may be lost
-    wasInterrupted = false;
   };
+  source.addEventListener("change", ({ lastEventId }) => onSignal(lastEventId));
   source.addEventListener("end", () => (isEnded = true));
   source.onerror = () => {
     if (isEnded) return void (isEnded = false); // an error that follows is one
-    Object.assign(connection, { isStreaming: false, isFailing: true });
-    wasInterrupted = true;
-    paintNode();
-    scheduleOnce("poll", poll, 500); // finds out whether the node still answers
+    connection.isFailing = true;
+    closeStream();
+    scheduleOnce("stream", reopenStream, 1000 + backoff(streamFailures));
+    streamFailures += 1;
+    setTimeout(poll, 500); // finds out whether the node still answers
   };
-  source.addEventListener("transition", (message) => applyEvent(readJson(message.data)));
-  source.addEventListener("gap", sync);
 }
 
-function applyEvent(event) {
-  if (event.id <= connection.lastEventId) return;
-  connection.lastEventId = event.id;
-  const service = services.get(event.service_id);
-  if (event.kind === "status" && service) {
-    Object.assign(service, { status: event.after, reason: event.reason, code: event.code, since: Date.parse(event.at) });
-    if (service.panel) scheduleOnce("panels", fillPanels, 200);
-    paintSoon(service);
-  } else if (event.kind !== "node" && event.kind !== "stopped") {
-    sync();
-  }
-  if (event.health !== node.health) {
-    // Until the next poll brings the whole reason.
-    const suffix = event.reason && `: ${event.reason}`;
-    const change = service && event.kind === "status" ? `${service.name} is ${event.after}` : `Health changed from ${event.health_before} to ${event.health}`;
-    const reason = event.kind === "status" || event.kind === "node" ? change + suffix : change;
-    Object.assign(node, { health: event.health, reason });
-  }
-  if (isOutdated(Date.parse(event.at) + connection.skew)) paintNode();
-  else markReceivedAndSync();
-  scheduleOnce("poll", poll, 300);
+function closeStream() {
+  source?.close();
+  source = null;
+  connection.isStreaming = false;
+  paintNode();
 }
 
-function markReceivedAndSync() {
-  if (markReceived()) sync(); // rows that are not visible may have changed while the connection was lost
+const reopenStream = () => document.hidden || source || openStream();
+
+const processOf = (cursor) => cursor.split("-")[0];
+const versionOf = (cursor) => Number(cursor.split("-")[1]);
+
+// Cursors of two processes cannot be compared: the node was restarted, or a program serves it by several processes.
+const isAfter = (cursor, other) => processOf(cursor) !== processOf(other) || versionOf(cursor) > versionOf(other);
+
+function onSignal(cursor) {
+  [signalled, silentSince] = [cursor, 0];
+  if (!isAfter(cursor, connection.cursor)) return;
+  unapplied.push([cursor, Date.now()]);
+  noteBehind();
+  if (Date.now() >= retryAt) update();
+}
+
+function noteBehind() {
+  unapplied = unapplied.filter(([cursor]) => isAfter(cursor, connection.cursor));
+  connection.behindSince = unapplied[0]?.[1] ?? 0;
 }
 
 // A browser opens at most six connections to a node, and every event stream takes one. A hidden page closes its stream
 // when another page becomes visible.
 const pages = new BroadcastChannel("svcnode stream");
-pages.onmessage = () => {
-  if (!document.hidden || !source) return;
-  source.close();
-  source = null;
-  connection.isStreaming = false;
-};
+pages.onmessage = () => document.hidden && source && closeStream();
 
 export function onVisibilityChange() {
   if (document.hidden) return;
   pages.postMessage("visible");
-  if (!source) openEventStream();
-  polledAt = 0;
+  if (!source) openStream();
+  [polledAt, retryAt] = [0, 0];
   tick();
 }
 
-// ---- details
+// ---- changes
 
-let isPolling = false;
-async function poll() {
-  if (isPolling) return;
-  isPolling = true;
-  polledAt = Date.now();
-  const wasStreaming = connection.isStreaming;
-  try {
-    const queries = document.hidden ? [] : [...detailsQueriesFor(visibleServices)];
-    if (!queries.length) queries.push("recent_checks=0&id="); // the node only
-    for (const query of queries) applyDetails(await getJson(`details?${query}`));
-    if (!document.hidden) await fillPanels(visibleServices);
-  } catch {
-    markFailed(wasStreaming);
-  } finally {
-    isPolling = false;
-  }
+let polledAt = 0;
+let retryAt = 0;
+let failures = 0;
+let isEverythingNeeded = false;
+let isUpdateNeeded = false;
+let running = null;
+
+// Returns when the page shows everything that had changed before this call.
+function update() {
+  isUpdateNeeded = true;
+  running ??= runUpdates().finally(() => (running = null));
+  return running;
 }
 
-// The line of a new node is drawn from its last checks. They are loaded once; later polls add the latest check.
-const lacksChecks = (service) => isDrawnFromChecks(service) && !service.checks;
-
-function* detailsQueriesFor(subset) {
-  const all = [...subset];
-  for (const query of queriesFor(all.filter(lacksChecks))) yield `recent_checks=1${query}`;
-  for (const query of queriesFor(all.filter((service) => !lacksChecks(service)))) yield `recent_checks=0${query}`;
+function poll() {
+  polledAt = 0;
+  return update();
 }
 
-function applyDetails({ node: received, services: list }) {
-  if (["started", "name", "version"].some((key) => received[key] !== main.dataset[key])) return sync();
-  if (received.last_event_id < connection.lastEventId) return scheduleOnce("poll", poll, 1000); // older than the last event
-  behindSince = connection.isStreaming && received.last_event_id > connection.lastEventId ? behindSince || Date.now() : 0;
-  if (behindSince && Date.now() - behindSince > POLL_MS) sync(); // the node has published events that do not arrive
-  Object.assign(node, { health: received.health, reason: received.health_reason });
-  paintNotices(received);
-  paintReplicas(received.sharing);
-  paintNotifications(received.notifications);
-  for (const details of list) {
-    const service = services.get(details.id);
-    if (!service) continue;
-    Object.assign(service, {
-      status: details.status, ...displayReason(details), since: Date.parse(details.since),
-      checkedAt: details.evidence && Date.parse(details.evidence.at),
-      latency: details.schedule && details.evidence ? details.evidence.duration_ms : null,
-    });
-    addChecks(service, details);
-    paintSoon(service);
-  }
-  markReceivedAndSync();
-}
-
-// ---- the page
-
-let isSyncing = false;
-let isSyncNeeded = false;
-async function sync() {
-  isSyncNeeded = true;
-  if (isSyncing) return;
-  isSyncing = true;
-  while (isSyncNeeded) {
-    isSyncNeeded = false;
-    syncedAt = Date.now();
+async function runUpdates() {
+  while (isUpdateNeeded) {
+    isUpdateNeeded = false;
     const wasStreaming = connection.isStreaming;
     try {
-      applyPage(await getPage());
+      for (const query of changesQueries()) applyChanges(await getDocument(`page/changes?${query}`));
+      failures = 0;
     } catch {
+      retryAt = Date.now() + backoff(failures);
+      failures += 1;
       markFailed(wasStreaming);
-      scheduleOnce("sync", sync, POLL_MS);
+      return;
     }
-    // The server renders the page at most once a second.
-    if (isSyncNeeded) await new Promise((resolve) => setTimeout(resolve, 1000));
+    if (isUpdateNeeded) await new Promise((resolve) => setTimeout(resolve, UPDATE_INTERVAL_MS));
   }
-  isSyncing = false;
 }
 
-// The response is parsed as a document by the browser; this script never turns a string into markup.
-function getPage() {
-  const requestedAt = Date.now();
+// With the visible rows, if it is time to.
+function* changesQueries() {
+  const isAll = isEverythingNeeded;
+  const isPoll = Date.now() - polledAt >= pollInterval();
+  isEverythingNeeded = false;
+  const queries = isPoll && !isAll && !document.hidden ? [...queriesFor(visibleServices)] : [];
+  if (isPoll) polledAt = Date.now();
+  if (!queries.length) yield isAll ? "" : `after=${connection.cursor}`;
+  for (const query of queries) yield `after=${connection.cursor}${query}`;
+  if (isPoll && !document.hidden) loadDetails();
+}
+
+const pollInterval = () => (document.hidden ? POLL_HIDDEN_MS : POLL_MS);
+
+// The browser parses the response as a document; this script never turns a string into markup.
+export function getDocument(url) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
-    request.open("GET", "./");
-    request.responseType = "document";
-    request.timeout = 2 * POLL_MS;
-    request.onloadend = () => {
-      if (request.status === 200 && request.response && !isOutdated(requestedAt)) resolve(request.response);
-      else reject(new Error(`loading the page failed: ${request.status}`));
+    let [arrivedAt, isTooOld, timer] = [Date.now(), false, null];
+    const onData = () => {
+      isTooOld ||= isOutdated(arrivedAt); // the computer slept meanwhile
+      arrivedAt = Date.now();
+      clearTimeout(timer);
+      timer = setTimeout(() => request.abort(), STALLED_AFTER_MS);
     };
+    request.open("GET", url);
+    request.responseType = "document";
+    request.onprogress = () => {
+      onData();
+      connection.receivedAt = arrivedAt;
+    };
+    request.onloadend = () => {
+      onData();
+      clearTimeout(timer);
+      if (request.status === 200 && request.response && !isTooOld) resolve(request.response);
+      else reject(new Error(`${url}: ${request.status}`));
+    };
+    onData();
     request.send();
   });
 }
 
-function applyPage(newDocument) {
-  const newMain = newDocument.getElementById("node");
-  if (newMain.dataset.svcnode !== main.dataset.svcnode) return location.reload(); // another version has other scripts
-  if (newMain.dataset.started === main.dataset.started && Number(newMain.dataset.event) < connection.lastEventId) {
-    isSyncNeeded = true; // rendered before the last event
-    return;
-  }
-  const openServices = [...services.values()].filter((service) => service.panel);
-  const focused = document.activeElement?.closest("tr[data-id]")?.dataset.id;
-  hideTooltip();
-  for (const id of ["hero", "notices", "replicas", "notifications"]) byId(id).replaceWith(document.adoptNode(newDocument.getElementById(id)));
-  for (const chunk of main.querySelectorAll(".chunk")) chunk.remove();
-  byId("hidden-rows").replaceChildren();
-  byId("hidden-rows").before(...newMain.querySelectorAll(".chunk"));
-  Object.assign(main.dataset, newMain.dataset);
-  readPage();
-  for (const { id } of openServices) if (services.has(id)) openPanel(services.get(id));
-  sortAndFilter();
-  services.get(focused)?.link.focus({ preventScroll: true });
+function applyChanges(changes) {
+  const received = changes.querySelector("main");
+  const { complete, cursor, ...facts } = received.dataset;
+  const isSilent = connection.isStreaming && processOf(facts.signalled) === processOf(signalled) && isAfter(facts.signalled, signalled);
+  silentSince = isSilent ? silentSince || Date.now() : 0;
+  if (facts.svcnode !== main.dataset.svcnode) byId("new-version").hidden = false; // its scripts may be others
+  Object.assign(main.dataset, { ...facts, svcnode: main.dataset.svcnode });
+  for (const fact of main.querySelectorAll("[data-fact]")) setText(fact, facts[fact.dataset.fact]);
+  setSkew(Date.now() - facts.now);
+  applyRows([...received.querySelectorAll("tr[data-id]")], complete !== undefined);
+  for (const section of received.querySelectorAll("[data-section]")) putSection(section.dataset.section, section);
+  if (complete !== undefined) unapplied = []; // the signals may be of another process; a newer one follows
+  connection.cursor = cursor;
+  noteBehind();
   markReceived();
 }
 
-export function readPage() {
-  Object.assign(connection, { skew: Date.now() - main.dataset.now, lastEventId: Number(main.dataset.event) });
-  const { healthCode, name } = main.dataset;
-  Object.assign(node, { health: Number(healthCode), name: escapeInvisible(name), reason: byId("health-reason").textContent });
-  readRows();
+// A response that takes long makes the clocks look further apart than they are.
+function setSkew(skew) {
+  if (skew < connection.skew || skew > connection.skew + STALLED_AFTER_MS) connection.skew = skew;
 }
 
-// ---- history
+function applyRows(rows, isComplete) {
+  const isRemoved = (row) => "removed" in row.dataset;
+  const present = rows.filter((row) => !isRemoved(row));
+  const [size, hasMoved] = [services.size, present.map(putRow).some(Boolean)];
+  const known = new Set(present.map((row) => row.dataset.id));
+  const gone = isComplete ? [...services.keys()].filter((id) => !known.has(id)) : rows.filter(isRemoved).map((row) => row.dataset.id);
+  for (const id of gone) removeRow(id);
+  if (hasMoved && present.some((row) => services.get(row.dataset.id).panel)) scheduleOnce("panels", fillPanels, 200);
+  const isOther = gone.length > 0 || size !== services.size;
+  if (hasMoved || isOther) {
+    paintCounts();
+    if (isOther) followChanges(true);
+    else scheduleOnce("sort", followChanges, SORT_AFTER_MS);
+  }
+}
+
+// ---- what only some rows need
+
+const lacksChecks = (service) => isDrawnFromChecks(service) && !service.isFixed;
+
+async function loadDetails() {
+  try {
+    for (const query of queriesFor([...visibleServices].filter(lacksChecks))) {
+      for (const details of (await getJson(`details?recent_checks=1${query}`)).services) {
+        if (services.has(details.id)) setChecks(services.get(details.id), details);
+      }
+    }
+    await fillPanels(visibleServices);
+  } catch {
+    // The next attempt is with the next poll.
+  }
+}
 
 let isLoading = false;
 export async function loadHistory(subset = visibleServices) {
@@ -239,7 +249,7 @@ export async function loadHistory(subset = visibleServices) {
         if (services.has(id)) setBuckets(services.get(id), buckets, data.length_s);
       }
     }
-    if (outdated.some(lacksChecks)) scheduleOnce("poll", poll, 0);
+    if (outdated.some((service) => lacksChecks(service) && !service.checks)) loadDetails();
   } catch {
     // The next attempt is in a minute.
   } finally {
@@ -248,9 +258,12 @@ export async function loadHistory(subset = visibleServices) {
   }
 }
 
-// Sorting compares all rows, but polling loads the visible ones only.
+// Sorting compares all rows, but only the visible ones are up to date in these columns.
 export async function loadColumn(column) {
-  if (column === "check" || column === "latency") applyDetails(await getJson("details"));
+  if (column === "check" || column === "latency") {
+    isEverythingNeeded = true;
+    await update();
+  }
   if (column === "availability") await loadHistory(services.values());
 }
 
@@ -266,10 +279,10 @@ export function loadVisibleRows() {
 export function tick() {
   checkFreshness();
   if (!connection.isLost) setText(byId("uptime"), duration((now() - Date.parse(main.dataset.started)) / 1000));
-  if (Date.now() - polledAt > (document.hidden ? POLL_HIDDEN_MS : POLL_MS)) poll();
-  if (source?.readyState === EventSource.CLOSED && Date.now() - connectAttemptedAt > POLL_MS) openEventStream();
+  const isDue = isUpdateNeeded || unapplied.length || failures || Date.now() - polledAt >= pollInterval();
+  if (isDue && Date.now() >= retryAt) update();
+  if (silentSince && Date.now() - silentSince > SILENT_AFTER_MS) source?.onerror(); // changes arrive that it does not announce
   if (document.hidden) return;
-  if (!connection.isStreaming && Date.now() - syncedAt > SYNC_MS) sync();
   for (const service of visibleServices) paintTimes(service);
   loadHistory();
 }

@@ -1,17 +1,25 @@
 // Starts the page. The server has rendered the whole table; the script keeps it up to date and handles input.
 //
-//   state.js    shared state and helpers           rows.js     the table: painting, sorting, filtering
-//   live.js     events, polling, history           charts.js   availability bars, latency line, tooltip
-//   health.js   headline, title, icon, notices     panel.js    the expanded row
-//   format.js   durations, latencies, times        replicas.js the replicas of a node on several machines
-//   notifications.js   what was tried for each notification target
+//   live.js       signals, changes, history            rows.js      rows: putting them in place, ages, charts
+//   connection.js live, behind, lost; title and icon   groups.js    the headings of groups
+//   sections.js   parts that are replaced as a whole   order.js     filtering, sorting, what is in view
+//   panel.js      the expanded row                     view.js      the view in the URL
+//   charts.js     availability bars, latency line      format.js    durations, latencies, times
+//   timeline.js   the time line: period and moment     keyboard.js  tab stops and arrow keys
+//   state.js      shared state and helpers
 
-import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCursor } from "./charts.js";
-import { paintNode } from "./health.js";
-import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, readPage, tick } from "./live.js";
+import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip } from "./charts.js";
+import { paintNode } from "./connection.js";
+import { readGroups, toggleGroup } from "./groups.js";
+import { moveFocus, takeTabStop } from "./keyboard.js";
+import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } from "./live.js";
+import { COLUMNS, notePointer, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
 import { togglePanel } from "./panel.js";
-import { COLUMNS, sortAndFilter, restoreView, saveView, toggleGroup } from "./rows.js";
-import { RESOLUTIONS, byId, groups, main, services, setText, scheduleOnce, view } from "./state.js";
+import { paintTimes, readRows } from "./rows.js";
+import { paintClocks, putWaitingSections } from "./sections.js";
+import { RESOLUTIONS, byId, connection, groups, main, services, setText, scheduleOnce, view } from "./state.js";
+import { refreshTimeline, showTimeline, startTimeline, timelineChanges } from "./timeline.js";
+import { restoreView, saveView } from "./view.js";
 
 function changeView(changes) {
   Object.assign(view, changes);
@@ -38,6 +46,12 @@ async function sortBy(column) {
   sortAndFilter();
 }
 
+function changeTimeline(changes, isAsked) {
+  Object.assign(view, changes);
+  saveView();
+  showTimeline(isAsked);
+}
+
 function showAll() {
   byId("filter").value = "";
   main.querySelector("[name=status][value='']").checked = true;
@@ -49,15 +63,25 @@ function toggleAllGroups() {
   changeView({ areGroupsCollapsed: !view.areGroupsCollapsed });
 }
 
+function toggleOneGroup(name) {
+  toggleGroup(name);
+  sortAndFilter();
+}
+
 function onClick(event) {
   const { target } = event;
   const row = target.closest("tr[data-id]");
   const isLink = target.closest("a[role=button]") !== null;
-  if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
+  const moved = event.ctrlKey || event.metaKey || event.shiftKey ? null : target.closest("#timeline a, #problems a[href^='#service=']");
+  const changes = moved && timelineChanges(moved);
+  if (changes) {
+    event.preventDefault();
+    changeTimeline(changes, true);
+  } else if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
   else if (target.id === "show-all") showAll();
   else if (target.id === "toggle-groups") toggleAllGroups();
-  else if (target.closest(".group button:enabled")) toggleGroup(target.closest(".group").dataset.group);
-  else if (row && !target.closest(".chart") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+  else if (target.closest(".group button:enabled")) toggleOneGroup(target.closest(".group").dataset.group);
+  else if (row && !target.closest(".chart, .tag") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
     if (isLink) event.preventDefault();
     if (isLink || getSelection().isCollapsed) togglePanel(services.get(row.dataset.id));
   }
@@ -71,39 +95,69 @@ function onKey(event) {
     byId("filter").focus();
   } else if (key === "Escape") {
     hideTooltip();
+    if (target.matches(".bars")) services.get(target.closest("tr").dataset.id).link.focus();
     if (isFilter) changeView({ q: (target.value = "") });
   } else if (key === " " && target.matches("a[role=button]")) {
     event.preventDefault();
     target.click();
-  } else if (target.matches(".bars")) {
-    moveCursor(event);
+  } else {
+    moveFocus(event);
   }
 }
+
+function onFocus({ target }) {
+  takeTabStop(target);
+  if (target.matches(".bars")) showTooltip(target);
+}
+
+// Not by the fragment of the URL, which has the view.
+function skip(event) {
+  event.preventDefault();
+  byId("services").focus();
+}
+
+const releaseOrderSoon = () => setTimeout(releaseOrder); // the event comes before the change
 
 function restoreViewAndHistory() {
   restoreView();
   showResolution();
+  showTimeline(location.hash.includes("service=") || location.hash.includes("t="));
 }
 
-readPage();
+Object.assign(connection, { skew: Date.now() - main.dataset.now, cursor: main.dataset.cursor });
+readGroups();
+readRows();
+observeChunks();
 for (const control of main.querySelectorAll("[disabled]")) control.disabled = false;
 for (const control of main.querySelectorAll("#resolutions, .filter")) control.hidden = false;
 main.classList.add("enhanced");
+paintClocks(main);
+startTimeline((changes) => changeTimeline(changes, false));
 restoreViewAndHistory();
 paintNode();
 onVisibilityChange();
 setInterval(tick, 1000);
+setInterval(refreshTimeline, 1000);
 
 addEventListener("visiblechange", () => scheduleOnce("visible", loadVisibleRows, 150)); // not for rows that scroll past
+addEventListener("beforeprint", () => services.forEach(paintTimes)); // also of rows that are not in view
 addEventListener("hashchange", restoreViewAndHistory);
 addEventListener("scroll", hideTooltipOnScroll, { passive: true });
 document.addEventListener("visibilitychange", onVisibilityChange);
 document.addEventListener("keydown", onKey);
+document.addEventListener("selectionchange", putWaitingSections);
 main.addEventListener("click", onClick);
 main.addEventListener("pointermove", followPointer, { passive: true });
 main.addEventListener("pointerdown", followPointer, { passive: true });
-main.addEventListener("focusin", ({ target }) => target.matches(".bars") && showTooltip(target));
-main.addEventListener("focusout", hideTooltip);
+main.addEventListener("focusin", onFocus);
+main.addEventListener("focusout", () => {
+  hideTooltip();
+  releaseOrderSoon();
+});
+byId("services").addEventListener("pointerover", notePointer, { passive: true });
+byId("services").addEventListener("pointerleave", releaseOrderSoon);
+addEventListener("blur", releaseOrderSoon);
+document.querySelector(".skip").addEventListener("click", skip);
 main.addEventListener("animationend", ({ target }) => target.classList.remove("changed"));
 byId("filter").addEventListener("input", ({ target }) => changeView({ q: target.value }));
 byId("statuses").addEventListener("change", ({ target }) => changeView({ status: target.value }));

@@ -1,6 +1,7 @@
 // The expanded row: everything about one service, from /details and the transitions of /history.
 
 import { EMPTY_CELL, age, count, dateTime, displayReason, duration, escapeInvisible, latency } from "./format.js";
+import { replaceChildren } from "./sections.js";
 import { element, getJson, queriesFor, services } from "./state.js";
 
 export function togglePanel(service) {
@@ -44,9 +45,9 @@ function paint({ panel, details, transitions }) {
   const cell = panel.firstChild;
   const selection = getSelection();
   if (!selection.isCollapsed && cell.contains(selection.anchorNode)) return; // keeps the text that the user selects
-  const offsets = [...cell.querySelectorAll(".list")].map((list) => list.scrollTop);
-  cell.replaceChildren(contents(details, transitions));
-  cell.querySelectorAll(".list").forEach((list, index) => (list.scrollTop = offsets[index] ?? 0));
+  const offsets = [...cell.querySelectorAll(".scroll")].map((list) => list.scrollTop);
+  replaceChildren(cell, [contents(details, transitions)]);
+  cell.querySelectorAll(".scroll").forEach((list, index) => (list.scrollTop = offsets[index] ?? 0));
 }
 
 function contents(service, transitions) {
@@ -61,6 +62,9 @@ const heading = (text) => element("h2", {}, text);
 const emptyText = (text) => element("p", { class: "none" }, text);
 // The node accepts only web pages; a browser would run a link with another scheme.
 const link = (url) => (/^https?:\/\//.test(url) ? element("a", { href: url, rel: "noopener noreferrer", target: "_blank", dir: "auto" }, url) : autoText(url));
+// Long lists scroll, also by keyboard.
+const scrollable = (name, label, ...items) =>
+  element("div", { class: "scroll", role: "group", tabindex: 0, "aria-label": label }, element("ol", { class: `list ${name}` }, ...items));
 const autoText = (text) => element("span", { dir: "auto" }, text);
 
 // ---- facts
@@ -172,7 +176,7 @@ function noChecksText(service) {
 function checkList(service) {
   const list = service.recent_checks ?? [];
   if (!list.length) return emptyText(noChecksText(service));
-  return element("ol", { class: "list" }, ...list.map((check) => {
+  return scrollable("checks", "Recent checks", ...list.map((check) => {
     const [status, label] = OUTCOMES[check.outcome];
     return element("li", { "data-status": status },
       timeElement(check.at),
@@ -186,7 +190,7 @@ function checkList(service) {
 // What each replica publishes about the service; a node on one machine has none.
 function observerSection({ observed }) {
   if (!observed?.length) return [];
-  return [heading("Observations"), element("ol", { class: "list observers" }, ...observed.map((state) =>
+  return [heading("Observations"), scrollable("observers", "Observations", ...observed.map((state) =>
     element("li", { "data-status": state.status },
       element("span", { class: "observer", dir: "auto" }, state.observer),
       element("span", { class: "status" }, state.status),
@@ -198,7 +202,7 @@ function observerSection({ observed }) {
 function transitionList(service, list) {
   if (!list) return emptyText("Loading failed.");
   if (!list.length) return emptyText(service.transitions ? "None in history." : "None yet.");
-  return element("ol", { class: "list transitions" }, ...list.map((transition) =>
+  return scrollable("transitions", "Status changes", ...list.map((transition) =>
     element("li", { "data-status": transition.after ?? "" },
       timeElement(transition.at),
       element("span", { class: "status" }, transition.after ?? transition.kind),

@@ -6,18 +6,24 @@ export const byId = (id) => document.getElementById(id);
 export const main = byId("node");
 
 export const services = new Map(); // by id; rows.js creates the entries
-export const groups = new Map(); // by name; rows.js creates the entries
+export const groups = new Map(); // by name; groups.js creates the entries
 export const visibleServices = new Set(); // services whose rows are in or near the viewport
 export const view = { q: "", status: "", sort: "status", isDescending: false, resolution: "hours", areGroupsCollapsed: false };
-export const node = { health: 0, name: "", reason: "" };
+// The period, service and moment of the time line are in the view, too, as the parameters that they have in the URL.
+const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
+export const TIMELINE_PARAMETERS = {
+  period: /^(90m|24h|7d|90d)$/, from: MOMENT, to: MOMENT, service: /^.+$/su, t: /^[oeh]\d{1,18}(-[\da-f]{8})?$/,
+};
+for (const name in TIMELINE_PARAMETERS) view[name] = "";
 
 export const connection = {
   skew: 0, // this clock minus the clock of the node, in milliseconds
-  lastEventId: 0, // the last event that the page includes
+  cursor: "", // the page includes every change up to here
   receivedAt: Date.now(),
+  behindSince: 0, // when the page learned of the first change that it does not show yet; 0: it shows all it knows of
   isLost: false, // the displayed state is no longer known to be true
   isFailing: false, // the last request failed
-  isStreaming: false,
+  isStreaming: false, // the node tells of changes
 };
 
 // For each resolution: its period, as on its button, and the unit of a bar.

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from svcnode.cli.terminal.explain.explanation import (
     ALERT,
-    NOT_UP,
+    PROBLEMS,
     WHAT_CHANGES_IT,
     WHY,
     explain_node,
     explain_service,
-    format_time,
 )
+from svcnode.cli.terminal.problems import format_time
 from svcnode.cli.terminal.render import Symbols, render_explanation
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Impact, Outcome, Status, Verdict
 from svcnode.node.node_state import Handle
-from svcnode.operator.details import all_details
+from svcnode.operator.problems import problems
 from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, up
 
@@ -148,7 +148,7 @@ def test_other_states_of_an_alert_are_not_shown(alert: object) -> None:
 
 
 def node_details(harness: OperatorHarness) -> Any:
-    return json.loads(harness.request(all_details).body)
+    return json.loads(harness.request(problems).body)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_check_that_cannot_run_is_named_before_the_last_reason_and_escaped(har
     harness.node.register("chain", probe="tcp://db:1", start_period=0)
     harness.record("chain", *[Verdict.failed("refused\n")] * 3, Verdict.unknown("no\x1b[2J resolver"))
     explanation = explain_node(node_details(harness))
-    assert dict(explanation.sections)[NOT_UP][0].endswith(r": no\x1b[2J resolver (refused\n)")
+    assert dict(explanation.sections)[PROBLEMS][0].partition(";")[0].endswith(r": no\x1b[2J resolver (refused\n)")
     assert all(line.isprintable() for line in explanation.lines)
 
 

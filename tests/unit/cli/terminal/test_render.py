@@ -69,14 +69,14 @@ def test_the_overall_health_is_that_of_the_node_and_unknown_if_a_response_is_mis
 
 
 @pytest.mark.parametrize(
-    ("encoding", "symbols"), [("utf-8", "✖●✖◐○"), ("latin-1", "x+x~?"), ("no-such-encoding", "x+x~?")]
+    ("encoding", "symbols"), [("utf-8", "✖✖◐○●"), ("latin-1", "xx~?+"), ("no-such-encoding", "xx~?+")]
 )
 def test_every_status_has_its_own_symbol_also_in_ascii(encoding: str, symbols: str) -> None:
     shown = Symbols.for_stream(is_terminal=True, encoding=encoding)
     snapshot = NodeSnapshot(url="u", health=Health.UNHEALTHY, services=(DB, INDEXER, STORAGE, service(None)))
     head, _, _, *rows = plain(render_node(snapshot, shown)).splitlines()
     assert head.startswith(f"{symbols[0]} unhealthy")
-    texts = zip(symbols[1:], ["Up", "Down", "Initializing", "not reported"], strict=True)
+    texts = zip(symbols[1:], ["Down", "Initializing", "not reported", "Up"], strict=True)
     assert [row.split("  ")[1] for row in rows] == [f"{symbol} {text}" for symbol, text in texts]
 
 
@@ -142,12 +142,12 @@ def test_many_nodes_have_one_line_each_and_list_services_that_are_not_up_or_all(
     assert "    Up  db  Ledger  Holds it" in every
     assert every[-1] == "4 nodes: 2 healthy, 2 unreachable"
     assert plain(render_nodes([PARTIAL, HEALTHY, UNREACHABLE], PLAIN, with_all=False)) == (
+        "unreachable  -            -       -       http://c:1\n"
+        "    connection refused: http://c:1\n"
         "partial      validator-7  v1.4.2  1/3 up  http://a:1\n"
         "    Down          indexer  Indexer\n"
         "    Initializing  storage  Storage\n"
         "healthy      validator-7  v1.4.2  1/1 up  http://b:1\n"
-        "unreachable  -            -       -       http://c:1\n"
-        "    connection refused: http://c:1\n"
         "\n"
         "3 nodes: 1 healthy, 1 partial, 1 unreachable"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.cells import cell_len
 
@@ -88,11 +90,11 @@ def test_the_rows_at_80x24() -> None:
     assert lines[0].endswith("every 2 s")
     assert lines[1] == "  HEALTH           NAME               VERSION    UP       SINCE LAST 2m40s"
     assert lines[2:-2] == [
-        "  ● healthy        validator-1        v1.4.2     2/2     >1m04s          ▇     ▇",
-        ">*◐ partial        validator-2        v1.4.2     1/2         2s          ▇     ▄",
-        "    ● Up           db                 Ledger database    >1m04s          ▇     ▇",
-        " *  ✖ Down         indexer                                   2s          ▇     ▁",
         "  ! unreachable    10.0.0.3:8420      refused            >1m04s          !",
+        ">*◐ partial        validator-2        v1.4.2     1/2         2s          ▇     ▄",
+        " *  ✖ Down         indexer                                   2s          ▇     ▁",
+        "    ● Up           db                 Ledger database    >1m04s          ▇     ▇",
+        "  ● healthy        validator-1        v1.4.2     2/2     >1m04s          ▇     ▇",
         "  ○ pending        10.0.0.4:8420      waiting for 4s",
         *[""] * 14,
     ]
@@ -104,10 +106,10 @@ def test_the_rows_at_80x24() -> None:
 def test_a_terminal_without_the_symbols_gets_ascii() -> None:
     screen = four_nodes()
     screen.symbols = Symbols(are_ascii=True)
-    text = "\n".join([*screen.press(Key.DOWN, Key.ENTER).lines(), *screen.press("?").lines()])
+    text = "\n".join([*screen.press(Key.DOWN, Key.DOWN, Key.ENTER).lines(), *screen.press("?").lines()])
     screen.press("x", "/")
     assert ("\n".join([text, *screen.lines(40)])).isascii()
-    assert " *~ partial" in text
+    assert ">*~ partial" in text
     assert "    + Up " in text
 
 
@@ -120,9 +122,9 @@ def test_every_terminal_size_is_filled_exactly(keys: list[Key | str]) -> None:
 
 
 def test_a_wide_terminal_shows_urls_and_a_longer_timeline_and_a_narrow_one_drops_it_first() -> None:
-    assert four_nodes().lines(64)[2] == "  ● healthy        validator-1        v1.4.2     2/2     >1m04s"
-    assert four_nodes().lines(50)[2] == "  ● healthy        validat… v1.4.2     2/2     >1…"
-    lines = four_nodes().lines(160)
+    assert four_nodes().press("s").lines(64)[2] == "  ● healthy        validator-1        v1.4.2     2/2     >1m04s"
+    assert four_nodes().press("s").lines(50)[2] == "  ● healthy        validat… v1.4.2     2/2     >1…"
+    lines = four_nodes().press("s").lines(160)
     assert lines[1].endswith(" URL")
     assert lines[2].endswith(" http://validator-1:1")
     assert Columns.for_width(500).timeline == HISTORY_CELLS
@@ -192,9 +194,22 @@ def test_a_collapsed_node_shows_that_a_service_or_its_version_changed() -> None:
     screen = RenderHarness(node("a", Health.HEALTHY, service("db", UP)), node("b"))
     screen.model.nodes[0].update(node("a", Health.HEALTHY, service("db", DOWN)), 10)
     screen.model.nodes[1].update(node("b", version="v2"), 10)
-    assert [line[:12] for line in screen.at(11).lines()[2:4]] == [" *● healthy "] * 2
+    assert [line[:12] for line in screen.at(11).lines()[2:5]] == [" *● healthy ", "    1 Down: ", " *● healthy "]
     assert [text for text, style in screen.styles(2) if style == "reverse"] == ["0/1"]
-    assert ("v2", "reverse") in screen.styles(3)
+    assert ("v2", "reverse") in screen.styles(4)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_service_that_is_not_up_shows_its_reason_if_the_node_says_it(width: int) -> None:
+    problem = {"members": [{"id": "db"}], "effects": [], "reason": "no route to host"}
+    services = service("db", DOWN, "Ledger", "Holds it"), service("cache", UP, "Cache", "Warm")
+    snapshot = replace(node("a", Health.PARTIAL, *services), problems={"problems": [problem]})
+    screen = RenderHarness(snapshot).press(Key.DOWN, Key.DOWN)
+    down, up = screen.lines(width)[3:5]
+    assert "no route to host" in down
+    assert ("Ledger" in down) == (width == 160)
+    assert "Cache" in up
+    assert screen.lines(width)[-2].endswith("no route to host")
 
 
 def test_every_severity_has_its_own_bar() -> None:
@@ -237,7 +252,7 @@ def test_the_last_lines_have_details_of_a_single_node_the_order_and_the_position
     assert single[0].startswith("1 node: 1 healthy ")
     assert single[-2].startswith("http://a:1  a  v1.4.2  interface v0.0.1 ")
     assert RenderHarness(node("a"), node("b")).lines()[-2] == ""
-    assert f" {SortOrder.WORST.value}  " in four_nodes().press("s").lines()[-1]
+    assert f" {SortOrder.WORST.value}  " in four_nodes().lines()[-1]
     assert " of " not in four_nodes().press("/", *"zzz").lines()[-1]
     many = RenderHarness(*(node(f"n{number}") for number in range(200)))
     assert many.lines()[-1].endswith(" 1-20 of 200")

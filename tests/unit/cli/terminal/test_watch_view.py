@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from svcnode.cli.terminal.snapshot import NodeSnapshot
@@ -87,14 +88,40 @@ def many(count: int = 200, height: int = 20) -> ViewHarness:
 def test_many_nodes_are_collapsed_and_enter_expands_the_selected_one() -> None:
     assert ViewHarness(node("a", db=Status.UP, cache=Status.UP)).names == ["a", "- db", "- cache"], "a single one"
     harness = three()
-    assert harness.names == ["b", "C", "a"]
-    assert harness.press(Key.DOWN, Key.ENTER) == ["b", "- db", "- indexer", "C", "a"]
+    collapsed = ["a", "b", "# 1 Down: indexer", "C"]
+    assert harness.names == collapsed
+    assert harness.press(Key.DOWN, Key.DOWN, Key.ENTER) == ["a", "b", "- indexer", "- db", "C"]
     assert harness.selected == "b"
-    assert harness.press(Key.ENTER) == ["b", "C", "a"]
+    assert harness.press(Key.ENTER) == collapsed
     harness.press(Key.ENTER, Key.DOWN, Key.DOWN)
-    assert harness.selected == "- indexer"
-    assert harness.press(Key.ENTER) == ["b", "C", "a"], "on a service, enter collapses its node"
+    assert harness.selected == "- db"
+    assert harness.press(Key.ENTER) == collapsed, "on a service, enter collapses its node"
     assert harness.selected == "b"
+
+
+def test_a_collapsed_node_names_its_services_that_are_down() -> None:
+    statuses = dict.fromkeys("abcdefg", Status.DOWN) | {"h": Status.UP, "i": Status.INITIALIZING}
+    harness = ViewHarness(node("n", Health.UNHEALTHY, **statuses), node("m"))
+    assert harness.names == ["n", "# 7 Down: a, b, c, d, e and 2 more", "m"]
+
+
+def test_nodes_are_ordered_by_trouble() -> None:
+    one, two = {"x": Status.DOWN}, {"x": Status.DOWN, "y": Status.DOWN}
+    harness = ViewHarness(
+        node("green", x=Status.UP),
+        node("206", Health.PARTIAL, **two),
+        node("503", Health.UNHEALTHY, **one),
+        node("worse", Health.UNHEALTHY, **two),
+        unreachable("gone"),
+    )
+    assert [name for name in harness.names if "#" not in name] == ["gone", "worse", "503", "206", "green"]
+
+
+def test_services_have_the_order_of_the_problems_if_the_node_says_it() -> None:
+    first, second = ({"members": [{"id": name}], "effects": []} for name in ("x", "z"))
+    problems = {"problems": [first, second | {"effects": [{"id": "a"}]}]}
+    snapshot = node("n", Health.PARTIAL, up=Status.UP, y=Status.DOWN, a=Status.DOWN, z=Status.DOWN, x=Status.DOWN)
+    assert ViewHarness(replace(snapshot, problems=problems)).names == ["n", "- x", "- z", "- a", "- y", "- up"]
 
 
 def test_an_expanded_node_shows_deviations_and_errors_in_wrapped_lines_or_the_first_error_without_data() -> None:
@@ -125,7 +152,7 @@ def test_s_selects_the_next_order_and_by_change_the_last_one_is_first() -> None:
     orders = {}
     for _ in SortOrder:
         harness.press("s")
-        orders[harness.page.sort] = harness.names
+        orders[harness.page.sort] = [name for name in harness.names if "#" not in name]
     assert orders == {
         SortOrder.WORST: ["a", "b", "C"],
         SortOrder.NAME: ["a", "b", "C"],
@@ -134,15 +161,15 @@ def test_s_selects_the_next_order_and_by_change_the_last_one_is_first() -> None:
     }
     harness.press("s", "s", "s")
     harness.update(2, node("a", db=Status.UP))
-    assert harness.names == ["a", "b", "C"]
+    assert harness.names == ["a", "b", "# 1 Down: indexer", "C"]
     harness.update(1, node("C", db=Status.DOWN))
-    assert harness.names == ["C", "a", "b"], "unchanged nodes stay as given"
+    assert harness.names == ["C", "# 1 Down: db", "a", "b", "# 1 Down: indexer"], "unchanged nodes stay as given"
 
 
 def test_services_follow_the_same_order() -> None:
     harness = ViewHarness(node("a", Health.PARTIAL, y=Status.UP, x=Status.INITIALIZING, z=Status.DOWN))
-    assert harness.names == ["a", "- y", "- x", "- z"]
-    assert harness.press("s") == ["a", "- z", "- x", "- y"]
+    assert harness.names == ["a", "- z", "- x", "- y"]
+    assert harness.press("s") == ["a", "- y", "- x", "- z"]
     assert harness.press("s") == ["a", "- x", "- y", "- z"]
     harness.update(0, node("a", Health.PARTIAL, y=Status.DOWN, x=Status.INITIALIZING, z=Status.DOWN))
     assert harness.press("s") == ["a", "- y", "- x", "- z"]
@@ -152,14 +179,15 @@ def test_a_node_without_a_snapshot_is_last_by_health_and_sorted_by_its_address()
     model = WatchModel(["http://b:1", "http://a:1"], 2.0)
     model.nodes[0].update(node("b"), 0.0)
     view = WatchView(model)
-    view.press("s", WIDTH)
     assert [row.node.url for row in view.page(WIDTH, 9).rows] == ["http://b:1", "http://a:1"]
+    view.press("s", WIDTH)
     view.press("s", WIDTH)
     assert [row.node.url for row in view.page(WIDTH, 9).rows] == ["http://a:1", "http://b:1"]
 
 
 def test_a_filter_finds_nodes_and_services_which_are_shown_below_their_node() -> None:
-    for text, found in {"c:": ["C"], "A:1": ["a"], "V1.4": ["b", "C"], "unreach": ["a"], "zzz": []}.items():
+    b = ["b", "# 1 Down: indexer"]
+    for text, found in {"c:": ["C"], "A:1": ["a"], "V1.4": [*b, "C"], "unreach": ["a"], "zzz": []}.items():
         assert three().press(*f"/{text}") == found
     assert three().press(*"/down") == ["b", "- indexer"]
     assert three().press(*"/db") == ["b", "- db", "C", "- db"]
@@ -167,11 +195,11 @@ def test_a_filter_finds_nodes_and_services_which_are_shown_below_their_node() ->
 
 def test_while_a_filter_is_typed_arrows_move_and_letters_are_no_commands() -> None:
     harness = three()
-    harness.press("/", "v", Key.DOWN, Key.DOWN)
+    harness.press("/", "v", Key.DOWN, Key.DOWN, Key.DOWN)
     assert harness.selected == "C"
     harness.press(*"qs?j")
     assert not harness.view.is_quit
-    assert (harness.page.filter, harness.page.is_typing, harness.page.sort) == ("vqs?j", True, SortOrder.GIVEN)
+    assert (harness.page.filter, harness.page.is_typing, harness.page.sort) == ("vqs?j", True, SortOrder.WORST)
 
 
 def test_enter_keeps_the_filter_and_escape_clears_it() -> None:
@@ -180,9 +208,9 @@ def test_enter_keeps_the_filter_and_escape_clears_it() -> None:
     assert harness.press(Key.ENTER) == ["C"]
     assert not harness.page.is_typing
     assert harness.press("s") == ["C"]
-    assert harness.press(Key.ESCAPE) == ["a", "b", "C"]
+    assert harness.press(Key.ESCAPE) == ["b", "# 1 Down: indexer", "C", "a"]
     harness.press(*"/c:")
-    assert harness.press(Key.ESCAPE) == ["a", "b", "C"]
+    assert harness.press(Key.ESCAPE) == ["b", "# 1 Down: indexer", "C", "a"]
     assert not harness.page.is_typing
 
 
@@ -222,7 +250,7 @@ def test_the_selection_moves_to_the_node_when_its_service_is_hidden_again() -> N
     harness = ViewHarness(node("a", x=Status.UP, y=Status.DOWN), node("b"), node("c"))
     harness.press(*"/down", Key.DOWN, Key.DOWN)
     assert harness.selected == "- y"
-    assert harness.press(Key.ESCAPE) == ["a", "b", "c"]
+    assert harness.press(Key.ESCAPE) == ["a", "# 1 Down: y", "b", "c"]
     assert harness.selected == "a"
 
 
@@ -255,7 +283,8 @@ def test_the_page_follows_the_selection_also_by_pages_and_to_the_ends() -> None:
 
 def test_the_selection_stays_on_its_node_when_the_order_changes() -> None:
     harness = many()
-    harness.press(Key.END, "s")
+    harness.press("s", Key.END, *"sss")
+    assert harness.page.sort is SortOrder.WORST
     assert harness.selected == "n199"
     assert "n199" in harness.names
     harness.update(199, unreachable("n199"))
@@ -288,8 +317,8 @@ def test_any_key_leaves_the_help_and_has_no_other_effect() -> None:
     before = harness.page.has_help
     harness.press("s")
     assert (before, harness.page.has_help) == (True, False)
-    assert harness.page.sort is SortOrder.GIVEN
-    assert harness.press("x", "é", Key.BACKSPACE) == ["b", "C", "a"], "unknown keys"
+    assert harness.page.sort is SortOrder.WORST
+    assert harness.press("x", "é", Key.BACKSPACE) == ["a", "b", "# 1 Down: indexer", "C"], "unknown keys"
     assert (harness.selected, harness.view.is_quit) == (None, False)
     for keys in ("q", "?q"):
         harness = three()

@@ -50,6 +50,7 @@ class ParsedDetails:
     reason: str
     since: datetime
     since_s: float
+    was_down: bool  # before the restart, and nothing has been known since then
     first_failure: datetime | None
     ready_in_a_row: int
     failures_in_a_row: int
@@ -140,6 +141,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         reason=document["reason"],
         since=datetime.fromisoformat(document["since"]),
         since_s=document["since_s"],
+        was_down=(document.get("before_restart") or {}).get("status") == Status.DOWN.value,
         first_failure=_parse_time(document.get("first_failure")),  # an older node does not have it
         ready_in_a_row=counters["ready_in_a_row"],
         failures_in_a_row=counters["failures_in_a_row"],

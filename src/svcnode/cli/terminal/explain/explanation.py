@@ -1,6 +1,6 @@
 """The explanation of a node and of a service, as lines of text.
 
-A node: its health, the reason, and the services that are not Up. A service: its status, the reason, what changes it,
+A node: its health, the reason, and its problems. A service: its status, the reason, what changes it,
 and how to fix it.
 """
 
@@ -16,8 +16,10 @@ from svcnode.cli.terminal.explain.details import ParsedDetails, parse_details
 from svcnode.cli.terminal.explain.hints import hint_texts
 from svcnode.cli.terminal.explain.observers import observation_texts
 from svcnode.cli.terminal.explain.rule_text import outlook_texts, rule_texts
+from svcnode.cli.terminal.problems import format_time, group_lines, more_lines, sentence
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status
+from svcnode.core.problems import left_out_text
 from svcnode.core.remedies import meaning_text
 from svcnode.core.state_machine import service_health
 from svcnode.core.text import one_line
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from svcnode.cli.terminal.explain.details import RecentCheck
+    from svcnode.cli.terminal.problems import Problems
 
 INDENT = "  "
-NOT_UP, PROBLEMS, REPLICAS = "Not Up", "Problems", "Replicas"  # titles of sections, for a node
+PROBLEMS, GROUPS, NODE, REPLICAS = "Problems", "Groups", "The node itself", "Replicas"  # titles, for a node
 WHY, WHAT_CHANGES_IT, HOW_TO_FIX_IT = "Why", "What changes it", "How to fix it"  # for a service
 MAINTENANCE, ACKNOWLEDGED, ALERT = "Maintenance", "Acknowledged", "Alert"  # for both
 MAX_GROUPS = 4
@@ -61,17 +64,17 @@ class Explanation(NamedTuple):
 
 # ---- a node
 
-_WORST_FIRST = [Status.DOWN, Status.INITIALIZING]
 
-
-def explain_node(document: Mapping[str, Any]) -> Explanation:
-    """From `/details`, with or without recent_checks."""
-    node, services = document["node"], document["services"]
+def explain_node(document: Problems, zone: tzinfo | None = None) -> Explanation:
+    """From `/problems`. Times are in this zone, or in the local one."""
+    node = document["node"]
     health = Health(node["health"])
-    about = f"{_up_count_text(services)}; svcnode {node['svcnode']}, running for {format_duration(node['uptime_s'])}"
+    summary = node.get("health_summary", node["health_reason"])  # an older node does not have it
+    about = f"{_up_count_text(document)}; svcnode {node['svcnode']}, running for {format_duration(node['uptime_s'])}"
     sections = {
-        NOT_UP: _not_up_lines(services),
-        PROBLEMS: _problem_lines(node),
+        PROBLEMS: _problem_lines(document, zone),
+        GROUPS: group_lines(document),
+        NODE: _node_lines(node),
         REPLICAS: _replica_lines(node),
         MAINTENANCE: _maintenance_lines(node),
         ACKNOWLEDGED: _acknowledged_lines(node),
@@ -79,9 +82,7 @@ def explain_node(document: Mapping[str, Any]) -> Explanation:
     }
     return Explanation(
         status=health,
-        headline=one_line(
-            f"{node['name']} {node['version']} is {health.text} ({health.value}): {node['health_reason']}"
-        ),
+        headline=one_line(f"{node['name']} {node['version']} is {health.text} ({health.value}): {summary}"),
         about=(one_line(about),),
         sections=_sections(sections),
     )
@@ -92,34 +93,23 @@ def _sections(sentences_by_title: Mapping[str, Iterator[str]]) -> tuple[Section,
     return tuple(section for section in sections if section.sentences)
 
 
-def _up_count_text(services: list[Mapping[str, Any]]) -> str:
-    up = sum(service["status"] == Status.UP.value for service in services)
-    return f"{up} of {len(services)} service{'' if len(services) == 1 else 's'} Up"
+def _up_count_text(document: Problems) -> str:
+    up, count = document["counts"].get(Status.UP.value, 0), sum(document["counts"].values())
+    return f"{up} of {count} service{'' if count == 1 else 's'} Up"
 
 
-def _not_up_lines(services: list[Mapping[str, Any]]) -> Iterator[str]:
-    listed = [service for status in _WORST_FIRST for service in services if service["status"] == status.value]
-    for service in listed:
-        text = _reason_text(service)
-        reason = f": {text}" if text else ""
-        impact = {Impact.NONE: " (impact none)", Impact.CRITICAL: " (critical)"}.get(Impact(service["impact"]), "")
-        maintenance = " in maintenance" if service.get("maintenance") else ""
-        acknowledged = ", acknowledged" if service.get("acknowledged") else ""
-        for_text = f"for {format_duration(service['since_s'])}"
-        yield f"{service['id']} is {service['status']}{maintenance}{impact}{acknowledged}, {for_text}{reason}"
-    if listed:
-        yield f"For more about one service: svcnode explain --service {shlex.quote(listed[0]['id'])}"
+def _problem_lines(document: Problems, zone: tzinfo | None) -> Iterator[str]:
+    for problem in document["problems"]:
+        yield sentence(problem, zone)
+        yield from (f"{INDENT}{line}" for line in more_lines(problem))
+    if more := left_out_text(document):
+        yield more
+    if document["problems"]:
+        service_id = document["problems"][0]["id"]
+        yield f"For more about one service: svcnode explain --service {shlex.quote(service_id)}"
 
 
-def _reason_text(service: Mapping[str, Any]) -> str:
-    """If the last check could not run, the cause of that comes first."""
-    evidence, reason = service["evidence"], service["reason"]
-    if evidence and evidence["reason"] and Outcome(evidence["outcome"]) is Outcome.UNKNOWN:
-        return f"{evidence['reason']} ({reason})" if reason else str(evidence["reason"])
-    return str(reason)
-
-
-def _problem_lines(node: Mapping[str, Any]) -> Iterator[str]:
+def _node_lines(node: Mapping[str, Any]) -> Iterator[str]:
     if node["reload_problem"]:
         yield f"The last reload failed, the previous configuration is active: {node['reload_problem']}"
     if node["history_problem"]:
@@ -208,14 +198,18 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
     since = format_time(details.since, details.now, zone)
     depends_on = document.get("depends_on", ())  # an older node does not have it
     needs = [f"needs   {', '.join(depends_on)}"] if depends_on else []
+    restart = ", before the restart" if document.get("since_before_restart") else ""  # nor this
     return Explanation(
         status=details.status,
-        headline=one_line(f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)})"),
+        headline=one_line(
+            f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)}{restart})"
+        ),
         about=tuple(map(one_line, [*_about_lines(details, in_maintenance=bool(document.get("maintenance"))), *needs])),
         sections=_sections(
             {
                 WHY: iter(
                     [
+                        *_memory_texts(document, details, zone),
                         *_cause_texts(document, details, zone),
                         *_attempt_texts(details, zone),
                         *_decision_texts(details, zone),
@@ -231,6 +225,16 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
             }
         ),
     )
+
+
+def _memory_texts(document: Mapping[str, Any], details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+    known = document.get("before_restart")  # an older node does not have it
+    if known:
+        since = format_time(datetime.fromisoformat(known["since"]), details.now, zone)
+        reason = f": {known['reason']}" if known["reason"] else ""
+        yield f"Before the restart of svcnode it was {known['status']}, since {since}{reason}."
+    elif document.get("since_before_restart") and details.is_probed and not details.is_decided_by_replicas:
+        yield "It was Down before the restart of svcnode already, so one failed check was enough to confirm it."
 
 
 def _cause_texts(document: Mapping[str, Any], details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
@@ -331,10 +335,3 @@ def _noun(details: ParsedDetails) -> str:
 
 def _count_text(count: int, details: ParsedDetails) -> str:
     return f"{count} {_noun(details)}{'' if count == 1 else 's'}"
-
-
-def format_time(at: datetime, now: datetime, zone: tzinfo | None, *, with_ms: bool = False) -> str:
-    """The time of day in a zone (None: the local one); with the date if it was not today."""
-    at, now = at.astimezone(zone), now.astimezone(zone)
-    text = f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
-    return f"{text}.{at.microsecond // 1000:03}" if with_ms else text

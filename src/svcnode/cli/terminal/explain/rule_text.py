@@ -227,6 +227,8 @@ def _recovery_condition(details: ParsedDetails) -> Iterator[str]:
 
 
 def _down_condition(details: ParsedDetails) -> str:
+    if details.was_down:
+        return "1 failed check changes the status to Down: that confirms what was known before the restart."
     is_starting = details.status is Status.INITIALIZING and details.start_period_left_s
     if is_starting and details.failures_in_a_row:
         return (

@@ -32,7 +32,14 @@ MAX_POLLS_PER_S = 100.0  # a poll takes a few milliseconds; more of them would d
 MAX_INITIAL_POLLS_PER_S = 250.0  # about as fast as possible; all at once, polls with a short timeout would time out
 REDRAW_S = 0.25  # after a key the screen is redrawn at once
 REGISTRY_INTERVAL_S = 5.0
+ASK_AGAIN_AFTER_S = 30.0
 ESCAPE_DELAY_S = 0.05  # the rest of an escape sequence arrives sooner
+
+
+class AddProblems(Protocol):
+    """Adds what a node says of its problems, if it says it here."""
+
+    async def __call__(self, snapshot: NodeSnapshot, /) -> NodeSnapshot: ...
 
 
 class WatchedRegistry(Protocol):
@@ -89,13 +96,15 @@ class Poller:
 class WatchApp:
     """`registry` is read again and again: replicas that join are added, others are marked as gone."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that it connects
         self,
         screen: Screen,
         sources: Sequence[NodeSource],
         interval_s: float,
         timeout_s: float,
         registry: WatchedRegistry | None = None,
+        *,
+        add_problems: AddProblems | None = None,
     ) -> None:
         if len(sources) > (limit := max_concurrent_nodes()):
             raise InvalidValueError(
@@ -104,6 +113,8 @@ class WatchApp:
         self._screen = screen
         self._timeout_s = timeout_s
         self._registry = registry
+        self._add_problems = add_problems
+        self._ask_again_s: dict[int, float] = {}  # by node: when to ask for its problems again, if it did not answer
         self._model = WatchModel((), effective_interval_s(interval_s, len(sources)))
         self._sources = {self._model.add(one.client.url, one.in_registry).number: one for one in sources}
         self._view = WatchView(self._model)
@@ -176,7 +187,14 @@ class WatchApp:
         self._wake.set()
 
     async def _take_snapshot(self, number: int) -> NodeSnapshot:
-        return await take_snapshot(self._sources[number], self._timeout_s, self._lag_monitor)
+        snapshot = await take_snapshot(self._sources[number], self._timeout_s, self._lag_monitor)
+        now_s = self._loop.time()
+        if self._add_problems is None or not snapshot.has_problem or now_s < self._ask_again_s.get(number, 0.0):
+            return snapshot
+        snapshot = await self._add_problems(snapshot)
+        if snapshot.problems is None:
+            self._ask_again_s[number] = now_s + ASK_AGAIN_AFTER_S
+        return snapshot
 
     # ---- the registry
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import set_cell_size
 from rich.text import Text
 
+from svcnode.cli.terminal.problems import reasons
 from svcnode.cli.terminal.render import (
     CRITICAL,
     ERROR,
@@ -137,7 +138,9 @@ class _Renderer:
             return Text()
         node = self._model.nodes[0] if row is None else row.node
         service = None if row is None else row.service
-        return sanitized_text(_node_details(node) if service is None else _service_details(service), "dim")
+        if row is None or service is None:
+            return sanitized_text(_node_details(node), "dim")
+        return sanitized_text(_service_details(service, reason_of(row)), "dim")
 
     def keys(self) -> Text:
         page = self._page
@@ -155,7 +158,7 @@ class _Renderer:
         arrows = "Up Down" if symbols.are_ascii else "↑ ↓"
         keys = [
             ("q  Ctrl-C", "quit"),
-            ("s", "sort: as given, worst first, by name, last change"),
+            ("s", "sort: worst first, as given, by name, last change"),
             ("/", "filter nodes and services by name, address, version or state"),
             (f"{arrows}  j k", "select; PgUp PgDn: one page; Home End, g G: first and last row"),
             ("Enter", "show or hide the services, errors and deviations of a node"),
@@ -193,7 +196,7 @@ class _Renderer:
         if row.note is not None:
             line = Text(" " * NOTE_INDENT + row.note, "dim")
             return Text(">").append_text(line[1:]) if is_selected else line
-        line = self._node(row.node) if row.service is None else self._service(row.service)
+        line = self._node(row.node) if row.service is None else self._service(row.service, reason_of(row))
         if is_selected:
             line = Text(">").append_text(line[1:])
             line.stylize("bold")
@@ -233,7 +236,8 @@ class _Renderer:
             return sanitized_text(error_text(node), ERROR.style)
         return None
 
-    def _service(self, watched: WatchedService) -> Text:
+    def _service(self, watched: WatchedService, reason: str) -> Text:
+        """The reason, if it is known, is in the last column, or instead of the name if there is no such column."""
         columns, service = self._columns, watched.service
         is_changed = is_recently_changed(watched.tracker.changed_s, self._now_s)
         status = watched.status
@@ -244,9 +248,9 @@ class _Renderer:
         cells = [
             (Text("  ").append_text(_highlight_changed(state, is_changed)), columns.state),
             (sanitized_text(service.id), columns.name),
-            (sanitized_text(service.name, "dim"), columns.message),
+            (sanitized_text(service.name if columns.url else reason or service.name, "dim"), columns.message),
             *self._time_cells(watched.tracker, is_changed=is_changed),
-            (sanitized_text(service.description, "dim"), columns.url),
+            (sanitized_text(reason or service.description, "dim"), columns.url),
         ]
         return self._line("*" if is_changed else "", cells)
 
@@ -325,5 +329,13 @@ def _node_details(node: WatchedNode) -> str:
     return "  ".join(parts)
 
 
-def _service_details(watched: WatchedService) -> str:
-    return "  ".join(filter(None, (watched.service.id, watched.service.name, watched.service.description)))
+def _service_details(watched: WatchedService, reason: str) -> str:
+    return "  ".join(filter(None, (watched.service.id, watched.service.name, reason or watched.service.description)))
+
+
+def reason_of(row: Row) -> str:
+    """Why a service is not Up; empty if the node does not say it here."""
+    snapshot = row.node.snapshot
+    if row.service is None or snapshot is None or row.service.severity is Severity.OK:
+        return ""
+    return reasons(snapshot.problems).get(row.service.service.id, "")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from svcnode.cli.terminal.problems import down_text, in_order
 from svcnode.cli.terminal.render import health_text, status_text
 from svcnode.cli.terminal.watch.keys import Key
 from svcnode.core.text import sanitize
@@ -23,8 +24,8 @@ _MIN_NOTE_WIDTH = 20
 class SortOrder(Enum):
     """The value is the label on the screen."""
 
-    GIVEN = "as given"
     WORST = "worst first"
+    GIVEN = "as given"
     NAME = "by name"
     CHANGE = "last change"
 
@@ -61,7 +62,7 @@ class Page:
 class WatchView:
     def __init__(self, model: WatchModel) -> None:
         self._model = model
-        self._sort = SortOrder.GIVEN
+        self._sort = SortOrder.WORST
         self._filter = ""
         self._is_typing = False
         self._has_help = False
@@ -133,11 +134,18 @@ class WatchView:
             if not listed:
                 return
         yield Row(RowKey(node.number), node)
-        if is_expanded:
-            for number, note in enumerate(_note_lines(node, width)):
-                yield Row(RowKey(node.number, number), node, note=note)
-        for service in sorted(listed, key=_SERVICE_SORT_KEYS[self._sort]):
+        notes = _note_lines(node, width) if is_expanded else () if listed else _down_lines(node)
+        for number, note in enumerate(notes):
+            yield Row(RowKey(node.number, number), node, note=note)
+        for service in self._sorted(node, listed):
             yield Row(RowKey(node.number, service.key), node, service)
+
+    def _sorted(self, node: WatchedNode, services: Sequence[WatchedService]) -> list[WatchedService]:
+        if self._sort is not SortOrder.WORST:
+            return sorted(services, key=_SERVICE_SORT_KEYS[self._sort])
+        problems = None if node.snapshot is None else node.snapshot.problems
+        places = {id(one): place for place, one in enumerate(in_order([one.service for one in services], problems))}
+        return sorted(services, key=lambda one: places[id(one.service)])
 
     # ---- keys
 
@@ -242,15 +250,14 @@ _MOVES |= {
 # ---- order
 
 
-_NODE_SORT_KEYS: dict[SortOrder, Callable[[WatchedNode], float | str]] = {
+_NODE_SORT_KEYS: dict[SortOrder, Callable[[WatchedNode], Any]] = {
     SortOrder.GIVEN: lambda node: node.number,
-    SortOrder.WORST: lambda node: 1 if node.snapshot is None else -node.snapshot.overall_health,  # without one: last
+    SortOrder.WORST: lambda node: (1, 0) if node.snapshot is None else node.snapshot.trouble,  # without one: last
     SortOrder.NAME: lambda node: display_name(node).casefold(),
     SortOrder.CHANGE: lambda node: _recency(node.changed_s),
 }
 _SERVICE_SORT_KEYS: dict[SortOrder, Callable[[WatchedService], float | str]] = {
     SortOrder.GIVEN: lambda _: 0,
-    SortOrder.WORST: lambda service: -service.severity,
     SortOrder.NAME: lambda service: service.service.id.casefold(),
     SortOrder.CHANGE: lambda service: _recency(service.tracker.changed_s),
 }
@@ -281,6 +288,13 @@ def _node_search_text(node: WatchedNode) -> str:
 
 def _service_search_text(watched: WatchedService) -> str:
     return "\n".join((watched.service.id, watched.service.name, status_text(watched.status))).casefold()
+
+
+def _down_lines(node: WatchedNode) -> Iterator[str]:
+    """Of a node whose services are not listed: which of them are Down."""
+    if node.snapshot is None or not (text := down_text(node.snapshot.services or (), node.snapshot.problems)):
+        return
+    yield sanitize(text)
 
 
 def _note_lines(node: WatchedNode, width: int) -> Iterator[str]:

@@ -1,0 +1,97 @@
+"""The page: how many bytes it takes on the wire, what a change costs the server, how soon a change is on the screen."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.comparison import Benchmark, Candidate, Comparison, Threshold
+from benchmarks.cores import SERVER_CORE, on_core
+from benchmarks.provision import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from benchmarks.provision import Python
+
+MAX_WIRE_KB = {12: 10, 1000: 60, 5000: 250, 20_000: 800}
+MANY_SERVICES, FEW_SERVICES = 10_000, 10
+SHOWN_SERVICES, CHANGES_PER_S, SAMPLES = 1000, 50, 40
+MAX_SCREEN_LAG_S = 2.0
+ROW_STATUS = 'id => document.querySelector(`tr[data-id="${id}"]`).dataset.status'
+
+
+def _wire(python: Python, seconds: int) -> Benchmark:
+    def comparison(services: int, limit_kb: float) -> Comparison:
+        candidate = Candidate(f"{services:,} services", lambda: _figure(python.path, "wire", services))
+        return Comparison(candidate, threshold=Threshold(limit_kb, is_floor=False))
+
+    return Benchmark(
+        title="page: size on the wire, kB",
+        comparisons=tuple(comparison(services, limit_kb) for services, limit_kb in MAX_WIRE_KB.items()),
+    )
+
+
+def _change(python: Python, seconds: int) -> Benchmark:
+    def candidate(services: int) -> Candidate:
+        return Candidate(f"{services:,} services", lambda: _figure(python.path, "change", services))
+
+    return Benchmark(
+        title="page: processor time per change, µs",
+        comparisons=(Comparison(candidate(MANY_SERVICES), candidate(FEW_SERVICES), Threshold(1.5, is_floor=False)),),
+    )
+
+
+def _screen_lag(python: Python, seconds: int) -> Benchmark:
+    svcnode = Candidate(f"{SHOWN_SERVICES:,} services", lambda: _screen_lag_s(max(5, seconds)))
+    return Benchmark(
+        title=f"page: longest time from a change to its row under {CHANGES_PER_S} changes per second, s",
+        comparisons=(Comparison(svcnode, threshold=Threshold(MAX_SCREEN_LAG_S, is_floor=False)),),
+    )
+
+
+BENCHMARKS: dict[str, Callable[[Python, int], Benchmark]] = {
+    "page-wire": _wire,
+    "page-change": _change,
+    "page-lag": _screen_lag,
+}
+
+
+# ---- one measurement each
+
+
+def _figure(python: Path, figure: str, services: int) -> float:
+    command = [str(python), "-m", "benchmarks.page_figures", figure, str(services)]
+    environ = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    with on_core(SERVER_CORE):
+        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def _screen_lag_s(seconds: float) -> float:
+    """The node runs in this process: the server, the browser and the changes share the cores of the machine."""
+    from playwright.sync_api import sync_playwright
+    from tests.browser.conftest import CHROMIUM_ARGS
+    from tests.support.page_node import Changes, page_node
+    from tests.support.servers.provision import program
+
+    with page_node(SHOWN_SERVICES) as node, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program("chromium", "chromium"), args=CHROMIUM_ARGS)
+        try:
+            page = browser.new_page()
+            page.goto(node.url)
+            page.wait_for_selector("[data-connection=live]")
+            with Changes(node.handles[:-1], CHANGES_PER_S):
+                handle, longest_s, end_s = node.handles[-1], 0.0, time.monotonic() + seconds
+                while time.monotonic() < end_s:
+                    began_s = time.monotonic()
+                    status = "Down" if handle.state.status.value == "Up" else "Up"
+                    handle.up() if status == "Up" else handle.down("refused")
+                    while page.evaluate(ROW_STATUS, handle.id) != status:
+                        page.wait_for_timeout(10)
+                    longest_s = max(longest_s, time.monotonic() - began_s)
+            return longest_s
+        finally:
+            browser.close()

@@ -1,0 +1,262 @@
+"""`svcnode history [ID]`: what happened: outages, the health of the node, and events around them.
+
+It asks the running node. If that does not answer, it reads the history file of the configuration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import csv
+import io
+import json
+import os
+import re
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from svcnode.cli._args import EXIT_UNKNOWN, add_config_option
+from svcnode.cli.explain import operator_requests
+from svcnode.cli.operator_url import operator_url_from
+from svcnode.cli.output import show
+from svcnode.client.resolver_loop import DaemonResolverLoop
+from svcnode.config import find_node_file, load_history
+from svcnode.core.errors import InvalidValueError, SvcnodeError, UnexpectedResponseError, UnreachableError
+from svcnode.core.maintenance import parse_time_s
+from svcnode.core.moments import service_of, what_text
+from svcnode.core.text import one_line
+from svcnode.core.units import format_duration, iso_time, parse_duration_s, zone_text
+from svcnode.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import tzinfo
+    from pathlib import Path
+
+    from svcnode.cli._args import CommandParser
+    from svcnode.cli.operator_url import OperatorUrl
+
+    Item = Mapping[str, Any]
+
+MAX_ITEMS = 100_000
+MAX_SUBJECT_CHARS = 24
+_COLUMNS = (
+    "id",
+    "type",
+    "kind",
+    "service",
+    "status",
+    "health",
+    "from",
+    "until",
+    "duration_s",
+    "open",
+    "reason",
+    "code",
+)
+_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
+_TIMES = (
+    'how long ago it was such as "12h", a time of day such as "22:00" (the last one), "2026-12-01 22:00", or '
+    '"2026-12-01T22:00:00+01:00"'
+)
+_EPILOG = """\
+times:
+  A TIME is how long ago it was ("12h", "7d"), a time of day ("22:00": the last
+  one), a date and a time ("2026-12-01 22:00") in the time zone of this terminal,
+  or with another zone ("2026-12-01T22:00:00Z").
+
+  Times are shown in the time zone of this terminal, which the first line names;
+  with --utc, in UTC.
+
+exit codes:
+  0  shown
+  2  invalid arguments or configuration
+  4  the node does not answer, and its history file cannot be read
+
+examples:
+  svcnode history                       the last 24 hours
+  svcnode history --since 22:00         since 10 p.m.: what happened last night
+  svcnode history db-1 --since 30d      the outages of one service
+  svcnode history --since 7d --csv > week.csv
+"""
+
+
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Show what happened, one line for each outage and each event, in the order of time:\n"
+        "outages with their durations, the health of the node, restarts, reloads, drains,\n"
+        "issues, maintenance, acknowledgements, messages, and notes (svcnode note)."
+    )
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.failure_exit_code = EXIT_UNKNOWN
+    add = parser.add_argument
+    add("id", nargs="?", metavar="ID", help="id of a service (default: the node and all services)")
+    add("--since", default="24h", metavar="TIME", help="the begin (default: 24h ago)")
+    add("--until", metavar="TIME", help="the end (default: now)")
+    add("--utc", action="store_true", help="times in UTC")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print a table as CSV")
+    form.add_argument("--json", action="store_true", help="print one JSON object")
+    add("--url", metavar="URL", help="address of the node: host:port, a URL, or unix:/path")
+    add("--token", metavar="TOKEN", help="operator token, or @FILE to read it from a file")
+    add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
+    add_config_option(parser)
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    zone, now_s = UTC if arguments.utc else None, time.time()
+    until_s = now_s if arguments.until is None else parse_moment_s("--until", arguments.until, now_s, zone)
+    since_s = parse_moment_s("--since", arguments.since, now_s, zone)
+    if since_s >= until_s:
+        raise InvalidValueError("--since must be earlier than --until")
+    items, source = _read(arguments, since_s, until_s)
+    period = (since_s, until_s)
+    if arguments.json:
+        document = {"from": _rfc_3339(since_s, zone), "to": _rfc_3339(until_s, zone)}
+        show(json.dumps({**document, "items": [_in_zone(item, zone) for item in items]}), sys.stdout)
+    elif arguments.csv:
+        show(csv_text([_in_zone(item, zone) for item in items]), sys.stdout)
+    else:
+        show("\n".join(map(one_line, text_lines(items, period, zone, source))), sys.stdout)
+    return 0
+
+
+# ---- times
+
+
+def parse_moment_s(flag: str, text: str, now_s: float, zone: tzinfo | None) -> float:
+    """A time without a zone is one of `zone`; None: the local one."""
+    try:
+        return max(0.0, now_s - parse_duration_s(text))
+    except InvalidValueError:
+        pass
+    if match := _TIME_OF_DAY.fullmatch(text):
+        now = datetime.fromtimestamp(now_s, zone)
+        at = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+        return (at if at <= now else at - timedelta(days=1)).timestamp()
+    try:
+        return max(0.0, parse_time_s(f"{text}Z") if zone is UTC else parse_time_s(text, may_be_local=True))
+    except InvalidValueError:
+        pass
+    try:
+        return max(0.0, parse_time_s(text))
+    except InvalidValueError:
+        raise InvalidValueError(f'{flag}: must be {_TIMES}, not "{text}"') from None
+
+
+def _at(text: str, zone: tzinfo | None) -> datetime:
+    return datetime.fromisoformat(text).astimezone(zone)
+
+
+def _rfc_3339(at_s: float, zone: tzinfo | None) -> str:
+    return _at(iso_time(at_s), zone).isoformat(timespec="milliseconds")
+
+
+def _in_zone(item: Item, zone: tzinfo | None) -> Item:
+    times = {key: item[key] and _at(item[key], zone).isoformat(timespec="milliseconds") for key in ("from", "until")}
+    return {**item, **times}
+
+
+# ---- reading
+
+
+def _read(arguments: argparse.Namespace, since_s: float, until_s: float) -> tuple[list[Item], str]:
+    """The items in the order of time, and where they come from if not from the node."""
+    ids = () if arguments.id is None else (arguments.id,)
+    try:
+        with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
+            items = runner.run(_fetch(operator_url_from(arguments), ids, since_s, until_s))
+        source = ""
+    except UnreachableError as exc:
+        if arguments.url is not None:
+            raise
+        path = load_history(find_node_file(arguments.config), os.environ).path
+        if path is None or not path.is_file():
+            raise
+        items, source = (
+            asyncio.run(_read_file(path, ids, since_s, until_s, exc)),
+            f"{path}, as the node does not answer",
+        )
+    try:
+        return sorted(items, key=lambda item: (item["from"], item["id"])), source
+    except (KeyError, TypeError) as exc:
+        raise UnexpectedResponseError(
+            f"cannot read /history; the node may run another version than this svcnode ({__version__})"
+        ) from exc
+
+
+async def _fetch(url: OperatorUrl, ids: Sequence[str], since_s: float, until_s: float) -> list[Item]:
+    times = {"from": iso_time(since_s), "to": iso_time(until_s)}
+    following = f"/history?{urlencode([('id', one) for one in ids] + [*times.items()])}"
+    items: list[Item] = []
+    async with operator_requests(url) as get_json:
+        while following and len(items) < MAX_ITEMS:
+            page = await get_json(following)
+            items += page.get("items", ())
+            following = page.get("next") or ""
+    return items
+
+
+async def _read_file(
+    path: Path, ids: Sequence[str], since_s: float, until_s: float, unreachable: UnreachableError
+) -> list[Item]:
+    from svcnode.history.errors import HistoryError
+    from svcnode.history.follower import read_timeline
+    from svcnode.history.timeline import Period
+    from svcnode.operator.history_api import is_about, item_document
+
+    items: list[Item] = []
+    period: Period | None = Period(since_s, until_s)
+    while period is not None and len(items) < MAX_ITEMS:
+        try:
+            page = await read_timeline(path, period)
+        except HistoryError as exc:
+            raise SvcnodeError(f"{unreachable}; {exc}") from exc
+        items += [item_document(item, until_s) for item in page.items if not ids or is_about(item, ids)]
+        period = None if page.next_after_id is None else period._replace(after_id=page.next_after_id)
+    return items
+
+
+# ---- output
+
+
+def csv_text(items: Iterable[Item]) -> str:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**item, "open": json.dumps(item["open"])} for item in items)
+    return file.getvalue().removesuffix("\n")
+
+
+def text_lines(
+    items: Sequence[Item], period: tuple[float, float], zone: tzinfo | None, source: str = ""
+) -> Iterator[str]:
+    """The period and its zone, then one line for each item."""
+    begin, end = (_at(iso_time(at_s), zone) for at_s in period)
+    zones = list(dict.fromkeys(map(zone_text, (begin, end))))  # two, if summer time begins or ends in between
+    yield f"{begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} ({'; then '.join(zones)})" + (
+        f", from {source}" if source else ""
+    )
+    durations = max((len(_duration(item)) for item in items), default=0)
+    subjects = min(MAX_SUBJECT_CHARS, max((len(_subject(item)) for item in items), default=0))
+    for item in items:
+        at = _at(item["from"], zone)
+        offset = f" {at.isoformat()[-6:]}" if len(zones) > 1 else ""
+        columns = f"{_duration(item):<{durations}}  {_subject(item):<{subjects}}"
+        yield f"{at:%Y-%m-%d %H:%M:%S}{offset}  {columns}  {what_text(item)}"
+    if not items:
+        yield "nothing happened"
+
+
+def _subject(item: Item) -> str:
+    return service_of(item) or "(node)"
+
+
+def _duration(item: Item) -> str:
+    if item["duration_s"] is None:
+        return ""
+    return f"{format_duration(item['duration_s'])}{', lasts' if item['open'] else ''}"

@@ -1,0 +1,266 @@
+"""The time line: what the transitions of a period mean to a reader, as items.
+
+    outage   a service was not Up, from when until when and why
+    health   the node answered 206 or 503, or it did not run (`health` is None)
+    event    something that happened at one moment: a start, a reload, a note, a message, maintenance
+
+Pure functions over transitions in the order in which they were recorded. A period is read in pages of transitions. An
+item is on the page on which it ends, and what has not ended by the end of the period is on the last page. So each item
+is complete, and is there once. What lasted when a page begins follows from `Opening`.
+
+A restart ends an outage with the process that has seen it, unless the next process confirms it: then the transition
+has the time at which the outage began, which is before the start of that process, and it is one outage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from svcnode.core.model import ChangeKind, Health, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from svcnode.history.records import Transition
+
+STARTED, STOPPED = "started", "stopped"
+_UP = Status.UP.value
+_REPLACED = ChangeKind.REPLACED.value
+_STATUS_KINDS = (ChangeKind.REGISTERED.value, _REPLACED, ChangeKind.DEREGISTERED.value, ChangeKind.STATUS.value)
+# As `says_status`, for a statement.
+SAYS_STATUS = f"kind IN {_STATUS_KINDS} AND (kind <> '{_REPLACED}' OR before <> after)"
+
+
+class Period(NamedTuple):
+    """A page of it begins after a transition, by its id; the first page after 0."""
+
+    from_s: float
+    to_s: float
+    after_id: int = 0
+
+    # In microseconds, as in the file: so both select the same.
+
+    @property
+    def from_us(self) -> int:
+        return round(self.from_s * 1e6)
+
+    @property
+    def to_us(self) -> int:
+        return round(self.to_s * 1e6)
+
+    def contains(self, one: Transition) -> bool:
+        return self.from_us <= round(one.at_s * 1e6) < self.to_us and one.id > self.after_id
+
+    def is_after(self, one: Transition) -> bool:
+        return one.id <= self.after_id or round(one.at_s * 1e6) < self.from_us
+
+
+class TimelinePage(NamedTuple):
+    items: list[TimelineItem]  # in the order in which they began
+    next_after_id: int | None  # of the next page; None: this is the last one
+
+
+class TimelineItem(NamedTuple):
+    """The id does not change, so it can be linked to. `until_s` is None for an event, and for what has not ended."""
+
+    id: str
+    type: str  # "outage", "health" or "event"
+    kind: str  # of the transition that began it
+    service_id: str | None
+    status: str | None  # of an outage: Down or Initializing
+    health: int | None  # of the node; None: it did not run
+    from_s: float
+    until_s: float | None
+    is_open: bool  # it had not ended at the end of the period
+    reason: str
+    code: str | None
+
+
+class Opening(NamedTuple):
+    """What was so when the first transition of a page was recorded."""
+
+    statuses: Sequence[Transition] = ()  # the newest of each service that says its status; of those that a page needs
+    health: Sequence[Transition] = ()  # the newest that has changed the health of the node
+    process: Sequence[Transition] = ()  # the newest start and stop of the process
+
+
+class PageOfTransitions(NamedTuple):
+    opening: Opening
+    transitions: list[Transition]
+    is_last: bool
+
+
+def make_timeline_page(period: Period, page: PageOfTransitions) -> TimelinePage:
+    items = make_items(period.from_s, page.opening, page.transitions, is_last=page.is_last)
+    return TimelinePage(items, None if page.is_last else page.transitions[-1].id)
+
+
+def make_items(
+    from_s: float, opening: Opening, transitions: Iterable[Transition], *, is_last: bool
+) -> list[TimelineItem]:
+    """Of one page, in the order in which they began."""
+    timeline = Timeline(from_s, opening)
+    timeline.add(transitions)
+    if is_last:
+        timeline.finish()
+    return sorted(timeline.items, key=lambda item: (item.from_s, item.id))
+
+
+def says_status(one: Transition) -> bool:
+    """Whether it says since when a service has its status. A service that is replaced may keep its state."""
+    return one.kind in _STATUS_KINDS and (one.kind != _REPLACED or one.before != one.after)
+
+
+class Timeline:
+    """Give it what was so before, then the transitions of one page; then `items` are complete."""
+
+    def __init__(self, from_s: float, opening: Opening) -> None:
+        self.items: list[TimelineItem] = []
+        self._from_s = from_s
+        self._outages: dict[str, _Outage] = {}  # that last
+        self._health: TimelineItem | None = None  # that lasts, unless it is 200
+        self._started_s = 0.0  # the process
+        for one in opening.statuses:
+            self._see_status(one)
+        for one in sorted((*opening.health, *opening.process), key=_id_of):
+            if one.kind in (STARTED, STOPPED):
+                self._see_process(one)
+            else:
+                self._set_health(one)
+        self.items.clear()  # what has ended before is on an earlier page, or before the period
+
+    def add(self, transitions: Iterable[Transition]) -> None:
+        for one in transitions:
+            if one.kind in (STARTED, STOPPED):
+                self._see_process(one)
+            elif says_status(one):
+                self._see_status(one)
+            if _is_event(one):
+                self._add_event(one)
+            if one.health != one.health_before and one.kind != STARTED:
+                self._set_health(one)
+
+    def finish(self) -> None:
+        """The period ends here: what lasts is open."""
+        for outage in self._outages.values():
+            if outage.ended_s is None:
+                self.items.append(outage.item._replace(is_open=True))
+            else:
+                self._end(outage, outage.ended_s)
+        self._outages.clear()
+        if self._health is not None:
+            self.items.append(self._health._replace(is_open=True))
+            self._health = None
+
+    # ---- services
+
+    def _see_status(self, one: Transition) -> None:
+        if one.service_id is None:
+            return
+        before = self._outages.pop(one.service_id, None)
+        is_outage = one.kind == ChangeKind.STATUS.value and one.after not in (None, _UP)
+        if before is not None and is_outage and before.is_continued_by(one):
+            self._outages[one.service_id] = before._replace(newest_id=one.id, ended_s=None)
+            return
+        if before is not None:
+            self._end(before, one.at_s if before.ended_s is None else before.ended_s)
+        if is_outage:
+            self._outages[one.service_id] = _Outage(_outage_item(one, one.service_id), one.id)
+
+    def _end(self, outage: _Outage, at_s: float) -> None:
+        until_s = max(at_s, outage.item.from_s)
+        if until_s >= self._from_s:
+            self.items.append(outage.item._replace(until_s=until_s))
+
+    # ---- the node
+
+    def _see_process(self, one: Transition) -> None:
+        """From a stop to a start nothing is known; without a stop, the process was killed at an unknown time."""
+        for service_id, outage in self._outages.items():
+            if outage.newest_id < one.id and outage.ended_s is None:
+                self._outages[service_id] = outage._replace(ended_s=max(one.at_s, outage.item.from_s))
+        if one.kind == STARTED:
+            self._started_s = one.at_s
+        self._set_health(one)
+
+    def _set_health(self, one: Transition) -> None:
+        """An outage that began before the start of the process has changed the health after the start only."""
+        at_s = max(one.at_s, self._started_s) if one.kind == ChangeKind.STATUS.value else one.at_s
+        health = None if one.kind == STOPPED else one.health
+        before, self._health = self._health, None if health == Health.HEALTHY else _health_item(one, health, at_s)
+        if before is not None and at_s > before.from_s:
+            self.items.append(before._replace(until_s=at_s))
+
+    def _add_event(self, one: Transition) -> None:
+        self.items.append(
+            TimelineItem(
+                id=f"e{one.id}",
+                type="event",
+                kind=one.kind,
+                service_id=one.service_id,
+                status=None,
+                health=one.health,
+                from_s=one.at_s,
+                until_s=None,
+                is_open=False,
+                reason=one.reason,
+                code=one.code,
+            )
+        )
+
+
+def _is_event(one: Transition) -> bool:
+    """Not a status, which is an outage, and not what a reload replaces, which the reload counts."""
+    if one.kind == ChangeKind.NODE.value:
+        return bool(one.reason)  # without one: another order of the services
+    return one.kind not in (ChangeKind.STATUS.value, _REPLACED)
+
+
+def _id_of(one: Transition) -> int:
+    return one.id
+
+
+class _Outage(NamedTuple):
+    item: TimelineItem
+    newest_id: int  # of the transition that says so last
+    ended_s: float | None = None  # when the process ended that has seen it; the next one may confirm it
+
+    def is_continued_by(self, one: Transition) -> bool:
+        """Whether the next process has confirmed it: it began before that process started."""
+        return self.item.status == one.after and self.item.from_s == one.at_s
+
+
+def _outage_item(one: Transition, service_id: str) -> TimelineItem:
+    # Not the id of the transition: the same outage is recorded again after a restart.
+    item_id = f"o{round(one.at_s * 1e6)}-{crc32(service_id.encode()):08x}"
+    return TimelineItem(
+        id=item_id,
+        type="outage",
+        kind=one.kind,
+        service_id=service_id,
+        status=one.after,
+        health=None,
+        from_s=one.at_s,
+        until_s=None,
+        is_open=False,
+        reason=one.reason,
+        code=one.code,
+    )
+
+
+def _health_item(one: Transition, health: int | None, at_s: float) -> TimelineItem:
+    """Of a service that has caused it, the id."""
+    return TimelineItem(
+        id=f"h{one.id}",
+        type="health",
+        kind=one.kind,
+        service_id=one.service_id,
+        status=one.after if one.kind == ChangeKind.STATUS.value else None,
+        health=health,
+        from_s=at_s,
+        until_s=None,
+        is_open=False,
+        reason="" if one.kind in (STARTED, STOPPED) else one.reason,
+        code=one.code,
+    )

@@ -1,0 +1,51 @@
+// Puts sections that the server has rendered in place: everything inside the element with the id of the section.
+
+import { dateTime, exactTime } from "./format.js";
+import { byId, setText } from "./state.js";
+
+const FOCUSABLE = "a, button, summary, [tabindex]";
+const waiting = new Map(); // new contents of sections in which the user selects text
+
+// The server shows times of day in UTC; the reader has a zone.
+export function paintClocks(root) {
+  for (const time of root.querySelectorAll("time[data-clock]")) setText(time, dateTime(Date.parse(time.dateTime)));
+  for (const time of root.querySelectorAll("time[data-exact]")) setText(time, exactTime(Date.parse(time.dateTime)));
+}
+
+export function putSection(name, source) {
+  const section = byId(name);
+  if (!section) return; // of a newer server
+  waiting.delete(name);
+  if (isSelectingIn(section)) waiting.set(name, source);
+  else replaceContents(section, source);
+}
+
+export function putWaitingSections() {
+  for (const [name, source] of waiting) putSection(name, source);
+}
+
+function isSelectingIn(section) {
+  const selection = getSelection();
+  return !selection.isCollapsed && section.contains(selection.anchorNode);
+}
+
+// Open parts stay.
+function replaceContents(section, source) {
+  const open = new Set([...section.querySelectorAll("details[id][open]")].map(({ id }) => id));
+  replaceChildren(section, source.childNodes);
+  paintClocks(section);
+  for (const part of section.querySelectorAll("details[id]")) part.open ||= open.has(part.id);
+}
+
+// The focus stays on what looks the same, or at its position.
+export function replaceChildren(section, children) {
+  const focused = section.contains(document.activeElement) ? document.activeElement : null;
+  const position = [...section.querySelectorAll(FOCUSABLE)].indexOf(focused);
+  section.replaceChildren(...children);
+  if (!focused) return;
+  const choices = [...section.querySelectorAll(FOCUSABLE)];
+  const same = choices.find((choice) => keyOf(choice) === keyOf(focused)) ?? choices[Math.min(position, choices.length - 1)];
+  same?.focus({ preventScroll: true });
+}
+
+const keyOf = (element) => element.id || element.getAttribute("href") || element.ariaLabel || element.textContent;

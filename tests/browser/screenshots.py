@@ -1,0 +1,87 @@
+"""Pictures of the page for people to look at, in every width, colour scheme and size of a node: `make screenshots`.
+
+    python -m tests.browser.screenshots FOLDER [PATTERN]
+
+A pattern such as "*-360-*" makes only those pictures. Each shows the first screens, or everything if it is short.
+"""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import sync_playwright
+
+from tests.browser.conftest import CHROMIUM_ARGS
+from tests.browser.page_object import STANDARD_MEDIA
+from tests.support.page_node import PageNode, page_node
+from tests.support.servers.provision import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from playwright.sync_api import Page
+
+COUNTS = (12, 200, 1000)
+WIDTHS = {360: 740, 1024: 768, 1440: 900, 3840: 2160}
+MAX_SCREENS = 3
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {},
+    "dark": {"color_scheme": "dark"},
+    "forced": {"forced_colors": "active"},
+    "contrast": {"contrast": "more"},
+    "contrast-dark": {"contrast": "more", "color_scheme": "dark"},
+}
+
+
+def add_trouble(node: PageNode, count: int) -> None:
+    """Some of everything: groups, tags, long texts, a cause with effects, and many that fail alike."""
+    options: dict[str, Any] = {
+        "group": "storage",
+        "tags": ["eu", "tier-1"],
+        "runbook": "https://wiki.example.com/ledger",
+    }
+    ledger = node.node.register("ledger", name="Ledger database", impact="critical", **options)
+    api = node.node.register("api", name="Block API", group="chain", depends_on=["ledger"], impact="critical")
+    ledger.down("connection refused by 10.0.0.5:5432")
+    api.down("HTTP 500: the query of the newest block took longer than its deadline of five seconds")
+    node.node.register("queue", name="Queue between the regions", group="chain").initializing("6,120 behind")
+    for handle in node.handles[:: max(4, count // 50)]:
+        handle.down("HTTP 503")
+
+
+def look_at(page: Page, folder: Path, names: Iterable[tuple[str, int, dict[str, Any]]]) -> None:
+    for name, width, media in names:
+        page.emulate_media(**(STANDARD_MEDIA | media))
+        page.set_viewport_size({"width": width, "height": WIDTHS[width]})
+        page.wait_for_timeout(300)
+        height = min(page.evaluate("document.documentElement.scrollHeight"), MAX_SCREENS * WIDTHS[width])
+        page.set_viewport_size({"width": width, "height": height})
+        page.screenshot(path=folder / f"{name}.png")
+
+
+def make_pictures(folder: Path, pattern: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program("chromium", "chromium"), args=CHROMIUM_ARGS)
+        for count in COUNTS:
+            names = [(f"{count}-{width}-{look}", width, media) for width in WIDTHS for look, media in LOOKS.items()]
+            chosen = [name for name in names if fnmatch(name[0], pattern)]
+            if not chosen and not fnmatch(f"{count}-print", pattern):
+                continue
+            with page_node(count) as node:
+                add_trouble(node, count)
+                page = browser.new_page()
+                page.goto(node.url)
+                page.wait_for_selector(".bars")
+                look_at(page, folder, chosen)
+                page.emulate_media(media="print")
+                page.pdf(path=folder / f"{count}-print.pdf", format="A4")
+                page.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    make_pictures(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "*")
