@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from svcnode.cli._args import EXIT_UNKNOWN, add_config_option
-from svcnode.cli.explain import operator_requests
 from svcnode.cli.operator_url import operator_url_from
 from svcnode.cli.output import show
 from svcnode.client.resolver_loop import DaemonResolverLoop
@@ -190,6 +189,8 @@ def _read(arguments: argparse.Namespace, since_s: float, until_s: float) -> tupl
 
 
 async def _fetch(url: OperatorUrl, ids: Sequence[str], since_s: float, until_s: float) -> list[Item]:
+    from svcnode.cli.explain import operator_requests  # --help loads no other command
+
     times = {"from": iso_time(since_s), "to": iso_time(until_s)}
     following = f"/history?{urlencode([('id', one) for one in ids] + [*times.items()])}"
     items: list[Item] = []

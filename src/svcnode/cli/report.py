@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from svcnode.cli._args import EXIT_UNKNOWN, add_config_option
-from svcnode.cli.explain import operator_requests
-from svcnode.cli.history import parse_moment_s
 from svcnode.cli.operator_url import operator_url_from
 from svcnode.cli.output import show
 from svcnode.client.resolver_loop import DaemonResolverLoop
@@ -101,6 +99,8 @@ def configure(parser: CommandParser) -> None:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
+    from svcnode.cli.history import parse_moment_s  # --help loads no other command
+
     zone, now_s = UTC if arguments.utc else None, time.time()
     until_s = None if arguments.until is None else parse_moment_s("--until", arguments.until, now_s, zone)
     since_s = parse_moment_s("--since", arguments.since or "30d", now_s, zone)
@@ -149,6 +149,8 @@ def _read(arguments: argparse.Namespace, since_s: float, until_s: float | None, 
 async def _fetch(url: OperatorUrl, since_s: float, until_s: float | None) -> Any:  # noqa: ANN401  any JSON
     until = {} if until_s is None else {"to": iso_time(until_s)}  # now is when the node answers
     query = urlencode({"from": iso_time(since_s), **until, "format": "json"})
+    from svcnode.cli.explain import operator_requests  # only if a node is asked
+
     async with operator_requests(url) as get_json:
         return await get_json(f"/report?{query}")
 

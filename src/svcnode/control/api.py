@@ -473,7 +473,7 @@ def _ack(request: Request) -> dict[str, Any]:
 
 def _note(request: Request) -> dict[str, str]:
     fields = _fields(request, _NOTE)
-    text = safe_reason(fields.get("text", "")).strip()
+    text = safe_reason(fields.get("text", "").strip())
     if not text:
         raise ControlError(400, 'text is required, such as "deployed v1.4.3"', pointer="/text")
     _check_by(fields)
