@@ -37,9 +37,11 @@ class Fences:
         """What an earlier process of this replica has read last. It dates nothing."""
         self.cluster_id, self._highest = cluster_id, Fence(float("-inf"), float("-inf"), revision)
 
-    def forget(self, now_s: float) -> None:
+    def forget(self, before_s: float) -> None:
         """Responses to requests before this time say nothing about the data that etcd has now."""
-        self._since_s, self._highest, self._fences = now_s, None, []
+        self._since_s = before_s
+        self._fences = [each for each in self._fences if each.sent_at_s >= before_s]
+        self._highest = self._fences[-1] if self._fences else None
 
     def add(self, header: Header, *, sent_at_s: float, received_at_s: float) -> None:
         """Raises `RegistryRestoredError`, once, if the data is older than data seen before, or of another cluster."""

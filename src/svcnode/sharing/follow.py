@@ -74,8 +74,9 @@ class Follower:
     async def step(self) -> None:
         """One range, and the watch from it on, for a minute."""
         await self._client.check_login(self._root)
+        asked_at_s = self._node.now_s()
         result = await self._client.range(self._root)
-        await self._check_history(result.header.revision)
+        await self._check_history(result.header.revision, asked_at_s)
         self.view.is_cached = False
         self.view.replace_all(result.kvs)
         self.revision = result.header.revision
@@ -101,8 +102,8 @@ class Follower:
             return None
         return CachedView(self._client.fences.cluster_id, self.revision, self.view.durable())
 
-    async def _check_history(self, revision: int) -> None:
-        """Raises `RegistryRestoredError` if etcd does not continue what the view has.
+    async def _check_history(self, revision: int, asked_at_s: float) -> None:
+        """Raises `RegistryRestoredError` if etcd does not continue what the view has. It was asked since `asked_at_s`.
 
         Most restores are noticed by a response with a lower revision (fences.py). But the new history may have passed
         the last revision of this replica before it reads again, or a wiped etcd was restored from a snapshot with a
@@ -110,7 +111,7 @@ class Follower:
         """
         key = self.view.newest_key()
         if key is None:  # nothing to compare; what is read now is not dated by responses of before
-            self._client.fences.forget(self._node.now_s())
+            self._client.fences.forget(asked_at_s)
             return
         try:
             is_same = revision >= self.revision and self.view.has(
@@ -125,6 +126,13 @@ class Follower:
                 f"etcd has other data than before at revision {self.revision}; it was probably restored from a snapshot"
             )
 
+    async def _check_watched_history(self) -> None:
+        """The watch may be one of other data than the range. A response from now on dates what it brings."""
+        asked_at_s = self._node.now_s()
+        if self.view.newest_key() is None:
+            await self._client.get(self._root)
+        await self._check_history(self.revision, asked_at_s)
+
     async def _watch(self, end_s: float) -> None:
         """Watch until then, or until nothing comes any more."""
         loop = asyncio.get_running_loop()
@@ -133,7 +141,7 @@ class Follower:
                 asyncio.timeout_at(min(end_s, loop.time() + WATCH_SILENCE_S)) as deadline,
                 self._client.watch(self._root, self.revision + 1) as batches,
             ):
-                await self._check_history(self.revision)
+                await self._check_watched_history()
                 async for batch in batches:
                     for event in batch.events:
                         self.view.apply(event)

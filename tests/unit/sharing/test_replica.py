@@ -138,6 +138,21 @@ def test_a_node_is_starting_until_it_knows_the_services_of_the_others(simulation
     assert not a.replica.problem
 
 
+@pytest.mark.parametrize("may_write", [True, False])
+def test_the_first_report_after_a_replica_has_joined_an_empty_registry_counts(
+    simulation: Simulation, may_write: bool
+) -> None:
+    """There is nothing to compare the registry with, but the response to the range dates what is written after it."""
+    simulation.etcd.denied = set() if may_write else {"write"}
+    a = simulation.start("a", {})
+    simulation.run_for(0.5)
+    simulation.etcd.denied = set()
+    simulation.define("job", ttl="30s")
+    simulation.report("job")
+    simulation.run_for(20)
+    assert a.statuses() == {"job": UP}
+
+
 def test_what_is_deleted_by_another_client_is_written_again(simulation: Simulation) -> None:
     a, b = start(simulation, {"a": services("a1"), "b": {}})
     simulation.write(Delete(f"{ROOT}services/", is_prefix=True))
