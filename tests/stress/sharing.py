@@ -707,6 +707,7 @@ def cut_from_etcd(run: Run, network: ReplicaNetwork) -> None:
                 replica.wait_for_log("registry problem: .*no response", times=number + 1)
             stage.backends.failing.clear()
             stage.replicas.wait_for(stage.up)
+            replica.wait_for_log("registry: connected again", times=number + 1)
             changes = [each for each in stage.replicas.status_changes(starts) if each.service != failing]
             run.report.expect_no_flaps(changes, may_be_lost=True)
     run.report.figures = f"{run.size} cuts{run.report.figures}"
