@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
 from benchmarks.comparison import Benchmark, Candidate, Comparison, Threshold
-from benchmarks.cores import SERVER_CORE, on_core
-from benchmarks.provision import ROOT
+from benchmarks.processes import run_figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from benchmarks.provision import Python
 
+SCRIPT = "benchmarks.page_figures"
 MAX_WIRE_KB = {12: 10, 1000: 60, 5000: 250, 20_000: 800}
 MANY_SERVICES, FEW_SERVICES = 10_000, 10
 SHOWN_SERVICES, CHANGES_PER_S, SAMPLES = 1000, 50, 40
@@ -25,7 +23,7 @@ ROW_STATUS = 'id => document.querySelector(`tr[data-id="${id}"]`).dataset.status
 
 def _wire(python: Python, seconds: int) -> Benchmark:
     def comparison(services: int, limit_kb: float) -> Comparison:
-        candidate = Candidate(f"{services:,} services", lambda: _figure(python.path, "wire", services))
+        candidate = Candidate(f"{services:,} services", lambda: run_figure(python.path, SCRIPT, "wire", services))
         return Comparison(candidate, threshold=Threshold(limit_kb, is_floor=False))
 
     return Benchmark(
@@ -36,7 +34,7 @@ def _wire(python: Python, seconds: int) -> Benchmark:
 
 def _change(python: Python, seconds: int) -> Benchmark:
     def candidate(services: int) -> Candidate:
-        return Candidate(f"{services:,} services", lambda: _figure(python.path, "change", services))
+        return Candidate(f"{services:,} services", lambda: run_figure(python.path, SCRIPT, "change", services))
 
     return Benchmark(
         title="page: processor time per change, µs",
@@ -60,14 +58,6 @@ BENCHMARKS: dict[str, Callable[[Python, int], Benchmark]] = {
 
 
 # ---- one measurement each
-
-
-def _figure(python: Path, figure: str, services: int) -> float:
-    command = [str(python), "-m", "benchmarks.page_figures", figure, str(services)]
-    environ = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    with on_core(SERVER_CORE):
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
-    return float(done.stdout)
 
 
 def _screen_lag_s(seconds: float) -> float:
