@@ -16,7 +16,7 @@ from tests.support.processes import run_command
 pytestmark = pytest.mark.wide
 
 ROOT = Path(__file__).parents[2]
-MAKE = ("make", "--old-file=.venv/.ready", "run")  # the environment of the tests is not installed again
+MAKE = ("make", "--old-file=.venv/.run", "run")  # the environment of the tests is not installed again
 # Interpreters that differ from this one in one point. They are called with -c.
 OLD_PYTHON = "import sys; sys.version_info = (3, 9, 2); exec(sys.argv[1])"
 PYTHON_WITHOUT_VENV = "import sys; sys.modules['ensurepip'] = None; exec(sys.argv[1])"
