@@ -386,7 +386,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         reached.add(page)
         links = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose(page))
         pending += [(page.parent / link).resolve() for link in links]
-    assert set(ALL_PAGES) - reached == {ROOT / "CHANGELOG.md"}
+    assert set(ALL_PAGES) <= reached
 
 
 def test_every_promise_of_the_security_page_names_tests_that_exist() -> None:
