@@ -3,6 +3,7 @@
     python -m tests.browser.screenshots FOLDER [PATTERN]
 
 A pattern such as "*-360-*" makes only those pictures. Each shows the first screens, or everything if it is short.
+`outage` is the one of README: python -m tests.browser.screenshots docs/images outage
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import sync_playwright
 
+from svcnode.core.codes import ReasonCode
 from tests.browser.conftest import CHROMIUM_ARGS
 from tests.browser.page_object import STANDARD_MEDIA
 from tests.support.page_node import PageNode, page_node
@@ -22,7 +24,7 @@ from tests.support.servers.provision import program
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 COUNTS = (12, 200, 1000)
 WIDTHS = {360: 740, 1024: 768, 1440: 900, 3840: 2160}
@@ -52,6 +54,21 @@ def add_trouble(node: PageNode, count: int) -> None:
         handle.down("HTTP 503")
 
 
+def add_outage(node: PageNode) -> None:
+    """A small node for README: a critical service is Down, and another one with it."""
+    register = node.node.register
+    ledger = register("ledger", name="Ledger database", impact="critical", runbook="https://wiki.example.com/ledger")
+    api = register("api", name="Block API", depends_on=["ledger"])
+    indexer = register("indexer", name="Indexer")
+    for service_id, name in {"chain": "Execution client", "signer": "Remote signer", "disk": "Data disk"}.items():
+        register(service_id, name=name).up()
+    for handle in (ledger, api, indexer):
+        handle.up()
+    ledger.down("connection refused: 10.0.0.5:5432", code=ReasonCode.CONNECTION_REFUSED)
+    api.down("HTTP 500", code=ReasonCode.UNEXPECTED_RESPONSE)
+    indexer.initializing("6,120 blocks behind")
+
+
 def look_at(page: Page, folder: Path, names: Iterable[tuple[str, int, dict[str, Any]]]) -> None:
     for name, width, media in names:
         page.emulate_media(**(STANDARD_MEDIA | media))
@@ -62,10 +79,22 @@ def look_at(page: Page, folder: Path, names: Iterable[tuple[str, int, dict[str, 
         page.screenshot(path=folder / f"{name}.png")
 
 
+def make_outage_picture(browser: Browser, folder: Path) -> None:
+    with page_node(0) as node:
+        add_outage(node)
+        page = browser.new_page(viewport={"width": 960, "height": 620})
+        page.goto(node.url)
+        page.wait_for_selector(".bars")
+        page.screenshot(path=folder / "outage.png")
+        page.close()
+
+
 def make_pictures(folder: Path, pattern: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program("chromium", "chromium"), args=CHROMIUM_ARGS)
+        if fnmatch("outage", pattern):
+            make_outage_picture(browser, folder)
         for count in COUNTS:
             names = [(f"{count}-{width}-{look}", width, media) for width in WIDTHS for look, media in LOOKS.items()]
             chosen = [name for name in names if fnmatch(name[0], pattern)]
