@@ -8,6 +8,8 @@ A pattern such as "*-360-*" makes only those pictures. Each shows the first scre
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import sync_playwright
 
-from svcnode.core.codes import ReasonCode
 from tests.browser.conftest import CHROMIUM_ARGS
 from tests.browser.page_object import STANDARD_MEDIA
 from tests.support.page_node import PageNode, page_node
+from tests.support.ports import free_port
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -54,21 +56,6 @@ def add_trouble(node: PageNode, count: int) -> None:
         handle.down("HTTP 503")
 
 
-def add_outage(node: PageNode) -> None:
-    """A small node for README: a critical service is Down, and another one with it."""
-    register = node.node.register
-    ledger = register("ledger", name="Ledger database", impact="critical", runbook="https://wiki.example.com/ledger")
-    api = register("api", name="Block API", depends_on=["ledger"])
-    indexer = register("indexer", name="Indexer")
-    for service_id, name in {"chain": "Execution client", "signer": "Remote signer", "disk": "Data disk"}.items():
-        register(service_id, name=name).up()
-    for handle in (ledger, api, indexer):
-        handle.up()
-    ledger.down("connection refused: 10.0.0.5:5432", code=ReasonCode.CONNECTION_REFUSED)
-    api.down("HTTP 500", code=ReasonCode.UNEXPECTED_RESPONSE)
-    indexer.initializing("6,120 blocks behind")
-
-
 def look_at(page: Page, folder: Path, names: Iterable[tuple[str, int, dict[str, Any]]]) -> None:
     for name, width, media in names:
         page.emulate_media(**(STANDARD_MEDIA | media))
@@ -80,13 +67,24 @@ def look_at(page: Page, folder: Path, names: Iterable[tuple[str, int, dict[str, 
 
 
 def make_outage_picture(browser: Browser, folder: Path) -> None:
-    with page_node(0) as node:
-        add_outage(node)
-        page = browser.new_page(viewport={"width": 960, "height": 620})
-        page.goto(node.url)
-        page.wait_for_selector(".bars")
-        page.screenshot(path=folder / "outage.png")
-        page.close()
+    """Of the demo while its critical service is Down: the health of the node, and its problems."""
+    port = free_port()
+    command = [sys.executable, "-m", "svcnode", "demo", "--speed", "1", "--listen", f"127.0.0.1:{port}"]
+    environ = {**os.environ, "SVCNODE_NODE_NAME": "validator-7", "SVCNODE_NODE_VERSION": "v1.4.2"}
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as demo:
+        assert demo.stdout is not None
+        try:
+            next(line for line in demo.stdout if "chain stops" in line)
+            page = browser.new_page(viewport={"width": 1000, "height": 800})
+            page.goto(f"http://127.0.0.1:{port}/")
+            page.wait_for_selector("text=Unhealthy")
+            problems = page.locator("#problems").bounding_box()
+            assert problems is not None
+            height = problems["y"] + problems["height"] + 8
+            page.screenshot(path=folder / "outage.png", clip={"x": 0, "y": 0, "width": 1000, "height": height})
+            page.close()
+        finally:
+            demo.terminate()
 
 
 def make_pictures(folder: Path, pattern: str) -> None:

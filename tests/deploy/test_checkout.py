@@ -46,7 +46,17 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:", "--python-version", version)
     for name in ("uv", "run", "build"):
         pins = ROOT / "requirements" / f"{name}.txt"
-        command = [python, "-m", "pip", "download", *options, "--dest", machine.path("/packages"), "--requirement", pins]
+        command = [
+            python,
+            "-m",
+            "pip",
+            "download",
+            *options,
+            "--dest",
+            machine.path("/packages"),
+            "--requirement",
+            pins,
+        ]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         if ended.returncode:
             skip_or_fail(f"the packages cannot be had: {ended.stderr[-500:]}")
