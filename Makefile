@@ -1,4 +1,4 @@
-# The commands of a contributor. `make run` and `make test` do all set-up themselves.
+# The commands of a user and a contributor. Each does its own set-up; `make run` and `make demo` install only what they need.
 PYTHON ?= python3
 UV := .uv/bin/uv
 BIN := .venv/bin
@@ -8,10 +8,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz chaos alerts sharing scale reload soak mutants screenshots bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
 
 help:
-	@echo "make setup       install everything the other targets need; they call it themselves"
+	@echo "make setup       install all drivers and everything that the targets below need; they call it themselves"
 	@echo "make run         serve the embedded default on http://127.0.0.1:8420/svc/node, or another address:"
 	@echo "                 make run SVCNODE_SERVER_LISTEN=127.0.0.1:8421"
-	@echo "make demo        serve a node with five small servers that fail and recover by a script"
+	@echo "make demo        serve a node with five small servers that fail and recover by a script; same variables as make run"
 	@echo "make test        run the tests; installs the servers they need when run as root"
 	@echo "make test-all    run all tests: also packages, recipes, other languages, and wide matrices with real servers"
 	@echo "make quick       run the unit and behaviour tests only; needs no server"
@@ -54,17 +54,30 @@ $(UV): requirements/uv.txt
 	.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	touch $(UV)
 
-.venv/.ready: $(UV) requirements/dev.txt pyproject.toml
-	@scripts/check_python.sh $(PYTHON)
-	$(UV) venv --quiet --allow-existing --python $(PYTHON) --no-python-downloads .venv
-	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	touch .venv/.ready
+# One environment in two stages: .venv/.run has what `svcnode serve` needs, .venv/.ready also all drivers and what the tests need.
+# A stage removes both marks before it begins and sets them when it is complete, so an interrupted one is done again. The later
+# stage depends on all that the earlier one depends on: the earlier one is never repeated in an environment that is complete.
+.venv/.run: $(UV) requirements/run.txt requirements/build.txt pyproject.toml
+	$(call install,install --requirements requirements/run.txt,.venv/.run)
 
-run: setup
+.venv/.ready: $(UV) requirements/run.txt requirements/build.txt pyproject.toml requirements/dev.txt
+	$(call install,sync requirements/dev.txt,.venv/.run .venv/.ready)
+
+# The arguments are the command of `uv pip` and the marks. svcnode itself is built with the tools in requirements/build.txt, which are
+# not installed into the environment.
+define install
+	@scripts/check_python.sh $(PYTHON)
+	@rm -f .venv/.run .venv/.ready
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) --no-python-downloads .venv
+	$(UV) pip $(1) --quiet --python $(BIN)/python --require-hashes
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --build-constraints requirements/build.txt --editable .
+	@touch $(2)
+endef
+
+run: .venv/.run
 	$(BIN)/svcnode serve
 
-demo: setup
+demo: .venv/.run
 	$(BIN)/svcnode demo
 
 # The rules must be covered in every branch by their own tests. The other tests mostly wait for servers, so several files
@@ -190,7 +203,9 @@ lock: $(UV)
 	    pyproject.toml --extra all --group dev -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade \
 	    --constraint requirements/dev.txt pyproject.toml --extra all -o requirements/runtime.txt
-	printf 'hatchling\nsetuptools\n' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade \
+	    --constraint requirements/dev.txt pyproject.toml -o requirements/run.txt
+	printf 'editables\nhatchling\nsetuptools\n' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    --upgrade --constraint requirements/dev.txt - -o requirements/build.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 	    pyproject.toml --group bench -o requirements/bench.txt

@@ -30,7 +30,7 @@ def write_sbom(file: Path, version: str, wheel: Path) -> None:
         run(find_uv(), "pip", "install", "--quiet", "--python", python, "--no-deps", wheel)
         project = Path(name, "pyproject.toml")  # the tool does not read a version that is dynamic
         text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-        project.write_text(text.replace('dynamic = ["version"]', f'version = "{version}"'), encoding="utf-8")
+        project.write_text(text.replace('dynamic = ["readme", "version"]', f'version = "{version}"'), encoding="utf-8")
         options = ("--output-reproducible", "--spec-version", "1.6", "--pyproject", project, "--output-file", file)
         run(tools() / "cyclonedx-py", "environment", *options, python)
 

@@ -3,10 +3,13 @@
     python -m tests.browser.screenshots FOLDER [PATTERN]
 
 A pattern such as "*-360-*" makes only those pictures. Each shows the first screens, or everything if it is short.
+`outage` is the one of README: python -m tests.browser.screenshots docs/images outage
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
@@ -17,12 +20,13 @@ from playwright.sync_api import sync_playwright
 from tests.browser.conftest import CHROMIUM_ARGS
 from tests.browser.page_object import STANDARD_MEDIA
 from tests.support.page_node import PageNode, page_node
+from tests.support.ports import free_port
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 COUNTS = (12, 200, 1000)
 WIDTHS = {360: 740, 1024: 768, 1440: 900, 3840: 2160}
@@ -62,10 +66,33 @@ def look_at(page: Page, folder: Path, names: Iterable[tuple[str, int, dict[str, 
         page.screenshot(path=folder / f"{name}.png")
 
 
+def make_outage_picture(browser: Browser, folder: Path) -> None:
+    """Of the demo while its critical service is Down: the health of the node, and its problems."""
+    port = free_port()
+    command = [sys.executable, "-m", "svcnode", "demo", "--speed", "1", "--listen", f"127.0.0.1:{port}"]
+    environ = {**os.environ, "SVCNODE_NODE_NAME": "validator-7", "SVCNODE_NODE_VERSION": "v1.4.2"}
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as demo:
+        assert demo.stdout is not None
+        try:
+            next(line for line in demo.stdout if "chain stops" in line)
+            page = browser.new_page(viewport={"width": 1000, "height": 800})
+            page.goto(f"http://127.0.0.1:{port}/")
+            page.wait_for_selector("text=Unhealthy")
+            problems = page.locator("#problems").bounding_box()
+            assert problems is not None
+            height = problems["y"] + problems["height"] + 8
+            page.screenshot(path=folder / "outage.png", clip={"x": 0, "y": 0, "width": 1000, "height": height})
+            page.close()
+        finally:
+            demo.terminate()
+
+
 def make_pictures(folder: Path, pattern: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program("chromium", "chromium"), args=CHROMIUM_ARGS)
+        if fnmatch("outage", pattern):
+            make_outage_picture(browser, folder)
         for count in COUNTS:
             names = [(f"{count}-{width}-{look}", width, media) for width in WIDTHS for look, media in LOOKS.items()]
             chosen = [name for name in names if fnmatch(name[0], pattern)]

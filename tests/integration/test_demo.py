@@ -143,7 +143,7 @@ def test_an_invalid_request_does_not_affect_other_connections(name: str) -> None
 class Demo:
     """`svcnode demo` during its `with` block; `lines` are the lines of stdout and stderr."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, **environ: str) -> None:
         self._temporary = folder / "tmp"
         self._temporary.mkdir()
         self.folder = folder
@@ -151,7 +151,7 @@ class Demo:
         self.process = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "svcnode", "demo", *arguments],
             cwd=folder,
-            env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(self._temporary)},
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(self._temporary), **environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -228,14 +228,16 @@ def test_the_demo_changes_and_leaves_no_files(tmp_path: Path) -> None:
 
 
 def test_beyond_loopback_the_demo_prints_a_random_token(tmp_path: Path) -> None:
-    with Demo(tmp_path, "--listen", "0.0.0.0:0") as demo:
+    variables = {"SVCNODE_SERVER_LISTEN": "0.0.0.0:0", "SVCNODE_NODE_NAME": "validator-8"}
+    with Demo(tmp_path, **variables) as demo:
         token = demo.wait_for_log(r" ([0-9a-f]{32})\)")[1]
-        demo.wait_for_log("started: node demo")
+        demo.wait_for_log("started: node validator-8")
         assert demo.request("/")[0] == 401
         assert demo.request("/details", Authorization=f"Bearer {token}")[0] == 200
         assert demo.request("/svc/node/health")[0] in (200, 206)
         demo.process.send_signal(signal.SIGTERM)
         assert demo.wait_for_exit() == 0
+    assert demo.remaining_files() == []
 
 
 def test_the_demo_stops_when_the_reader_of_its_output_is_gone(tmp_path: Path) -> None:

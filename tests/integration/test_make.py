@@ -1,8 +1,9 @@
-"""The first minute: what `make run` says if it cannot run."""
+"""The first minute: what `make run` installs, and what it says if it cannot run."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from tests.support.processes import run_command
 pytestmark = pytest.mark.wide
 
 ROOT = Path(__file__).parents[2]
-MAKE = ("make", "--old-file=.venv/.ready", "run")  # the environment of the tests is not installed again
+MAKE = ("make", "--old-file=.venv/.run", "run")  # the environment of the tests is not installed again
 # Interpreters that differ from this one in one point. They are called with -c.
 OLD_PYTHON = "import sys; sys.version_info = (3, 9, 2); exec(sys.argv[1])"
 PYTHON_WITHOUT_VENV = "import sys; sys.modules['ensurepip'] = None; exec(sys.argv[1])"
@@ -25,7 +26,8 @@ PYTHON_WITHOUT_VENV = "import sys; sys.modules['ensurepip'] = None; exec(sys.arg
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout that is not set up, as far as `make` needs it before it installs something."""
-    for name in ("Makefile", "scripts/check_python.sh", "requirements/uv.txt"):
+    pins = (f"requirements/{name}.txt" for name in ("build", "dev", "run", "uv"))
+    for name in ("Makefile", "pyproject.toml", "scripts/check_python.sh", *pins):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -40,6 +42,59 @@ def make_run(folder: Path, *arguments: str) -> list[str]:
     assert "***" in last
     assert not (folder / ".uv").exists(), "nothing is installed"
     return lines
+
+
+# Installs nothing. Writes its arguments down, and fails if there is a file `broken`.
+FAKE_UV = """#!/bin/sh
+echo "$*" >> calls
+mkdir -p .venv/bin
+ln -sf /bin/true .venv/bin/svcnode
+! [ -e broken ] || ! echo "$*" | grep -q requirements/dev.txt
+"""
+
+
+class Installer:
+    """`make` in a checkout with a program in the place of uv."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        uv = folder / "fake-uv"
+        uv.write_text(FAKE_UV)
+        uv.chmod(0o755)
+
+    def make(self, target: str) -> tuple[int, list[str]]:
+        """The exit code, and the files of pins that were installed."""
+        calls = self.folder / "calls"
+        calls.write_text("")
+        ended = run_command(["make", target, "UV=./fake-uv", f"PYTHON={sys.executable}"], self.folder)
+        return ended.returncode, re.findall(r"(run|dev)\.txt", calls.read_text())
+
+    @property
+    def marks(self) -> set[str]:
+        return {file.name for file in (self.folder / ".venv").glob(".r*")}
+
+
+def test_make_run_installs_only_what_runs_and_make_setup_the_rest(checkout: Path) -> None:
+    installer = Installer(checkout)
+    assert installer.make("demo") == (0, ["run"])
+    assert installer.make("run") == (0, [])
+    assert installer.make("setup") == (0, ["dev"])
+    assert installer.make("run") == (0, []), "it leaves the complete environment as it is"
+    os.utime(checkout / "pyproject.toml")
+    assert installer.make("run") == (0, ["run"])
+    assert installer.make("setup") == (0, ["dev"])
+
+
+def test_an_installation_that_failed_is_repeated(checkout: Path) -> None:
+    installer = Installer(checkout)
+    installer.make("run")
+    (checkout / "broken").touch()
+    assert installer.make("setup") == (2, ["dev"])
+    assert installer.marks == set()
+    assert installer.make("run") == (0, ["run"])
+    (checkout / "broken").unlink()
+    assert installer.make("setup") == (0, ["dev"])
+    assert installer.marks == {".run", ".ready"}
 
 
 def add_python(folder: Path, code: str) -> None:

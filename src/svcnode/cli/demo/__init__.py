@@ -9,10 +9,11 @@ runner.py    runs the servers, the scenario and the agent
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
-from svcnode.agent import agent, logs
+from svcnode.agent import agent
 from svcnode.cli.demo.runner import run_demo
 from svcnode.cli.output import show
 from svcnode.core.address import parse_address
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
 
 DEFAULT_LISTEN = "127.0.0.1:8420"
+LISTEN_VARIABLE = "SVCNODE_SERVER_LISTEN"
 MAX_SPEED = 20.0
 
 
@@ -29,6 +31,7 @@ def configure(parser: CommandParser) -> None:
     parser.description = (
         "Run a node with five small real servers. They start, become slow, fail and recover in a scenario of one "
         "minute that repeats. The command prints the addresses to open. It writes nothing to the disk. "
+        "It reads the same environment variables as serve, such as SVCNODE_SERVER_LISTEN, but no configuration file. "
         "Exit code: 0 stopped by a signal, 1 cannot run or go on, 2 invalid arguments."
     )
     parser.add_argument(
@@ -46,12 +49,13 @@ def configure(parser: CommandParser) -> None:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    listen = parse_address(arguments.listen or DEFAULT_LISTEN, has_tls=False)
+    given = arguments.listen or os.environ.get(LISTEN_VARIABLE)
+    listen = parse_address(given or DEFAULT_LISTEN, has_tls=False)
     if listen.scheme == "unix":
-        raise InvalidValueError(f"--listen: a browser cannot open {listen}; use host:port, such as {DEFAULT_LISTEN}")
-    logs.configure("info", "text")
+        origin = "--listen" if arguments.listen else LISTEN_VARIABLE
+        raise InvalidValueError(f"{origin}: a browser cannot open {listen}; use host:port, such as {DEFAULT_LISTEN}")
     return agent.run_until_complete(
-        run_demo(listen, _print_line, is_port_given=arguments.listen is not None, speed=arguments.speed)
+        run_demo(listen, _print_line, is_port_given=given is not None, speed=arguments.speed, environ=os.environ)
     )
 
 

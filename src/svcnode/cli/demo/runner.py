@@ -9,11 +9,13 @@ import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+from svcnode.agent import logs
 from svcnode.agent.agent import Agent
 from svcnode.cli.demo.checks import SERVICES, defaults
 from svcnode.cli.demo.scenario import INITIAL_MODES, run_scenario
 from svcnode.cli.demo.servers import SLOW_S, DemoServer
 from svcnode.config import Override, load
+from svcnode.config.sources import environment_keys
 from svcnode.core.address import is_loopback
 from svcnode.core.errors import ListenError, SvcnodeError
 from svcnode.server.sockets import bind
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from svcnode.cli.demo.scenario import ScenarioStep
     from svcnode.config import Settings
+    from svcnode.config.keys import KeyPath
     from svcnode.core.address import Address
 
     PrintLine = Callable[[str], None]
@@ -31,14 +34,18 @@ if TYPE_CHECKING:
 PORTS_TRIED = 50
 
 
-async def run_demo(listen: Address, print_line: PrintLine, *, is_port_given: bool, speed: float = 1.0) -> int:
+async def run_demo(
+    listen: Address, print_line: PrintLine, *, is_port_given: bool, speed: float, environ: Mapping[str, str]
+) -> int:
     """Runs until a stop signal; returns the exit code. Without a given port, the next free port is used."""
     address = free_address(listen, tries=1 if is_port_given else PORTS_TRIED)
     if address.port != listen.port and listen.port:
         print_line(f"{listen} is in use; using the next free port.\n")
-    token = None if is_loopback(address.host) else secrets.token_hex(16)
+    has_token = is_loopback(address.host) or "SVCNODE_SECURITY_OPERATOR_TOKEN" in environ
+    token = None if has_token else secrets.token_hex(16)
     async with ScenarioRunner(print_line, speed) as runner:
-        settings = settings_for(address, token, runner.ports, speed)
+        settings = settings_for(address, token, runner.ports, speed, environ)
+        logs.configure(settings.log_level, settings.log_format)
         print_line(introduction(address, token))
         scenario = asyncio.create_task(runner.run())
         try:
@@ -113,19 +120,26 @@ def _bind_and_release(address: Address) -> Address:
         return address._replace(port=sock.getsockname()[1])
 
 
-def settings_for(address: Address, token: str | None, ports: Mapping[str, int], speed: float) -> Settings:
-    """Settings without the environment, and without files on the disk."""
-    values: dict[tuple[str, ...], object] = {
+def settings_for(
+    address: Address, token: str | None, ports: Mapping[str, int], speed: float, environ: Mapping[str, str]
+) -> Settings:
+    """The settings of the demo; variables of the environment override some. None of them makes it write a file."""
+    values: dict[KeyPath, object] = {
         ("node", "name"): "demo",
-        ("server", "listen"): str(address),
         ("server", "drain"): "0s",
-        ("history", "keep"): False,
-        ("defaults",): defaults(speed),
-        ("services",): [service.config_table(ports[service.id], speed) for service in SERVICES],
+        **{("defaults", key): value for key, value in defaults(speed).items()},
     }
     if token is not None:
         values["security", "operator_token"] = token
-    return load(None, {}, [Override(path, value, "svcnode demo") for path, value in values.items()])
+    for path in (path for name, (path, _) in environment_keys().items() if name in environ):
+        values.pop(path, None)
+    values |= {
+        ("server", "listen"): str(address),
+        ("history", "keep"): False,
+        ("control", "enabled"): False,
+        ("services",): [service.config_table(ports[service.id], speed) for service in SERVICES],
+    }
+    return load(None, environ, [Override(path, value, "svcnode demo") for path, value in values.items()])
 
 
 def introduction(address: Address, token: str | None) -> str:
