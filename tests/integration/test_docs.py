@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import re
 import shlex
 import tomllib
@@ -233,7 +234,8 @@ def test_the_section_of_a_kind_has_its_options_and_says_what_is_noticed(scheme: 
 def test_a_page_uses_the_kind_of_a_protocol_where_there_is_one(page: Path) -> None:
     """A tcp: probe of a frozen server is ready. Only the section of the kind itself may use any port."""
     ports = {str(port) for entry in CATALOG for port in entry.ports}
-    text = re.sub(r"^## tcp, tls$.*?(?=^## )", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    others = r"^## tcp, tls$.*?(?=^## )|^```yaml$.*?^```$"  # YAML is a file of another program
+    text = re.sub(others, "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert [url for url in re.findall(r"tcp://[^\s\"'`]+", text) if url.rpartition(":")[2] in ports] == []
 
 
@@ -379,6 +381,30 @@ def test_the_page_of_recipes_shows_the_files_that_the_tests_run() -> None:
     shown = re.findall(r"^\[(deploy/recipes/.*)\]\(\.\./\1\):\n\n```\w+\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     files = (ROOT / "deploy" / "recipes").iterdir()
     assert dict(shown) == {str(file.relative_to(ROOT)): file.read_text() for file in files}
+
+
+# ---- coming-from/
+
+
+# The language of the other tool's file, and where it names what is checked.
+THEIR_SERVICES = {
+    "consul": ("json", r'"id": "(.+?)"'),
+    "gatus": ("yaml", r"^  - name: (.+)$"),
+    "sdk": ("go", r'RegisterNewService\("(.+?)"'),
+    "uptime-kuma": ("json", r'"name": "(.+?)"'),
+}
+
+
+def test_each_page_for_people_who_come_from_elsewhere_has_their_services_in_our_file() -> None:
+    pages = {page.stem: page for page in (ROOT / "docs" / "coming-from").glob("*.md") if page.stem != "README"}
+    assert set(pages) == set(THEIR_SERVICES)
+    for name, (language, pattern) in THEIR_SERVICES.items():
+        theirs, ours = blocks(pages[name], language)[0], tomllib.loads(blocks(pages[name], "toml")[0])
+        named = re.findall(pattern, theirs, re.MULTILINE)
+        assert len(named) > 2
+        assert [service["id"] for service in ours["services"]] == named, name
+        for document in blocks(pages[name], "json"):
+            json.loads(document)
 
 
 # ---- architecture.md

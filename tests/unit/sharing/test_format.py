@@ -355,7 +355,7 @@ def test_the_documented_examples_are_valid() -> None:
         entry = parse_entry(node_root("/svcnode", node), key, value.encode(), has_lease=False)
         assert isinstance(entry, ParsedEntry)
         kinds.append(entry.key.kind)
-    assert kinds == [KeyKind.DRAINS, KeyKind.SERVICES, KeyKind.SERVICES, KeyKind.REPORTS]
+    assert kinds == [KeyKind.SERVICES, KeyKind.SERVICES, KeyKind.REPORTS, KeyKind.DRAINS]
 
 
 # ---- definitions
