@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import itertools
@@ -29,8 +30,8 @@ from tests.support.backends import HttpBackend, closed_port, http_response
 from tests.support.certificates import make_certificate
 from tests.support.ports import free_port
 from tests.support.processes import Agent, run_command
+from tests.support.servers import provision
 from tests.support.servers.http_request import http_request
-from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     import subprocess
@@ -151,7 +152,8 @@ def config_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (settings / "svcnode.pem").write_bytes(made.certificate.read_bytes())
     (settings / "svcnode.key").write_bytes(made.key.read_bytes())
     (settings / "bus.creds").write_text(nats_credentials())
-    (secrets / "token").write_text("a-token-in-a-file\n")
+    for folder_of_token in (settings, secrets):
+        (folder_of_token / "token").write_text("a-token-in-a-file\n")
     (secrets / "etcd-password").write_text("a-password-in-a-file\n")
     (secrets / "partner-url").write_text("https://partner.example.com/health?key=in-a-file\n")
     return folder
@@ -264,7 +266,8 @@ def command_lines(page: Path) -> Iterator[str]:
     """The commands in code blocks. In a block with prompts, the other lines are output."""
     for block in (*blocks(page, "console"), *blocks(page, "sh")):
         prompted = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
-        yield from prompted or [line for line in block.splitlines() if line]
+        for line in prompted or filter(None, block.splitlines()):
+            yield from line.split(" && ")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -355,7 +358,9 @@ def test_the_tree_for_contributors_has_every_folder(folder: str) -> None:
 
 
 QUESTIONS = dict(
-    re.findall(r"^### (.*?)\n(?:(?!^###? ).*\n)*?```sh\n(.*)\n```$", (ROOT / "docs" / "questions.md").read_text(), re.MULTILINE)
+    re.findall(
+        r"^### (.*?)\n(?:(?!^###? ).*\n)*?```sh\n(.*)\n```$", (ROOT / "docs" / "questions.md").read_text(), re.MULTILINE
+    )
 )
 TOKEN = "the-first-token-of-the-node"
 OPERATED = """
@@ -429,7 +434,7 @@ class OperatedNode:
 
 @pytest.fixture(scope="module")
 def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatedNode]:
-    program("sqlite3", "sqlite3")
+    provision.program("sqlite3", "sqlite3")
     with HttpBackend(http_response(200, "OK")) as hook, closed_port() as closed:
         node = OperatedNode(tmp_path_factory.mktemp("operated"), hook, closed)
         yield node
@@ -451,8 +456,7 @@ def restores(node: OperatedNode, command: str) -> bool:
     node.run(QUESTIONS["How do I back up the history?"])
     node.run("svcnode note after")
     assert node.agent.stop() == 0
-    state = node.folder / "var/lib/svcnode/nodes/validator-7"
-    assert not list(state.glob("history.db-*"))
+    assert not (node.folder / "var/lib/svcnode/nodes/validator-7/history.db-wal").exists()
     assert node.run(command).returncode == 0
     node.agent.__exit__()
     node.agent = node.start()
@@ -461,20 +465,21 @@ def restores(node: OperatedNode, command: str) -> bool:
 
 
 def runs_two_nodes(node: OperatedNode, command: str) -> bool:
-    """As the unit would run them: each with its own file and folder."""
+    """As svcnode@.service does: each with its own file and folder, at the same time."""
     assert node.run(command).returncode == 0
     option, now, *units = node.systemctl.read_text().split()
-    (start,) = re.findall("^ExecStart=(.*)$", (ROOT / "deploy/systemd/svcnode@.service").read_text(), re.MULTILINE)
-    ports = {}
-    for name in (unit.removeprefix("svcnode@").removesuffix(".service") for unit in units):
-        _, *arguments = start.replace("%i", name).replace("/etc/", f"{node.folder}/etc/").split()
-        (node.folder / f"etc/svcnode/{name}.toml").write_text(
-            f'[node]\nname = "{name}"\n[server]\nlisten = "127.0.0.1:0"\n[[services]]\nid = "api"\nstatus = "Up"\n'
-        )
-        (node.folder / name).mkdir()
-        with Agent(node.folder / name, *arguments[1:], environ={"STATE_DIRECTORY": f"{node.folder}/{name}"}) as agent:
-            ports[agent.request("/svc/node").json["node_name"]] = agent.port
-    return (option, now, list(ports)) == ("enable", "--now", ["validator-7", "validator-8"])
+    names = [re.sub(r"svcnode@(.*)\.service", r"\1", unit) for unit in units]
+    with contextlib.ExitStack() as stack:
+        agents = []
+        for name in names:
+            file = node.folder / "etc" / "svcnode" / f"{name}.toml"
+            file.write_text(
+                f'[node]\nname = "{name}"\n[server]\nlisten = "127.0.0.1:0"\n[[services]]\nid = "a"\nstatus = "Up"\n'
+            )
+            environ = {"STATE_DIRECTORY": f"{node.folder}/var/lib/{name}"}
+            agents.append(stack.enter_context(Agent(node.folder, "--config", str(file), environ=environ)))
+        answered = [agent.request("/svc/node").json["node_name"] for agent in agents]
+    return (option, now, answered) == ("enable", "--now", ["validator-7", "validator-8"])
 
 
 # What is true after the command of a question was run.

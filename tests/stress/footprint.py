@@ -1,8 +1,8 @@
 """How much memory and CPU a node needs: with 50, 500 and 5,000 services, each checked over HTTP every 10 s.
 
 `python -m tests.stress.footprint` runs `svcnode serve` once for each number of services, until all of them are Up and
-then for a minute. Prints a row each: the memory and the processor time of the node while only checks run, and its memory
-after somebody has opened the page, the details, the report and the metrics.
+then for a minute. Prints a row each: the memory and the processor time of the node while only checks run, and its
+memory after somebody has opened the page, the details, the report and the metrics.
 """
 
 # ruff: noqa: T201  a command-line program
