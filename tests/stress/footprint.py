@@ -47,7 +47,8 @@ def measure(folder: Path, services: int, *, interval_s: float, seconds: float, b
         time.sleep(seconds)
         cores = (cpu_s(agent.process.pid) - before_s) / (time.monotonic() - started_s)
         resident_bytes = memory_bytes(agent.process.pid, "VmRSS")
-        assert [agent.request(path).code for path in READ_PATHS] == [200] * len(READ_PATHS)
+        codes = {path: agent.request(path).code for path in READ_PATHS}
+        assert set(codes.values()) == {200}, codes
         after_bytes = memory_bytes(agent.process.pid, "VmRSS")
     return Footprint(services, services / interval_s, resident_bytes, cores, after_bytes)
 
