@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import dataclasses
 import itertools
 import json
+import os
 import re
 import shlex
+import sys
 import tomllib
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,12 +30,16 @@ from svcnode.config.sources import SERVICES_VARIABLE, environment_keys
 from svcnode.probes import KINDS
 from svcnode.version import __version__
 from tests.support import commands
+from tests.support.backends import HttpBackend, closed_port, http_response
 from tests.support.certificates import make_certificate
-from tests.support.processes import Agent
+from tests.support.ports import free_port
+from tests.support.processes import Agent, run_command
+from tests.support.servers import provision
+from tests.support.servers.http_request import http_request
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -156,7 +164,8 @@ def config_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (settings / "svcnode.pem").write_bytes(made.certificate.read_bytes())
     (settings / "svcnode.key").write_bytes(made.key.read_bytes())
     (settings / "bus.creds").write_text(nats_credentials())
-    (secrets / "token").write_text("a-token-in-a-file\n")
+    for folder_of_token in (settings, secrets):
+        (folder_of_token / "token").write_text("a-token-in-a-file\n")
     (secrets / "etcd-password").write_text("a-password-in-a-file\n")
     (secrets / "partner-url").write_text("https://partner.example.com/health?key=in-a-file\n")
     return folder
@@ -270,7 +279,8 @@ def command_lines(page: Path) -> Iterator[str]:
     """The commands in code blocks. In a block with prompts, the other lines are output."""
     for block in (*blocks(page, "console"), *blocks(page, "sh")):
         prompted = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
-        yield from prompted or [line for line in block.splitlines() if line]
+        for line in prompted or filter(None, block.splitlines()):
+            yield from line.split(" && ")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -428,6 +438,195 @@ def test_the_tree_for_contributors_has_every_folder(folder: str) -> None:
     named = {name[1] for line in lines if (name := re.match(r"  ([a-z_]+)/", line))}
     files = (file.relative_to(ROOT / folder) for file in (ROOT / folder).rglob("*") if "__pycache__" not in file.parts)
     assert named == {file.parts[0] for file in files if len(file.parts) > 1}
+
+
+# ---- questions.md
+
+
+QUESTIONS = dict(
+    re.findall(
+        r"^### (.*?)\n(?:(?!^###? ).*\n)*?```sh\n(.*)\n```$", (ROOT / "docs" / "questions.md").read_text(), re.MULTILINE
+    )
+)
+TOKEN = "the-first-token-of-the-node"
+OPERATED = """
+[node]
+name = "validator-7"
+[server]
+listen = "127.0.0.1:{port}"
+drain = "0s"
+[security]
+operator_token = {{ file = "{folder}/etc/svcnode/token" }}
+[notify]
+webhook = {{ url = "http://127.0.0.1:{hook}/", quiet_hours = "22:00-07:00" }}
+heartbeat = "http://127.0.0.1:{hook}/beat"
+heartbeat_interval = "1h"
+[defaults]
+interval = "200ms"
+start_period = "0s"
+[[services]]
+id = "ledger"
+probe = "tcp://127.0.0.1:{closed}"
+[[services]]
+id = "api"
+status = "Up"
+[[services]]
+id = "backup"
+probe = {{ url = "heartbeat:", period = "1d", grace = "2h" }}
+"""
+
+
+class OperatedNode:
+    """A node with one service that is Down. Its folder is in place of the root of the file system."""
+
+    def __init__(self, folder: Path, hook: HttpBackend, closed: int) -> None:
+        self.folder, self.hook, self.port = folder, hook, free_port()
+        for name in ("etc/svcnode", "var/lib/svcnode", "var/backups", "bin"):
+            (folder / name).mkdir(parents=True)
+        (folder / "etc/svcnode/token").write_text(TOKEN)
+        (folder / "svcnode.toml").write_text(
+            OPERATED.format(port=self.port, folder=folder, hook=hook.port, closed=closed)
+        )
+        self.environ = {"STATE_DIRECTORY": f"{folder}/var/lib/svcnode"}
+        self.systemctl = folder / "systemctl.log"  # how it was called: systemd does not run here
+        (folder / "bin" / "systemctl").write_text(f'#!/bin/sh\necho "$@" > {self.systemctl}\n')
+        (folder / "bin" / "systemctl").chmod(0o755)
+        self.agent = self.start()
+
+    def start(self) -> Agent:
+        agent = Agent(self.folder, environ=self.environ)
+        agent.wait_until(lambda: agent.port == self.port and agent.statuses()["ledger"] == "Down")
+        return agent
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        command = re.sub(r"(?<= )/(?=etc/|var/)", f"{self.folder}/", command)
+        command = command.replace("127.0.0.1:8420", f"127.0.0.1:{self.port}")
+        command = command.replace("127.0.0.1:8080", f"127.0.0.1:{self.hook.port}")
+        path = f"{self.folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return run_command(["sh", "-c", command], self.folder, **self.environ, PATH=path)
+
+    def details(self, token: str | None = None) -> Any:
+        """All services by id, and the node with the id None; None if the token is refused."""
+        headers = {"Authorization": f"Bearer {token or (self.folder / 'etc/svcnode/token').read_text().strip()}"}
+        code, document = http_request(self.port, "/details", headers=headers)
+        if code != 200:
+            return None
+        return {None: document["node"], **{one["id"]: one for one in document["services"]}}
+
+    def history(self) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = json.loads(self.run("svcnode history --json").stdout)["items"]
+        return items
+
+
+@pytest.fixture(scope="module")
+def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatedNode]:
+    provision.program("sqlite3", "sqlite3")
+    with HttpBackend(http_response(200, "OK")) as hook, closed_port() as closed:
+        node = OperatedNode(tmp_path_factory.mktemp("operated"), hook, closed)
+        yield node
+        node.agent.__exit__()
+
+
+def rotates_the_token(node: OperatedNode, command: str) -> bool:
+    before = (node.folder / "etc/svcnode/token").read_text()
+    return node.run(command).returncode == 0 and node.details(before) is None and node.details() is not None
+
+
+def backs_up(node: OperatedNode, command: str) -> bool:
+    return node.run(command).returncode == 0 and (node.folder / "var/backups/history.db").exists()
+
+
+def restores(node: OperatedNode, command: str) -> bool:
+    """What was noted before the backup is there again, after all of the history was lost."""
+    node.run("svcnode note before")
+    node.run(QUESTIONS["How do I back up the history?"])
+    node.run("svcnode note after")
+    assert node.agent.stop() == 0
+    assert not (node.folder / "var/lib/svcnode/nodes/validator-7/history.db-wal").exists()
+    assert node.run(command).returncode == 0
+    node.agent.__exit__()
+    node.agent = node.start()
+    reasons = [item["reason"] or "" for item in node.history() if item["kind"] == "note"]
+    return "before" in " ".join(reasons) and "after" not in " ".join(reasons)
+
+
+def runs_two_nodes(node: OperatedNode, command: str) -> bool:
+    """As svcnode@.service does: each with its own file and folder, at the same time."""
+    assert node.run(command).returncode == 0
+    option, now, *units = node.systemctl.read_text().split()
+    names = [re.sub(r"svcnode@(.*)\.service", r"\1", unit) for unit in units]
+    with contextlib.ExitStack() as stack:
+        agents = []
+        for name in names:
+            file = node.folder / "etc" / "svcnode" / f"{name}.toml"
+            file.write_text(
+                f'[node]\nname = "{name}"\n[server]\nlisten = "127.0.0.1:0"\n[[services]]\nid = "a"\nstatus = "Up"\n'
+            )
+            environ = {"STATE_DIRECTORY": f"{node.folder}/var/lib/{name}"}
+            agents.append(stack.enter_context(Agent(node.folder, "--config", str(file), environ=environ)))
+        answered = [agent.request("/svc/node").json["node_name"] for agent in agents]
+    return (option, now, answered) == ("enable", "--now", ["validator-7", "validator-8"])
+
+
+# What is true after the command of a question was run.
+ANSWERS: dict[str, Callable[[OperatedNode, str], bool]] = {
+    "Why does the node answer 206?": lambda node, command: node.run(command).returncode == 1,
+    "Why is this service Down?": lambda node, command: node.run(command).returncode == 3,
+    "How do I work on a service without waking everybody?": lambda node, command: (
+        node.run(command).returncode == 0 and node.details()["ledger"]["maintenance"]["source"] == "control"
+    ),
+    "How do I plan maintenance for tonight?": lambda node, command: (
+        node.run(command).returncode == 0 and node.details()["ledger"]["planned_maintenance"] is not None
+    ),
+    "I am already on it. How do I stop the reminders?": lambda node, command: (
+        node.run(command).returncode == 0 and node.details()["ledger"]["acknowledged"]["by"].startswith("alice")
+    ),
+    "How do I take this machine out of the load balancer?": lambda node, command: (
+        node.run(command).returncode == 0 and node.agent.health() == 503 and node.details()[None]["draining"]
+    ),
+    "What happened last night?": lambda node, command: "ledger" in node.run(command).stdout,
+    "How available were we this month?": lambda node, command: (
+        "ledger" in [row["id"] for row in csv.DictReader(node.run(command).stdout.splitlines())]
+    ),
+    "How do I remember later what we changed?": lambda node, command: (
+        node.run(command).returncode == 0 and "note" in [item["kind"] for item in node.history()]
+    ),
+    "How do I get no pages at night?": lambda node, command: "22:00" in node.run(command).stdout,
+    "How do I know that alerts would arrive?": lambda node, command: (
+        node.run(command).returncode == 0 and "POST" in [request.method for request in node.hook.requests]
+    ),
+    "Who monitors the monitor?": lambda node, command: (
+        node.run(command).returncode == 0 and node.hook.last_request.target == "/beat"
+    ),
+    "How do I get warned when a service is slow?": lambda node, command: node.run(command).returncode == 0,
+    "How do I learn that a nightly job did not run?": lambda node, command: (
+        node.run(command).returncode == 0 and node.details()["backup"]["status"] == "Up"
+    ),
+    "How do I change the configuration without a restart?": lambda node, command: (
+        node.run(command).returncode == 0 and "reloaded" in [item["kind"] for item in node.history()]
+    ),
+    "How do I rotate the token?": rotates_the_token,
+    "How do I upgrade?": lambda node, command: (
+        node.run(command).returncode == 0 and node.systemctl.read_text() == "restart svcnode\n"
+    ),
+    "How do I run two nodes on one machine?": runs_two_nodes,
+    "How do I back up the history?": backs_up,
+    "How do I restore the history?": restores,
+    "How much memory and CPU does it need?": lambda node, command: (
+        "process_resident_memory_bytes" in node.run(command).stdout
+    ),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_command_of_a_question_does_what_the_answer_says(question: str, operated: OperatedNode) -> None:
+    assert ANSWERS[question](operated, QUESTIONS[question])
+
+
+def test_each_question_has_one_command() -> None:
+    text = (ROOT / "docs" / "questions.md").read_text()
+    assert re.findall(r"^### (.*)$", text, re.MULTILINE) == list(QUESTIONS) == list(ANSWERS)
+    assert len(blocks(ROOT / "docs" / "questions.md", "sh")) == len(QUESTIONS)
 
 
 # ---- links

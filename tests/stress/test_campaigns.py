@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.stress import alerts, control_kills, history_kills, hung, memory_limits, reload, scale, sharing_model, soak
+from tests.stress import (
+    alerts,
+    control_kills,
+    footprint,
+    history_kills,
+    hung,
+    memory_limits,
+    reload,
+    scale,
+    sharing_model,
+    soak,
+)
 from tests.stress.campaigns import MIB
 from tests.stress.memory_limits import Limit
 
@@ -48,6 +59,14 @@ def test_a_node_that_reloads_answers_in_between(tmp_path: Path) -> None:
         measured = list(reload.measure(tmp_path / "node", Path("src"), services=200, reloads=2, backend=backend))
     assert len(measured) == 2
     assert all(len(figures.reload_s) > 1 for figures in measured)
+
+
+def test_the_footprint_of_a_node_is_measured_while_all_services_are_up(tmp_path: Path) -> None:
+    with reload.backend_process() as backend:
+        found = footprint.measure(tmp_path / "node", services=20, interval_s=1.0, seconds=2.0, backend=backend)
+    assert 0 < found.cores < 1
+    assert 0 < found.resident_bytes <= found.resident_after_reading_bytes + MIB
+    assert found.row().count("|") == footprint.HEADER.partition("\n")[0].count("|")
 
 
 def test_a_node_without_memory_answers_truthfully_or_ends_with_a_line(tmp_path: Path) -> None:

@@ -48,14 +48,14 @@ ACKNOWLEDGED = (
 # By all cells of the row but the last one, which is what is sent.
 STORIES: dict[str, tuple[Test, ...]] = {
     # ---- Messages
-    "an issue is reported while the node is 503 already": (
+    "a program reports an issue while the node is 503 already": (
         test_alerts.test_an_issue_is_told_while_the_node_is_unhealthy_and_also_after_a_restart,
     ),
     "a problem lasts": (
         test_alerts.test_a_reminder_has_all_that_is_open_and_every_message_restarts_its_time,
         test_alerts.test_after_a_restart_a_reminder_comes_an_interval_after_that,
     ),
-    "a problem is [acknowledged](#acknowledge)": (
+    "somebody has [acknowledged](#acknowledge) the problem": (
         test_acknowledgement.test_an_acknowledged_service_and_the_node_that_fails_by_it_alone_have_no_reminders,
         test_acknowledgement.test_a_problem_that_is_acknowledged_before_it_is_told_is_told,
         test_acknowledgement.test_a_target_of_an_escalation_is_told_nothing_of_what_was_acknowledged_until_its_end,
@@ -64,18 +64,18 @@ STORIES: dict[str, tuple[Test, ...]] = {
         test_alerts.test_a_service_that_is_not_critical_is_told_with_the_node_and_causes_no_message_itself,
         test_alerts.test_services_all_and_none,
     ),
-    "[maintenance](operate.md#maintenance), a drain": (
+    "the service or the node is in [maintenance](operate.md#maintenance), or the node drains": (
         test_alerts.test_maintenance_holds_all_and_its_end_tells_what_is_wrong_and_what_is_over,
         test_alerts.test_during_a_drain_nothing_is_told_and_after_it_what_is_wrong_and_what_is_over,
     ),
-    "the node starts or stops; a service is new or has a new probe": (
+    "the node starts or stops, or a service is new or has a new probe": (
         test_alerts.test_a_start_is_not_told_but_a_service_that_is_down_in_it_is,
         test_alerts.test_a_new_probe_is_a_start_with_its_own_limit_and_hides_no_recovery,
         test_alerts.test_what_waits_for_the_group_wait_is_told_before_a_stop,
         test_notifier.test_a_planned_stop_is_not_notified,
     ),
     "a service is Down while it starts": (test_alerts.test_a_start_is_not_told_but_a_service_that_is_down_in_it_is,),
-    "a reported service is removed": (test_alerts.test_a_removed_service_ends_what_was_told_about_it,),
+    "a service that was reported is removed": (test_alerts.test_a_removed_service_ends_what_was_told_about_it,),
     # ---- One message per cause
     "`block-api` fails within `group_wait` before or after `ledger`": (
         test_causes.test_a_cause_and_its_effects_are_one_message_and_one_recovery,
@@ -141,7 +141,7 @@ STORIES: dict[str, tuple[Test, ...]] = {
         test_acknowledgement.test_an_acknowledgement_of_the_node_ends_when_it_is_worse_again,
         test_acknowledgement.test_an_acknowledgement_outlives_a_restart_after_which_the_service_is_starting,
     ),
-    "the time of `--until`, which is written as for [maintenance](operate.md#maintenance)": (
+    "the time of `--until` has come": (
         test_acknowledgement.test_reminders_go_on_after_the_end_of_the_acknowledgement,
         test_acks.test_it_ends_at_its_time_also_while_the_node_does_not_run,
     ),
@@ -162,14 +162,14 @@ STORIES: dict[str, tuple[Test, ...]] = {
     # ---- Restarts
     "a problem was reported | it lasts": (test_alerts.test_a_restart_forgets_nothing_that_was_told,),
     "a problem was reported | it is over": (test_alerts.test_a_restart_forgets_nothing_that_was_told,),
-    "a problem was reported | the service is not configured": (
+    "a problem was reported | the service is no longer configured": (
         test_alerts.test_a_problem_of_a_service_that_is_gone_after_a_restart_ends_as_no_longer_monitored,
     ),
     "a problem could not be delivered | it lasts; it is over": (
         test_alerts.test_what_a_target_was_not_told_before_a_kill_is_told_after_it,
         "tests/integration/test_notify.py::test_an_undelivered_incident_is_notified_after_a_restart",
     ),
-    "a problem, but the process was killed within `group_wait` | it lasts; it is over": (
+    "a problem was due, but the process was killed within `group_wait` | it lasts; it is over": (
         test_alerts.test_a_problem_of_a_process_that_was_killed_within_the_group_wait_is_told_if_it_lasts,
     ),
     # ---- Several machines
@@ -191,7 +191,7 @@ STORIES: dict[str, tuple[Test, ...]] = {
         notify_turns.test_a_replica_that_cannot_deliver_passes_its_turn_on_until_its_next_attempt,
         test_turns.test_a_sender_that_cannot_deliver_lets_another_try,
     ),
-    "etcd is away, or refuses all writes": (
+    "etcd is unreachable, or refuses all writes": (
         test_turns.test_the_last_sender_goes_on_while_etcd_is_away,
         test_turns.test_after_a_minute_without_etcd_every_replica_sends,
         test_turns.test_every_replica_sends_if_nobody_may_write,
@@ -204,11 +204,11 @@ STORIES: dict[str, tuple[Test, ...]] = {
         test_turns.test_evidence_that_was_lost_for_a_moment_is_no_message,
     ),
     # ---- Dead man's switch
-    "SIGKILL, SIGSTOP, out of memory, power off, the network is cut": (
+    "SIGKILL, SIGSTOP, out of memory, power off, or the network is cut": (
         test_heartbeat.test_a_switch_that_hangs_or_fails_is_asked_once_per_interval_and_logged_once,
         f"{HEARTBEAT}::test_a_node_that_cannot_alert_is_silent_within_two_intervals_whatever_stops_it",
     ),
-    "the event loop is blocked, the scheduler has stopped": (
+    "the event loop is blocked, or the scheduler has stopped": (
         f"{HEARTBEAT}::test_a_node_that_cannot_alert_is_silent_within_two_intervals_whatever_stops_it",
         test_heartbeat.test_without_a_scheduler_that_runs_there_is_silence,
     ),
@@ -218,7 +218,7 @@ STORIES: dict[str, tuple[Test, ...]] = {
     "the node or a service is Down, or in maintenance": (
         test_heartbeat.test_one_is_sent_at_each_interval_after_the_first_also_while_the_node_is_down_or_in_maintenance,
     ),
-    "planned stop": (
+    "you stop the node": (
         test_heartbeat.test_settings_change_the_switch_and_a_planned_stop_ends_the_heartbeats,
         f"{HEARTBEAT}::test_a_reload_changes_the_heartbeat_a_planned_stop_ends_it_and_its_secret_is_never_shown",
     ),
