@@ -166,10 +166,10 @@ def _exists_error(file: Path) -> SvcnodeError:
 
 def format_report(result: ScanResult, probes: Sequence[SelectedProbe]) -> Iterator[str]:
     if probes:
-        yield "Found on this machine:"
+        yield "Found on this host:"
         yield from _table([_row(probe) for probe in probes])
     else:
-        yield "Found no known service on this machine; the node will only check its own store."
+        yield "Found no known service on this host; the node will only check its own store."
     if result.unconfirmed:
         yield "Not confirmed, so not written:"
         yield from (f"  {one_line(str(unconfirmed))}" for unconfirmed in result.unconfirmed)

@@ -49,7 +49,7 @@ _SECURITY = """\
 # trust_loopback = true        # this machine needs no token; do not set it behind a reverse proxy
 """
 _NOTHING_FOUND = """\
-# No known service was found on this machine. Without services, the node checks only its own store.
+# No known service was found on this host. Without services, the node checks only its own store.
 # A service looks like this:
 #
 # [[services]]
@@ -136,7 +136,7 @@ def _service_table(probe: SelectedProbe, *, is_only_one: bool) -> str:
             "[[services]]",
             f"id = {toml_value(entry.kind if is_only_one else f'{entry.kind}-{endpoint.port}')}",
             f"name = {toml_value(entry.title)}",
-            f"description = {toml_value(f'{entry.title} on port {endpoint.port} of this machine')}",
+            f"description = {toml_value(f'{entry.title} on port {endpoint.port} of this host')}",
             *(_tcp_fallback_comments(probe) if probe.preferred_probe else _deep_probe_comments(probe)),
             f"probe = {toml_value(probe.probe)}",
             '# impact = "critical"',

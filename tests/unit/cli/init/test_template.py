@@ -81,7 +81,7 @@ def test_each_service_has_an_id_with_its_port_if_needed_a_name_and_a_description
     assert redis == {
         "id": "redis",
         "name": "Redis or Valkey",
-        "description": "Redis or Valkey on port 6379 of this machine",
+        "description": "Redis or Valkey on port 6379 of this host",
         "probe": "tcp://127.0.0.1:6379",
     }
 
