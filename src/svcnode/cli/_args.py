@@ -247,7 +247,11 @@ def add_override_options(parser: argparse.ArgumentParser) -> None:
     add("--prefix", action="append", help="path in front of the four endpoints (default: /svc); may be repeated")
     add("--drain", metavar="DURATION", help='how long the node answers 503 before it stops, such as "5s"')
     add("--allow-exec", action="store_true", help="allow exec: probes to run programs")
-    add("--log-level", metavar="LEVEL", help="least important lines to log: debug, info (default), warning or error")
+    add(
+        "--log-level",
+        metavar="LEVEL",
+        help="log lines of this level and above: debug, info (default), warning or error",
+    )
     add(
         "--log-format",
         metavar="FORMAT",

@@ -260,7 +260,7 @@ _ACTIONS = {
         _show,
     ),
     "forget": _Action(
-        "remove what a replica has left that is gone for good",
+        "remove what is left of a replica that is gone for good",
         "Remove the services and issues of a replica that is gone for good. Services that other replicas have as well "
         "stay. While the replica is live, this is refused.",
         _EPILOG.format(good="done", bad=_REFUSED, example="forget machine-3"),

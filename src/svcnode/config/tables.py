@@ -174,7 +174,7 @@ class LogTable(Table):
     level = value(
         one_of("debug", "info", "warning", "error"),
         default="info",
-        doc="The least important lines to write: `debug`, `info`, `warning` or `error`",
+        doc="Write lines of this level and above: `debug`, `info`, `warning` or `error`",
     )
     format = value(
         one_of("auto", "text", "json"),
@@ -276,8 +276,8 @@ class RegistryTable(Table):
 
     registry = value(
         any_of(str, dict, schema={"anyOf": [REGISTRY_URL, {"type": "string", "pattern": r"\$\{.*\}"}, _FILE]}),
-        doc='URL of etcd, such as `etcd://user@host1:2379,host2:2379/prefix`, or `{ file = "…" }`. The default port is'
-        " 2379 and the default prefix `/svcnode`. [Its keys](registry-format.md) are documented",
+        doc='URL of etcd, in the form `etcd://[user:password@]host1:2379,host2:2379/prefix`, or `{ file = "…" }`. The '
+        "default port is 2379, and the default prefix `/svcnode`. [What is stored there](registry-format.md)",
     )
     password = value(
         password, is_secret=True, default_text="that of `registry`", doc="Password of the user in `registry`"
@@ -570,7 +570,7 @@ class SecurityTable(Table):
     trust_loopback = value(
         flag,
         default_text="`true` without a token, else `false`",
-        doc="Whether requests over loopback and Unix sockets need no token. `false` requires an `operator_token`",
+        doc="With `true`, requests over loopback and Unix sockets need no token. `false` requires an `operator_token`",
     )
 
 
