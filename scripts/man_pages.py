@@ -75,7 +75,7 @@ def command_page() -> Iterator[str]:
     yield ".SH COMMANDS"
     for command in COMMANDS:
         yield from command_section(command.name)
-    yield from (".SH EXIT STATUS", escape(parser.epilog or ""))
+    yield from (".SH FIRST STEPS AND EXIT STATUS", *raw_lines(parser.epilog or ""))
     yield ".SH ENVIRONMENT"
     yield from entry(bold("SVCNODE_CONFIG"), "The configuration file.")
     yield from entry(bold("SVCNODE_CONTROL"), "The control socket of the node, for the commands that need it.")
@@ -94,10 +94,8 @@ def command_section(name: str) -> Iterator[str]:
         names = ", ".join(map(bold, action.option_strings)) or argument_text(action)
         value = f" {italic(value_name(action))}" if action.option_strings and action.nargs != 0 else ""
         yield from entry(f"{names}{value}", (action.help or "").replace("%%", "%"))
-    if parser.epilog and parser.formatter_class is not argparse.RawDescriptionHelpFormatter:
-        yield from (".PP", escape(parser.epilog))
-    elif parser.epilog:
-        yield from (".PP", ".nf", *map(raw_line, parser.epilog.rstrip().splitlines()), ".fi")
+    if parser.epilog:
+        yield from (".PP", *raw_lines(parser.epilog))
 
 
 def arguments_of(actions: Iterable[argparse.Action]) -> list[argparse.Action]:
@@ -111,6 +109,10 @@ def argument_text(action: argparse.Action) -> str:
 
 def value_name(action: argparse.Action) -> str:
     return str(action.metavar or action.dest.upper())
+
+
+def raw_lines(text: str) -> Iterator[str]:
+    yield from (".nf", *map(raw_line, text.rstrip().splitlines()), ".fi")
 
 
 def raw_line(line: str) -> str:
@@ -146,7 +148,7 @@ def file_page() -> Iterator[str]:
     yield from (".SH PROBES", escape("The scheme of the URL selects the kind; each kind has its options."))
     for schemes, options in kinds():
         yield from entry(bold(", ".join(schemes)), f"{', '.join(options)}." if options else "No options.")
-    yield from (".SH EXAMPLES", ".nf", *map(raw_line, EXAMPLE.splitlines()), ".fi")
+    yield from (".SH EXAMPLES", *raw_lines(EXAMPLE))
     yield from (".SH SEE ALSO", f"{bold('svcnode')}(1)")
 
 

@@ -458,7 +458,7 @@ def test_run_reports_the_exit_status(agent: Agent, client: ControlClient, folder
     [
         (("--service", "fixed"), "fixed status"),
         (("--service", "job", "--name", "n" * 257), "without heartbeats"),
-        (("--service", "job", "--socket", "/nowhere/c.sock"), "the end is not reported"),
+        (("--service", "job", "--socket", "/nowhere/c.sock"), "cannot report that the command has ended"),
     ],
 )
 def test_run_runs_the_command_although_nothing_can_be_reported(

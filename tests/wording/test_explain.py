@@ -44,7 +44,7 @@ def remembering(status: Status) -> ServiceScenario:
 
 
 def services() -> Iterator[tuple[str, ServiceScenario]]:
-    slow = Verdict.not_ready("slow: the check took 0.41 s, max_latency is 0.3 s", code=ReasonCode.SLOW)
+    slow = Verdict.not_ready("slow: the check took 0.41 s, but max_latency is 0.3 s", code=ReasonCode.SLOW)
     syncing = [Verdict.not_ready(f"syncing: block {n} of 100", code=ReasonCode.SYNCING) for n in range(5)]
     out_of_disk = Verdict.failed("out of disk", code=ReasonCode.REPORTED)
     fixed = Verdict.failed("set in the configuration", code=ReasonCode.FIXED)

@@ -40,32 +40,49 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("serve", "probe the services and serve the node's health over HTTP"),
-    Command("demo", "run an example node with five small servers"),
-    Command("init", "find known services on this host and write svcnode.toml"),
+    Command("serve", "check the services and serve the node's health over HTTP"),
+    Command("demo", "see a node at work, with five small servers that fail and recover"),
+    Command("init", "find services on this machine and write svcnode.toml for them"),
     Command("check-config", "validate a configuration file"),
-    Command("notify-test", "send a test message to the notification targets"),
-    Command("probe", "check a service once"),
+    Command("notify-test", "send a test alert, or show who would get one"),
+    Command("probe", "check one service now and show each step"),
     Command("status", "show the health of nodes once"),
-    Command("watch", "show the health of nodes live on the terminal"),
-    Command("ping", "check whether a node answers"),
-    Command("explain", "explain the status of a service or the health of a node"),
+    Command("watch", "show the health of nodes live in the terminal"),
+    Command("ping", "tell whether a node answers, whatever its health"),
+    Command("explain", "say why a service or the node is as it is, and how to fix it"),
     Command("history", "show what happened: outages, the health of the node, and events around them"),
     Command("report", "show availability, outages and error budgets of a period"),
-    Command("register", "register a service at the running node", "control"),
-    Command("deregister", "remove a registered service", "control"),
-    Command("beat", "send a heartbeat of a service", "control"),
-    Command("run", "run a command and send heartbeats while it runs"),
-    Command("issue", "set or clear an issue of the running node", "control"),
-    Command("drain", "make the health of the running node 503", "control"),
-    Command("maintain", "hold the messages about a service or the node for a time", "control"),
-    Command("ack", "acknowledge a problem: no reminders and no escalation until it has cleared", "control"),
+    Command("register", "add a service to the running node", "control"),
+    Command("deregister", "remove a service that was registered", "control"),
+    Command("beat", "send one heartbeat of a service", "control"),
+    Command("run", "run a program and send heartbeats while it runs"),
+    Command("issue", "report an issue of the node (health 503), or clear it", "control"),
+    Command("drain", "take the node out of rotation (health 503), or put it back", "control"),
+    Command("maintain", "hold alerts during maintenance of a service or the node", "control"),
+    Command("ack", "take on a problem: no reminders or escalation until it clears", "control"),
     Command("note", "write down what has happened, such as a deployment", "control"),
-    Command("reload", "let the running node read its configuration again", "control"),
-    Command("registry", "check or show the registry of a node on several machines"),
-    Command("conform", "test any node against the interface"),
-    Command("completion", "print a script that completes commands in a shell"),
+    Command("reload", "make the running node read its configuration again", "control"),
+    Command("registry", "check, show or repair the registry of a node on several machines"),
+    Command("conform", "test any node, in any language, against the interface"),
+    Command("completion", "print a script that completes svcnode commands in your shell"),
 )
+
+_EPILOG = """\
+first steps:
+  svcnode demo                    see a node whose services fail and recover
+  svcnode init                    write svcnode.toml for the services on this machine
+  svcnode check-config --check    validate it, and check each service once
+  svcnode serve                   run the node
+  svcnode status                  ask the node for its health
+  svcnode explain                 find out why it is not healthy
+
+exit codes:
+  0  good
+  1  failed; partial, if the command reports a health or an outcome
+  2  invalid arguments or configuration
+  3  bad, if the command reports a health or an outcome
+  4  unknown, if the command reports a health or an outcome
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,13 +119,12 @@ def build_parser(command_line: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="svcnode",
         allow_abbrev=False,
-        description="Check the services of a validator-service node and serve its health over HTTP.",
-        epilog="Exit codes: 0 good, 1 failed, 2 invalid arguments or configuration. Commands that report a health or "
-        "an outcome: 0 good, 1 partial, 2 invalid arguments or configuration, 3 bad, 4 not known. "
-        "svcnode COMMAND --help says more.",
+        description="Check the services behind a validator-service node, and serve its true health over HTTP. "
+        "svcnode COMMAND --help explains a command and gives examples.",
+        epilog=_EPILOG,
     )
     parser.add_argument(
-        "--version", action=_ShowVersion, nargs=0, help="show the versions of svcnode, of the interface and of Python"
+        "--version", action=_ShowVersion, nargs=0, help="show the versions of svcnode, the interface and Python"
     )
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=CommandParser, action=_LoadCommand

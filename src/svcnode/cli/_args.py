@@ -38,6 +38,10 @@ class HelpFormatter(argparse.HelpFormatter):
     def __init__(self, prog: str, **options: Any) -> None:  # noqa: ANN401
         super().__init__(prog, **{"width": _terminal_width() - 2, **options})
 
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """A text with line breaks, such as a list of examples, is shown as it is."""
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
 
 def _terminal_width() -> int:
     columns = os.environ.get("COLUMNS", "")
@@ -113,14 +117,14 @@ _FLAG_PATHS = {
 
 def add_config_option(parser: argparse.ArgumentParser, *, is_for_client: bool = True) -> None:
     """A command about a node also finds the file of the node that systemd runs."""
-    system = ", then /etc/svcnode/svcnode.toml" if is_for_client else ""
+    files = "svcnode.toml in this folder" + (", then /etc/svcnode/svcnode.toml" if is_for_client else "")
     parser.add_argument(
         "-c",
         "--config",
         type=Path,
         metavar="FILE",
         default=os.environ.get("SVCNODE_CONFIG") or None,
-        help=f"TOML file (default: SVCNODE_CONFIG, then svcnode.toml in this folder{system}, then built-in defaults)",
+        help=f"configuration file (default: SVCNODE_CONFIG, then {files}; without a file, built-in defaults)",
     )
 
 
@@ -162,18 +166,20 @@ def add_control_options(
         "--socket",
         metavar="PATH",
         default=os.environ.get("SVCNODE_CONTROL") or None,
-        help="control socket of the node (default: SVCNODE_CONTROL, then the one of the configuration)",
+        help="control socket of the node (default: SVCNODE_CONTROL, then the one in the configuration)",
     )
-    parser.add_argument("--by", type=utf8_text, metavar="NAME", help="who makes the change, beside your user name")
+    parser.add_argument(
+        "--by", type=utf8_text, metavar="NAME", help="who makes the change; it is recorded beside your user name"
+    )
     if with_registry:
-        add_registry_option(receiver, "instead: the registry of a node on several machines")
-        parser.add_argument("--node", type=utf8_text, metavar="NAME", help="with --registry: name of the node")
+        add_registry_option(receiver, "instead of a running node: the registry of a node on several machines")
+        parser.add_argument("--node", type=utf8_text, metavar="NAME", help="with --registry: which node")
     if with_owner:
         parser.add_argument(
             "--owner",
             type=utf8_text,
             metavar="NAME",
-            help='with --registry: owner of the service (default: the host name and "-client")',
+            help='with --registry: who owns the service (default: the host name and "-client")',
         )
 
 
@@ -182,8 +188,8 @@ def add_registry_option(parser: argparse._ActionsContainer, meaning: str) -> Non
     parser.add_argument(
         "--registry",
         metavar="URL",
-        help=f"{meaning}, such as etcd://user@10.0.0.1:2379; password and TLS are those of SVCNODE_SHARING_PASSWORD, "
-        "_TLS, _CA, _CLIENT_CERTIFICATE and _CLIENT_KEY in the environment",
+        help=f"{meaning}, such as etcd://user@10.0.0.1:2379; set the password and TLS in the environment, with "
+        "SVCNODE_SHARING_PASSWORD, _TLS, _CA, _CLIENT_CERTIFICATE and _CLIENT_KEY",
     )
 
 
@@ -193,11 +199,13 @@ def service_client(arguments: argparse.Namespace) -> ControlClient | BlockingReg
         from svcnode.cli import _registry_args
 
         if arguments.by is not None and "owner" in arguments:
-            raise InvalidValueError("--by: not with --registry, where a service has an --owner")
+            raise InvalidValueError(
+                "--by: cannot be used with --registry, where a service has an owner; name it with --owner"
+            )
         return _registry_args.service_client(arguments)
     for option in ("node", "owner"):
         if getattr(arguments, option, None):
-            raise InvalidValueError(f"--{option}: only with --registry")
+            raise InvalidValueError(f"--{option}: only works with --registry")
     return control_client(arguments)
 
 
@@ -213,7 +221,7 @@ def control_client(arguments: argparse.Namespace) -> ControlClient:
 
     control = load_control(find_node_file(arguments.config), os.environ)
     if control is None:
-        raise InvalidValueError("the configuration has no control socket; name it with --socket")
+        raise InvalidValueError("the configuration has no control socket; name the socket of the node with --socket")
     return ControlClient(control.listen, timeout=timeout, by=by)
 
 
@@ -225,16 +233,30 @@ def add_override_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="ID=URL",
         dest="services",
-        help="a service and the URL of its probe, such as db=postgresql://monitor@127.0.0.1/ledger; may be repeated",
+        help="also check this service, named by an id and the URL of its probe, such as "
+        "db=postgresql://monitor@127.0.0.1/ledger; may be repeated",
     )
-    add("--listen", action="append", metavar="ADDRESS", help="host:port or unix:/path; may be repeated")
+    add(
+        "--listen",
+        action="append",
+        metavar="ADDRESS",
+        help="where the node listens: host:port or unix:/path; may be repeated",
+    )
     add("--name", help="name of the node")
-    add("--node-version", metavar="VERSION", help='version of the node, such as "v1.4.2"')
-    add("--prefix", action="append", help="path prefix of the interface (default: /svc); may be repeated")
-    add("--drain", metavar="DURATION", help='how long health is 503 before the node stops, such as "5s"')
+    add("--node-version", metavar="VERSION", help='version of your node, such as "v1.4.2"')
+    add("--prefix", action="append", help="path in front of the four endpoints (default: /svc); may be repeated")
+    add("--drain", metavar="DURATION", help='how long the node answers 503 before it stops, such as "5s"')
     add("--allow-exec", action="store_true", help="allow exec: probes to run programs")
-    add("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
-    add("--log-format", metavar="FORMAT", help="auto (default: text on a terminal), text or json")
+    add(
+        "--log-level",
+        metavar="LEVEL",
+        help="log lines of this level and above: debug, info (default), warning or error",
+    )
+    add(
+        "--log-format",
+        metavar="FORMAT",
+        help="text, json or auto (default), which is text in a terminal and JSON elsewhere",
+    )
 
 
 def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callable[[], Settings]:
@@ -262,15 +284,15 @@ def _public_warnings(settings: Settings) -> Iterator[str]:
     for service_id in settings.public.services:
         if service_id not in ids:
             yield (
-                f'[public] names "{service_id}", and the configuration has no such service; the public page shows it '
-                "as being checked until a program registers it"
+                f'[public] publishes "{service_id}", but the configuration has no such service; until a program '
+                "registers it, the public page shows it as being checked"
             )
     for group in settings.public.groups:
         if group not in groups:
-            yield f'[public] names the group "{group}", and the configuration has no service in it'
+            yield f'[public] publishes the group "{group}", but no service in the configuration belongs to it'
     for tag in settings.public.tags:
         if not any(tag in service.tags for service in services):
-            yield f'[public] names the tag "{tag}", and the configuration has no service with it'
+            yield f'[public] publishes the tag "{tag}", but no service in the configuration has it'
 
 
 def _target_warnings(settings: Settings) -> Iterator[str]:
@@ -281,7 +303,7 @@ def _target_warnings(settings: Settings) -> Iterator[str]:
     for route in () if settings.notify is None else settings.notify.routes:
         if unknown := sorted((route.services - ids) | (route.groups - groups) | (route.tags - tags)):
             names = ", ".join(f'"{name}"' for name in unknown)
-            yield f"the target {route.name} gets {names}, which is no service, group or tag of the configuration"
+            yield f"the alert target {route.name} is for {names}, but no service, group or tag has that name"
 
 
 def _heartbeat_warnings(settings: Settings) -> list[str]:
@@ -289,8 +311,8 @@ def _heartbeat_warnings(settings: Settings) -> list[str]:
     if settings.control is not None:
         return []
     return [
-        f'the node has no control socket to receive heartbeats for "{service.definition.service.id}", so the service '
-        "will be Down; set listen in [control], or use another probe, such as file: with max_age"
+        f'"{service.definition.service.id}" waits for heartbeats, but the node has no control socket to receive them, '
+        "so the service will be Down; set listen in [control], or use another probe, such as file: with max_age"
         for service in settings.services
         if service.status is None and service.definition.probe_config is None
     ]

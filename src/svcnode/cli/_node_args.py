@@ -37,15 +37,26 @@ def add_node_arguments(parser: CommandParser) -> None:
         "urls",
         nargs="*",
         metavar="URL",
-        help="a node: host:port, a URL, or unix:/path; the default scheme is http, the default node that of --config",
+        help="a node to ask: host:port, a URL, or unix:/path (default: the node of the configuration)",
     )
     add_config_option(parser)
-    add("--from", dest="file", metavar="FILE", help='file with one URL per line, comments after "#"; "-" is stdin')
-    add("--prefix", metavar="PREFIX", help="path prefix of the interface (default: /svc, and /eigen if that is 404)")
+    add(
+        "--from",
+        dest="file",
+        metavar="FILE",
+        help='ask the nodes in this file, one URL per line, with comments after "#"; "-" reads stdin',
+    )
+    add(
+        "--prefix",
+        metavar="PREFIX",
+        help="path in front of the four endpoints (default: /svc, or /eigen if that is not found)",
+    )
     add("--version", metavar="VERSION", help="version of the interface to request")
-    add("--timeout", default="10s", metavar="DURATION", help="limit for all requests to one node (default: 10s)")
-    add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
-    add_registry_option(parser, "all replicas of all nodes in a registry")
+    add(
+        "--timeout", default="10s", metavar="DURATION", help="how long all requests to one node may take (default: 10s)"
+    )
+    add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust instead of the system's")
+    add_registry_option(parser, "ask all replicas of all nodes in this registry")
 
 
 async def sources_from(arguments: Namespace, registry: RegistryNodes | None) -> list[NodeSource]:
@@ -59,10 +70,10 @@ async def sources_from(arguments: Namespace, registry: RegistryNodes | None) -> 
     if registry is not None:
         entries = await registry.read()
         if not entries:
-            raise SvcnodeError(f"{registry.address} has no node")
+            raise SvcnodeError(f"there is no node in {registry.address}")
         sources += map(registry.source, entries)
     if not sources:
-        arguments.parser.error(f"no node given: {arguments.file or arguments.registry} has no URL")
+        arguments.parser.error(f"no node to ask: {arguments.file or arguments.registry} has no URL")
     return sources
 
 
@@ -120,7 +131,9 @@ def _read_list(file: str) -> str:
     except ValueError:
         raise InvalidValueError(f"--from: {file} is not UTF-8 text") from None
     if len(text) > MAX_LIST_CHARS:
-        raise InvalidValueError(f"--from: {file} is longer than {MAX_LIST_CHARS:,} characters, so not a list of nodes")
+        raise InvalidValueError(
+            f"--from: {file} has more than {MAX_LIST_CHARS:,} characters, so it cannot be a list of nodes"
+        )
     return text.removeprefix("\ufeff")
 
 

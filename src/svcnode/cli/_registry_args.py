@@ -55,7 +55,7 @@ def valid_name(flag: str, name: str) -> str:
     except InvalidValueError as exc:
         raise InvalidValueError(f"{flag}: {exc}") from exc
     if len(name) > MAX_NAME_CHARS:
-        raise InvalidValueError(f"{flag}: the name has at most {MAX_NAME_CHARS} characters, not {len(name)}")
+        raise InvalidValueError(f"{flag}: a name has at most {MAX_NAME_CHARS} characters; this one has {len(name)}")
     return name
 
 
@@ -81,7 +81,7 @@ def service_client(arguments: argparse.Namespace) -> BlockingRegistryClient:
     owner = f"{socket.gethostname()}{DEFAULT_OWNER_SUFFIX}" if given is None else given
     if valid_name("--owner", owner).startswith((REPLICA_OWNER, LOST_OWNER)):
         raise InvalidValueError(
-            f'--owner: must not begin with "{REPLICA_OWNER}" or "{LOST_OWNER}", which only replicas write'
+            f'--owner: must not begin with "{REPLICA_OWNER}" or "{LOST_OWNER}", which are reserved for replicas'
         )
     if arguments.node is None:
         raise InvalidValueError("--registry: which node? Name it with --node")
@@ -194,7 +194,8 @@ class BlockingRegistryClient:
             with suppress(RegistryError):
                 if not self._call(self._client.has_replica):
                     text = (
-                        f'no replica of the node "{self._node}" is in the registry; nodes in it: {self._other_nodes()}'
+                        f'the registry has no replica of the node "{self._node}"; is the name right? '
+                        f"Nodes in it: {self._other_nodes()}"
                     )
                     show(f"svcnode: warning: {sanitize(text)}", sys.stderr)
 

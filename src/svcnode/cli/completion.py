@@ -55,6 +55,20 @@ _FISH = r"""function __svcnode_complete
 end
 complete -c svcnode -f -a '(__svcnode_complete)'
 """
+_EPILOG = """\
+how to use it:
+  bash  add this line to ~/.bashrc:                  eval "$(svcnode completion bash)"
+  zsh   add this line to ~/.zshrc, after compinit:   eval "$(svcnode completion zsh)"
+  fish  run this once, with the command below
+
+exit codes:
+  0  the script is printed
+  2  invalid arguments
+
+examples:
+  svcnode completion bash
+  svcnode completion fish > ~/.config/fish/completions/svcnode.fish
+"""
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
@@ -65,11 +79,10 @@ class Candidate(NamedTuple):
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Print a script that completes the commands, options, kinds of probes and ids of services in a shell. "
-        'bash: eval "$(svcnode completion bash)" in ~/.bashrc; zsh: the same with zsh in ~/.zshrc, after compinit; '
-        "fish: svcnode completion fish > ~/.config/fish/completions/svcnode.fish. "
-        "Exit code: 0, 2 invalid arguments."
+        "Let your shell complete svcnode's commands, options, kinds of probes and ids of services when you press Tab. "
+        "This command prints the script for it."
     )
+    parser.epilog = _EPILOG
     parser.add_argument("shell", choices=tuple(SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
 
 

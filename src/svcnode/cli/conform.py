@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 import sys
@@ -22,6 +21,7 @@ from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.text import os_error_text
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterable, Iterator
 
     from svcnode.cli._args import CommandParser
@@ -38,24 +38,24 @@ levels:
   should  the document implies it, or clients break without it
   advice  the document does not mention it; recommended practice
 
-All checks run and all failures are shown; --level decides which of them count
+All checks run, and all failures are shown. --level decides which of them count
 for the exit code.
 
 the four endpoints, after the URL and the prefix:
   /node   /node/health   /node/services   /node/services/{id}/health
 
-requests sent:
-  GET and HEAD to the four endpoints, with and without ?version=; to one id and
-  several paths that do not exist; 50 requests at the same time.
-  POST, PUT, PATCH, DELETE and OPTIONS to the four endpoints, without a body, to
-  check that they are rejected; --read-only skips these.
+what is sent to the node:
+  GET and HEAD requests to the four endpoints, with and without ?version=, and to
+  an id and several paths that do not exist. Once, 50 requests at the same time.
+  POST, PUT, PATCH, DELETE and OPTIONS requests to the four endpoints, without a
+  body, to see that the node rejects them. --read-only leaves these out.
 
 exit codes:
   0    the node conforms
   1    the node does not conform
   2    invalid arguments
-  4    no check ran, as the node is unreachable or does not speak HTTP, or the
-       report could not be written
+  4    no check ran, because the node is unreachable or does not speak HTTP, or
+       the report could not be written
   130  ended by Ctrl-C, with the results so far (a second Ctrl-C ends at once)
 
 examples:
@@ -67,11 +67,10 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Test a node, in any language, against every clause of the interface, over HTTP.\n"
-        "A failed check shows the request, the requirement, the actual response, and how\nto fix it."
+        "Does a node conform to the interface? Test it over HTTP against every clause, whatever language it is written "
+        "in. Each failed check shows the request, the requirement, the actual response, and how to fix it."
     )
     parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.failure_exit_code = EXIT_UNKNOWN
     add = parser.add_argument
     add(
@@ -80,21 +79,21 @@ def configure(parser: CommandParser) -> None:
         help="base URL of the node, such as http://127.0.0.1:8420 (http:// is optional); "
         "user:password@ before the host is sent as basic authentication and never shown",
     )
-    add("--prefix", default="/svc", help="path prefix of the four endpoints (default: /svc)")
+    add("--prefix", default="/svc", help="path in front of the four endpoints (default: /svc)")
     add(
         "--level",
         choices=("must", "should", "advice"),
         default="should",
-        help="lowest level that counts (default: should)",
+        help="lowest level that counts for the exit code (default: should)",
     )
-    add("--timeout", default="5s", metavar="DURATION", help="limit for one response (default: 5s)")
+    add("--timeout", default="5s", metavar="DURATION", help="how long one response may take (default: 5s)")
     add("--ca", metavar="FILE", help="PEM file of the certificate authority that signed the node's certificate")
     add("--read-only", action="store_true", help="send only GET and HEAD")
     add("--json", action="store_true", help="print the report as one JSON object")
     add(
         "--junit",
         metavar="FILE",
-        help='also write a JUnit report, for CI; "-" writes only this report, to stdout',
+        help='also write a JUnit report to this file, for CI; "-" prints only this report',
     )
     add("-v", "--verbose", action="store_true", help="show all checks, and why a check was skipped")
 
@@ -103,7 +102,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     if arguments.json and arguments.junit == STDOUT:
         arguments.parser.error("--json and --junit - cannot both write to stdout; give --junit a file")
     if arguments.ca == "":
-        raise InvalidValueError("--ca: empty file name")
+        raise InvalidValueError("--ca: the file name is empty")
     level = Level(arguments.level)
     report = asyncio.run(_run_checks(arguments))
     if arguments.junit and arguments.junit != STDOUT:

@@ -36,7 +36,26 @@ if TYPE_CHECKING:
     ServiceClient = ControlClient | BlockingRegistryClient
 
 _STATUS_HELP = f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]} (default: up)"
-_EXIT_CODES = "Exit code: 0 done, 1 {}{} refuses it or cannot be reached, 2 invalid arguments or configuration."
+_EPILOG = """\
+exit codes:
+  0  done
+  1  {receiver} refuses it, or is unreachable{nothing}
+  2  invalid arguments or configuration
+
+examples:
+{examples}
+"""
+_EXAMPLES = {
+    "register": ("db-1 --probe postgresql://monitor@127.0.0.1/ledger", "worker --ttl 15s --impact critical"),
+    "deregister": ('worker --reason "moved to another machine"',),
+    "beat": ("worker", 'worker down "the queue is full"'),
+    "issue": ('disk "the disk of the signer fails"', "disk --clear"),
+    "drain": ('--reason "kernel update"', "--undo"),
+    "maintain": ('db-1 --for 2h --reason "upgrade"', "db-1 --end", '--from "2026-12-01 22:00" --for 2h'),
+    "ack": ('db-1 --reason "a new disk is on its way"', "db-1 --clear"),
+    "note": ('"deployed v1.4.3"',),
+    "reload": ("",),
+}
 NOT_FOUND = 404
 _TIMES = (
     '"2026-12-01T22:00:00Z" or with another zone, "2026-12-01 22:00" in the time of this machine, or "+2h" from now'
@@ -53,8 +72,9 @@ def configure(parser: CommandParser) -> None:
     add_control_options(parser, with_registry=with_registry, with_owner=name in _WITH_OWNER)
     _COMMANDS[name](parser)
     receiver = "the node or the registry" if with_registry else "the node"
-    nothing = "there is nothing to remove or to end, or " if name in _REMOVING else ""
-    parser.description = f"{parser.description} {_EXIT_CODES.format(nothing, receiver)}"
+    nothing = ";\n     or there is nothing to remove or to end" if name in _REMOVING else ""
+    examples = "\n".join(f"  svcnode {name} {arguments}".rstrip() for arguments in _EXAMPLES[name])
+    parser.epilog = _EPILOG.format(receiver=receiver, nothing=nothing, examples=examples)
 
 
 def run_command(arguments: argparse.Namespace) -> int:
@@ -70,24 +90,31 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 def _configure_register(parser: CommandParser) -> None:
     parser.description = (
-        "Register a service at the running node, or replace it. "
-        "With --probe the node checks it; with --ttl the service sends heartbeats (svcnode beat)."
+        "Add a service to the running node, or replace it. "
+        "With --probe, the node checks the service. With --ttl, the service sends heartbeats (svcnode beat)."
     )
     parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--probe", type=utf8_text, metavar="URL", help="such as postgresql://monitor@127.0.0.1/ledger")
     source.add_argument(
-        "--ttl", metavar="DURATION", help='without a heartbeat for this time, it is Down, such as "15s"'
+        "--probe",
+        type=utf8_text,
+        metavar="URL",
+        help="how the node checks it, such as postgresql://monitor@127.0.0.1/ledger",
     )
-    parser.add_argument("--name", type=utf8_text, help="default: the id")
-    parser.add_argument("--description", type=utf8_text, help="what it is; it is public, as the name")
-    parser.add_argument("--impact", choices=("critical", "partial", "none"), help="on the node (default: partial)")
+    source.add_argument(
+        "--ttl", metavar="DURATION", help='it is Down when it sends no heartbeat for this long, such as "15s"'
+    )
+    parser.add_argument("--name", type=utf8_text, help="its name for people (default: the id)")
+    parser.add_argument("--description", type=utf8_text, help="what it is; everybody can read it, like the name")
+    parser.add_argument(
+        "--impact", choices=("critical", "partial", "none"), help="how much it matters for the node (default: partial)"
+    )
     parser.add_argument(
         "--depends-on",
         type=utf8_text,
         action="append",
         metavar="ID",
-        help="a service or a group that it needs, which alerts name as the cause; may be repeated",
+        help="a service or group that it needs; alerts name that one as the cause; may be repeated",
     )
     parser.add_argument(
         "--set",
@@ -95,7 +122,7 @@ def _configure_register(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another key of [[services]] as in the file, such as interval=5s or push_token=@FILE; may be repeated",
+        help="any other key of [[services]], such as interval=5s or push_token=@FILE; may be repeated",
     )
     parser.set_defaults(action=_register)
 
@@ -122,7 +149,10 @@ def _key_value(text: str) -> tuple[str, Any]:
 
 
 def _configure_deregister(parser: CommandParser) -> None:
-    parser.description = "Remove a service that was registered by the control socket, or in the registry by this owner."
+    parser.description = (
+        "Remove a service that was registered with svcnode register or by a program, or in the registry by this owner. "
+        "Services of the configuration file cannot be removed this way."
+    )
     parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_deregister)
@@ -138,11 +168,14 @@ def _deregister(client: ServiceClient, arguments: argparse.Namespace) -> str:
 
 
 def _configure_beat(parser: CommandParser) -> None:
-    parser.description = "Send one heartbeat of a service with a ttl: its status, which is valid for the ttl."
+    parser.description = (
+        "Report the status of a service that sends heartbeats. The report is valid for its ttl: send the next one "
+        "before that is over."
+    )
     parser.add_argument("id", type=utf8_text, metavar="ID", help="id of the service")
     parser.add_argument("status", nargs="?", default="up", choices=STATUSES, metavar="STATUS", help=_STATUS_HELP)
     _add_reason(parser)
-    parser.add_argument("--code", help="a reason code; codes of your own begin with x_")
+    parser.add_argument("--code", help="a reason code for programs; begin codes of your own with x_")
     parser.set_defaults(action=_beat)
 
 
@@ -153,9 +186,7 @@ def _beat(client: ServiceClient, arguments: argparse.Namespace) -> str:
 
 def _add_reason(parser: CommandParser) -> None:
     parser.add_argument("reason", type=reason_text, nargs="?", default="", metavar="REASON", help="why, for people")
-    parser.add_argument(
-        "--reason", type=reason_text, dest="reason_option", metavar="TEXT", help="the same as an option"
-    )
+    parser.add_argument("--reason", type=reason_text, dest="reason_option", metavar="TEXT", help="the same as REASON")
 
 
 def _reason(arguments: argparse.Namespace) -> str:
@@ -164,10 +195,15 @@ def _reason(arguments: argparse.Namespace) -> str:
 
 
 def _configure_issue(parser: CommandParser) -> None:
-    parser.description = "Set an issue of the node, or clear it. While there is one, node health is 503."
-    parser.add_argument("name", type=utf8_text, metavar="NAME", help="by which the issue is cleared")
+    parser.description = (
+        "Say that something is wrong with the node which no probe notices, or that it is over. While the node has an "
+        "issue, its health is 503."
+    )
+    parser.add_argument(
+        "name", type=utf8_text, metavar="NAME", help="short name of the issue, by which you clear it later"
+    )
     _add_reason(parser)
-    parser.add_argument("--clear", action="store_true", help="clear the issue")
+    parser.add_argument("--clear", action="store_true", help="the issue is over")
     parser.set_defaults(action=_issue)
 
 
@@ -175,7 +211,9 @@ def _issue(client: ControlClient, arguments: argparse.Namespace) -> str:
     reason = _reason(arguments)
     if arguments.clear:
         if not _exists(lambda: client.issue(arguments.name)):
-            raise SvcnodeError(f"the node has no issue {arguments.name}, or it is not one that a command has set")
+            raise SvcnodeError(
+                f"the node has no issue {arguments.name}, or it was not set by a command, and its program must clear it"
+            )
         client.clear_issue(arguments.name, reason)
         return f"cleared {arguments.name}"
     client.set_issue(arguments.name, reason)
@@ -186,7 +224,7 @@ def _add_all_replicas(parser: CommandParser) -> None:
     parser.add_argument(
         "--all-replicas",
         action="store_true",
-        help="for all replicas of a node on several machines, not only for this one; --registry implies it",
+        help="do it for all replicas of a node on several machines, not only for this one; --registry implies it",
     )
 
 
@@ -195,8 +233,11 @@ def _is_for_all(arguments: argparse.Namespace) -> bool:
 
 
 def _configure_drain(parser: CommandParser) -> None:
-    parser.description = "Make node health 503, so that load balancers send no requests; --undo ends it."
-    parser.add_argument("--undo", action="store_true", help="end it")
+    parser.description = (
+        "Take the node out of rotation, for example before an update: its health is 503, so load balancers send it no "
+        "requests, until you undo it."
+    )
+    parser.add_argument("--undo", action="store_true", help="put the node back into rotation")
     _add_all_replicas(parser)
     parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_drain)
@@ -211,31 +252,37 @@ def _drain(client: ServiceClient, arguments: argparse.Namespace) -> str:
         raise SvcnodeError(_not_draining(client, for_all=for_all))
     client.undrain(arguments.reason, all_replicas=for_all)
     if for_all or not isinstance(client, ControlClient):
-        return "no longer draining all replicas; a replica that was drained by itself still drains"
+        return "no longer draining all replicas; a replica that was drained on its own is still draining"
     node = client.node()
-    return f"{'all replicas still drain' if node['draining'] else 'not draining'}; node health is {node['health']}"
+    return (
+        f"{'all replicas are still draining' if node['draining'] else 'not draining'}; node health is {node['health']}"
+    )
 
 
 def _not_draining(client: ServiceClient, *, for_all: bool) -> str:
     if for_all:
-        return "the node is not draining as a whole; a replica may drain by itself"
+        return "the node as a whole is not draining; a single replica may be"
     is_drained = isinstance(client, ControlClient) and client.node()["draining"]
-    return "all replicas drain: end it with --all-replicas" if is_drained else "the node is not draining"
+    return "all replicas are draining; to end that, add --all-replicas" if is_drained else "the node is not draining"
 
 
 def _configure_maintain(parser: CommandParser) -> None:
     parser.description = (
-        "Put a service, or the node, into maintenance: checks go on, messages are held until it ends. "
-        "What is still wrong then is sent then. "
+        "Work on a service, or on the node, without alerts: checks go on, but alerts are held until maintenance ends. "
+        "Problems that remain are reported then. "
         f"A TIME is {_TIMES}."
     )
     parser.add_argument("id", type=utf8_text, nargs="?", metavar="ID", help="id of the service (default: the node)")
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--for", dest="duration", metavar="DURATION", help='how long, such as "2h"')
-    action.add_argument("--until", metavar="TIME", help="its end, instead of its duration")
-    action.add_argument("--end", action="store_true", help="end it now; what is planned for later stays planned")
-    action.add_argument("--cancel", action="store_true", help="cancel what is planned, or end it if it has begun")
-    parser.add_argument("--from", dest="begin", metavar="TIME", help="plan it: its begin (default: now)")
+    action.add_argument("--until", metavar="TIME", help="when it ends, instead of how long it lasts")
+    action.add_argument(
+        "--end", action="store_true", help="end it now; maintenance that is planned for later stays planned"
+    )
+    action.add_argument(
+        "--cancel", action="store_true", help="cancel the planned maintenance, or end it if it has begun"
+    )
+    parser.add_argument("--from", dest="begin", metavar="TIME", help="when it begins, to plan it ahead (default: now)")
     _add_all_replicas(parser)
     parser.add_argument("--reason", type=utf8_text, default="", metavar="TEXT", help="why, for people")
     parser.set_defaults(action=_maintain)
@@ -243,7 +290,7 @@ def _configure_maintain(parser: CommandParser) -> None:
 
 def _maintain(client: ServiceClient, arguments: argparse.Namespace) -> str:
     if arguments.begin is not None and (arguments.end or arguments.cancel):
-        raise InvalidValueError("--from: only with --until or --for")
+        raise InvalidValueError("--from: only works with --until or --for")
     if arguments.cancel:
         return _cancel(client, arguments)
     if arguments.begin is not None or arguments.until is not None:
@@ -273,7 +320,7 @@ def _end(client: ServiceClient, arguments: argparse.Namespace) -> str:
     left = None if for_all else _last_maintenance(client, arguments.id)
     text = f"{subject} is not in maintenance" if left is None else f"{subject} is still in maintenance {_source(left)}"
     if not is_set:
-        raise SvcnodeError(f"no command has set a maintenance; {text}")
+        raise SvcnodeError(f"there is no maintenance to end that was started by a command; {text}")
     return text
 
 
@@ -304,12 +351,12 @@ def _iso_time(flag: str, at_s: float) -> str:
     try:
         return iso_time(at_s)
     except (ValueError, OverflowError, OSError):
-        raise InvalidValueError(f"{flag}: is too far in the future") from None
+        raise InvalidValueError(f"{flag}: the time is too far in the future") from None
 
 
 def _cancel(client: ServiceClient, arguments: argparse.Namespace) -> str:
     if _planned_from(client, arguments) is None:
-        raise SvcnodeError(f"no maintenance of {_subject(arguments)} is planned by a command")
+        raise SvcnodeError(f"there is no maintenance of {_subject(arguments)} to cancel that was planned by a command")
     client.cancel_maintenance(arguments.id, reason=arguments.reason, all_replicas=_is_for_all(arguments))
     return f"cancelled the planned maintenance of {_subject(arguments)}"
 
@@ -349,15 +396,17 @@ def _source(maintenance: MaintenanceDocument) -> str:
 
 def _configure_ack(parser: CommandParser) -> None:
     parser.description = (
-        "Say that somebody takes care of a problem of a service, or of the node: there are no reminders, and it is not "
-        "escalated, until it has cleared. If it gets worse, messages are sent as always. "
+        "Say that you are taking care of a problem of a service, or of the node. There are no reminders and no "
+        "escalation until the problem has cleared. If it gets worse, messages are sent as usual. "
         f"A TIME is {_TIMES}."
     )
     parser.add_argument("id", type=utf8_text, nargs="?", metavar="ID", help="id of the service (default: the node)")
     action = parser.add_mutually_exclusive_group()
-    action.add_argument("--until", metavar="TIME", help="when reminders go on (default: with the next problem)")
-    action.add_argument("--clear", action="store_true", help="nobody takes care of it: reminders go on")
-    parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="what is done, for people")
+    action.add_argument("--until", metavar="TIME", help="when reminders start again (default: with the next problem)")
+    action.add_argument(
+        "--clear", action="store_true", help="nobody is taking care of it any more: reminders start again"
+    )
+    parser.add_argument("--reason", type=reason_text, default="", metavar="TEXT", help="what you are doing, for people")
     parser.set_defaults(action=_ack)
 
 
@@ -388,7 +437,7 @@ def _note(client: ControlClient, arguments: argparse.Namespace) -> str:
 
 
 def _configure_reload(parser: CommandParser) -> None:
-    parser.description = "Let the running node read its configuration again, and say what has changed."
+    parser.description = "Make the running node read its configuration again, and show what has changed."
     parser.set_defaults(action=_reload, timeout=_RELOAD_TIMEOUT)
 
 

@@ -34,19 +34,35 @@ if TYPE_CHECKING:
 
     Target = NotificationTarget | Heartbeat
 
+_EPILOG = """\
+exit codes:
+  0  all messages were accepted
+  1  a message was not accepted
+  2  no targets are configured, or invalid arguments or configuration
+
+examples:
+  svcnode notify-test
+  svcnode notify-test --to 2
+  svcnode notify-test --severity warning --service db-1 --dry-run
+"""
+
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Send a message that is marked as a test to all targets of [notify], or to one, and a heartbeat to its dead "
-        "man's switch, which is the last target. "
-        "Exit code: 0 all messages were accepted, 1 a message was not, 2 no targets are configured, or invalid "
-        "arguments or configuration."
+        "Find out whether alerts arrive: send a message that is marked as a test to all targets of [notify], or to one "
+        "of them, and a heartbeat to the dead man's switch, which is the last target. With --dry-run, only show who "
+        "would get an alert, and why."
     )
+    parser.epilog = _EPILOG
     add_config_option(parser)
-    parser.add_argument("--to", type=int, metavar="N", help="send only to target number N, counted from 1")
-    parser.add_argument("--severity", choices=["critical", "warning"], help="only to those that get such a problem")
-    parser.add_argument("--service", metavar="ID", help="of this service; without it, of the node")
-    parser.add_argument("--dry-run", action="store_true", help="show who would get it, and why, and send nothing")
+    parser.add_argument(
+        "--to", type=int, metavar="N", help="send only to the Nth target of the configuration, counted from 1"
+    )
+    parser.add_argument(
+        "--severity", choices=["critical", "warning"], help="send only to targets that get problems of this severity"
+    )
+    parser.add_argument("--service", metavar="ID", help="the problem is one of this service (default: of the node)")
+    parser.add_argument("--dry-run", action="store_true", help="show who would get the message, and why; send nothing")
 
 
 def run_command(arguments: argparse.Namespace) -> int:

@@ -87,7 +87,7 @@ def _operator_address(server: ServerTable, source: Source) -> Address:
     """The operator address; of several, one on this machine, which other addresses may not be reachable from."""
     with source.error_context("server", "operator"):
         if not server.operator:
-            raise InvalidValueError("is false, so this node serves no details")
+            raise InvalidValueError("is false, so this node has no operator surface to ask")
     return _local_address(server, source, "listen" if server.operator_listen is None else "operator_listen")
 
 
@@ -96,7 +96,7 @@ def _local_address(server: ServerTable, source: Source, key: Literal["listen", "
         addresses = [parse_address(text, has_tls="tls" in server) for text in getattr(server, key)]
         address = next(filter(is_local_address, addresses), addresses[0])
         if address.scheme != "unix" and not address.port:
-            raise InvalidValueError("port 0 is a random port; give the actual address of the node")
+            raise InvalidValueError("port 0 is a random port; give the address that the node really listens at")
     return address
 
 

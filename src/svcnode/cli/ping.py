@@ -20,19 +20,33 @@ if TYPE_CHECKING:
     from svcnode.core.address import Address
 
 PATH = "/livez"
+_EPILOG = """\
+exit codes:
+  0  the node answers
+  1  it does not
+  2  invalid arguments or configuration
+
+examples:
+  svcnode ping
+  svcnode ping 127.0.0.1:8420 --timeout 2s
+"""
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        f"Request {PATH} of a node: whether it answers, whatever its health. For the health check of a container. "
-        "Exit code: 0 it answers, 1 it does not, 2 invalid arguments or configuration."
+        f"Does the process answer at all? Request {PATH} of a node, which is 200 whatever the health is. Use it as the "
+        "health check of a container, which must not restart because a database is down."
     )
+    parser.epilog = _EPILOG
     parser.add_argument(
-        "url", nargs="?", metavar="URL", help="host:port, a URL, or unix:/path (default: the node of the configuration)"
+        "url",
+        nargs="?",
+        metavar="URL",
+        help="the node: host:port, a URL, or unix:/path (default: the node of the configuration)",
     )
     add_config_option(parser)
     parser.add_argument(
-        "--timeout", default="5s", metavar="DURATION", help="limit for the connection and the response (default: 5s)"
+        "--timeout", default="5s", metavar="DURATION", help="how long connecting and answering may take (default: 5s)"
     )
 
 
@@ -44,12 +58,12 @@ def run_command(arguments: argparse.Namespace) -> int:
     except OSError as exc:
         problem = os_error_text(exc)
     except http.client.HTTPException:
-        problem = "the response is not HTTP"
+        problem = "what answers there does not speak HTTP"
     else:
         if code == http.client.OK:
             show(f"{address} answers", sys.stdout)
             return 0
-        problem = f"{PATH} is {code}"
+        problem = f"{PATH} answered {code} instead of 200"
     show(f"svcnode: {address} does not answer: {problem}", sys.stderr)
     return 1
 

@@ -30,26 +30,51 @@ if TYPE_CHECKING:
 
 DEFAULT_INTERVAL, DEFAULT_TIMEOUT_S = "1s", 3.0
 ALLOW_EXEC_VARIABLE = "SVCNODE_SECURITY_ALLOW_EXEC"
+_EPILOG = """\
+exit codes:
+  0  ready
+  1  not ready
+  2  invalid arguments or configuration
+  3  failed
+  4  unknown: this machine could not check
+
+examples:
+  svcnode probe http://127.0.0.1:8080/health
+  svcnode probe postgresql://monitor@127.0.0.1/ledger --option max_lag=10s
+  svcnode probe --service db-1 --watch
+"""
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Check a service once and show the outcome, its reason, the duration, and every step. "
-        "With --service, the probe, its options and secrets, and its limits are those of the configuration. "
-        "Exit code: 0 ready, 1 not ready, 2 invalid arguments or configuration, 3 failed, 4 unknown."
+        "Find out whether a probe works: check a service once, and show the outcome, its reason, the duration and "
+        "every step. Name the URL of a probe, or a service of the configuration with --service; then the options, "
+        "secrets and limits of the configuration apply."
     )
+    parser.epilog = _EPILOG
     parser.failure_exit_code = EXIT_UNKNOWN
     add = parser.add_argument
-    add("url", nargs="?", metavar="URL", help="URL of the probe, such as http://127.0.0.1:8080/health")
+    add("url", nargs="?", metavar="URL", help="URL of the probe; its scheme selects the kind")
     add("--service", metavar="ID", help="check this service of the configuration, instead of a URL")
     add_config_option(parser)
-    add("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the probe, as in TOML")
-    add("--timeout", metavar="DURATION", help="limit for one check (default: that of the service, or 3s)")
-    add("--max-latency", metavar="DURATION", help="a check that succeeds but takes longer is not ready")
+    add(
+        "-o",
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the probe, written as in TOML; may be repeated",
+    )
+    add(
+        "--timeout",
+        metavar="DURATION",
+        help="how long a check may take (default: as configured for the service, or 3s)",
+    )
+    add("--max-latency", metavar="DURATION", help="a check that succeeds but takes longer than this is not ready")
     add("--allow-exec", action="store_true", help="allow an exec: probe to run its program")
-    add("--json", action="store_true", help="one JSON object per check")
+    add("--json", action="store_true", help="print one JSON object per check")
     add("--watch", action="store_true", help="repeat the check until Ctrl-C")
-    add("--interval", metavar="DURATION", help="with --watch, time between checks (default: 1s)")
+    add("--interval", metavar="DURATION", help="with --watch: time between checks (default: 1s)")
 
 
 EXIT_CODES = {
@@ -83,12 +108,12 @@ class _ProbeRun:
             self._max_latency_s = positive_duration_s("--max-latency", arguments.max_latency)
         interval = arguments.interval
         if interval is not None and not arguments.watch:
-            raise InvalidValueError("--interval: only with --watch")
+            raise InvalidValueError("--interval: only works with --watch")
         self.interval_s = positive_duration_s("--interval", DEFAULT_INTERVAL if interval is None else interval)
 
     def _use_url(self, arguments: argparse.Namespace) -> None:
         if arguments.url is None:
-            arguments.parser.error("name a URL, or a service of the configuration with --service")
+            arguments.parser.error("nothing to check: name a URL, or a service of the configuration with --service")
         allowed = {"allow_exec"} if arguments.allow_exec else ()
         self.probe = make_probe({**_options(arguments.option), "url": arguments.url}, allowed=allowed)
         self._timeout_s, self._max_latency_s = DEFAULT_TIMEOUT_S, None
@@ -103,7 +128,7 @@ class _ProbeRun:
         config = load_service(find_node_file(arguments.config), environ, arguments.service).definition.probe_config
         if config is None:
             raise InvalidValueError(
-                f'--service: "{arguments.service}" is not checked: it has a fixed status, or it sends heartbeats'
+                f'--service: the node does not check "{arguments.service}": it has a fixed status, or sends heartbeats'
             )
         self.probe, self._timeout_s, self._max_latency_s = config.probe, config.schedule.timeout_s, config.max_latency_s
 
@@ -148,7 +173,7 @@ def _options(texts: list[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise InvalidValueError(f'--option: must be KEY=VALUE, not "{text}"')
+            raise InvalidValueError(f'--option: must be KEY=VALUE, such as redirects=2, not "{text}"')
         if name == "url":
             raise InvalidValueError("--option: url is not an option; give the URL as the argument")
         options[name] = _toml_value(value)

@@ -37,28 +37,31 @@ GAP = "  "
 class _Action(NamedTuple):
     help: str
     description: str
+    epilog: str
     run: Callable[[EtcdClient, RegistrySettings, argparse.Namespace], Awaitable[int]]
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Check the registry of a node on several machines, show its content, remove a lost replica, or accept that "
-        "services which the registry has lost are gone."
+        "Look after the registry of a node on several machines: check it, show what is in it, remove a replica that is "
+        "gone for good, or accept that services which the registry has lost are gone."
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
     for name, action in _ACTIONS.items():
-        child = commands.add_parser(name, help=action.help, description=action.description, allow_abbrev=False)
+        child = commands.add_parser(
+            name, help=action.help, description=action.description, epilog=action.epilog, allow_abbrev=False
+        )
         add_config_option(child)
         add = child.add_argument
-        add_registry_option(child, "instead of [sharing] of the configuration")
-        default = "all nodes" if name == "show" else "the one of the configuration"
-        add("--node", type=utf8_text, metavar="NAME", help=f"name of the node (default: {default})")
+        add_registry_option(child, "this registry instead of the one in the configuration")
+        default = "all nodes" if name == "show" else "the one in the configuration"
+        add("--node", type=utf8_text, metavar="NAME", help=f"which node (default: {default})")
         if name == "show":
-            add("--json", action="store_true", help="one JSON object")
+            add("--json", action="store_true", help="print one JSON object")
         if name == "forget":
             add("replica", type=utf8_text, metavar="REPLICA", help="name of a replica that is gone for good")
         if name == "accept":
-            text = "id of a lost service, or name of a lost issue (default: all that are lost)"
+            text = "id of a lost service, or name of a lost issue (default: everything that is lost)"
             add("names", nargs="*", type=utf8_text, metavar="ID", help=text)
         child.set_defaults(action=action.run, parser=child)
 
@@ -115,8 +118,8 @@ async def _show(etcd: EtcdClient, settings: RegistrySettings, arguments: argpars
         show(json.dumps(fields), sys.stdout)
         return 0
     lines = [line for node in nodes for line in _node_lines(node)]
-    lines += (f"ignored {sanitize(key)}: it belongs to no node" for key in content.foreign_keys)
-    show("\n".join(lines) if lines else f"{settings.registry} has no node", sys.stdout)
+    lines += (f"ignored {sanitize(key)}: it does not belong to a node" for key in content.foreign_keys)
+    show("\n".join(lines) if lines else f"there is no node in {settings.registry}", sys.stdout)
     return 0
 
 
@@ -206,7 +209,7 @@ async def _forget(etcd: EtcdClient, settings: RegistrySettings, arguments: argpa
     root = node_root(settings.registry.prefix, node)
     keys = await forget_replica(etcd, root, arguments.replica)
     if not keys:
-        raise RegistryError(f"{node} has nothing of a replica {arguments.replica}")
+        raise RegistryError(f"the registry has nothing of a replica {arguments.replica} of {node}")
     parsed = [key for key in (parse_key(root, key) for key in keys) if key is not None]
     names = "".join(f"; {text}" for text in _named(parsed, 10))
     show(sanitize(f"forgot the replica {arguments.replica} of {node}{names}"), sys.stdout)
@@ -231,33 +234,43 @@ def _named(keys: Sequence[RegistryKey], count: int) -> Iterator[str]:
             yield f"{kind}: {join_first(names, count)}"
 
 
-_EXIT_CODES = "Exit code: 0 done, 1 the registry refuses it or cannot be reached, 2 invalid arguments or configuration."
+_EPILOG = """\
+exit codes:
+  0  {good}
+  1  {bad}
+  2  invalid arguments or configuration
+
+examples:
+  svcnode registry {example}
+"""
+_REFUSED = "the registry refuses it, or is unreachable"
 _ACTIONS = {
     "check": _Action(
-        "check that the registry can be used",
-        "Check the endpoints, the login, the permissions, the keys and the size of the registry, and show what this "
-        "configuration would write. Nothing is written. "
-        "Exit code: 0 it can be used, 1 it cannot, 2 invalid arguments or configuration.",
+        "check whether the registry can be used",
+        "Can the registry be used? Check its endpoints, the login, the permissions, the keys and its size, and show "
+        "what this configuration would write. Nothing is written.",
+        _EPILOG.format(good="the registry can be used", bad="it cannot", example="check"),
         _check,
     ),
     "show": _Action(
         "show nodes, replicas and services",
-        "Show the nodes in the registry, their replicas, services, issues, drains and maintenance, and the keys that "
-        f"are ignored. {_EXIT_CODES}",
+        "Show the nodes in the registry with their replicas, services, issues, drains and maintenance, and the keys "
+        "that are ignored.",
+        _EPILOG.format(good="shown", bad=_REFUSED, example="show --registry etcd://10.0.0.1:2379"),
         _show,
     ),
     "forget": _Action(
-        "remove what a lost replica has left",
-        "Remove the services and issues of a replica that is gone for good. Services that others have, too, stay. "
-        f"It is refused while the replica is live. {_EXIT_CODES}",
+        "remove what is left of a replica that is gone for good",
+        "Remove the services and issues of a replica that is gone for good. Services that other replicas have as well "
+        "stay. While the replica is live, this is refused.",
+        _EPILOG.format(good="done", bad=_REFUSED, example="forget machine-3"),
         _forget,
     ),
     "accept": _Action(
-        "let go what the registry has lost",
-        "Accept that services and issues which the registry has lost are gone, after a restore from an old snapshot or "
-        "a wipe. Until then, the replicas keep them in the list, and the node is at most partially healthy. "
-        "Exit code: 0 done, 1 nothing is lost, or the registry refuses it or cannot be reached, 2 invalid arguments or "
-        "configuration.",
+        "accept that what the registry has lost is gone",
+        "Accept that services and issues are gone which the registry has lost, for example in a restore from an old "
+        "snapshot. Until you do, the replicas keep them in the list, and the node is at most partially healthy.",
+        _EPILOG.format(good="done", bad=f"nothing is lost, or {_REFUSED}", example="accept db-1"),
         _accept,
     ),
 }

@@ -1,8 +1,8 @@
 """`svcnode run`: run a command, send heartbeats of its service while it runs, and report how it ended.
 
-The command does not wait for the node, or the registry. If it is away, the command runs, and heartbeats begin when it
-is there. What the command says of itself with sd_notify(3) is received in one thread and reported in another: only the
-newest state is reported, so no bad news waits behind good news that is outdated.
+The command does not wait for the node, or the registry. If that is unreachable, the command runs, and heartbeats begin
+as soon as it can be reached. What the command says of itself with sd_notify(3) is received in one thread and reported
+in another: only the newest state is reported, so no bad news waits behind good news that is outdated.
 """
 
 from __future__ import annotations
@@ -40,36 +40,54 @@ _PASSED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT,
 EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = 127, 126  # as a shell
 NOT_FOUND, CONFLICT = 404, 409
 INVALID = (400, 405, 413, 422)
+_EPILOG = """\
+exit codes:
+  that of the command, whether the node accepts the service or not
+  2    invalid arguments or configuration
+  126  the command cannot be executed
+  127  the command is not found
+
+examples:
+  svcnode run --service indexer -- /usr/local/bin/indexer --port 9000
+  svcnode run --service signer --impact critical --notify -- /usr/local/bin/signer
+"""
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Register a service, run a command, and send heartbeats while the command runs. "
-        "When the command ends, the service is Down with its exit status. "
-        "If the node or the registry is away, the command runs, and heartbeats begin as soon as it is there. "
-        "Signals are passed on. Exit code: that of the command."
+        "Let the node watch a program that sends no heartbeats itself: register it as a service, run it, and send "
+        "heartbeats while it runs. When it ends, the service is Down, and the reason has the exit status. "
+        "While the node or the registry is unreachable, the program runs anyway, and heartbeats begin later. "
+        "Signals are passed on to the program."
     )
+    parser.epilog = _EPILOG
     add_control_options(parser, with_registry=True, with_owner=True)
     parser.add_argument("--service", type=utf8_text, required=True, metavar="ID", help="id of the service")
     parser.add_argument(
-        "--ttl", default="15s", metavar="DURATION", help="without a heartbeat for this time, it is Down (default: 15s)"
+        "--ttl", default="15s", metavar="DURATION", help="it is Down without a heartbeat for this long (default: 15s)"
     )
-    parser.add_argument("--name", type=utf8_text, help="default: the id")
-    parser.add_argument("--description", type=utf8_text, default="", help="what it is; it is public, as the name")
+    parser.add_argument("--name", type=utf8_text, help="its name for people (default: the id)")
+    parser.add_argument("--description", type=utf8_text, default="", help="what it is; everybody can read it")
     parser.add_argument(
-        "--impact", choices=("critical", "partial", "none"), default="partial", help="on the node (default: partial)"
+        "--impact",
+        choices=("critical", "partial", "none"),
+        default="partial",
+        help="how much it matters for the node (default: partial)",
     )
     parser.add_argument(
         "--notify",
         action="store_true",
-        help="Initializing until the command says READY=1 (sd_notify), as with Type=notify of systemd",
+        help="the service is Initializing until the command says READY=1 (sd_notify), as with Type=notify of systemd",
     )
     parser.add_argument(
         "--watchdog",
         metavar="DURATION",
-        help="without WATCHDOG=1 of the command (sd_notify) for this time, it is Down, as with WatchdogSec= of systemd",
+        help="the service is Down if the command does not say WATCHDOG=1 (sd_notify) for this long, as with "
+        "WatchdogSec= of systemd",
     )
-    parser.add_argument("--remove", action="store_true", help="deregister the service after exit status 0")
+    parser.add_argument(
+        "--remove", action="store_true", help="remove the service if the command ends with exit status 0"
+    )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
 
@@ -115,13 +133,13 @@ class Reporter:
         except SvcnodeError as exc:
             self.is_rejected = _is_final(exc)
             if self.is_rejected:
-                _print(f"no heartbeat: {exc}; the command runs without heartbeats")
+                _print(f"cannot send heartbeats: {exc}; the command runs without them")
             elif str(exc) != self._problem:
-                _print(f"no heartbeat: {exc}; the command runs, and heartbeats are repeated")
+                _print(f"cannot send heartbeats: {exc}; the command runs, and svcnode keeps trying")
             self._problem = str(exc)
             return False
         if self._problem:
-            _print("the heartbeats are received now")
+            _print("heartbeats are received now")
         self._problem = ""
         return True
 
@@ -132,13 +150,13 @@ class Reporter:
         try:
             self._report("down", notified.text(text), ReasonCode.EXIT_STATUS if code else None)
         except SvcnodeError as exc:
-            _print(f"the end is not reported: {exc}")
+            _print(f"cannot report that the command has ended: {exc}")
 
     def deregister(self) -> None:
         try:
             self._client.deregister(self._service_id)
         except SvcnodeError as exc:
-            _print(f"the service is not deregistered: {exc}")
+            _print(f"cannot remove the service: {exc}")
 
     def _report(self, status: ReportedStatus, reason: str, code: ReasonCode | None = None) -> None:
         refusal = None if self._is_registered else self._register()
@@ -265,7 +283,7 @@ def _receiving(heartbeats: Heartbeats) -> Iterator[dict[str, str]]:
             socket_ = notification_socket(manager, heartbeats.receive, _print_stranger)
             environ["NOTIFY_SOCKET"] = stack.enter_context(socket_)
         except OSError as exc:
-            _print(f"what the command says with sd_notify is not received: {os_error_text(exc)}")
+            _print(f"cannot receive what the command says with sd_notify: {os_error_text(exc)}")
             yield dict(os.environ)
             return
         # Without WATCHDOG_PID: then it is for every process of the command, such as one that a shell script starts.
@@ -276,7 +294,7 @@ def _receiving(heartbeats: Heartbeats) -> Iterator[dict[str, str]]:
 
 
 def _print_stranger(user_id: int) -> None:
-    _print(f"messages of another user (uid {user_id}) are ignored: only those of this user and of root count")
+    _print(f"ignoring sd_notify messages of another user (uid {user_id}): only this user and root may send them")
 
 
 class PassedSignals:

@@ -1,4 +1,4 @@
-"""`svcnode serve`: probe the services and serve the node's health over HTTP."""
+"""`svcnode serve`: check the services and serve the node's health over HTTP."""
 
 from __future__ import annotations
 
@@ -15,19 +15,32 @@ if TYPE_CHECKING:
 
     from svcnode.cli._args import CommandParser
 
+_EPILOG = """\
+settings:
+  You can set every single value of the file in the environment too, as
+  SVCNODE_<TABLE>_<KEY>, such as SVCNODE_SERVER_LISTEN, and services as
+  SVCNODE_SERVICES="ID=URL ID=URL". Options override the environment, and the
+  environment overrides the file.
+
+exit codes:
+  0        stopped by a signal
+  1        cannot start or go on, for example because an address is in use
+  2        invalid arguments or configuration
+  128 + N  ended at once by a second signal N
+
+examples:
+  svcnode serve
+  svcnode serve --config /etc/svcnode/svcnode.toml
+  svcnode serve --name my-node --service db=postgresql://monitor@127.0.0.1/ledger
+"""
+
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Probe the services of the node and serve its health over HTTP. "
-        "SIGHUP reloads the configuration. SIGTERM drains and stops the node. "
-        "Exit code: 0 stopped by a signal, 1 cannot run or go on, 2 invalid arguments or configuration, "
-        "128 + N after a second signal N."
+        "Run the node: check its services in the background, and serve its health over HTTP. "
+        "SIGHUP reloads the configuration. SIGTERM drains and stops the node."
     )
-    parser.epilog = (
-        "Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "
-        'SVCNODE_SERVER_LISTEN, and services as SVCNODE_SERVICES="ID=URL ID=URL". '
-        "Options override the environment; the environment overrides the file."
-    )
+    parser.epilog = _EPILOG
     add_config_option(parser, is_for_client=False)
     add_override_options(parser)
 

@@ -33,19 +33,35 @@ EXIT_CODES = {
     OverallHealth.UNKNOWN: EXIT_UNKNOWN,
 }
 
+_EPILOG = """\
+exit codes:
+  0    healthy; with several nodes, the worst one counts
+  1    partially healthy
+  2    invalid arguments or configuration
+  3    unhealthy
+  4    unreachable, or not a node
+  130  ended by Ctrl-C, with the results so far (a second Ctrl-C ends at once)
+  143  ended by SIGTERM
+
+examples:
+  svcnode status
+  svcnode status 10.0.0.5:8420 https://node.example.com
+  svcnode status --from nodes.txt --json
+"""
+
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Show the identity, health and services of nodes, requested once and at the same time. "
-        "Exit code: 0 healthy, 1 partially healthy, 2 invalid arguments or configuration, 3 unhealthy, "
-        "4 unreachable or not a node; with several nodes, the worst. 130 after Ctrl-C, with the results so far "
-        "(a second Ctrl-C ends at once), 143 after SIGTERM."
+        "Are the nodes healthy? Ask each of them once, all at the same time, and show its name, health and services."
     )
+    parser.epilog = _EPILOG
     parser.failure_exit_code = EXIT_UNKNOWN
     add_node_arguments(parser)
     add = parser.add_argument
-    add("--all", action="store_true", help="with several nodes, list all services, not only those that are not Up")
-    add("--json", action="store_true", help="one JSON object per node and line, in the order given")
+    add(
+        "--all", action="store_true", help="with several nodes: list all services instead of only those that are not Up"
+    )
+    add("--json", action="store_true", help="print one line of JSON per node, in the order given")
 
 
 def run_command(arguments: argparse.Namespace) -> int:

@@ -17,17 +17,30 @@ if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
     from svcnode.cli.terminal.snapshot import NodeSnapshot
 
+_EPILOG = """\
+keys:
+  q quit, s sort, / filter, arrows select, Enter services, ? help
+
+exit codes:
+  0        ended by q or Ctrl-C
+  1        the registry cannot be reached
+  2        no terminal, or invalid arguments or configuration
+  128 + N  ended by signal N
+
+examples:
+  svcnode watch
+  svcnode watch 10.0.0.5:8420 10.0.0.6:8420 --interval 5s
+"""
+
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Show nodes live on the terminal: health, services, changes with their times, and the last minutes of each. "
-        "Keys: q quit, s sort, / filter, arrows select, Enter services, ? help. "
-        "Requires a terminal; without one, use svcnode status. "
-        "Exit code: 0 after q or Ctrl-C, 1 the registry cannot be reached, 2 no terminal, or invalid arguments or "
-        "configuration, 128 + N after signal N."
+        "Watch nodes live in the terminal: their health and services, what changes and when, and the last minutes of "
+        "each. Without a terminal, use svcnode status."
     )
+    parser.epilog = _EPILOG
     add_node_arguments(parser)
-    parser.add_argument("--interval", default="2s", metavar="DURATION", help="time between requests (default: 2s)")
+    parser.add_argument("--interval", default="2s", metavar="DURATION", help="how often to ask each node (default: 2s)")
 
 
 def run_command(arguments: argparse.Namespace) -> int:

@@ -51,7 +51,9 @@ def fleet_from(
         source.report(("fleet",), f"needs exactly one of registry and file; {both_or_neither} set")
     elif is_file:
         for key in fleet.given_keys(CONNECTION_KEYS):
-            source.report(("fleet", key), "is for a registry; for the nodes, write it in [fleet.probe]")
+            source.report(
+                ("fleet", key), "only works with a registry; for the nodes of a file, set it in [fleet.probe]"
+            )
     if is_timing_right:
         with source.reporting("fleet"):
             define("example", **options | {"probe": make_probe(EXAMPLE_URL)})
@@ -70,7 +72,7 @@ def _probe_options(given: Mapping[str, Any], source: Source) -> Mapping[str, Any
     """Parsed once, so that no secret is read again for each node."""
     of_one_node = [key for key in ("url", "service") if key in given]
     for key in of_one_node:
-        source.report(("fleet", "probe", key), "is not for all nodes; remove this key")
+        source.report(("fleet", "probe", key), "cannot be the same for all nodes; remove this key")
     others = {key: value for key, value in given.items() if key not in of_one_node}
     with source.reporting("fleet", "probe"):
         probe = make_probe({"url": EXAMPLE_URL, **others}, environ=source.environ)

@@ -21,7 +21,7 @@ AnyTable = TypeVar("AnyTable", bound="Table")
 
 class Key(NamedTuple):
     parse: Callable[[object], Any]
-    doc: str  # one sentence in Markdown, without a full stop; links are relative to docs/
+    doc: str  # in Markdown, without the last full stop; links are relative to docs/
     default: Any = None  # as in TOML; None: there is none, or it is not a fixed value
     default_text: str = ""  # in Markdown, if it is not a fixed value
     is_required: bool = False

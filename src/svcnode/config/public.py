@@ -37,10 +37,12 @@ def public_from(
     if public.is_right(*SELECTIONS) and not any(key in public for key in SELECTIONS):
         source.report(("public",), 'publishes nothing; set services = ["…"], groups = ["…"] or tags = ["…"]')
     if public.is_right("listen", "path") and ("listen" in public) is ("path" in public):
-        source.report(("public",), 'set either listen = "host:port" or path = "/public"')
+        source.report(
+            ("public",), 'needs one place to be served at; set either listen = "host:port" or path = "/public"'
+        )
     path = public.path or ""
     if path and (other := _other_owner(path, prefixes, reserved)):
-        source.report(("public", "path"), f'"{path}" is in the way of {other}; choose another')
+        source.report(("public", "path"), f'"{path}" clashes with {other}; choose another path')
     return PublicSettings(
         services=public.services or (),
         groups=public.groups or (),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from svcnode.config.keys import Key, Table
 
-FORMS_OF_SECRETS = 'a secret: `${NAME}` or `{ file = "…" }`'
+FORMS_OF_SECRETS = 'It is a secret, so you can write `${NAME}` or `{ file = "…" }`'
 
 
 class KeyRow(NamedTuple):
@@ -41,7 +41,7 @@ def table_rows(table: type[Table], name: str = "") -> Iterator[KeyRow]:
         if key.table is not None:
             yield from table_rows(key.table, f"{name}.{key_name}")
         elif not name or key_name not in DefaultsTable.keys:
-            yield KeyRow(name, key_name, _default(key), f"{key.doc}; {FORMS_OF_SECRETS}" if key.is_secret else key.doc)
+            yield KeyRow(name, key_name, _default(key), f"{key.doc}. {FORMS_OF_SECRETS}" if key.is_secret else key.doc)
 
 
 def _default(key: Key) -> str:

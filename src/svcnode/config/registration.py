@@ -73,19 +73,25 @@ def define_registered(
 def _check_push(token: object, settings: Settings | None, source: Source) -> None:
     """A variable or a file is one of the node, which the program may not be allowed to read."""
     if settings is None:
-        source.report((*PATH, "push_token"), "everyone who reads the registry could see it; remove this key")
+        source.report(
+            (*PATH, "push_token"),
+            "would not stay secret, because everyone who reads the registry could see it; remove this key",
+        )
     elif not isinstance(token, str) or "$" in token:
         source.report((*PATH, "push_token"), "must be the token itself, not a variable or a file of the node")
     elif any(map(is_path_of_pushes, settings.prefixes)):
-        source.report((*PATH, "push_token"), "the prefix of the interface is the path of pushes; choose another prefix")
+        source.report(
+            (*PATH, "push_token"),
+            "clashes with the prefix of the interface, which is the path of pushes; choose another prefix",
+        )
 
 
 def _check_removal(after_s: float, definition: Definition, settings: Settings | None, source: Source) -> None:
     path, ttl_s = (*PATH, "deregister_after"), definition.service.policy.ttl_s
     if settings is None:
-        source.report(path, "is for services that are registered through a control socket; remove this key")
+        source.report(path, "only works for services that are registered through a control socket; remove this key")
     elif ttl_s is None:
-        source.report(path, "is for a service with a ttl: one with a probe is never silent; remove this key")
+        source.report(path, "only works for a service with a ttl; remove this key")
     elif after_s < ttl_s:
         source.report(path, "must not be shorter than the ttl, after which the service is Down")
     source.raise_errors()

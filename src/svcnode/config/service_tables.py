@@ -113,7 +113,7 @@ def _check_id(service_id: str, seen: set[str], *, has_fleet: bool) -> None:
         from svcnode.config.fleet import SERVICE_ID
 
         if service_id == SERVICE_ID:
-            raise InvalidValueError(f'"{SERVICE_ID}" is the search of [fleet]; use another id')
+            raise InvalidValueError(f'"{SERVICE_ID}" is the id of the service that stands for [fleet]; use another id')
 
 
 def check_observer_keys(
@@ -121,10 +121,12 @@ def check_observer_keys(
 ) -> None:
     if not is_shared:
         for key in service.given_keys(OBSERVER_KEYS):
-            source.report((*path, key), "is for a node with replicas; add the table [sharing], or remove this key")
+            source.report(
+                (*path, key), "only works for a node with replicas; add the table [sharing], or remove this key"
+            )
             service.wrong.add(key)
     elif service.checked_by is not None and (service.observers or 0) > (count := len(service.checked_by)):
-        source.report((*path, "observers"), f"must be at most the number of replicas in checked_by, {count}")
+        source.report((*path, "observers"), f"must be at most {count}, the number of replicas in checked_by")
 
 
 def service_from(
@@ -147,9 +149,9 @@ def service_from(
     ):
         return None
     if service.push_token is not None and ("status" in service or (probe is not None and probe.ttl_s is None)):
-        source.report((*path, "push_token"), 'is only for a service with the probe "heartbeat:"; remove this key')
+        source.report((*path, "push_token"), 'only works for a service with the probe "heartbeat:"; remove this key')
     if service.push_get and service.push_token is None and service.is_right("push_token"):
-        source.report((*path, "push_get"), "needs push_token")
+        source.report((*path, "push_get"), "only works with push_token; set both")
     if service.wrong:
         return None
     if probe is not None:

@@ -296,7 +296,7 @@ def _addresses(table: Table, path: tuple[str, str], source: Source, *, has_tls: 
     with source.reporting(*path):
         addresses = tuple(parse_address(text, has_tls=has_tls) for text in getattr(table, key) or ())
         if not _are_distinct(addresses):
-            raise InvalidValueError("duplicate address")
+            raise InvalidValueError("the same address is there twice; remove one of them")
         return addresses
     table.wrong.add(key)
     return ()
@@ -317,14 +317,17 @@ def _operator(tables: Tables, listen: tuple[Address, ...]) -> OperatorSettings |
     page_url = tables.get(OperatorTable).url
     if not server.operator:
         if page_url:
-            source.report(("operator", "url"), "there is no page: [server] operator is false; remove one of both keys")
+            source.report(
+                ("operator", "url"),
+                "there is no page, because operator in [server] is false; remove one of the two keys",
+            )
         return None
     if server.is_right("prefix", "operator"):
         for prefix in server.prefix:
             if prefix.split("/")[1:2] and prefix.split("/")[1] in RESERVED_SEGMENTS:
                 source.report(
                     ("server", "prefix"),
-                    f'"{prefix}" is a path of the operator pages; choose another, or set operator = false in [server]',
+                    f'"{prefix}" clashes with the operator pages; choose another, or set operator = false in [server]',
                 )
     token = security.operator_token
     trusts_loopback = token is None if security.trust_loopback is None else security.trust_loopback
@@ -460,7 +463,7 @@ def _routes(notify: NotifyTable, source: Source) -> Iterator[RouteSettings]:
                 make, options = build[key]
                 route = route_from(entry, partial(make, environ=source.environ), options)
                 if route.target in seen:
-                    raise InvalidValueError("duplicate target")
+                    raise InvalidValueError("the same target is there twice; remove one of them")
                 seen.add(route.target)
                 names[route.name] += 1
                 yield _with_own_name(route, names[route.name])
@@ -471,7 +474,7 @@ def _with_own_name(route: RouteSettings, number: int) -> RouteSettings:
     if number == 1:
         return route
     if route.name == route.id:
-        raise OptionError("name", "another target has this name")
+        raise OptionError("name", "another target has this name; choose another one")
     return replace(route, name=f"{route.name} ({number})")
 
 
@@ -484,7 +487,7 @@ def _heartbeat(notify: NotifyTable, source: Source) -> Heartbeat | None:
         with source.reporting("notify", "heartbeat"):
             return heartbeat_from(notify.heartbeat, source.environ, notify.heartbeat_interval)
     elif "heartbeat_interval" in notify:
-        source.report(("notify", "heartbeat_interval"), "needs heartbeat")
+        source.report(("notify", "heartbeat_interval"), "only works with heartbeat; set both")
     return None
 
 
@@ -520,10 +523,12 @@ def _check_push(
         for index in pushed:
             source.report(
                 ("services", index, "push_token"),
-                "pushes are stored in the control store; set listen and path in [control], without enabled = false",
+                "pushes need the control store; set listen and path in [control], and remove enabled = false",
             )
     elif pushed and (prefix := next(filter(is_path_of_pushes, prefixes), None)):
-        source.report(("server", "prefix"), f'"{prefix}" is the path of pushes; choose another, or remove push_token')
+        source.report(
+            ("server", "prefix"), f'"{prefix}" clashes with the path of pushes; choose another, or remove push_token'
+        )
 
 
 def _maintenance(tables: Tables) -> Iterator[MaintenanceSchedule]:
@@ -550,7 +555,7 @@ def _maintenance_schedule(
         return
     if table.duration >= table.start.period_s:
         period = "24h" if table.start.weekday is None else "7d"
-        source.report((*path, "duration"), f"must be less than {period}, when it begins again")
+        source.report((*path, "duration"), f"must be less than {period}, because then it begins again")
     yield MaintenanceSchedule(
         service_ids=table.services or (),
         start=table.start,
@@ -588,8 +593,8 @@ def _store_path(tables: Tables, state_folder: Path | None, *, is_used: bool) -> 
     if is_used and tables.get(StoreTable).is_right("path"):
         tables.source.report(
             ("store", "path"),
-            "not set, and no home folder: HOME is not set, and this user is not in the password database; "
-            "set a path here, or configure a service: the node needs this file only without services",
+            "there is no place for this file: HOME is not set, and this user is not in the password database; "
+            "set a path here, or add a service, because the node needs this file only without services",
         )
     return Path()  # unused
 

@@ -61,7 +61,7 @@ def sharing_from(
 ) -> SharingSettings | None:
     """None if there is an error. `folder` is that of the state of the node."""
     if node.name is None and node.is_right("name"):
-        source.report(("sharing",), "the replicas of a node have the same name; set name in [node]")
+        source.report(("sharing",), "all replicas of a node must have the same name; set name in [node]")
     replica = socket.gethostname() if sharing.replica is None else sharing.replica
     with source.reporting("sharing", "replica"):  # the host name may be invalid
         replica_name(replica)

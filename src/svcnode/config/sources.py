@@ -239,7 +239,7 @@ def named_probes(texts: Iterable[str], origin: str) -> list[NamedProbe]:
             raise ConfigError(f"{origin}: must be ID=URL, such as db=postgresql://monitor@127.0.0.1/ledger")
         service_id, url = match.groups()
         if service_id in probes:
-            raise ConfigError(f'{origin}: duplicate id "{service_id}"')
+            raise ConfigError(f'{origin}: two services have the id "{service_id}"')
         probes[service_id] = NamedProbe(service_id, url, f"{origin} {service_id}=…")
     return list(probes.values())
 

@@ -57,46 +57,53 @@ class OperatorTable(Table):
     url = value(
         page_url,
         default_text="none",
-        doc="Where people reach the [page](see.md#the-page), such as `https://node.example.com:8420`; "
-        "[alerts](alerts.md#messages) link to it",
+        doc="Where people reach the [page](see.md#the-page), such as `https://node.example.com:8420`. "
+        "[Alerts](alerts.md#messages) link to it",
     )
 
 
 class NodeTable(Table):
-    name = value(line("the name"), default_text="the host name", doc="Name of the node")
-    version = value(version, default_text="svcnode's version", doc="Version of the node: `v` and dotted numbers")
+    name = value(line("the name"), default_text="the host name", doc="Name of the node, as the interface reports it")
+    version = value(version, default_text="svcnode's version", doc="Version of your node, such as `v1.4.2`")
 
 
 class TlsTable(Table):
-    certificate = value(file_path, is_required=True, doc="PEM file, with the chain")
-    key = value(file_path, is_required=True, doc="PEM file, not encrypted")
+    certificate = value(file_path, is_required=True, doc="PEM file with the certificate of the node and its chain")
+    key = value(file_path, is_required=True, doc="PEM file with its private key, not encrypted")
 
 
 class ServerTable(Table):
     listen = value(
         addresses,
         default=DEFAULT_LISTEN,
-        doc="One address or a list: `host:port`, `[ipv6]:port`, `http://…`, `https://…`, `unix:/path`; port 0 selects "
-        "a "
-        "free port",
+        doc="Where the node listens: one address or a list of `host:port`, `[ipv6]:port`, `http://…`, `https://…` and "
+        "`unix:/path`. Port 0 picks a free port",
     )
-    prefix = value(prefixes, default=DEFAULT_PREFIX, doc="One prefix or a list")
+    prefix = value(
+        prefixes,
+        default=DEFAULT_PREFIX,
+        doc="Path in front of the four endpoints: one prefix, or a list to serve them under several",
+    )
     cors = value(
         origins,
         default_text="none",
-        doc="Web origins whose pages may [read the four endpoints](operate.md#pages-of-other-origins): a list, or "
-        '`"*"`',
+        doc="Which web origins may [read the four endpoints](operate.md#pages-of-other-origins) from a browser: a "
+        'list, or `"*"` for all',
     )
     drain = value(
         duration(at_most="1h"),
-        default_text="`5s`; `0s` under a terminal",
-        doc="How long health is 503 before the node stops; at most `1h`",
+        default_text="`5s`; `0s` in a terminal",
+        doc="How long the node answers 503 before it stops, so that load balancers notice; at most `1h`",
     )
-    operator = value(flag, default=True, doc="Serve the [operator surface](operate.md#operator-surface)")
+    operator = value(
+        flag,
+        default=True,
+        doc="Whether to serve the [operator surface](operate.md#operator-surface): page, metrics, details and history",
+    )
     operator_listen = value(
         addresses,
         default_text="those of `listen`",
-        doc="Addresses of the operator surface; the interface is served there, too",
+        doc="Separate addresses for the operator surface. The interface is served there as well",
     )
     tls = inner_table(TlsTable)
 
@@ -104,24 +111,29 @@ class ServerTable(Table):
 class PublicTable(Table):
     """What everyone may see without a token, on a [public page](public.md): it is off unless this table is there."""
 
-    services = value(published, default_text="none", doc="Ids of services that are published, with their names")
-    groups = value(published, default_text="none", doc="Groups whose services are published, under their headings")
-    tags = value(published, default_text="none", doc="Tags whose services are published; the tags are not shown")
-    title = value(line("the title"), default="Status", doc="Heading of the page, and title of its feed")
+    services = value(published, default_text="none", doc="Ids of the services to publish. Their names are shown")
+    groups = value(published, default_text="none", doc="Groups to publish, each with its services under its heading")
+    tags = value(
+        published,
+        default_text="none",
+        doc="Publish the services with one of these tags. The tags themselves are not shown",
+    )
+    title = value(line("the title"), default="Status", doc="Heading of the public page, and title of its feed")
     listen = value(
         addresses,
         default_text="none",
-        doc="Own addresses of the public page, as in `[server]`; nothing else is served there",
+        doc="Addresses of the public page alone, written as in `[server]`. Nothing else is served there",
     )
     path = value(
         public_path,
         default_text="none",
-        doc="Instead of `listen`: a path of the addresses of `[server]`, such as `/public`",
+        doc="Instead of `listen`: serve the public page under this path of the addresses of `[server]`, such as "
+        "`/public`",
     )
     url = value(
         page_url,
         default_text="none",
-        doc="Where people reach the public page, such as `https://status.example.com`; its feed and JSON link to it",
+        doc="Where people reach the public page, such as `https://status.example.com`. Its feed and JSON link to it",
     )
 
     rules: ClassVar = {
@@ -134,55 +146,62 @@ class StoreTable(Table):
     path = value(
         file_path,
         default_text="`store.db` in the [state folder](configure.md#files-of-the-node)",
-        doc="The node's own SQLite file",
+        doc="SQLite file of the node's own store",
     )
 
 
 class HistoryTable(Table):
     keep = value(
-        flag, default=True, doc="Keep the [history](see.md#history) in a file; if false, the newest part in memory"
+        flag,
+        default=True,
+        doc="Whether to keep the [history](see.md#history) in a file. With `false`, only the newest part is kept, in "
+        "memory",
     )
     path = value(
         file_path,
         default_text="`nodes/<name>/history.db` in the state folder",
-        doc="The SQLite file; it belongs to one node",
+        doc="SQLite file of the history. Each node needs its own",
     )
-    max_age = value(duration(at_least="1h", unit="d"), default="400d", doc="Older data is deleted; at least `1h`")
+    max_age = value(duration(at_least="1h", unit="d"), default="400d", doc="The node deletes older data; at least `1h`")
     max_size = value(
-        byte_size(at_least="1MiB"), default="256MiB", doc="The oldest data is deleted first; at least `1MiB`"
+        byte_size(at_least="1MiB"),
+        default="256MiB",
+        doc="If the file gets larger, the node deletes the oldest data; at least `1MiB`",
     )
 
 
 class LogTable(Table):
     level = value(
-        one_of("debug", "info", "warning", "error"), default="info", doc="`debug`, `info`, `warning`, `error`"
+        one_of("debug", "info", "warning", "error"),
+        default="info",
+        doc="Write lines of this level and above: `debug`, `info`, `warning` or `error`",
     )
     format = value(
         one_of("auto", "text", "json"),
         default="auto",
-        doc="`text`, `json`; `auto` is text on a terminal, otherwise JSON",
+        doc="`text` or `json`. `auto` writes text to a terminal and JSON everywhere else",
     )
 
 
 class ControlTable(Table):
-    enabled = value(flag, default=True, doc="Serve the [control socket](report.md)")
+    enabled = value(flag, default=True, doc="Whether to serve the [control socket](report.md)")
     listen = value(
         unix_socket,
         default_text="`control.sock` in the [runtime or state folder](report.md#where-the-socket-is)",
-        doc="Path of the socket: `unix:/path`",
+        doc="Where the control socket is, as `unix:/path`",
     )
     group = value(
         line("the group", may_be_empty=True),
         default_text="none",
-        doc="Group whose members may connect, beside the user of the node",
+        doc="Members of this group may connect, in addition to the user of the node",
     )
     path = value(
         file_path,
         default_text="`nodes/<name>/control.db` in the state folder",
-        doc="The SQLite file of what was registered; it belongs to one node",
+        doc="SQLite file of everything that programs have registered. Each node needs its own",
     )
     allow_exec = value(
-        flag, default=False, doc="Allow registered probes to run programs, read files and use secrets of the node"
+        flag, default=False, doc="Whether registered probes may run programs, read files and use secrets of the node"
     )
 
 
@@ -195,45 +214,51 @@ _HTTP_ROUTE = {"$ref": "#/$defs/http_route"}
 class NotifyTable(Table):
     webhook = value(
         targets(_HTTP_ROUTE),
-        doc="[Webhook](alerts.md): a URL, a table with a `url`, [what it gets](alerts.md#who-gets-what) and options, "
-        "or a list of both",
+        doc="[Webhook](alerts.md) to send alerts to: a URL, or a table with a `url`, [what it "
+        "gets](alerts.md#who-gets-what) and other options, or a list of these",
     )
-    alertmanager = value(targets(_HTTP_ROUTE), doc="[Alertmanager](alerts.md#alertmanager): as `webhook`")
+    alertmanager = value(
+        targets(_HTTP_ROUTE), doc="[Alertmanager](alerts.md#alertmanager) to send alerts to, written like `webhook`"
+    )
     apprise = value(
-        targets({"$ref": "#/$defs/apprise_target"}), doc="Apprise URL, a table with a `url` and what it gets, or a list"
+        targets({"$ref": "#/$defs/apprise_target"}),
+        doc="Apprise URL to send alerts to, or a table with a `url` and what it gets, or a list of these",
     )
     services = value(
         one_of("critical", "all", "none"),
         default="critical",
-        doc="Services with their own messages: `critical`, `all`, `none`",
+        doc="Which services get messages of their own: `critical`, `all` or `none`",
     )
-    group_wait = value(duration(at_most="5m"), default="5s", doc="Changes within this time are one message")
+    group_wait = value(
+        duration(at_most="5m"), default="5s", doc="Changes that happen within this time are sent as one message"
+    )
     resolve_delay = value(
         duration(at_most="24h", unit="m"),
         default="5m",
-        doc="How long something must be better without a break before that is reported",
+        doc="How long a recovery must last before it is reported",
     )
     repeat_interval = value(
         duration(at_least="1m", at_most="30d", zero="no reminders", unit="h"),
         default="0s",
-        doc="Time after the last message until a reminder of the problems that last; from `1m` to `30d`, or `0s` for "
-        "none",
+        doc="How long after the last message a reminder of unsolved problems is sent; from `1m` to `30d`, or `0s` for "
+        "no reminders",
     )
 
     start_limit = value(
         duration(at_most="24h", unit="m"),
         default="5m",
-        doc="A service that is not Up is reported this long after its `start_period`; at most `24h`",
+        doc="A service that is still not Up this long after its `start_period` is reported; at most `24h`",
     )
 
     heartbeat = value(
         any_of(str, dict, schema=_HTTP_TARGET),
-        doc="URL of a [dead man's switch](alerts.md#dead-mans-switch), or a table with a `url` and options",
+        doc="[Dead man's switch](alerts.md#dead-mans-switch) to call regularly: its URL, or a table with a `url` and "
+        "options",
     )
     heartbeat_interval = value(
         duration(at_least="1s", at_most="1h"),
         default="1m",
-        doc="Time between two requests to `heartbeat`; from `1s` to `1h`",
+        doc="How often `heartbeat` is called; from `1s` to `1h`",
     )
 
     target_keys: ClassVar = ("webhook", "alertmanager", "apprise")
@@ -251,15 +276,18 @@ class RegistryTable(Table):
 
     registry = value(
         any_of(str, dict, schema={"anyOf": [REGISTRY_URL, {"type": "string", "pattern": r"\$\{.*\}"}, _FILE]}),
-        doc='URL of etcd: `etcd://[user:password@]host1:2379,host2:2379/prefix`, or `{ file = "…" }`; default port '
-        "2379, "
-        "default prefix `/svcnode`; [its keys](registry-format.md)",
+        doc='URL of etcd, in the form `etcd://[user:password@]host1:2379,host2:2379/prefix`, or `{ file = "…" }`. The '
+        "default port is 2379, and the default prefix `/svcnode`. [What is stored there](registry-format.md)",
     )
-    password = value(password, is_secret=True, default_text="that of `registry`", doc="Of the user in `registry`")
-    tls = value(flag, default=False, doc="Connect to etcd with TLS")
-    ca = value(_PEM_FILE, default_text="that of the system", doc="PEM file")
-    client_certificate = value(_PEM_FILE, default_text="none", doc="PEM file")
-    client_key = value(_PEM_FILE, default_text="in `client_certificate`", doc="PEM file")
+    password = value(
+        password, is_secret=True, default_text="that of `registry`", doc="Password of the user in `registry`"
+    )
+    tls = value(flag, default=False, doc="Whether to connect to etcd with TLS")
+    ca = value(_PEM_FILE, default_text="that of the system", doc="PEM file with the authorities to trust")
+    client_certificate = value(
+        _PEM_FILE, default_text="none", doc="PEM file with the certificate that svcnode presents to etcd"
+    )
+    client_key = value(_PEM_FILE, default_text="in `client_certificate`", doc="PEM file with its private key")
 
 
 _WITHOUT_TLS = {
@@ -273,22 +301,23 @@ class _Replica(Table):
     replica = value(
         replica_name,
         default_text="the host name",
-        doc="Name of this replica of a node on [several machines](several-machines.md); each has its own",
+        doc="Name of this replica of a node on [several machines](several-machines.md). Each replica needs a name of "
+        "its own",
     )
     observers = value(
         whole_number(1, MAX_OBSERVERS),
         default=1,
-        doc="How many replicas check a service, 1 to 7; the majority decides",
+        doc="How many replicas check each service, from 1 to 7. The majority decides",
     )
     lease = value(
         duration(at_least="2s", at_most="10m"),
         default="10s",
-        doc="After this time without a sign of it, others take over the checks of a replica; `2s` to `10m`",
+        doc="When a replica has been silent for this long, others take over its checks; from `2s` to `10m`",
     )
     url = value(
         node_url,
         default_text="from `listen`, if not loopback",
-        doc="Where others reach the interface of this replica; may be empty",
+        doc="Where other machines reach the interface of this replica. Leave it empty if they cannot",
     )
 
 
@@ -307,33 +336,50 @@ class TimingTable(Table):
     interval = value(
         duration(is_positive=True, at_most="1d"),
         default_text="`10s`",
-        doc="From the start of a check to the start of the next, with 5 % jitter; at most `1d`",
+        doc="How often to check: the time from the start of one check to the start of the next, varied by 5 %; at most"
+        " `1d`",
     )
     transition_interval = value(
         duration(is_positive=True),
         default_text="a fifth of the interval",
-        doc="The same during [quick checks](concepts.md#status)",
+        doc="How often to check during [quick checks](concepts.md#status), when the status may be about to change",
     )
     timeout = value(
         duration(is_positive=True),
         default_text="`3s`, or half a shorter interval",
-        doc="Longest duration of a check; less than the interval",
+        doc="How long a check may take; must be less than the interval",
     )
-    max_latency = value(duration(is_positive=True), default_text="none", doc="A success that took longer is not ready")
-    rise = value(whole_number(1, MAX_THRESHOLD), default_text="2", doc="Successes in a row from Down to Up; 1 to 1000")
-    fall = value(whole_number(1, MAX_THRESHOLD), default_text="3", doc="Failures in a row to Down; 1 to 1000")
+    max_latency = value(
+        duration(is_positive=True),
+        default_text="none",
+        doc="A check that succeeds but takes longer than this is not ready",
+    )
+    rise = value(
+        whole_number(1, MAX_THRESHOLD),
+        default_text="2",
+        doc="How many successes in a row bring a service from Down to Up; 1 to 1000",
+    )
+    fall = value(
+        whole_number(1, MAX_THRESHOLD),
+        default_text="3",
+        doc="How many failures in a row make a service Down; 1 to 1000",
+    )
     tolerance = value(
         tolerance,
         default_text="`4/10`",
-        doc="With more than 4 [failures among the last 10 checks](concepts.md#failures-that-are-not-in-a-row), a "
-        "service "
-        "is not Up; at most 1000 checks; `off`: no limit",
+        doc="How many failures [that are not in a row](concepts.md#failures-that-are-not-in-a-row) a service may have "
+        "and still be Up: `4/10` allows 4 among the last 10 checks. At most 1000 checks; `off` for no limit",
     )
-    start_period = value(duration(), default_text="`30s`", doc="A starting service is not Down before this time")
+    start_period = value(
+        duration(),
+        default_text="`30s`",
+        doc="How much time a service has to come Up for the first time before it counts as Down",
+    )
     stale_after = value(
         duration(is_positive=True, at_most="7d"),
         default_text="3 intervals + timeout",
-        doc="Older evidence is [stale](concepts.md#stale-evidence); more than the interval, at most `7d`",
+        doc="If the newest result is older than this, it is [stale](concepts.md#stale-evidence) and the service is no "
+        "longer Up; more than the interval, at most `7d`",
     )
 
     retired: ClassVar = RETIRED_KEYS
@@ -344,14 +390,16 @@ OBSERVER_KEYS = ("observers", "checked_by")  # which replicas of a shared node c
 _IMPACT = value(
     one_of("critical", "partial", "none"),
     default_text="`partial`",
-    doc="`critical`, `partial` or `none`: how it counts for the [node](concepts.md#node-health)",
+    doc="How much the service matters for the [health of the node](concepts.md#node-health): `critical`, `partial`"
+    " or `none`",
 )
 
 
 _SLO = value(
     slo,
     default_text="none",
-    doc='Share of the time in which it is to be Up, such as `"99.9%"`, for the [report](see.md#report); `off`: none',
+    doc='Share of the time that the service should be Up, such as `"99.9%"`, for the [report](see.md#report). '
+    "`off` for no goal",
 )
 
 
@@ -363,17 +411,18 @@ class DefaultsTable(TimingTable):
 class _Fleet(Table):
     file = value(
         file_path,
-        doc="Instead of `registry`: file with the nodes of the [fleet](see.md#a-fleet), one per line: URL and name",
+        doc="Instead of `registry`: file that lists the nodes of the [fleet](see.md#a-fleet), one per line, each with "
+        "its URL and a name",
     )
     refresh_interval = value(
         duration(at_least="1s", at_most="1h"),
         default="10s",
-        doc="How often the registry or the file is read; `1s` to `1h`",
+        doc="How often to read the registry or the file; from `1s` to `1h`",
     )
     probe = value(
         any_of(dict, schema={"$ref": "#/$defs/fleet_probe"}),
         is_free_table=True,
-        doc="Table of options of the [`svc+http`](probes/network.md#svchttp-svchttps) probes of all nodes",
+        doc="Options of the [`svc+http`](probes/network.md#svchttp-svchttps) probes of all nodes, as a table",
     )
 
 
@@ -388,56 +437,65 @@ class FleetTable(RegistryTable, _Fleet, DefaultsTable):
 
 
 class _Named(Table):
-    id = value(service_id, is_required=True, doc="Unique; 1 to 256 characters, no control characters, not `.` or `..`")
-    name = value(line("the name", may_be_empty=True), default_text="the id", doc="One line")
-    description = value(description, default_text="empty", doc="One line or several")
+    id = value(
+        service_id,
+        is_required=True,
+        doc="Unique name by which the service is requested. It has 1 to 256 characters, no control characters, and is "
+        "not `.` or `..`",
+    )
+    name = value(
+        line("the name", may_be_empty=True), default_text="the id", doc="Name of the service for people; one line"
+    )
+    description = value(description, default_text="empty", doc="What the service is, for people; one line or several")
     impact = _IMPACT
     group = value(
         line("the group", may_be_empty=True),
         default_text="none",
-        doc="Its heading on the [page](see.md#the-page); one line",
+        doc="Heading under which the [page](see.md#the-page) shows the service; one line",
     )
     tags = value(
         tags,
         default_text="none",
-        doc='List of at most 10 words, such as `["chain", "eu"]`, to find and filter services by: on the page, in '
-        "[metrics](metrics.md) and for [targets](alerts.md#who-gets-what) of alerts; without spaces and commas",
+        doc="Up to 10 words by which you find and filter services on the page, in [metrics](metrics.md) and for "
+        '[targets](alerts.md#who-gets-what) of alerts, such as `["chain", "eu"]`. A tag has no spaces or commas',
     )
     runbook = value(
         link,
         default_text="none",
-        doc="Link to what to do when it is not Up, `http://…` or `https://…`; in [alerts](alerts.md#messages), on the "
-        "page and in `explain`",
+        doc="Link to instructions for when the service is not Up, `http://…` or `https://…`. "
+        "[Alerts](alerts.md#messages), the page and `explain` show it",
     )
     slo = _SLO
     depends_on = value(
         names,
         default_text="none",
-        doc="List of ids and groups that it needs: if one of them is not Up, [alerts](alerts.md#one-message-per-cause) "
-        "are about that one",
+        doc="Ids and groups that the service needs, as a list. If one of them is not Up, "
+        "[alerts](alerts.md#one-message-per-cause) name it as the cause",
     )
     maintenance_impact = value(
         one_of("partial", "none"),
         default_text="as `impact`",
-        doc="`partial` or `none`: the impact during [maintenance](operate.md#maintenance), if it is lower",
+        doc="The impact during [maintenance](operate.md#maintenance), if it is lower: `partial` or `none`",
     )
 
 
 class _Observed(Table):
     observers = value(
-        whole_number(1, MAX_OBSERVERS), default_text="that of `[sharing]`", doc="How many replicas check it"
+        whole_number(1, MAX_OBSERVERS), default_text="that of `[sharing]`", doc="How many replicas check this service"
     )
-    checked_by = value(replicas, default_text="all", doc="List of the replicas that may check it")
+    checked_by = value(replicas, default_text="all", doc="The replicas that may check this service, as a list")
 
 
 class _Source(Table):
     probe = value(
         _PROBE,
-        doc="A URL, or a table with a `url` and options; the scheme selects the [kind](probes/README.md#kinds). A "
-        "service "
-        "has either `probe` or `status`",
+        doc="How to check the service: a URL, or a table with a `url` and options. The scheme of the URL selects the "
+        "[kind](probes/README.md#kinds). A service has either `probe` or `status`",
     )
-    status = value(one_of("Up", "Down", "Initializing"), doc="`Up`, `Down` or `Initializing`: fixed, not checked")
+    status = value(
+        one_of("Up", "Down", "Initializing"),
+        doc="A fixed status, `Up`, `Down` or `Initializing`, for a service that is not checked",
+    )
 
 
 class _Pushed(Table):
@@ -445,13 +503,14 @@ class _Pushed(Table):
         token,
         is_secret=True,
         default_text="none",
-        doc="For a service with the probe `heartbeat:`: the token of its [pushes](report.md#push), as for "
+        doc="For a service with a `heartbeat:` probe: the token of its [pushes](report.md#push), written like "
         "`operator_token`",
     )
     push_get = value(
         flag,
         default=False,
-        doc="With `push_token`: [pushes](report.md#push) by GET, too. What follows links may push as well",
+        doc="With `push_token`: accept [pushes](report.md#push) by GET as well. Then anything that follows a link may "
+        "push too",
     )
 
 
@@ -460,12 +519,16 @@ class ServiceTable(_Named, _Source, _Pushed, _Observed, TimingTable):
 
 
 class _RegisteredSource(Table):
-    probe = value(_PROBE, doc="As in the file")
-    ttl = value(any_of(str, schema={"type": "string"}), doc="Instead of `probe`: time within which it reports")
+    probe = value(_PROBE, doc="How to check the service, written as in the file")
+    ttl = value(
+        any_of(str, schema={"type": "string"}),
+        doc="Instead of `probe`: the longest time between two reports of the service",
+    )
     deregister_after = value(
         duration(is_positive=True, unit="h"),
         default_text="never",
-        doc="With `ttl`: the service is removed after [so long without a report](report.md#services-that-come-and-go)",
+        doc="With `ttl`: remove the service when it has been [silent for this "
+        "long](report.md#services-that-come-and-go)",
     )
 
 
@@ -474,15 +537,21 @@ class RegisteredServiceTable(_Named, _RegisteredSource, _Pushed, _Observed, Timi
 
 
 class MaintenanceTable(Table):
-    services = value(service_ids, default_text="the node", doc="Ids of services of the file")
+    services = value(
+        service_ids, default_text="the node", doc="Ids of the services in maintenance; they must be in the file"
+    )
     start = value(
         start_time,
         is_required=True,
-        doc="Time of day, such as `02:00`, or with a day of the week, such as `Sun 02:00`",
+        doc="When maintenance starts: every day, such as `02:00`, or once a week, such as `Sun 02:00`",
     )
-    duration = value(duration(is_positive=True, unit="h"), is_required=True, doc="Less than a day, or a week")
-    timezone = value(timezone, default_text="`UTC`", doc="Such as `Europe/Berlin`")
-    reason = value(line("the reason", may_be_empty=True), default_text="empty", doc="One line")
+    duration = value(
+        duration(is_positive=True, unit="h"),
+        is_required=True,
+        doc="How long it lasts: less than a day, or less than a week if it is weekly",
+    )
+    timezone = value(timezone, default_text="`UTC`", doc="Time zone of `start`, such as `Europe/Berlin`")
+    reason = value(line("the reason", may_be_empty=True), default_text="empty", doc="Why, for people; one line")
 
 
 # ---- permissions
@@ -491,17 +560,17 @@ class MaintenanceTable(Table):
 class SecurityTable(Table):
     """Permissions; the defaults are strict."""
 
-    allow_exec = value(flag, default=False, doc="Allow [`exec`](probes/host.md#exec) probes to run programs")
+    allow_exec = value(flag, default=False, doc="Whether [`exec`](probes/host.md#exec) probes may run programs")
     operator_token = value(
         token,
         is_secret=True,
-        doc="[Token](operate.md#access) of the operator surface: 16 characters or more of letters, digits and "
+        doc="[Token](operate.md#access) of the operator surface: at least 16 letters, digits and characters of "
         "`-._~+/=`",
     )
     trust_loopback = value(
         flag,
         default_text="`true` without a token, else `false`",
-        doc="Loopback and Unix sockets need no token; `false` requires an `operator_token`",
+        doc="With `true`, requests over loopback and Unix sockets need no token. `false` requires an `operator_token`",
     )
 
 

@@ -219,10 +219,12 @@ def node_url(value: object) -> str:
     if not text:
         return ""
     if not text.startswith(("http://", "https://")):
-        raise InvalidValueError('must be the URL of this node for others, such as "http://10.0.0.5:8420", or empty')
+        raise InvalidValueError(
+            'must be the URL at which others reach this node, such as "http://10.0.0.5:8420", or empty'
+        )
     address = parse_node_address(text)
     if address.url.username or address.url.password:
-        raise InvalidValueError("must have no user name and no password: all replicas can read it")
+        raise InvalidValueError("must have no user name and no password, because all replicas can read it")
     return f"{address.origin}{address.url.path}"
 
 
@@ -241,9 +243,7 @@ def link(value: object) -> str:
 def page_url(value: object) -> str:
     text = link(value)
     if "?" in text or "#" in text:
-        raise InvalidValueError(
-            "the link must have no query and no fragment: it is followed by one that shows a service"
-        )
+        raise InvalidValueError("the link must have no query and no fragment, because links to a service add their own")
     return text
 
 
@@ -297,7 +297,7 @@ def targets(schema: Schema) -> Callable[[object], list[Any]]:
 @option_type({"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}, show=list)
 def names(value: object) -> tuple[str, ...]:
     if value == []:
-        raise InvalidValueError("is empty; remove it")
+        raise InvalidValueError("is an empty list; remove this key")
     return tuple(each(line("a name"))(_list(value)))
 
 
@@ -323,14 +323,14 @@ def tags(value: object) -> tuple[str, ...]:
 def published(value: object) -> tuple[str, ...]:
     """Names that a list has, or a text, in which commas separate them."""
     if value == []:
-        raise InvalidValueError("is empty; remove it")
+        raise InvalidValueError("is an empty list; remove this key")
     return tuple(dict.fromkeys(each(line("a name"))(_texts(value))))
 
 
 @option_type({"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}, show=list)
 def service_ids(value: object) -> tuple[str, ...]:
     if value == []:
-        raise InvalidValueError("is empty; remove it for maintenance of the whole node")
+        raise InvalidValueError("is an empty list; remove this key for maintenance of the whole node")
     return tuple(each(public_text)(_list(value)))
 
 
@@ -341,9 +341,9 @@ def service_ids(value: object) -> tuple[str, ...]:
 def replicas(value: object) -> tuple[str, ...]:
     names = tuple(each(replica_name)(_list(value)))
     if not names:
-        raise InvalidValueError("needs at least one replica; remove it if every replica may check the service")
+        raise InvalidValueError("needs at least one replica; remove this key if every replica may check the service")
     if len(set(names)) < len(names):
-        raise InvalidValueError("duplicate replica")
+        raise InvalidValueError("names the same replica twice; remove one of them")
     return names
 
 

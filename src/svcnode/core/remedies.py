@@ -67,18 +67,18 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "See the log of the program that reports for the service.",
     ),
     ReasonCode.UNRELIABLE: Remedy(
-        "too many of the last checks failed, although not enough in a row, or outages follow each other",
+        "too many of the last checks failed, although not in a row, or one outage followed another",
         "The service works only some of the time: one of several servers behind a load balancer may be "
         "broken, or the service restarts again and again. See its log. The key tolerance "
         "sets the limit.",
     ),
     ReasonCode.REGISTRY_LOST: Remedy(
-        "what other replicas know does not arrive, because the registry cannot be read",
+        "this replica cannot see what the others know, because the registry cannot be read",
         "Check that the registry (etcd) is running and can be reached from the node's machine and from the other "
         "replicas: svcnode registry check.",
     ),
     ReasonCode.UNCONFIRMED: Remedy(
-        "this replica finds the service working, and cannot know what the other observers see: etcd is unreachable",
+        "this replica finds the service working, but cannot ask the other observers, because etcd is unreachable",
         "Check that the registry (etcd) is running and can be reached from the node's machine: svcnode registry check.",
     ),
     ReasonCode.OBSERVERS_DISAGREE: Remedy(
@@ -364,7 +364,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         },
     ),
     ReasonCode.CONNECTIONS_DISABLED: Remedy(
-        "the database or server accepts no connections of normal users",
+        "the database or server accepts no connections from normal users",
         "Allow connections, or check the name of the database in the URL of the probe.",
         {
             "postgresql": "Allow connections (ALTER DATABASE … ALLOW_CONNECTIONS true), or check the name of the "
@@ -376,7 +376,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "Find the clients that hold the connections, or raise the limit of the server.",
     ),
     ReasonCode.RATE_LIMITED: Remedy(
-        "the server receives too many requests",
+        "the server limits how often it may be asked",
         "Check less often (interval), or find the other clients that send requests.",
     ),
     ReasonCode.TOO_FEW_PEERS: Remedy(
@@ -494,7 +494,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "you mount it: what they wrote meanwhile is on another file system, and is hidden then.",
     ),
     ReasonCode.REPLACED: Remedy(
-        "another file is at the path since the last check",
+        "the file at the path was replaced since the last check",
         "Check that this was intended. Programs that opened the file before still use the old one: restart them.",
     ),
     # ---- programs and functions
@@ -512,7 +512,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "See the log of the node and of the system: it was killed, it crashed, or the machine lost power.",
     ),
     ReasonCode.OTHER: Remedy(
-        "a cause without its own code",
+        "a cause without a code of its own",
         "See the reason, and the log of the service.",
     ),
 }

@@ -131,7 +131,7 @@ class BeaconProbe(ChainProbe):
         lag, head = _whole_number(data, "sync_distance"), _whole_number(data, "head_slot")
         limit = DEFAULT_MAX_SLOT_LAG if self.max_slot_lag is None else self.max_slot_lag
         if lag > limit:
-            return self.not_ready(f"{lag} slots behind; max_slot_lag is {limit}", ReasonCode.LAGGING)
+            return self.not_ready(f"{lag} slots behind, but max_slot_lag is {limit}", ReasonCode.LAGGING)
         chain = await self._read_chain(session)
         if chain is None:
             return None

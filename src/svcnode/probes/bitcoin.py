@@ -49,7 +49,9 @@ class BitcoinProbe(RpcChainProbe):
         info = await call("getblockchaininfo")
         chain, blocks, headers = text_at(info, "/chain"), number_at(info, "/blocks"), number_at(info, "/headers")
         if self.chain not in ("", chain):
-            return self.failed(f'chain "{chain}"; the option chain is "{self.chain}"', ReasonCode.WRONG_CHAIN)
+            return self.failed(
+                f'it follows chain "{chain}", but the option chain is "{self.chain}"', ReasonCode.WRONG_CHAIN
+            )
         if flag_at(info, "/initialblockdownload") or headers - blocks > MAX_BEHIND:
             return self.not_ready(f"syncing, at block {blocks} of {headers}", ReasonCode.SYNCING)
 

@@ -130,7 +130,7 @@ class ChainRules(UrlProbe):
                 return None  # many public endpoints do not have the method, and each says so in its own way
             raise
         if peers < (wanted := min_peers or 1):
-            return self.not_ready(f"{peers} peers; min_peers is {wanted}", ReasonCode.TOO_FEW_PEERS)
+            return self.not_ready(f"{peers} peers, but min_peers is {wanted}", ReasonCode.TOO_FEW_PEERS)
         return None
 
 
@@ -170,7 +170,7 @@ class RpcChainRules(ChainRules, RpcProbe):
         self.validate_transport()
         self.validate_options()
         if self.max_behind is not None and not self.reference:
-            raise OptionError("max_behind", "needs reference")
+            raise OptionError("max_behind", "only works with reference; set both")
         try:
             object.__setattr__(self, "_references", tuple(map(self.reference_probe, self.reference)))
         except ProbeError as exc:
@@ -231,7 +231,7 @@ class RpcChainRules(ChainRules, RpcProbe):
         behind = numbers[(len(numbers) - 1) // 2] - own.number  # more than half of them have this block
         limit = self.default_max_behind(own.chain) if self.max_behind is None else self.max_behind
         if behind > limit:
-            text = f"{behind} blocks behind {len(numbers)} of the references; max_behind is {limit}"
+            text = f"{behind} blocks behind {len(numbers)} of the references, but max_behind is {limit}"
             return self.not_ready(f"{text}; {note}" if problems else text, ReasonCode.LAGGING)
         return Verdict.ready(note) if problems else None
 

@@ -74,7 +74,7 @@ class ClockProbe(UrlProbe):
         if self.url.host or self.url.path or self.url.query:
             raise UrlError("path", 'the URL is "clock:"; a server is named by the option server')
         if not (self.kernel or self.server):
-            raise OptionError("kernel", "needs server: otherwise nothing is asked")
+            raise OptionError("kernel", "needs server, because otherwise there is nothing to ask")
         object.__setattr__(self, "_server", _parse_server(self.server) if self.server else ("", 0))
 
     async def check(self) -> Verdict:
@@ -95,7 +95,7 @@ class ClockProbe(UrlProbe):
             )
         if state.max_error_s > self.max_error:
             return Verdict.failed(
-                f"the clock may be {state.max_error_s:.3g} s wrong, max_error is {self.max_error:g} s: it was not "
+                f"the clock may be {state.max_error_s:.3g} s wrong, but max_error is {self.max_error:g} s: it was not "
                 "synchronized for some time",
                 code=ReasonCode.CLOCK_UNSYNCHRONIZED,
             )
@@ -109,14 +109,14 @@ class ClockProbe(UrlProbe):
         if abs(reading.offset_s) > self.max_offset + reading.error_s:
             side = "behind" if reading.offset_s > 0 else "ahead of"
             return Verdict.failed(
-                f"the clock is {abs(reading.offset_s):.3f} s {side} that of {self.server}, max_offset is "
+                f"the clock is {abs(reading.offset_s):.3f} s {side} that of {self.server}, but max_offset is "
                 f"{self.max_offset:g} s",
                 code=ReasonCode.CLOCK_SKEW,
             )
         if abs(reading.offset_s) + reading.error_s > self.max_offset:
             return Verdict.unknown(
                 f"the answer of {self.server} took too long: the clock differs by {reading.offset_s:+.3f} s with an "
-                f"error of up to {reading.error_s:.3f} s, max_offset is {self.max_offset:g} s",
+                f"error of up to {reading.error_s:.3f} s, but max_offset is {self.max_offset:g} s",
                 code=ReasonCode.SLOW,
             )
         return READY

@@ -76,13 +76,13 @@ class CometbftProbe(RpcChainProbe):
 
     def validate_options(self) -> None:
         if self.max_missed is not None and not self.validator:
-            raise OptionError("max_missed", "needs validator")
+            raise OptionError("max_missed", "only works with validator; set both")
 
     async def chain_verdict(self, call: RpcCall) -> Verdict | None:
         status = await call("status")
         chain, height = text_at(status, "/node_info/network"), number_at(status, "/sync_info/latest_block_height")
         if self.chain_id not in ("", chain):
-            return self.failed(f"chain {chain}; chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
+            return self.failed(f"it follows chain {chain}, but chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
         if flag_at(status, "/sync_info/catching_up"):
             return self.not_ready(f"catching up, at block {height}", ReasonCode.SYNCING)
         block_time, limit_s = text_at(status, "/sync_info/latest_block_time"), self.max_block_age_s(BLOCK_TIME_S)
@@ -112,7 +112,7 @@ class CometbftProbe(RpcChainProbe):
         missed = [*self._signed.values()].count(False)
         if missed > limit.most:
             text = f"the validator {address} missed {missed} of the last {len(self._signed)} blocks that were read"
-            return self.failed(f"{text}; max_missed is {limit.most}/{limit.window}", ReasonCode.DUTIES_MISSED)
+            return self.failed(f"{text}, but max_missed is {limit.most}/{limit.window}", ReasonCode.DUTIES_MISSED)
         return None
 
     async def _read_commits(self, call: RpcCall, address: str, status: object, window: int) -> None:

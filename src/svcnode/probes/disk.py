@@ -160,7 +160,7 @@ class DiskProbe(UrlProbe):
                 text = f"not mounted: another file system than that with the UUID {self.uuid} is at this path: {path}"
                 return Verdict.failed(text, code=ReasonCode.NOT_MOUNTED)
             case None:
-                text = f"this machine does not tell the UUID of a file system, neither in /dev nor by udev: {path}"
+                text = f"cannot find out the UUID: neither udev nor /dev/disk/by-uuid has it on this machine: {path}"
                 return Verdict.unknown(text, code=ReasonCode.NOT_SUPPORTED)
 
     def _file_system_verdict(self, path: str, mounts: Sequence[Mount]) -> Verdict:
@@ -178,11 +178,13 @@ class DiskProbe(UrlProbe):
         free_bytes, total_bytes = info.f_bavail * info.f_frsize, info.f_blocks * info.f_frsize
         free = _free_space_text(free_bytes, total_bytes)
         if free_bytes < self.min_free.of(total_bytes):
-            return Verdict.failed(f"{free}, min_free is {self.min_free.text}: {path}", code=ReasonCode.DISK_LOW)
+            return Verdict.failed(f"{free}, but min_free is {self.min_free.text}: {path}", code=ReasonCode.DISK_LOW)
         if has_no_inodes(info):
             return Verdict.failed(f"0 of {info.f_files} inodes free: {path}", code=ReasonCode.INODES_LOW)
         if self.warn_free and free_bytes < self.warn_free.of(total_bytes):
-            return Verdict.not_ready(f"{free}, warn_free is {self.warn_free.text}: {path}", code=ReasonCode.DISK_LOW)
+            return Verdict.not_ready(
+                f"{free}, but warn_free is {self.warn_free.text}: {path}", code=ReasonCode.DISK_LOW
+            )
         return Verdict.ready()
 
     def _write_now(self) -> Verdict:

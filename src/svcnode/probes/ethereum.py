@@ -70,16 +70,16 @@ class EthereumRules(RpcChainRules):
     def validate_options(self) -> None:
         limits = [name for name in ("min_balance", "warn_balance") if getattr(self, name)]
         if limits and not self.account:
-            raise OptionError(limits[0], "needs account")
+            raise OptionError(limits[0], "only works with account; set both")
         if self.account and not limits:
-            raise OptionError("account", "needs min_balance or warn_balance")
+            raise OptionError("account", "only works with min_balance or warn_balance; set one of them")
         if self.min_balance and self.warn_balance and self.warn_balance <= self.min_balance:
             raise OptionError("warn_balance", f'must be more than min_balance ("{amount_text(self.min_balance)}")')
 
     async def chain_verdict(self, call: RpcCall) -> Verdict | None:
         chain_id = _parse_hex(await call("eth_chainId"))
         if self.chain_id not in (None, chain_id):
-            return self.failed(f"chain {chain_id}; chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
+            return self.failed(f"it follows chain {chain_id}, but chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
         progress, limit_s = await call("eth_syncing"), self.max_block_age_s(BLOCK_TIMES_S.get(chain_id))
         if not isinstance(progress, bool | dict):
             raise unexpected("eth_syncing", progress, "false or the progress")
@@ -120,10 +120,10 @@ class EthereumRules(RpcChainRules):
         wei = _parse_hex(await call("eth_getBalance", self.account, "latest"))
         balance = f"the account {self.account} has {amount_text(wei)}"
         if self.min_balance and wei < self.min_balance:
-            text = f"{balance}; min_balance is {amount_text(self.min_balance)}"
+            text = f"{balance}, but min_balance is {amount_text(self.min_balance)}"
             return self.failed(text, ReasonCode.LOW_BALANCE)
         if self.warn_balance and wei < self.warn_balance:
-            text = f"{balance}; warn_balance is {amount_text(self.warn_balance)}"
+            text = f"{balance}, but warn_balance is {amount_text(self.warn_balance)}"
             return self.not_ready(text, ReasonCode.LOW_BALANCE)
         return None
 

@@ -56,6 +56,6 @@ class FileProbe(UrlProbe):
             if age_s < -MAX_CLOCK_SKEW_S:
                 raise CodedOSError(f"dated {-age_s:.0f} s in the future", ReasonCode.CLOCK_SKEW)
             if age_s > self.max_age:
-                raise CodedOSError(f"{age_s:.0f} s old, max_age is {self.max_age:g} s", ReasonCode.FILE_OUTDATED)
+                raise CodedOSError(f"{age_s:.0f} s old, but max_age is {self.max_age:g} s", ReasonCode.FILE_OUTDATED)
         if self.contains and self.contains.encode() not in read_at_most(file, MAX_READ_BYTES):
             raise CodedOSError(f'does not contain "{self.contains}"', ReasonCode.UNEXPECTED_RESPONSE)

@@ -49,9 +49,11 @@ class HeartbeatProbe(UrlProbe):
             )
         every = "period" if self.period is not None else "schedule" if self.schedule else ""
         if bool(every) != (self.grace is not None):
-            raise OptionError("grace", f"is required with {every}" if every else "needs period or schedule")
+            raise OptionError(
+                "grace", f"is required with {every}" if every else "only works with period or schedule; set one of them"
+            )
         if self.timezone and not self.schedule:
-            raise OptionError("timezone", "needs schedule")
+            raise OptionError("timezone", "only works with schedule; set both")
         for name, duration_s in (("ttl", self.ttl), ("period", self.period), ("grace", self.grace)):
             if duration_s is not None and not 0 < duration_s <= MAX_DURATION_S:
                 raise OptionError(name, _LIMITS)

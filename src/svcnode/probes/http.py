@@ -133,7 +133,9 @@ class HttpProbe(ConditionalProbe, HttpClientProbe):
         if not self.status:
             raise OptionError("status", "must contain at least one status")
         if both := self.status & self.starting_status:
-            raise OptionError("starting_status", f"contains {min(both)}, which is in status too")
+            raise OptionError(
+                "starting_status", f"has {min(both)}, which is also in status; remove it from one of them"
+            )
         if self.method == "HEAD" and self._needs_body:
             raise OptionError("method", "responses to HEAD have no body to check; use GET")
         object.__setattr__(self, "_required", (*equalities(self.json), *self.require))

@@ -47,7 +47,7 @@ class IpfsProbe(HttpSessionProbe):
             case _:
                 raise _unexpected("/api/v0/id returned no id", response)
         if self.min_peers and (peers := _peer_count(await session.send(self._peers))) < self.min_peers:
-            return self.not_ready(f"{peers} peers; min_peers is {self.min_peers}", ReasonCode.TOO_FEW_PEERS)
+            return self.not_ready(f"{peers} peers, but min_peers is {self.min_peers}", ReasonCode.TOO_FEW_PEERS)
         return response.certificate_verdict
 
 

@@ -46,7 +46,7 @@ class MevBoostProbe(HttpSessionProbe):
         self._status_request()  # reject invalid options when the probe is made
         if self.min_relays is not None and not 1 <= self.min_relays <= len(self.relays):
             count = f"from 1 to {len(self.relays)}, the number of relays"
-            raise OptionError("min_relays", f"must be {count}" if self.relays else "needs relays")
+            raise OptionError("min_relays", f"must be {count}" if self.relays else "only works with relays; set both")
         try:
             object.__setattr__(self, "_requests", tuple(map(self._relay_request, self.relays)))
         except ProbeError as exc:
@@ -78,7 +78,7 @@ class MevBoostProbe(HttpSessionProbe):
         ready, wanted = len(tasks) - len(problems), self.min_relays or 1
         text = f"{ready} of {len(tasks)} relays are available: {'; '.join(problems)}"
         if ready < wanted:
-            return self.not_ready(f"{text}; min_relays is {wanted}", ReasonCode.UPSTREAM_OFFLINE)
+            return self.not_ready(f"{text}, but min_relays is {wanted}", ReasonCode.UPSTREAM_OFFLINE)
         return Verdict.ready(text) if problems else None
 
     async def _relay_problem(self, name: str, request: PreparedRequest) -> str:

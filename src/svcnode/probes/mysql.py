@@ -176,7 +176,7 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
         """By what the server says about itself."""
         read_only, is_reader = await _read_only_variables(connection)
         if self.role == "primary" and read_only:
-            return self.not_ready('the server is read-only; role is "primary"', ReasonCode.READ_ONLY)
+            return self.not_ready('the server is read-only, but role is "primary"', ReasonCode.READ_ONLY)
         if self.write and read_only:
             return self.not_ready("the server is read-only, and write is set", ReasonCode.READ_ONLY)
         status = {
@@ -273,7 +273,7 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
         if not sources:
             if self.role != "replica" or is_reader:
                 return None
-            return self.not_ready('the server is not a replica; role is "replica"', ReasonCode.WRONG_ROLE)
+            return self.not_ready('the server is not a replica, but role is "replica"', ReasonCode.WRONG_ROLE)
         for source in sources:
             if not _is_running(source):
                 return self.not_ready(f"replication{_from(source)} is not running", ReasonCode.REPLICATION_STOPPED)
@@ -290,7 +290,7 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
         lag_s, worst = max(lags, key=lambda lag: lag[0])
         if lag_s <= max_lag_s:
             return None
-        text = f"replication{_from(worst)} is {lag_s:.1f} s behind; max_lag is {max_lag_s:g} s"
+        text = f"replication{_from(worst)} is {lag_s:.1f} s behind, but max_lag is {max_lag_s:g} s"
         return self.not_ready(text, ReasonCode.LAGGING)
 
     def _source_lag_s(self, source: dict[str, Any], now_s: float, max_lag_s: float) -> float:
@@ -327,7 +327,7 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
             if lag_s <= max_lag_s:
                 return None
         behind = "" if lag_s == math.inf else f" by {lag_s:.1f} s"
-        text = f"the replica is behind the primary{behind}; max_lag is {max_lag_s:g} s"
+        text = f"the replica is behind the primary{behind}, but max_lag is {max_lag_s:g} s"
         return self.not_ready(text, ReasonCode.LAGGING)
 
     async def disconnect(self, connection: MysqlConnection) -> None:

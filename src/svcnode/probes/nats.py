@@ -165,7 +165,7 @@ class NatsProbe(LoginProbe[_NatsSession]):
             raise OptionError("username", "is missing; the password needs it")
         if bool(self.token) + bool(username) + bool(self.credentials_file) > 1:
             option = "token" if self.token else "credentials_file"
-            raise OptionError(option, "conflicts with other credentials; set only one")
+            raise OptionError(option, "there are other credentials too; choose one way to log in")
         register_secret(self.token or ("" if password else username))
         if self.credentials_file:
             try:

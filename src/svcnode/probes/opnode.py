@@ -47,7 +47,7 @@ class OpNodeProbe(RpcChainProbe):
         config, status = await call("optimism_rollupConfig"), await call("optimism_syncStatus")
         chain_id = number_at(config, "/l2_chain_id")
         if self.chain_id not in (None, chain_id):
-            return self.failed(f"chain {chain_id}; chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
+            return self.failed(f"it follows chain {chain_id}, but chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
         for name, limit_s, option in self._limits(config, chain_id):
             time_s = number_at(status, f"/{name}/timestamp")
             if not time_s:  # the node has just started

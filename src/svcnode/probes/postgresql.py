@@ -300,7 +300,7 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
         if is_in_recovery == b"t":
             return await self._replica_verdict(connection)
         if self.role == "replica":
-            return self.not_ready('the server is not a replica; role is "replica"', ReasonCode.WRONG_ROLE)
+            return self.not_ready('the server is not a replica, but role is "replica"', ReasonCode.WRONG_ROLE)
         if read_only == b"on" and (verdict := await self._read_only_verdict(connection)) is not None:
             return verdict
         if standby_names and synchronous_commit not in (b"off", b"local"):
@@ -309,7 +309,7 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
 
     async def _replica_verdict(self, connection: PGconn) -> Verdict | None:
         if self.role == "primary":
-            return self.not_ready('the server is a replica; role is "primary"', ReasonCode.WRONG_ROLE)
+            return self.not_ready('the server is a replica, but role is "primary"', ReasonCode.WRONG_ROLE)
         if self.write:
             return self.not_ready("the server is a replica, which accepts no writes", ReasonCode.READ_ONLY)
         return None if self.max_lag is None else await self._lag_verdict(connection, self.max_lag)
@@ -370,7 +370,7 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
         if lag_s <= max_lag_s:
             return None
         if lag_s < math.inf:
-            text = f"the replica is {lag_s:.1f} s behind; max_lag is {max_lag_s:g} s"
+            text = f"the replica is {lag_s:.1f} s behind, but max_lag is {max_lag_s:g} s"
             return self.not_ready(text, ReasonCode.LAGGING)
         if commit_age_s is None:
             return self.not_ready("the replica has not replayed any transaction yet", ReasonCode.LAGGING)

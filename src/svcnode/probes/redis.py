@@ -175,7 +175,7 @@ class RedisProbe(LoginProbe[RedisConnection]):
         if is_replica and (verdict := self._lag_verdict(info)) is not None:
             return verdict
         if self.role and is_replica != (self.role == "replica"):
-            text = f'the server is a {"replica" if is_replica else "primary"}; role is "{self.role}"'
+            text = f'the server is a {"replica" if is_replica else "primary"}, but role is "{self.role}"'
             return self.not_ready(text, ReasonCode.WRONG_ROLE)
         return None
 
@@ -189,7 +189,7 @@ class RedisProbe(LoginProbe[RedisConnection]):
             return self.not_ready(text, ReasonCode.REPLICATION_STOPPED)
         if silent_s <= self.max_lag:
             return None
-        text = f"this replica has heard nothing from its primary for {silent_s} s; max_lag is {self.max_lag:g} s"
+        text = f"this replica has heard nothing from its primary for {silent_s} s, but max_lag is {self.max_lag:g} s"
         return self.not_ready(text, ReasonCode.LAGGING)
 
     # ---- whether it serves, as it reports itself

@@ -82,7 +82,7 @@ class ReplicatedProbe(SqlProbe, LoginProbe[C]):
         if self.role == "primary" or self.write:
             raise OptionError("primary", f"is for replicas; remove it or {'write' if self.write else 'role'}")
         if self.max_lag is None:
-            raise OptionError("primary", "needs max_lag")
+            raise OptionError("primary", "only works with max_lag; set both")
         try:
             object.__setattr__(self, "_primary", self._primary_probe(self._primary_url()))
         except ProbeError as exc:

@@ -86,7 +86,7 @@ def finalize_verdict(verdict: Verdict, duration_s: float, max_latency_s: float |
     """Apply max_latency, and make the reason one that can be shown, whatever the probe gave."""
     if max_latency_s is not None and duration_s > max_latency_s and verdict.outcome is Outcome.READY:
         return Verdict.not_ready(
-            f"slow: the check took {duration_s:.3g} s, max_latency is {max_latency_s:g} s", code=ReasonCode.SLOW
+            f"slow: the check took {duration_s:.3g} s, but max_latency is {max_latency_s:g} s", code=ReasonCode.SLOW
         )
     if verdict.reason == "":  # of nearly every check
         return verdict
@@ -153,4 +153,4 @@ def close_probe(probe: Probe) -> None:
     try:
         probe.close()
     except Exception:  # the probe may be from another package
-        log.exception("closing a probe failed", extra={"event": "probe_close_failed"})
+        log.exception("a probe could not be closed", extra={"event": "probe_close_failed"})

@@ -65,7 +65,8 @@ class TlsProbe(TlsOptions, UrlProbe):
         if days_left >= self.min_cert_days:
             return None
         return Verdict.not_ready(
-            f"certificate{_subject_text(first)} expires in {days_left:.1f} days; min_cert_days is {self.min_cert_days}",
+            f"certificate{_subject_text(first)} expires in {days_left:.1f} days, but min_cert_days is "
+            f"{self.min_cert_days}",
             code=ReasonCode.TLS_EXPIRES_SOON,
         )
 

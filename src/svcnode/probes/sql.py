@@ -106,7 +106,7 @@ class SqlProbe(ConditionalProbe):
     def validate_query(self) -> None:
         for option, conditions in (("require", self.require), ("starting", self.starting)):
             if conditions and not self.query:
-                raise OptionError(option, "needs query, whose result it is about")
+                raise OptionError(option, "looks at the result of query; set that too")
             for condition in conditions:
                 test = condition.test
                 if not self.has_booleans and isinstance(test, Compare) and isinstance(test.wanted, bool):

@@ -45,13 +45,15 @@ class SubstrateProbe(RpcChainProbe):
     async def chain_verdict(self, call: RpcCall) -> Verdict | None:
         chain, health = text_at(await call("system_chain"), ""), await call("system_health")
         if self.chain not in ("", chain):
-            return self.failed(f"chain {chain}; the option chain is {self.chain}", ReasonCode.WRONG_CHAIN)
+            return self.failed(
+                f"it follows chain {chain}, but the option chain is {self.chain}", ReasonCode.WRONG_CHAIN
+            )
         if flag_at(health, "/isSyncing"):
             return self.not_ready("syncing", ReasonCode.SYNCING)
         limit_s, peers = self.max_block_age_s(BLOCK_TIMES_S.get(chain)), number_at(health, "/peers")
         min_peers = int(flag_at(health, "/shouldHavePeers")) if self.min_peers is None else self.min_peers
         if peers < min_peers:
-            return self.not_ready(f"{peers} peers; min_peers is {min_peers}", ReasonCode.TOO_FEW_PEERS)
+            return self.not_ready(f"{peers} peers, but min_peers is {min_peers}", ReasonCode.TOO_FEW_PEERS)
         if limit_s < math.inf and (
             verdict := await self.age_verdict("the best block", await _block_time(call), limit_s, "max_block_age")
         ):

@@ -150,7 +150,10 @@ class SystemdProbe(UrlProbe):
         count = self._restarts.within(self.restart_window, counter, monotonic_s())
         if count <= self.max_restarts:
             return None
-        text = f"the unit was restarted {count} times in {self.restart_window:g} s, max_restarts is {self.max_restarts}"
+        text = (
+            f"the unit was restarted {count} times in {self.restart_window:g} s, but max_restarts is "
+            f"{self.max_restarts}"
+        )
         return self.not_ready(text, ReasonCode.UNRELIABLE)
 
 

@@ -1,13 +1,14 @@
-"""What holds for every command: exit codes, hints for what is misspelled or no longer there, and the version."""
+"""What holds for every command: examples, exit codes, hints for what is misspelled or gone, and the version."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.cli import COMMANDS
+from svcnode.cli import COMMANDS, build_parser, main
 from tests.support.commands import svcnode
 
 if TYPE_CHECKING:
@@ -60,6 +61,25 @@ UNREACHABLE = {
     "registry show": ("--registry etcd://127.0.0.1:1", 1),
     "status --registry": ("etcd://127.0.0.1:1", 4),
 }
+
+
+def examples(help_text: str) -> list[str]:
+    """Without what follows two spaces, which explains them, and without redirections."""
+    _, _, lines = help_text.partition("\nexamples:\n")
+    return [re.split(r"  | > ", line.strip())[0] for line in lines.splitlines()]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "check-config"])
+def test_the_help_of_a_command_gives_examples_that_are_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*name.split(), "--help"])
+    shown = examples(capsys.readouterr().out)
+    assert shown
+    for example in shown:
+        program, *words = shlex.split(example)
+        assert program == "svcnode"
+        assert words[: len(name.split())] == name.split()
+        build_parser(words).parse_args(words)  # raises SystemExit if it is invalid
 
 
 @pytest.fixture

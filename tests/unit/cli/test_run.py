@@ -61,7 +61,7 @@ def test_the_handlers_of_the_program_are_restored(tmp_path: Path) -> None:
 def test_the_command_runs_although_the_registry_is_away(capsys: pytest.CaptureFixture[str]) -> None:
     registry = ["--registry", "etcd://127.0.0.1:1", "--node", "n"]
     assert main(["run", *registry, "--service", "job", "--", "sh", "-c", "exit 3"]) == 3
-    assert "the end is not reported" in capsys.readouterr().err
+    assert "cannot report that the command has ended" in capsys.readouterr().err
 
 
 def test_the_end_by_a_signal_without_a_name_is_reported() -> None:

@@ -25,19 +25,30 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN = "127.0.0.1:8420"
 LISTEN_VARIABLE = "SVCNODE_SERVER_LISTEN"
 MAX_SPEED = 20.0
+_EPILOG = """\
+exit codes:
+  0  stopped by a signal
+  1  cannot start or go on, for example because the address is in use
+  2  invalid arguments
+
+examples:
+  svcnode demo
+  svcnode demo --speed 4
+"""
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Run a node with five small real servers. They start, become slow, fail and recover in a scenario of one "
-        "minute that repeats. The command prints the addresses to open. It writes nothing to the disk. "
-        "It reads the same environment variables as serve, such as SVCNODE_SERVER_LISTEN, but no configuration file. "
-        "Exit code: 0 stopped by a signal, 1 cannot run or go on, 2 invalid arguments."
+        "See what a node does when its services fail. The demo runs a node with five small real servers, which start, "
+        "become slow, fail and recover in a scenario of one minute that repeats. It prints the addresses to open, and "
+        "writes nothing to the disk. It reads the same environment variables as serve, such as "
+        "SVCNODE_SERVER_LISTEN, but no configuration file."
     )
+    parser.epilog = _EPILOG
     parser.add_argument(
         "--listen",
         metavar="ADDRESS",
-        help=f"address of the node (default: {DEFAULT_LISTEN}, or the next free port)",
+        help=f"where the node listens (default: {DEFAULT_LISTEN}, or the next free port)",
     )
     parser.add_argument(
         "--speed",

@@ -35,14 +35,25 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = Path("svcnode.toml")
 SCHEMA_FILE = "svcnode.schema.json"
+_EPILOG = """\
+exit codes:
+  0  the file is written, or printed
+  1  the file could not be written
+  2  invalid arguments
+
+examples:
+  svcnode init
+  svcnode init --port postgresql=5433
+  svcnode init --stdout
+"""
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Find known services on this host, confirm each by its protocol, and write a configuration that svcnode serve "
-        "can use. An existing file is never overwritten. "
-        "Exit code: 0 written or printed, 1 not written, 2 invalid arguments."
+        "Get a first configuration in seconds: look for known services on this machine, confirm each by its protocol, "
+        "and write a file for svcnode serve. An existing file is never overwritten."
     )
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add(
         "file",
@@ -51,14 +62,18 @@ def configure(parser: CommandParser) -> None:
         metavar="FILE",
         help=f"file to write (default: {DEFAULT_FILE} in this folder)",
     )
-    add("--stdout", action="store_true", help="print the configuration instead; the report goes to stderr")
+    add(
+        "--stdout",
+        action="store_true",
+        help="print the configuration instead of writing it; what was found goes to stderr",
+    )
     add(
         "--port",
         action="append",
         default=[],
         metavar="KIND=PORT",
         dest="ports",
-        help="scan this port for a kind, such as postgresql, instead of its default port; may be repeated",
+        help="look for a kind of service at this port, such as postgresql=5433; may be repeated",
     )
 
 
@@ -66,7 +81,9 @@ def _file_argument(text: str) -> Path:
     if not text:  # Path("") is the current folder
         raise argparse.ArgumentTypeError("empty file name; use a name such as svcnode.toml")
     if text == "-":
-        raise argparse.ArgumentTypeError("to print the file, use --stdout; a file of this name is ./-")
+        raise argparse.ArgumentTypeError(
+            "to print the configuration, use --stdout; for a file with the name -, write ./-"
+        )
     return Path(text)
 
 
@@ -74,7 +91,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     ports = parse_ports(arguments.ports)
     if arguments.stdout:
         if arguments.file is not None:
-            raise InvalidValueError("--stdout: cannot be used with a file name")
+            raise InvalidValueError("--stdout: prints the configuration, so it takes no file name")
         result, probes = asyncio.run(_scan_and_select(ports))
         show_bytes(_config_text(probes).encode(), sys.stdout)
         show("\n".join(format_report(result, probes)), sys.stderr)
@@ -141,7 +158,7 @@ def write_new_file(file: Path, text: str) -> None:
 
 
 def _exists_error(file: Path) -> SvcnodeError:
-    return SvcnodeError(f"{file} already exists; give another file name, or move the file away")
+    return SvcnodeError(f"{file} already exists and is not overwritten; give another file name, or move the file")
 
 
 # ---- the report
@@ -152,9 +169,9 @@ def format_report(result: ScanResult, probes: Sequence[SelectedProbe]) -> Iterat
         yield "Found on this host:"
         yield from _table([_row(probe) for probe in probes])
     else:
-        yield "No known service found on this host; the node will probe only its own store."
+        yield "Found no known service on this host; the node will only check its own store."
     if result.unconfirmed:
-        yield "Not confirmed, and not written:"
+        yield "Not confirmed, so not written:"
         yield from (f"  {one_line(str(unconfirmed))}" for unconfirmed in result.unconfirmed)
 
 

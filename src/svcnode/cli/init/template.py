@@ -18,39 +18,39 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8420
 DEFAULT_NODE_NAME = "node"
 _PORTS_TRIED = 20
-PORT_ONLY = "only that the port is open: a frozen server is Up"
+PORT_ONLY = "only that the port is open, so a frozen server counts as Up"
 
 _HEADER = """\
-# The configuration of this node and its services, written by `svcnode init`. Change it as needed.
+# The configuration of this node and its services, written by `svcnode init`. Change it as you like.
 #
-#   svcnode check-config   validates this file
-#   svcnode serve          probes the services and serves the node's health
+#   svcnode check-config --check   validates this file, and checks each service once
+#   svcnode serve                  runs the node
 """
 _DEFAULTS = """\
 # Defaults for all services.
 [defaults]
-# impact = "partial"           # "critical": if the service is Down, the node is unhealthy (503); "none": not counted
-# interval = "10s"             # time between checks
-# transition_interval = "2s"   # time between checks while a change of status is being confirmed
-# timeout = "3s"               # limit for one check
-# max_latency = "1s"           # a success that takes longer is not ready; not set: no limit
-# rise = 2                     # successes in a row until a service is Up again
-# fall = 3                     # failures in a row until it is Down
-# tolerance = "4/10"           # with more than 4 failures among the last 10 checks, it is not Up; "off": no limit
-# start_period = "30s"         # a starting service is not Down before this time is over
-# stale_after = "33s"          # older evidence is not valid
-# slo = "off"                  # share of the time in which it is to be Up, such as "99.9%", for svcnode report
+# impact = "partial"           # "critical": the node is unhealthy (503) while the service is Down; "none": not counted
+# interval = "10s"             # how often to check
+# transition_interval = "2s"   # how often to check while the status may be about to change
+# timeout = "3s"               # how long a check may take
+# max_latency = "1s"           # a check that succeeds but takes longer is not ready (default: no limit)
+# rise = 2                     # how many successes in a row bring a service from Down to Up
+# fall = 3                     # how many failures in a row make it Down
+# tolerance = "4/10"           # how many failures a service may have among its last checks and still be Up; "off": any
+# start_period = "30s"         # how much time it has to come Up for the first time before it counts as Down
+# stale_after = "33s"          # if the newest result is older than this, the service is no longer Up
+# slo = "off"                  # share of the time that it should be Up, such as "99.9%", for svcnode report
 """
 _SECURITY = """\
-# By default no programs are run, and the operator page is served to this host only.
+# By default, the node runs no programs, and only this machine can open the operator page.
 [security]
 # allow_exec = true            # allow exec: probes to run programs
-# operator_token = "${OPERATOR_TOKEN}"  # serve the operator page to other hosts too; every request needs this token
-# trust_loopback = true        # requests of this host need no token; not behind a reverse proxy
+# operator_token = "${OPERATOR_TOKEN}"  # other machines can open the operator page too, with this token
+# trust_loopback = true        # this machine needs no token; do not set it behind a reverse proxy
 """
 _NOTHING_FOUND = """\
-# No known service was found on this host. Without services, the node probes its own store.
-# An example of a service:
+# No known service was found on this host. Without services, the node checks only its own store.
+# A service looks like this:
 #
 # [[services]]
 # id = "ledger"
@@ -122,7 +122,7 @@ version = "v0.1.0"             # the version of your node's software
 def _server_table(port: int) -> str:
     lines = [
         "[server]",
-        f'listen = ["127.0.0.1:{port}"]  # this host only; "0.0.0.0:{port}" for all hosts',
+        f'listen = ["127.0.0.1:{port}"]  # for this machine only; "0.0.0.0:{port}" for all machines',
     ]
     if port != DEFAULT_PORT:
         lines.insert(1, toml_comment(f"The default port, {DEFAULT_PORT}, is in use."))
@@ -150,15 +150,15 @@ def _deep_probe_comments(probe: SelectedProbe) -> Iterator[str]:
     if verdict is None or verdict.outcome is Outcome.READY:
         return
     yield toml_comment(
-        f"Outcome when this file was written: {verdict.outcome.value.replace('_', ' ')}: {verdict.reason}"
+        f"When this file was written, the check was {verdict.outcome.value.replace('_', ' ')}: {verdict.reason}"
     )
     if login_probe := found.entry.login_probe_at(found.endpoint):
-        yield toml_comment("If it requires a password once it is ready, replace the probe below with:")
+        yield toml_comment("If it asks for a password once it is ready, replace the probe below with this one:")
         yield toml_comment(f"probe = {toml_value(login_probe)}")
 
 
 def _tcp_fallback_comments(probe: SelectedProbe) -> Iterator[str]:
-    yield toml_comment(f"This probe checks {PORT_ONLY}. A better probe does not work yet:")
+    yield toml_comment(f"This probe checks {PORT_ONLY}. The better one does not work yet:")
     yield toml_comment(f"  {probe.unavailable_reason or (probe.verdict.reason if probe.verdict is not None else '')}")
     yield toml_comment(_fix_text(probe))
     yield toml_comment(f"probe = {toml_value(probe.preferred_probe)}")
@@ -167,7 +167,7 @@ def _tcp_fallback_comments(probe: SelectedProbe) -> Iterator[str]:
 def _fix_text(probe: SelectedProbe) -> str:
     replace = "Fix this, then replace" if probe.unavailable_reason else "Replace"
     user = (
-        ", with a user that may log in and its password in the environment"
+        ", with a user that may log in, and set its password in the environment"
         if "${" in str(probe.preferred_probe)
         else ""
     )
