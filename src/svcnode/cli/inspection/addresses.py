@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.cli.inspection.finding import Code, Finding, Level
+from svcnode.cli.inspection.paths import can_create, existing_folder, exists
 from svcnode.core.address import Address
 from svcnode.core.errors import ListenError
 from svcnode.core.url import MAX_SOCKET_BYTES
@@ -149,7 +150,7 @@ def _unix_address(subject: Subject, file: Path, path: KeyPath, *, is_running: bo
     if is_answered(file):
         if not is_running:
             yield _in_use(subject, f"unix:{file}", f"ss -lxp src {file}", path)
-    elif (file.exists() and not file.is_socket()) or not can_create(file) or not file.absolute().parent.is_dir():
+    elif (exists(file) and not file.is_socket()) or existing_folder(file) != file.absolute().parent or not can_create(file):
         what = f"cannot listen on unix:{file}: another file is there, or its folder is missing or not writable"
         yield subject.finding(Code.ADDRESS_UNAVAILABLE, Level.FAULT, what, f"Create the folder of {file}", path)
 
@@ -176,10 +177,10 @@ def control_socket(subject: Subject) -> Iterator[Finding]:
         what = f"a node answers on the control socket {file}"
         fix = "To let it use this configuration: svcnode reload"
         yield subject.finding(Code.NODE_RUNNING, Level.NOTE, what, fix, path)
-    elif file.is_socket():
+    elif exists(file) and file.is_socket():
         what = f"{file} was left behind by a node that has ended"
         yield subject.finding(Code.CONTROL_STALE, Level.NOTE, what, "Nothing to do: serve replaces it", path)
-    elif os.path.lexists(file):
+    elif exists(file):
         what = f"{file} exists, and is not a socket"
         fix = f"Move the file, or set another path: mv {file} {file}.old"
         yield subject.finding(Code.CONTROL_NOT_A_SOCKET, Level.FAULT, what, fix, path)
@@ -206,17 +207,6 @@ def is_answered(file: Path) -> bool:
         except OSError:
             return False
     return True
-
-
-def can_create(file: Path) -> bool:
-    """Whether this user can create the file, with the folders that are missing."""
-    folder = existing_folder(file)
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-
-
-def existing_folder(file: Path) -> Path:
-    """The nearest folder of the path that exists."""
-    return next(folder for folder in file.absolute().parents if folder.exists())
 
 
 def is_replaceable(file: Path) -> bool:

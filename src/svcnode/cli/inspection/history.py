@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from svcnode.cli.inspection.addresses import can_create, existing_folder
 from svcnode.cli.inspection.finding import Code, Level
+from svcnode.cli.inspection.paths import can_create, existing_folder, exists
 from svcnode.history.errors import HistoryError, history_error_from, other_node_error
 from svcnode.history.files import check_owner
 from svcnode.history.migrations import VERSION
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from svcnode.cli.inspection.subject import Subject
 
 MARGIN_BYTES = 16 * 1024 * 1024  # for the write-ahead log, and for what else is on the disk
+FIRST_WITH_OWNER = 2  # the first version of the tables that says which node a history belongs to
 _PATH = ("history", "path")
 
 
@@ -33,7 +34,7 @@ def history(subject: Subject) -> Iterator[Finding]:
             yield subject.finding(Code.HISTORY_IN_MEMORY, Level.WARNING, what, fix, _PATH)
         return
     path = settings.path
-    is_writable = os.access(path, os.W_OK) if path.exists() else can_create(path)
+    is_writable = os.access(path, os.W_OK) if exists(path) else can_create(path)
     if not is_writable:
         what = f"this user cannot write the history {path}"
         fix = f"Run svcnode as the user of the node; if that is this user, change the owner of {path.parent}"
@@ -50,14 +51,16 @@ def _file_problem(path: Path, node_name: str) -> str:
 
     try:
         check_owner(path)
-        if not path.exists() or not path.stat().st_size:
+        if not exists(path) or not path.stat().st_size:
             return ""
         # Without a write-ahead log, a lock would create one and leave it.
-        mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+        mode = "mode=ro" if exists(path.with_name(f"{path.name}-wal")) else "immutable=1"
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=1.0)) as file:
             (version,) = file.execute("PRAGMA user_version").fetchone()
             if version > VERSION:
                 return f"{path} has schema version {version}, and this svcnode knows up to version {VERSION}"
+            if version < FIRST_WITH_OWNER:
+                return ""
             (owner,) = file.execute("SELECT text FROM saved_state WHERE name = 'node'").fetchone() or (node_name,)
             return "" if owner == node_name else str(other_node_error(path, owner, node_name))
     except (HistoryError, OSError, sqlite3.Error) as exc:
@@ -65,7 +68,7 @@ def _file_problem(path: Path, node_name: str) -> str:
 
 
 def _disk_space(subject: Subject, path: Path, max_bytes: int) -> Iterator[Finding]:
-    used = path.stat().st_size if path.exists() else 0
+    used = path.stat().st_size if exists(path) else 0
     info = os.statvfs(existing_folder(path))
     free = info.f_bavail * info.f_frsize
     needed = max(0, max_bytes - used) + MARGIN_BYTES
