@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.config.sources import MAX_FILE_BYTES
@@ -16,6 +15,7 @@ from svcnode.net.files import read_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from svcnode.core.redaction import SecretScope
 

@@ -204,7 +204,8 @@ class AppriseTarget:
     @property
     def endpoint(self) -> tuple[str, int | None] | None:
         """The host and the port that the URL names; None if it has a key in the place of a host."""
-        (service,) = self._apprise
+        service: Any
+        (service,) = self._apprise  # one for each URL
         if not any("{host}" in template for template in service.templates) or not service.host:
             return None
         return str(service.host), service.port

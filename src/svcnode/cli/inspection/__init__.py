@@ -49,6 +49,7 @@ TOPICS: dict[str, Topic] = {
     "files of variables": files.environment_files,
     "tokens": addresses.access,
     "open files": machine.descriptors,
+    "notes": files.notes,
 }
 
 
@@ -58,9 +59,7 @@ async def gather_evidence(settings: Settings, source: Source, checked: Sequence[
     lookups, readings, problems = await asyncio.gather(
         network.look_up(hosts), network.read_clocks(settings), network.try_targets(targets)
     )
-    return Evidence(
-        checked=tuple(checked), lookups=lookups, readings=tuple(readings), target_problems=tuple(problems)
-    )
+    return Evidence(checked=tuple(checked), lookups=lookups, readings=tuple(readings), target_problems=tuple(problems))
 
 
 def inspect(subject: Subject) -> list[Finding]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli.inspection.finding import Code, Finding, Level
 from svcnode.cli.inspection.paths import can_create, existing_folder, exists
-from svcnode.core.address import Address
 from svcnode.core.errors import ListenError
 from svcnode.core.url import MAX_SOCKET_BYTES
 from svcnode.operator.auth import OperatorAuth, is_local_address
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from svcnode.cli.inspection.subject import Subject
     from svcnode.config import Settings
     from svcnode.config.keys import KeyPath
+    from svcnode.core.address import Address
 
 OPEN_PATHS = ("/livez", "/readyz", "/openapi.json")  # beside the prefixes
 CONNECT_TIMEOUT_S = 1.0
@@ -78,7 +78,8 @@ def _exposures_at(address: Address, settings: Settings) -> Iterator[Exposure]:
 
         auth = OperatorAuth(address, operator.token, trusts_loopback=operator.trusts_loopback)
         refused = Access.REFUSED if operator.token is None else Access.TOKEN
-        yield exposure("operator", tuple(ROUTES), Access.OPEN if auth.is_open else refused)
+        paths = sorted({f"/{path.split('/')[1]}" for path in ROUTES})
+        yield exposure("operator", tuple(paths), Access.OPEN if auth.is_open else refused)
     if address in settings.listen and any(service.push is not None for service in settings.services):
         yield exposure("push", ("/push",), Access.TOKEN)
     if public is not None and address in (public.listen or settings.listen):
@@ -150,7 +151,11 @@ def _unix_address(subject: Subject, file: Path, path: KeyPath, *, is_running: bo
     if is_answered(file):
         if not is_running:
             yield _in_use(subject, f"unix:{file}", f"ss -lxp src {file}", path)
-    elif (exists(file) and not file.is_socket()) or existing_folder(file) != file.absolute().parent or not can_create(file):
+    elif (
+        (exists(file) and not file.is_socket())
+        or existing_folder(file) != file.absolute().parent
+        or not can_create(file)
+    ):
         what = f"cannot listen on unix:{file}: another file is there, or its folder is missing or not writable"
         yield subject.finding(Code.ADDRESS_UNAVAILABLE, Level.FAULT, what, f"Create the folder of {file}", path)
 

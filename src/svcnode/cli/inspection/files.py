@@ -45,6 +45,15 @@ def configuration_file(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def notes(subject: Subject) -> Iterator[Finding]:
+    """What the configuration says, and may not mean."""
+    for text, code in subject.notes.items():
+        if code != Code.CONFIG_READABLE:  # see above
+            what, _, fix = text.partition("; ")
+            fix = fix or "Correct the name, or let a program register what it names"
+            yield Finding(code=Code(code), level=Level.NOTE, what=what, fix=fix)
+
+
 def secret_files(subject: Subject) -> Iterator[Finding]:
     """Files of secrets and of private keys that other users can read. Each file is named once."""
     seen: set[str] = set()

@@ -27,7 +27,7 @@ class Code(StrEnum):
     CONFIG_INVALID = "config_invalid"  # a key or its value is wrong
     CONFIG_WRITABLE = "config_writable"  # other users can change the configuration
     CONFIG_READABLE = "config_readable"  # it has a secret, and other users can read it
-    SECRET_FILE_READABLE = "secret_file_readable"  # of { file = "…" }
+    SECRET_FILE_READABLE = "secret_file_readable"  # noqa: S105  of { file = "…" }
     KEY_FILE_READABLE = "key_file_readable"  # of a private key
     ENVIRONMENT_FILE_READABLE = "environment_file_readable"  # it sets a variable that holds a secret
     HEALTH_CONSTANT = "health_constant"  # no service can change the health of the node
@@ -39,7 +39,7 @@ class Code(StrEnum):
     ADDRESS_IN_USE = "address_in_use"  # another process listens there
     ADDRESS_UNAVAILABLE = "address_unavailable"  # not of this machine, or not allowed
     OPERATOR_REFUSED = "operator_refused"  # the operator pages are served nowhere: there is no token
-    TOKEN_UNENCRYPTED = "token_unencrypted"  # a token is sent over a network without TLS
+    TOKEN_UNENCRYPTED = "token_unencrypted"  # noqa: S105  a token is sent over a network without TLS
     # the control socket
     NODE_RUNNING = "node_running"  # a node answers on the control socket
     CONTROL_PATH_TOO_LONG = "control_path_too_long"
@@ -91,13 +91,15 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def next_steps(findings: Sequence[Finding]) -> list[str]:
-    """What to do first, one step for each code."""
-    worst: dict[Code, Finding] = {}
+    """What to do first: one step for each code, and one for each key."""
+    steps: list[str] = []
+    seen: set[str] = {""}
     for finding in in_order(findings):
-        worst.setdefault(finding.code, finding)
-    steps = [_step(finding) for finding in worst.values() if finding.level is not Level.NOTE]
+        if (
+            finding.level is not Level.NOTE
+            and finding.code not in seen
+            and (not finding.key or finding.key not in seen)
+        ):
+            seen |= {finding.code, finding.key}
+            steps.append(f"{finding.key}: {finding.fix}" if finding.key else finding.fix)
     return steps[:MAX_NEXT_STEPS] or ["Start the node: svcnode serve"]
-
-
-def _step(finding: Finding) -> str:
-    return f"{finding.key}: {finding.fix}" if finding.key else finding.fix

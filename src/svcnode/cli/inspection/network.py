@@ -53,19 +53,16 @@ class Named(NamedTuple):
 
 def named_hosts(settings: Settings, source: Source) -> list[Named]:
     """Of services, the registry and alert targets, without IP addresses. What a proxy resolves is not among them."""
-    found = [*_service_hosts(settings), *_registry_hosts(settings)]
-    for target in alert_targets(settings, source):
-        if target.host and not (target.client is not None and target.client.proxy):
-            found.append(Named(target.host, target.path))
+    found = (*_service_hosts(settings), *_registry_hosts(settings), *_target_hosts(settings, source))
     return [named for named in found if not is_ip_address(named.host)]
 
 
 def _service_hosts(settings: Settings) -> Iterator[Named]:
     for index, service in enumerate(settings.services):
         config = service.definition.probe_config
-        if config is not None and isinstance(config.probe, UrlProbe) and not getattr(config.probe, "proxy", ""):
-            if host := config.probe.url.host:
-                yield Named(host, ("services", index, "probe"))
+        probe = None if config is None else config.probe
+        if isinstance(probe, UrlProbe) and probe.url.host and not getattr(probe, "proxy", ""):
+            yield Named(probe.url.host, ("services", index, "probe"))
 
 
 def _registry_hosts(settings: Settings) -> Iterator[Named]:
@@ -76,6 +73,12 @@ def _registry_hosts(settings: Settings) -> Iterator[Named]:
     for table, registry in registries.items():
         for host, _ in () if registry is None else registry.endpoints:
             yield Named(host, (table, "registry"))
+
+
+def _target_hosts(settings: Settings, source: Source) -> Iterator[Named]:
+    for target in alert_targets(settings, source):
+        if target.host and not (target.client is not None and target.client.proxy):
+            yield Named(target.host, target.path)
 
 
 async def look_up(hosts: Iterable[str]) -> dict[str, Lookup]:
@@ -202,9 +205,9 @@ def _target_paths(source: Source) -> Iterator[KeyPath]:
 
     for key in NotifyTable.target_keys:
         given = source.data["notify"].get(key, [])
-        yield from (("notify", key, index) for index in range(len(given))) if isinstance(given, list) else [
-            ("notify", key)
-        ]
+        yield from (
+            (("notify", key, index) for index in range(len(given))) if isinstance(given, list) else [("notify", key)]
+        )
 
 
 async def try_targets(targets: Iterable[AlertTarget]) -> list[TargetProblem]:

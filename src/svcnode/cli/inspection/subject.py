@@ -61,6 +61,7 @@ class Subject:
     settings: Settings
     source: Source
     evidence: Evidence
+    notes: Mapping[str, str]  # by text, the code: of what is valid and may not do what was meant
 
     def finding(self, code: Code, level: Level, what: str, fix: str, path: KeyPath = ()) -> Finding:
         """A finding about a key of the configuration."""
