@@ -128,7 +128,7 @@ def _document(fields: dict[str, Any], findings: Sequence[Finding], user_names: S
         for one in findings
     ]
     document = {**versions, "platform": sys.platform, **fields, "findings": found, "next_steps": next_steps(findings)}
-    return json.dumps(without_secrets(document, user_names), indent=2, ensure_ascii=False)
+    return json.dumps(without_secrets(document, user_names), indent=2)
 
 
 def _user_names(settings: Settings) -> list[str]:
