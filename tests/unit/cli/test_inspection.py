@@ -11,7 +11,7 @@ import sqlite3
 import ssl
 import sys
 import tempfile
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,10 +76,10 @@ class Site:
         return found
 
 
-@pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+@contextmanager
+def sound_site() -> Iterator[Site]:
     """In a folder that other users can reach, unlike those of pytest."""
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack, pytest.MonkeyPatch.context() as monkeypatch:
         folder = Path(name)
         folder.chmod(0o755)
         monkeypatch.chdir(folder)
@@ -90,6 +90,12 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         monkeypatch.setattr("svcnode.cli.inspection.machine.read_kernel_clock", lambda: KernelClock(True, 0.01))
         monkeypatch.setattr("svcnode.cli.inspection.machine.hard_fd_limit", lambda: math.inf)
         yield Site(folder, stack, monkeypatch)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with sound_site() as site:
+        yield site
 
 
 def resolve(host: str) -> list[str]:

@@ -112,7 +112,7 @@ def _invalid(error: ConfigError) -> Finding:
         level=Level.FAULT,
         key=error.key or "",
         place=_place(error),
-        what=str(error),
+        what=str(error).removeprefix(f"{error.key}: ").removesuffix(f" ({_place(error)})"),
         fix="Correct this, then run svcnode check-config again",
     )
 

@@ -106,7 +106,7 @@ def access(subject: Subject) -> Iterator[Finding]:
         yield subject.finding(
             Code.OPERATOR_REFUSED,
             Level.WARNING,
-            "the operator pages are refused everywhere: no address is of this machine only, and no token is set",
+            "nobody can open the operator pages: other machines can reach every address, and no token is set",
             "Set operator_token, or an operator_listen address such as 127.0.0.1:8421 in [server]",
             ("security", "operator_token"),
         )
@@ -115,8 +115,8 @@ def access(subject: Subject) -> Iterator[Finding]:
             yield subject.finding(
                 Code.TOKEN_UNENCRYPTED,
                 Level.WARNING,
-                f"{exposure.address} gets the token of the {exposure.surface} paths without TLS: who can read the "
-                "network can read the token",
+                f"{exposure.address} gets the token of the {exposure.surface} paths without TLS: anyone who can "
+                "listen on the network can read it",
                 "Set certificate and key in [server.tls], or listen on loopback behind a proxy with TLS",
                 ("server", "listen"),
             )

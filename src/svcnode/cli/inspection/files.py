@@ -50,8 +50,8 @@ def notes(subject: Subject) -> Iterator[Finding]:
     for text, code in subject.notes.items():
         if code != Code.CONFIG_READABLE:  # see above
             what, _, fix = text.partition("; ")
-            fix = fix or "Correct the name, or let a program register what it names"
-            yield Finding(code=Code(code), level=Level.NOTE, what=what, fix=fix)
+            fix = fix or "correct the name, or let a program register what it names"
+            yield Finding(code=Code(code), level=Level.NOTE, what=what, fix=fix[0].upper() + fix[1:])
 
 
 def secret_files(subject: Subject) -> Iterator[Finding]:
@@ -64,9 +64,8 @@ def secret_files(subject: Subject) -> Iterator[Finding]:
             file, code, what = value, Code.KEY_FILE_READABLE, "a private key"
         if file and file not in seen and others_can_read(Path(file)):
             seen.add(file)
-            yield subject.finding(
-                code, Level.WARNING, f"{file} has {what}, and other users can read it", f"chmod o-r {file}", path
-            )
+            text = f"the file {file} holds {what}, and other users of this machine can read it"
+            yield subject.finding(code, Level.WARNING, text, f"chmod o-r {file}", path)
 
 
 def _leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:  # noqa: ANN401  any TOML value

@@ -53,7 +53,7 @@ def drivers(subject: Subject) -> Iterator[Finding]:
                 Level.FAULT,
                 f'the probe of "{checked.service_id}" needs a driver that is not installed',
                 checked.verdict.reason,
-                path,
+                (*path, "probe"),
             )
 
 
@@ -72,8 +72,8 @@ def descriptors(subject: Subject) -> Iterator[Finding]:
     yield Finding(
         code=Code.DESCRIPTORS_LOW,
         level=Level.WARNING if is_enough else Level.FAULT,
-        what=f"this shell may open at most {allowed:g} files, which is enough for {connections} connections and "
-        f"{checks} checks at a time; {count} services are checked",
+        what=f"this user may open at most {allowed:g} files, which is enough for {connections} connections and "
+        f"{checks} checks at a time; services that are checked: {count}",
         fix=f"Raise the limit to {needed}: LimitNOFILE={needed} in the systemd unit, or ulimit -Hn {needed} as root",
     )
 

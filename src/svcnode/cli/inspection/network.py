@@ -249,7 +249,10 @@ def targets(subject: Subject) -> Iterator[Finding]:
         elif reason.startswith("tls"):
             code, fix = Code.TARGET_TLS_FAILED, "Renew the certificate of the target, or name its authority with ca"
         else:
-            code, fix = Code.TARGET_UNREACHABLE, "Check that it runs, and that no firewall is between; then notify-test"
+            code, fix = (
+                Code.TARGET_UNREACHABLE,
+                "Check that it runs, and the firewalls in between; then: svcnode notify-test",
+            )
         yield subject.finding(code, Level.FAULT, f"no connection to the alert target {name}: {text}", fix, path)
     for target in alert_targets(subject.settings, subject.source):
         if target.scheme == "http" and _is_public(target.host, subject.evidence.lookups):
