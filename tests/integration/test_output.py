@@ -43,6 +43,7 @@ COMMANDS = {
     "ack": ["ack", "höhe"],
     "beat": ["beat", "höhe"],
     "check-config": ["check-config"],
+    "check-config --json": ["check-config", "--check", "--json"],
     "completion": ["completion", "bash"],
     "conform": ["conform", "127.0.0.1:1", "--json"],
     "conform --junit": ["conform", "127.0.0.1:1", "--junit", "-"],

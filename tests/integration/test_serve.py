@@ -10,6 +10,7 @@ import signal
 import socket
 import sqlite3
 import ssl
+import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
@@ -132,6 +133,22 @@ def test_it_serves_without_uvloop_and_warns_of_heartbeats_that_cannot_arrive(tmp
     assert checked.returncode == 0
     assert re.search(r'^Note: .*"indexer"', checked.stdout, re.MULTILINE)
     assert '"db"' not in checked.stdout
+
+
+def test_a_secret_in_a_file_that_others_can_read_is_reported_once_at_the_start(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:  # unlike the folders of pytest, others can be let into it
+        folder = Path(name)
+        folder.chmod(0o755)
+        file = folder / "svcnode.toml"
+        file.write_text(f'{FIXED}[security]\noperator_token = "token-0123456789-abc"\n')
+        for mode, count in ((0o640, 0), (0o644, 1)):  # 0640: as the Debian package installs it
+            file.chmod(mode)
+            with Agent(tmp_path, *ANYWHERE, "-c", str(file)) as agent:
+                agent.wait_for_event("started")
+                agent.reload()
+                found = agent.events("config_readable")
+                assert (len(found), "token-0123456789-abc" in "\n".join(agent.lines)) == (count, False)
+                assert all(f"{file}:" in entry["message"] for entry in found)
 
 
 # ---- reloading

@@ -15,7 +15,7 @@ import pytest
 
 from svcnode.cli import COMMANDS, build_parser, load_command, main
 from svcnode.cli._args import CommandParser
-from svcnode.cli.check_config import _OnceChecked, format_checks
+from svcnode.cli.check_config import format_checks
 from svcnode.cli.demo.runner import introduction
 from svcnode.cli.demo.scenario import LOOP_STEPS, STARTUP_STEPS
 from svcnode.cli.explain import _unknown_service_text
@@ -25,6 +25,7 @@ from svcnode.cli.init.catalog import CATALOG, EmptyResponseError
 from svcnode.cli.init.scan import FoundService, ScanResult, UnconfirmedPort, _failure, _mismatch
 from svcnode.cli.init.select import SelectedProbe, select_probe
 from svcnode.cli.init.template import render_config
+from svcnode.cli.inspection.subject import OnceChecked
 from svcnode.cli.operator_requests import response_error
 from svcnode.cli.operator_url import OperatorUrl
 from svcnode.cli.probe import _format_full, _format_line, _ProbeResult
@@ -240,8 +241,8 @@ def test_output_of_check_config(snapshot: Snapshot, capsys: pytest.CaptureFixtur
     assert main(["check-config"]) == 2
     output = capsys.readouterr()
     results = [
-        _OnceChecked("db", Verdict.ready(), 0.0012),
-        _OnceChecked("indexer-2", Verdict.not_ready("syncing"), 0.4),
+        OnceChecked("db", Verdict.ready(), 0.0012),
+        OnceChecked("indexer-2", Verdict.not_ready("syncing"), 0.4),
     ]
     snapshot("output_of_check_config", output.out + output.err + "\n".join(format_checks(results, 1)))
 

@@ -355,14 +355,22 @@ def _log_failed_reload(exc: SvcnodeError) -> None:
         log.error("reload failed, the old configuration stays active: %s", error, extra=extra)
 
 
-def allocate_fds() -> tuple[int, int]:
+def needed_fds() -> int:
+    return ServerLimits().connections + MAX_CONCURRENT_CHECKS + RESERVED_FDS
+
+
+def divide_fds(allowed: int) -> tuple[int, int]:
     """The limits of connections and of concurrent checks; smaller than the defaults if the system allows too few."""
-    max_connections = ServerLimits().connections
-    needed = max_connections + MAX_CONCURRENT_CHECKS + RESERVED_FDS
-    allowed = raise_fd_limit(needed)
     available = allowed - RESERVED_FDS
-    connections = max(1, min(max_connections, available - available // 4))
-    checks = max(1, min(MAX_CONCURRENT_CHECKS, available - connections))
+    connections = max(1, min(ServerLimits().connections, available - available // 4))
+    return connections, max(1, min(MAX_CONCURRENT_CHECKS, available - connections))
+
+
+def allocate_fds() -> tuple[int, int]:
+    """Raises the limit of open files as far as needed and allowed, and divides it."""
+    needed = needed_fds()
+    allowed = raise_fd_limit(needed)
+    connections, checks = divide_fds(allowed)
     if allowed < needed:
         log.warning(
             "the limit of open files is %d: %d checks at a time and %d connections, and what exceeds this has to wait; "

@@ -272,7 +272,18 @@ def config_warnings(settings: Settings) -> dict[str, str]:
     """By text, the event in the log: of what is valid and may not do what was meant."""
     heartbeats = dict.fromkeys(_heartbeat_warnings(settings), "heartbeat_unsupported")
     targets = dict.fromkeys(_target_warnings(settings), "notification_target_unmatched")
-    return heartbeats | targets | dict.fromkeys(_public_warnings(settings), "public_unmatched")
+    public = dict.fromkeys(_public_warnings(settings), "public_unmatched")
+    return dict.fromkeys(_secret_warnings(settings), "config_readable") | heartbeats | targets | public
+
+
+def _secret_warnings(settings: Settings) -> Iterator[str]:
+    from svcnode.config.permissions import exposed_secret_line
+
+    if (line := exposed_secret_line(settings.file, settings.secrets, os.environ)) is not None:
+        yield (
+            f"{settings.file}:{line} has a secret, and other users of this machine can read the file; write the secret "
+            f'as "${{NAME}}" or {{ file = "…" }}, or take the permission away: chmod o-r {settings.file}'
+        )
 
 
 def _public_warnings(settings: Settings) -> Iterator[str]:

@@ -64,6 +64,7 @@ __all__ = [
     "load_notify",
     "load_registry",
     "load_service",
+    "node_environ",
 ]
 
 DEFAULT_FILE = Path("svcnode.toml")
@@ -109,6 +110,14 @@ def load(
     with SecretScope() as secrets:
         source = Source(file, environ, flags, services)
         return settings_from(source, secrets)
+
+
+def node_environ(file: Path | None, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """With the folders that systemd gives to the node that it runs, if this is its file."""
+    folders = {"RUNTIME_DIRECTORY": SYSTEM_RUNTIME_DIRECTORY, "STATE_DIRECTORY": SYSTEM_STATE_DIRECTORY}
+    if file != SYSTEM_FILE or environ.keys() & folders.keys():
+        return environ
+    return {**environ, **{name: str(folder) for name, folder in folders.items() if folder.is_dir()}}
 
 
 def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettings | None:

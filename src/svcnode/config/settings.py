@@ -137,6 +137,7 @@ class Settings(NamedTuple):
     maintenance: tuple[MaintenanceSchedule, ...]
     uses_store: bool  # no services are configured, shared or found, so the node probes its own store
     secrets: SecretScope  # of this configuration
+    file: Path | None  # None: there is no file
 
 
 # ---- reading
@@ -199,6 +200,7 @@ def settings_from(source: Source, secrets: SecretScope) -> Settings:
         maintenance=maintenance,
         uses_store=uses_store,
         secrets=secrets,
+        file=source.file,
     )
 
 

@@ -78,10 +78,10 @@ class Source:
         flags: Iterable[Override],
         services: Iterable[NamedProbe] = (),
     ) -> None:
-        self._file = file
+        self.file = file
         self.environ = environ
         self._origins: dict[KeyPath, str] = {}
-        self._text = ""
+        self.text = ""
         self._lines: TomlLines | None = None
         self._reported: list[tuple[KeyPath, str]] = []
         self.data: dict[str, Any] = {} if file is None else self._read(file)
@@ -108,17 +108,17 @@ class Source:
         for length in range(len(path), 0, -1):
             if override := self._origins.get(path[:length]):
                 return Origin(override=override)
-        if self._file is None:
+        if self.file is None:
             return Origin()
         if self._lines is None:
             from svcnode.config.toml_lines import TomlLines  # needed only for error messages
 
-            self._lines = TomlLines(self._text)
-        return Origin(file=self._file, line=self._lines.line_of(path))
+            self._lines = TomlLines(self.text)
+        return Origin(file=self.file, line=self._lines.line_of(path))
 
     def file_of(self, path: KeyPath) -> Path | None:
         """The file that has this value; None if an option or environment variable sets it."""
-        return None if path in self._origins else self._file
+        return None if path in self._origins else self.file
 
     def set_by(self, table: str, key: str) -> str | None:
         """The option, environment variable or key that sets the value; None if it is not set."""
@@ -173,9 +173,9 @@ class Source:
         import tomllib
 
         try:
-            self._text = read_in_time(file, MAX_FILE_BYTES).decode("utf-8").removeprefix(BYTE_ORDER_MARK)
-            _reject_deep_keys(self._text, file)
-            return tomllib.loads(self._text)
+            self.text = read_in_time(file, MAX_FILE_BYTES).decode("utf-8").removeprefix(BYTE_ORDER_MARK)
+            _reject_deep_keys(self.text, file)
+            return tomllib.loads(self.text)
         except OSError as exc:
             raise ConfigError(f"cannot read the configuration file: {os_error_text(exc)} ({file})", file=file) from exc
         except UnicodeDecodeError as exc:

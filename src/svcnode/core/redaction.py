@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 MASK = "***"
 # A shorter secret occurs in ordinary text by chance. In a URL it is hidden by its position.
@@ -62,12 +62,24 @@ class SecretScope:
             if text not in self._forms:
                 self._forms[text] = _hold(text)
 
+    def find_in(self, text: str, *, besides: Container[str] = ()) -> int | None:
+        """The first place in the text with one of these secrets as a word, in any of its forms. Those in `besides` do
+        not count."""
+        forms = [form for secret, found in self._forms.items() if secret not in besides for form in found]
+        places = [place for form in forms if form in text and (place := _find_word(form, text)) is not None]
+        return min(places, default=None)
+
     def release(self) -> None:
         """Forget the secrets that no other scope holds."""
         with _change_lock:
             for forms in self._forms.values():
                 _release(forms)
             self._forms.clear()
+
+
+def _find_word(word: str, text: str) -> int | None:
+    found = re.search(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", text)
+    return None if found is None else found.start()
 
 
 class RotatingSecret:

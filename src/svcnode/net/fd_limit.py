@@ -17,6 +17,12 @@ def raise_fd_limit(needed: int) -> int:
     return allowed
 
 
+def hard_fd_limit() -> float:
+    """How far `raise_fd_limit` can go. Infinity: unlimited."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if hard == resource.RLIM_INFINITY else hard
+
+
 def fd_limit() -> float:
     """The soft limit: what this process may use without a change of its limits. Infinity: unlimited."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

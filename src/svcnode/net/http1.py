@@ -53,6 +53,8 @@ P = TypeVar("P", bound="asyncio.Protocol")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))  # allowed unencoded in a request line
+# Of a header whose value is a secret, such as X-Api-Key.
+_SECRET_HEADER_NAME = re.compile("auth|cookie|key|pass|secret|token", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -207,6 +209,10 @@ class Http1Client(TlsOptions):
         return UnixEndpoint(url.socket)
 
     def _with_own_headers(self, default: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        for name, value in self.headers:
+            if _SECRET_HEADER_NAME.search(name):
+                register_secret(value)
+                register_secret(value.rpartition(" ")[2])  # without "Bearer"
         own = [*self.headers, *self.authorization()]
         names = {name.lower() for name, _ in own}
         return [(name, value) for name, value in default if name.lower() not in names] + own

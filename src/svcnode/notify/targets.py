@@ -201,6 +201,15 @@ class AppriseTarget:
     def fingerprint(self) -> str:
         return fingerprint(self.url)
 
+    @property
+    def endpoint(self) -> tuple[str, int | None] | None:
+        """The host and the port that the URL names; None if it has a key in the place of a host."""
+        service: Any
+        (service,) = self._apprise  # one for each URL
+        if not any("{host}" in template for template in service.templates) or not service.host:
+            return None
+        return str(service.host), service.port
+
     def __repr__(self) -> str:
         return f"<AppriseTarget {self.name}>"
 

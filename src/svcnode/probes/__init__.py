@@ -136,6 +136,18 @@ def is_loaded(scheme: str) -> bool:
     return KINDS.get(scheme, "").partition(":")[0] in sys.modules
 
 
+def missing_driver(scheme: str) -> str:
+    """The command that installs the driver of a kind of this package; empty if it has its driver or needs none."""
+    found = _TARGET_PATTERN.fullmatch(KINDS.get(scheme, ""))
+    if found is None or not found["extra"]:
+        return ""
+    try:
+        import_module(found["module"])
+    except ModuleNotFoundError:
+        return install_command(found["extra"])
+    return ""
+
+
 def load_kinds(schemes: Iterable[str]) -> None:
     """Import them; `make_probe` raises the errors."""
     for scheme in schemes:

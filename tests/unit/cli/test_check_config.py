@@ -22,6 +22,19 @@ def lines_of(config: str, run: Run) -> list[str]:
     return ended.out.splitlines()
 
 
+def rows_of(output: str) -> list[list[str]]:
+    """The services, with what their checks found."""
+    _, _, rest = output.partition("\nChecked once: ")
+    return [line.split()[:2] for line in rest.partition("\nExposed:")[0].splitlines()[1:]]
+
+
+@pytest.fixture
+def bare_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A configuration that uses nothing of this machine."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return '[server]\nlisten = "127.0.0.1:0"\n[control]\nlisten = "unix:control.sock"\n'
+
+
 def service(service_id: str, *keys: str) -> str:
     return "\n".join([f'[[services]]\nid = "{service_id}"', *keys, ""])
 
@@ -57,28 +70,27 @@ def test_a_service_is_shown_with_its_probe_and_without_secrets(run: Run) -> None
     assert line.endswith(": http://me:***@h/x")
 
 
-def test_each_probe_is_run_once_on_request(run: Run) -> None:
+def test_each_probe_is_run_once_on_request(bare_node: str, run: Run) -> None:
     Path("spool").write_text("is good")
     good = 'probe = { url = "file:spool", contains = "good" }'
-    config = service("good", good) + service("set", FIXED)
+    config = bare_node + service("good", good) + service("set", FIXED)
     write(config)
     ended = run("check-config", "--check")
-    assert (ended.code, ended.out.splitlines()[-1].split()[:2]) == (0, ["good", "ready"])
+    assert (ended.code, rows_of(ended.out)) == (0, [["good", "ready"]])
     write(config + service("other", good.replace('"good"', '"other"')))
     ended = run("check-config", "--check")
-    rows = [line.split()[:2] for line in ended.out.splitlines()[-2:]]
-    assert (ended.code, rows) == (1, [["good", "ready"], ["other", "failed"]])
+    assert (ended.code, rows_of(ended.out)) == (1, [["good", "ready"], ["other", "failed"]])
 
 
-def test_the_store_of_a_node_that_never_ran_is_not_checked(run: Run) -> None:
-    write('[store]\npath = "store.db"\n')
+def test_the_store_of_a_node_that_never_ran_is_not_checked(bare_node: str, run: Run) -> None:
+    write(f'{bare_node}[store]\npath = "store.db"\n')
     ended = run("check-config", "--check")
     assert ended.code == 0
-    assert ended.out.splitlines()[-1].startswith("Not checked: ")
+    assert "\nNot checked: " in ended.out
     assert not Path("store.db").exists()
     Path("store.db").write_text("not a database, and long enough to be read as one" * 20)
     ended = run("check-config", "--check")
-    assert (ended.code, ended.out.splitlines()[-1].split()[:2]) == (1, ["store", "failed"])
+    assert (ended.code, rows_of(ended.out)) == (1, [["store", "failed"]])
 
 
 def test_a_replica_and_its_registry_are_shown_without_the_password(run: Run) -> None:

@@ -177,6 +177,18 @@ def test_a_secret_is_forgotten_with_the_last_scope_that_holds_it() -> None:
     assert (redaction._secrets, redaction._lengths_by_prefix) == ({}, {})
 
 
+def test_a_scope_finds_its_secrets_in_a_text_as_words_and_in_any_form() -> None:
+    with SecretScope() as scope:
+        register_secret("hunter2")
+        register_secret("p/w d")
+    register_secret("elsewhere")
+    assert scope.find_in("a p%2Fw%20d, hunter2") == 2
+    assert scope.find_in("a p%2Fw%20d, hunter2", besides={"p/w d"}) == 13
+    assert scope.find_in("hunter22 hunter2") == 9
+    assert scope.find_in("elsewhere hunter22 Xhunter2") is None
+    scope.release()
+
+
 def test_a_secret_registered_before_its_scope_is_never_forgotten_and_after_it_gets_no_further_holder() -> None:
     register_secret("hunter2")
     with SecretScope() as scope:
