@@ -18,11 +18,12 @@ from svcnode.sharing.record import (
     ServiceRecord,
     from_registry,
 )
-from svcnode.sharing.rules import choose_observers, observers
+from svcnode.sharing.rules import choose_observers, continued_down, observers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from svcnode.core.model import Service
     from svcnode.node.definition import ProbeConfig
     from svcnode.node.node_state import NodeState
     from svcnode.sharing.format import ServiceDocument
@@ -78,6 +79,21 @@ class NodeSync:
         else:
             self._apply(record, Definition(from_registry(document.service, document.valid_s)))
         record.made_from = made_from
+        if record.is_new and not self.observer.view.is_cached:
+            record.is_new = False
+            self._begin(record)
+
+    def _begin(self, record: ServiceRecord) -> None:
+        """With the state of the node: a service that is Down there is Down here, whatever this process has not seen."""
+        known, (service, state) = self.observer.known_down(record), self._known(record)
+        if known is None:
+            return
+        own = state if record.check is None else record.check.state
+        down = continued_down(known, own, service.policy, self._node.now_s())
+        if down is not None:
+            if record.check is not None:
+                self._set_check(record, down)
+            self._node.set_decided_states({record.id: down})
 
     def _choose_observers(self, record: ServiceRecord, shared: SharedService) -> None:
         """As long as only the cache is known, nobody knows which replicas are live, and who checks what."""
@@ -148,7 +164,14 @@ class NodeSync:
         elif probe_config is None:
             self._end_check(record)
         elif record.check is None:
-            record.check = OwnCheck(self._known_state(record), has_vote=False)
+            self._begin_check(record)
+
+    def _begin_check(self, record: ServiceRecord) -> None:
+        """From the state of the node. Down is published at once: a replica that starts now must find it."""
+        state = self._known(record)[1]
+        record.check = OwnCheck(state, has_vote=state.status is Status.DOWN)
+        if record.check.has_vote:
+            self._on_new_state(record.id)
 
     def _end_check(self, record: ServiceRecord) -> None:
         if record.check is not None:
@@ -156,22 +179,22 @@ class NodeSync:
             self._on_new_state(record.id)
 
     def _set_check(self, record: ServiceRecord, state: ServiceState) -> None:
-        """A state that is published without evidence: the service is not Up."""
+        """A state that is published without own evidence: the service is not Up."""
         record.check = OwnCheck(state, has_vote=True)
         self._on_new_state(record.id)
         self.merge([record.id])
 
     def _set_unchecked(self, record: ServiceRecord, reason: str) -> None:
         if record.check is None or not record.check.state.reason.startswith(reason):
-            known = self._known_state(record)
+            known = self._known(record)[1]
             before = known if known.status is Status.DOWN else self._initial_state()
             code, now_s = ReasonCode.DRIVER_MISSING, self._node.now_s()
             self._set_check(record, state_machine.without_evidence(before, reason, code, now_s))
 
-    def _known_state(self, record: ServiceRecord) -> ServiceState:
+    def _known(self, record: ServiceRecord) -> tuple[Service, ServiceState]:
         found = self._node.peek(record.id)
         assert found is not None, "it was added before"
-        return found[1]
+        return found
 
     def _initial_state(self) -> ServiceState:
         return state_machine.initial_state(self._node.now_s())

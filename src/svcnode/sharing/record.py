@@ -16,7 +16,14 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import MAX_STALE_AFTER_S, Outcome, Policy, ServiceState, Status
 from svcnode.core.text import MAX_REASON_CHARS, truncate
 from svcnode.sharing.format import replica_of
-from svcnode.sharing.rules import merged_state, renewal_due_at_s, report_order, service_state, still_down
+from svcnode.sharing.rules import (
+    known_down,
+    merged_state,
+    renewal_due_at_s,
+    report_order,
+    service_state,
+    still_down,
+)
 from svcnode.sharing.view import ObservedState
 
 if TYPE_CHECKING:
@@ -90,6 +97,7 @@ class ServiceRecord:
     choice: ObserverChoice | None = None  # how the observers of a checked service were chosen
     source: str | None = None  # of the evidence; None: not known yet
     made_from: MadeFrom | None = None
+    is_new: bool = True  # the registry was not read since this replica knows the service
     check: OwnCheck | None = None  # None: not checked here
     reported: ServiceState | None = None  # by reports to this replica
     renewal_due_at_s: float = math.inf  # when newer evidence of others is passed on
@@ -147,6 +155,11 @@ class Observer(NamedTuple):
         own = self._own_observation(record, now_s)
         others = (state for state in self.view.observed_by_all(record.id) if state.observer != self.replica)
         return (*(() if own is None else (own,)), *others, *self.view.reports(record.id))
+
+    def known_down(self, record: ServiceRecord) -> ObservedState | None:
+        """By the registry, what an earlier process of this replica has left included."""
+        found = self.view.observed_by_all(record.id)
+        return known_down([state for state in found if state.source == record.source])
 
     def decide(self, record: ServiceRecord, before: ServiceState, now_s: float) -> ServiceState | None:
         """The state that follows from what is observed. None: the node keeps the state that it has."""

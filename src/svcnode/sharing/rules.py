@@ -20,6 +20,7 @@ from svcnode.core.state_machine import without_evidence
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from svcnode.core.model import Policy
     from svcnode.sharing.view import ObservedState, SharedService
 
 
@@ -122,6 +123,32 @@ def _merged(agreeing: Sequence[ObservedState], evidence_at_s: float, needed: int
     since = sorted(state.since_s for state in agreeing if state.since_s is not None)
     since_s = since[needed - 1] if len(since) >= needed else None
     return MergedState(first.status, first.reason, first.code, evidence_at_s, since_s)
+
+
+def known_down(states: Sequence[ObservedState]) -> ObservedState | None:
+    """What most of those who publish a state say, if it is Down. It counts however old it is: nothing better is known."""
+    down = [state for state in states if state.status is Status.DOWN]
+    return down[0] if 2 * len(down) > len(states) else None
+
+
+def continued_down(known: ObservedState, own: ServiceState, policy: Policy, now_s: float) -> ServiceState | None:
+    """The state of a service that is Down by the registry when this replica begins to know it: its start improves
+    nothing. Successes so far count towards the recovery. None if the own checks have decided otherwise.
+    """
+    is_not_ready = (
+        own.status is Status.INITIALIZING and own.last_evidence_at_s is not None and not own.failures_in_a_row
+    )
+    if own.status is Status.DOWN or own.ready_in_a_row >= policy.rise or is_not_ready:
+        return None
+    since_s = now_s if known.since_s is None else min(known.since_s, now_s)
+    return own._replace(
+        status=Status.DOWN,
+        reason=known.reason,
+        code=known.code,
+        since_s=since_s,
+        first_failure_at_s=since_s,
+        known_before=None,
+    )
 
 
 def newest_report(reports: Sequence[ObservedState]) -> MergedState | None:
