@@ -17,8 +17,9 @@ from svcnode.sharing.record import (
     OwnCheck,
     ServiceRecord,
     from_registry,
+    with_shared_reports,
 )
-from svcnode.sharing.rules import choose_observers, continued_down, observers
+from svcnode.sharing.rules import choose_observers, continued_down, known_down, observers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,7 +86,8 @@ class NodeSync:
 
     def _begin(self, record: ServiceRecord) -> None:
         """With the state of the node: a service that is Down there is Down here, whatever this process has not seen."""
-        known, (service, state) = self.observer.known_down(record), self._known(record)
+        states, (service, state) = self.observer.published(record), self._known(record)
+        known, record.is_unknown = known_down(states), not states
         if known is None:
             return
         own = state if record.check is None else record.check.state
@@ -109,10 +111,13 @@ class NodeSync:
         """Who receives the reports applies the ttl. Others notice only that no report comes from the registry."""
         document, found, now_s = shared.definition, self._node.peek(record.id), self._node.now_s()
         state = state_machine.initial_state(now_s) if found is None else found[1]
-        is_received = document.fixed_status is not None or self.observer.is_silence_received(
-            record, shared, state, now_s
-        )
-        service = document.service if is_received else from_registry(document.service, document.valid_s)
+        self.observer.note_reporter(record, now_s)
+        if document.fixed_status is not None or shared.owners == (self.observer.owner,):
+            service = document.service
+        elif self.observer.is_silence_received(record, shared, state, now_s):
+            service = with_shared_reports(document.service)
+        else:
+            service = from_registry(document.service, document.valid_s)
         self._apply(record, Definition(service))
 
     def _sync_checked(self, record: ServiceRecord, made_from: MadeFrom) -> None:
@@ -138,12 +143,18 @@ class NodeSync:
         record.observers = (replica,) if is_observer else ()
         self._set_source(record, NOT_SHARED if record.document is None else record.document.source)
         record.made_from = None
+        if record.reports_here and record.document is not None:
+            self.observer.note_reporter(record, self._node.now_s())
+            if not self.observer.receives_itself(record):  # others may, as long as the registry does not say who
+                service = from_registry(definition.service, record.document.valid_s)
+                definition = definition._replace(service=service)
         self._apply(record, definition if is_observer else definition._replace(probe_config=None))
 
     def _set_source(self, record: ServiceRecord, source: str) -> None:
         if record.source not in (None, source):
             self._set_check(record, self._initial_state())
             self._node.set_decided_states({record.id: self._initial_state()})
+            record.reporter = None
         record.source = source
 
     def _apply(self, record: ServiceRecord, definition: Definition, unchecked_reason: str = "") -> None:
@@ -213,7 +224,10 @@ class NodeSync:
         now_s = self._node.now_s()
         states: dict[str, ServiceState] = {}
         for service_id in ids:
-            record, found = self.records.get(service_id), self._node.peek(service_id)
+            record = self.records.get(service_id)
+            if record is not None and not record.is_checked and self.observer.note_reporter(record, now_s):
+                self.sync_one(service_id)
+            found = self._node.peek(service_id)
             if record is None or found is None:
                 continue
             service, before = found

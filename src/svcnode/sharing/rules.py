@@ -10,6 +10,7 @@ All replicas apply them to the same keys, so all come to the same result. These 
 
 from __future__ import annotations
 
+import math
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,14 +81,21 @@ def _weight(replica: str, service_id: str) -> bytes:
 
 
 def merged_state(
-    service: SharedService, states: Sequence[ObservedState], observer_count: int, now_s: float
+    service: SharedService,
+    states: Sequence[ObservedState],
+    observer_count: int,
+    now_s: float,
+    known_at_s: float = -math.inf,
 ) -> MergedState | None:
-    """From the states of the observers, in their order, or from all reports. None: they have not decided."""
+    """From the states of the observers, in their order, or from all reports. None: they have not decided.
+
+    `known_at_s`: of the newest report so far, which the registry may have no more.
+    """
     definition = service.definition
     if definition.fixed_status is not None:
         return MergedState(definition.fixed_status, "set in the configuration", ReasonCode.FIXED, None, None)
     if not definition.is_checked:
-        return newest_report(states)
+        return newest_report(states, definition.valid_s, now_s, known_at_s)
     return majority(states, observer_count, definition.valid_s, now_s)
 
 
@@ -126,7 +134,7 @@ def _merged(agreeing: Sequence[ObservedState], evidence_at_s: float, needed: int
 
 
 def known_down(states: Sequence[ObservedState]) -> ObservedState | None:
-    """What most of those who publish a state say, if it is Down. It counts however old it is: nothing better is known."""
+    """What most of those say who publish a state, if it is Down, however old it is: nothing better is known."""
     down = [state for state in states if state.status is Status.DOWN]
     return down[0] if 2 * len(down) > len(states) else None
 
@@ -151,17 +159,34 @@ def continued_down(known: ObservedState, own: ServiceState, policy: Policy, now_
     )
 
 
-def newest_report(reports: Sequence[ObservedState]) -> MergedState | None:
+def newest_report(
+    reports: Sequence[ObservedState], valid_s: float, now_s: float, known_at_s: float = -math.inf
+) -> MergedState | None:
     """Of a service that reports by itself. A report of unknown time is older than the others, and is never Up.
+
+    An older one does not replace one that was known before. Once that has expired, it says no more than Up until then:
+    who has found the service Down since then is right.
 
     The ttl is applied by the node, as to all states. A service that is Down, maybe because no report comes, is Down for
     as long as its observer has this state.
     """
     newest = max(reports, key=report_order, default=None)
-    if newest is None or (newest.status is Status.UP and newest.evidence_at_s is None):
+    if newest is None:
         return None
-    at_s = newest.known_at_s or newest.evidence_at_s if newest.status is Status.DOWN else newest.evidence_at_s
-    return MergedState(newest.status, newest.reason, newest.code, at_s, newest.since_s)
+    newest_at_s = report_order(newest)[0]
+    known_at_s = max(known_at_s, newest_at_s)
+    if now_s >= known_at_s + valid_s:
+        found = (each for each in reports if each.status is Status.DOWN and (each.since_s or -math.inf) >= known_at_s)
+        if (down := max(found, key=report_order, default=None)) is not None:
+            return _reported(down)
+    if newest_at_s < known_at_s or (newest.status is Status.UP and newest.evidence_at_s is None):
+        return None
+    return _reported(newest)
+
+
+def _reported(report: ObservedState) -> MergedState:
+    at_s = report.known_at_s or report.evidence_at_s if report.status is Status.DOWN else report.evidence_at_s
+    return MergedState(report.status, report.reason, report.code, at_s, report.since_s)
 
 
 def report_order(report: ObservedState) -> tuple[float, int]:

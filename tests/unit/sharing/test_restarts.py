@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.core.model import Status
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import KnownBefore, Status
 from tests.support.replica_simulation import LEASE_S
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class Cluster:
         self.simulation.down.add("db")
         self.simulation.run_for(3 * INTERVAL_S + SETTLE_S)
         assert self.statuses() == {DOWN}
+
+    def remember_down(self, name: str) -> None:
+        """By its history, the replica knows it as Down from before it was started."""
+        node = self.simulation.processes[name].node
+        node.remember({"db": KnownBefore(DOWN, node.now_s() - 100.0, "refused", ReasonCode.CONNECTION_REFUSED)})
 
     def seen(self, duration_s: float, *, is_ready: Callable[[Process], bool] = lambda _: True) -> set[Status]:
         """The statuses in this time on all replicas that have read the registry."""
@@ -124,6 +130,31 @@ def test_all_replicas_that_start_together_do_not_soften_a_down(simulation: Simul
     for name in NAMES:
         cluster.start(name)
     assert cluster.seen(START_PERIOD_S + SETTLE_S) == {DOWN}
+
+
+def test_without_any_other_replica_the_history_of_a_replica_counts(simulation: Simulation) -> None:
+    """All were away for longer than their leases. The first failure confirms what they know, as on one machine."""
+    cluster = Cluster(simulation)
+    cluster.fail()
+    for process in cluster.processes:
+        process.kill()
+    simulation.run_for(2 * LEASE_S)
+    for name in NAMES:
+        cluster.start(name)
+        cluster.remember_down(name)
+    simulation.run_for(INTERVAL_S + 1.0)
+    assert cluster.statuses() == {DOWN}
+
+
+def test_the_history_of_a_replica_does_not_count_if_the_others_know_more(simulation: Simulation) -> None:
+    cluster = Cluster(simulation)
+    name = cluster.checking()
+    simulation.processes[name].kill()
+    simulation.run_for(2 * LEASE_S)
+    cluster.start(name)
+    cluster.remember_down(name)
+    simulation.down.add("db")  # for one check
+    assert DOWN not in cluster.seen(INTERVAL_S - 0.5)
 
 
 @pytest.mark.parametrize("away_s", [2.0, LEASE_S + 8.0])
