@@ -175,11 +175,12 @@ def newest_report(
         return None
     newest_at_s = report_order(newest)[0]
     known_at_s = max(known_at_s, newest_at_s)
-    if now_s >= known_at_s + valid_s:
-        found = (each for each in reports if each.status is Status.DOWN and (each.since_s or -math.inf) >= known_at_s)
-        if (down := max(found, key=report_order, default=None)) is not None:
-            return _reported(down)
-    if newest_at_s < known_at_s or (newest.status is Status.UP and newest.evidence_at_s is None):
+    is_expired = now_s >= known_at_s + valid_s
+    down = [each for each in reports if each.status is Status.DOWN]
+    later = [each for each in down if each.since_s is not None and each.since_s >= known_at_s]
+    if is_expired and later:
+        return _reported(max(later, key=report_order))
+    if newest_at_s < known_at_s or (is_expired and newest.status is Status.UP):
         return None
     return _reported(newest)
 
