@@ -219,6 +219,13 @@ class NodeSync:
 
     # ---- states
 
+    def note_reporters(self) -> None:
+        """Before the view is replaced: the reports in it are still the newest ones."""
+        now_s = self._node.now_s()
+        for record in self.records.values():
+            if not record.is_checked:
+                self.observer.note_reporter(record, now_s)
+
     def merge(self, ids: Iterable[str]) -> None:
         """Set the states that follow from what is observed."""
         now_s = self._node.now_s()

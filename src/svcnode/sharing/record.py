@@ -82,10 +82,10 @@ class MadeFrom(NamedTuple):
 class Reporter(NamedTuple):
     """Where the newest report that is known has arrived."""
 
-    observer: str | None  # a replica, or the client that wrote it to the registry; None: that replica has forgotten it
-    is_client: bool
-    revision: int  # of the key of the replica, which has another one when it joins again
-    at_s: float
+    report: ObservedState
+    is_client: bool  # who wrote it to the registry; otherwise a replica has received it
+    revision: int  # of the key of the replica, which has another one when it joins again; 0: not known
+    is_forgotten: bool = False  # that replica has started again, or no longer has the service
 
 
 class RegistryReception(NamedTuple):
@@ -182,8 +182,7 @@ class Observer(NamedTuple):
         if shared is None:
             return None
         votes, may_be_alone = self._votes(record, shared, now_s), self.reception.is_lost and record.check is not None
-        at_s = now_s + EARLY_S if may_be_alone else now_s
-        merged = merged_state(shared, votes, len(record.observers), at_s, self._missing_report_at_s(record))
+        merged = merged_state(shared, votes, len(record.observers), now_s + EARLY_S if may_be_alone else now_s)
         if merged is None:
             return self._alone(record, before, now_s) if may_be_alone else None
         return service_state(merged, before, now_s)
@@ -211,33 +210,36 @@ class Observer(NamedTuple):
 
     def note_reporter(self, record: ServiceRecord, now_s: float) -> bool:
         """Remember where the newest report arrived. Returns whether that was elsewhere than before."""
-        newest, before = max(self.observed(record, now_s), key=report_order, default=None), record.reporter
-        if newest is None or report_order(newest)[0] < self._missing_report_at_s(record):
+        before, ended = record.reporter, self.view.ended_report(record.id)
+        known = [each for each in (ended, self._missing_report(record)) if each is not None]
+        newest = max((*self.observed(record, now_s), *known), key=report_order, default=None)
+        if newest is None or (before is not None and newest is before.report):
             return False
         is_client = newest in self.view.reports(record.id)
-        revision = 0 if is_client else self.view.replica_revision(newest.observer)
-        record.reporter = Reporter(newest.observer, is_client, revision, report_order(newest)[0])
-        return before is None or record.reporter[:3] != before[:3]
+        was_there = before is not None and before.report.observer == newest.observer
+        ended_revision = before.revision if before is not None and was_there else 0
+        revision = ended_revision if newest is ended else self._revision(newest.observer)
+        record.reporter = Reporter(newest, is_client, revision)
+        return before is None or _place(before) != _place(record.reporter)
 
-    def _missing_report_at_s(self, record: ServiceRecord) -> float:
-        """Of the newest report, if nobody publishes it any more: the replica that had received it is lost."""
+    def _missing_report(self, record: ServiceRecord) -> ObservedState | None:
+        """The newest report, if nobody publishes it any more: the replica that had received it is lost."""
         reporter = record.reporter
-        if reporter is None or reporter.is_client or reporter.observer == self.replica:
-            return -math.inf
-        is_same = reporter.observer is not None and self.view.replica_revision(reporter.observer) == reporter.revision
-        if is_same and self.view.observed(reporter.observer or "", record.id) is not None:
-            return -math.inf
-        return reporter.at_s
+        if reporter is None or reporter.is_client or reporter.report.observer == self.replica:
+            return None
+        name = reporter.report.observer
+        is_same = not reporter.is_forgotten and self._revision(name) == reporter.revision
+        return None if is_same and self.view.observed(name, record.id) is not None else reporter.report
+
+    def _revision(self, replica: str) -> int:
+        return self.view.replica_revision(replica)
 
     def receives_itself(self, record: ServiceRecord) -> bool:
         """Whether the reports come to this replica, and did not stop coming only because it did not listen."""
         reporter = record.reporter
-        return (
-            reporter is not None
-            and not reporter.is_client
-            and reporter.observer == self.replica
-            and reporter.at_s >= self.reception.listening_since_s
-        )
+        if reporter is None or reporter.is_client or reporter.report.observer != self.replica:
+            return False
+        return report_order(reporter.report)[0] >= self.reception.listening_since_s
 
     def is_silence_received(
         self, record: ServiceRecord, shared: SharedService, state: ServiceState, now_s: float
@@ -250,9 +252,8 @@ class Observer(NamedTuple):
             return True
         self._note_return(record, shared, now_s)
         reporter, reception = record.reporter, self.reception
-        is_elsewhere = reporter is not None and reporter.observer not in (None, self.replica) and not reporter.is_client
         has_clients = any(replica_of(owner) is None for owner in shared.owners)
-        if is_elsewhere or not (has_clients or self.owner in shared.owners):
+        if self._is_elsewhere(reporter) or not (has_clients or self.owner in shared.owners):
             return False  # the other replica applies the ttl; while it is lost, nobody knows
         # While the registry is lost, and for a ttl after it, a service that does not report may not be able to.
         if state.code == ReasonCode.TTL_EXPIRED and state.since_s <= reception.until_s:
@@ -261,22 +262,28 @@ class Observer(NamedTuple):
             return False
         since_s = max(reception.since_s, record.heard_since_s)
         due_at_s = since_s + shared.definition.valid_s
-        at_s = -math.inf if reporter is None else reporter.at_s
+        at_s = -math.inf if reporter is None else report_order(reporter.report)[0]
         if max(state.registered_at_s, at_s) >= since_s or now_s >= due_at_s:
             return True
         record.silence_due_at_s = due_at_s
         return False
+
+    def _is_elsewhere(self, reporter: Reporter | None) -> bool:
+        """Whether another replica receives the reports, or has done so and is lost."""
+        if reporter is None or reporter.is_client or reporter.is_forgotten:
+            return False
+        return reporter.report.observer != self.replica
 
     def _note_return(self, record: ServiceRecord, shared: SharedService, now_s: float) -> None:
         """Of the replica that had received the newest report: the new process knows nothing of it. So all that have the
         service wait for the next report. They also do if that replica has the service no more.
         """
         reporter = record.reporter
-        if reporter is None or reporter.is_client or reporter.observer in (None, self.replica):
+        if reporter is None or not self._is_elsewhere(reporter):
             return
-        revision = self.view.replica_revision(reporter.observer)
-        if revision not in (0, reporter.revision) or reporter.observer not in shared.owner_replicas:
-            record.reporter, record.heard_since_s = reporter._replace(observer=None), now_s
+        name = reporter.report.observer
+        if self._revision(name) not in (0, reporter.revision) or name not in shared.owner_replicas:
+            record.reporter, record.heard_since_s = reporter._replace(is_forgotten=True), now_s
 
     def set_renewal(
         self, record: ServiceRecord, policy: Policy, state: ServiceState, now_s: float, *, is_decided: bool
@@ -294,7 +301,8 @@ class Observer(NamedTuple):
 
     def _votes(self, record: ServiceRecord, shared: SharedService, now_s: float) -> Sequence[ObservedState]:
         if not shared.definition.is_checked:
-            return self.observed(record, now_s)
+            missing = self._missing_report(record)
+            return (*self.observed(record, now_s), *(() if missing is None else (missing,)))
         found = (
             self._own_observation(record, now_s) if name == self.replica else self.view.observed(name, record.id)
             for name in record.observers
@@ -317,6 +325,10 @@ class Observer(NamedTuple):
             now_s,
             record.source or NOT_SHARED,
         )
+
+
+def _place(reporter: Reporter) -> tuple[str, bool, int]:
+    return reporter.report.observer, reporter.is_client, reporter.revision
 
 
 def evidence_at_s(state: ServiceState) -> float:

@@ -81,21 +81,14 @@ def _weight(replica: str, service_id: str) -> bytes:
 
 
 def merged_state(
-    service: SharedService,
-    states: Sequence[ObservedState],
-    observer_count: int,
-    now_s: float,
-    known_at_s: float = -math.inf,
+    service: SharedService, states: Sequence[ObservedState], observer_count: int, now_s: float
 ) -> MergedState | None:
-    """From the states of the observers, in their order, or from all reports. None: they have not decided.
-
-    `known_at_s`: of the newest report so far, which the registry may have no more.
-    """
+    """From the states of the observers, in their order, or from all reports. None: they have not decided."""
     definition = service.definition
     if definition.fixed_status is not None:
         return MergedState(definition.fixed_status, "set in the configuration", ReasonCode.FIXED, None, None)
     if not definition.is_checked:
-        return newest_report(states, definition.valid_s, now_s, known_at_s)
+        return newest_report(states, definition.valid_s, now_s)
     return majority(states, observer_count, definition.valid_s, now_s)
 
 
@@ -159,29 +152,21 @@ def continued_down(known: ObservedState, own: ServiceState, policy: Policy, now_
     )
 
 
-def newest_report(
-    reports: Sequence[ObservedState], valid_s: float, now_s: float, known_at_s: float = -math.inf
-) -> MergedState | None:
+def newest_report(reports: Sequence[ObservedState], valid_s: float, now_s: float) -> MergedState | None:
     """Of a service that reports by itself. A report of unknown time is older than the others, and is never Up.
 
-    An older one does not replace one that was known before. Once that has expired, it says no more than Up until then:
-    who has found the service Down since then is right.
-
-    The ttl is applied by the node, as to all states. A service that is Down, maybe because no report comes, is Down for
-    as long as its observer has this state.
+    When a report of Up has expired, whoever has found the service Down since that report is right. The ttl is applied
+    by the node, as to all states. A service that is Down, maybe because no report comes, is Down for as long as its
+    observer has this state.
     """
     newest = max(reports, key=report_order, default=None)
     if newest is None:
         return None
-    newest_at_s = report_order(newest)[0]
-    known_at_s = max(known_at_s, newest_at_s)
-    is_expired = now_s >= known_at_s + valid_s
-    down = [each for each in reports if each.status is Status.DOWN]
-    later = [each for each in down if each.since_s is not None and each.since_s >= known_at_s]
-    if is_expired and later:
-        return _reported(max(later, key=report_order))
-    if newest_at_s < known_at_s or (is_expired and newest.status is Status.UP):
-        return None
+    at_s = report_order(newest)[0]
+    if newest.status is Status.UP and now_s >= at_s + valid_s:
+        down = [each for each in reports if each.status is Status.DOWN]
+        later = [each for each in down if each.since_s is not None and each.since_s >= at_s > -math.inf]
+        return _reported(max(later, key=report_order)) if later else None
     return _reported(newest)
 
 

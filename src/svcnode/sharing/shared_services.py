@@ -157,6 +157,7 @@ class SharedServices:
     def set_view(self, view: RegistryView) -> None:
         """After a restore of old data. What was known before stays, until the replicas have written theirs again."""
         self.losses.remember(self._sync.observer.view)
+        self._sync.note_reporters()
         self._sync.observer = self._sync.observer._replace(view=view)
 
     def compare(self) -> None:
