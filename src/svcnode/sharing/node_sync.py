@@ -59,7 +59,11 @@ class NodeSync:
         shared = self.observer.shared(record)
         is_frozen, is_in_node = self._losses.is_frozen(self._node.now_s()), service_id in self._node
         if shared is not None and (record.own is not None or is_in_node or not is_frozen):
-            self._sync_shared(self.record(service_id), shared)
+            record = self.record(service_id)
+            self._sync_shared(record, shared)
+            if record.is_new and not self.observer.view.is_cached:
+                record.is_new = False
+                self._begin(record)
         elif record.own is not None:
             self._sync_unpublished(record, record.own.definition)
         else:
@@ -80,9 +84,6 @@ class NodeSync:
         else:
             self._apply(record, Definition(from_registry(document.service, document.valid_s)))
         record.made_from = made_from
-        if record.is_new and not self.observer.view.is_cached:
-            record.is_new = False
-            self._begin(record)
 
     def _begin(self, record: ServiceRecord) -> None:
         """With the state of the node: a service that is Down there is Down here, whatever this process has not seen."""

@@ -115,6 +115,7 @@ class ServiceRecord:
     renewal_due_at_s: float = math.inf  # when newer evidence of others is passed on
     is_undecided: bool = False  # Initializing until there is newer evidence
     reporter: Reporter | None = None  # None: no report is known
+    has_moved: bool = False  # reports have come to more than one place
     heard_since_s: float = -math.inf  # since when no replica is missing that may have received reports
     silence_due_at_s: float = math.inf  # when a report can no longer have been missed
 
@@ -220,6 +221,7 @@ class Observer(NamedTuple):
         ended_revision = before.revision if before is not None and was_there else 0
         revision = ended_revision if newest is ended else self._revision(newest.observer)
         record.reporter = Reporter(newest, is_client, revision)
+        record.has_moved |= before is not None and not was_there
         return before is None or _place(before) != _place(record.reporter)
 
     def _missing_report(self, record: ServiceRecord) -> ObservedState | None:
@@ -239,7 +241,8 @@ class Observer(NamedTuple):
         reporter = record.reporter
         if reporter is None or reporter.is_client or reporter.report.observer != self.replica:
             return False
-        return report_order(reporter.report)[0] >= self.reception.listening_since_s
+        may_be_elsewhere = record.has_moved and self.reception.is_lost
+        return report_order(reporter.report)[0] >= self.reception.listening_since_s and not may_be_elsewhere
 
     def is_silence_received(
         self, record: ServiceRecord, shared: SharedService, state: ServiceState, now_s: float
