@@ -179,6 +179,18 @@ def test_a_replica_that_starts_while_etcd_is_away_knows_nothing(heartbeats: Hear
     assert set(heartbeats.statuses().values()) == {UP}
 
 
+@pytest.mark.parametrize(("others", "status"), [(("a", "b"), INITIALIZING), (("a",), DOWN)])
+def test_without_etcd_silence_counts_where_all_reports_have_come_so_far(
+    heartbeats: Heartbeats, others: tuple[str, ...], status: Status
+) -> None:
+    heartbeats.run(2 * BEAT_S, *others)
+    heartbeats["a"].beat("hb")
+    heartbeats.simulation.run_for(2)
+    heartbeats.simulation.etcd.stop()
+    heartbeats.run(TTL_S + 2.0)
+    assert heartbeats.statuses()["a"] is status
+
+
 # ---- a replica was suspended
 
 

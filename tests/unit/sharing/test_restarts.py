@@ -84,8 +84,9 @@ class Cluster:
         return seen
 
 
-@pytest.mark.parametrize("observers", [1, 2, 3])
-@pytest.mark.parametrize("away_s", [0.0, 2.0, LEASE_S + 0.005, LEASE_S + 8.0])
+@pytest.mark.parametrize(
+    ("away_s", "observers"), [(0.0, 1), (2.0, 1), (2.0, 2), (2.0, 3), (LEASE_S + 0.005, 1), (LEASE_S + 8.0, 1)]
+)
 def test_a_replica_that_is_killed_and_starts_does_not_soften_a_down(
     simulation: Simulation, away_s: float, observers: int
 ) -> None:
@@ -95,7 +96,7 @@ def test_a_replica_that_is_killed_and_starts_does_not_soften_a_down(
     simulation.processes[name].kill()
     assert cluster.seen(away_s) <= {DOWN}
     cluster.start(name)
-    assert cluster.seen(START_PERIOD_S + SETTLE_S) == {DOWN}
+    assert cluster.seen(3 * SETTLE_S) == {DOWN}
 
 
 @pytest.mark.parametrize("away_s", [0.5, 8.0])
@@ -107,10 +108,10 @@ def test_a_replica_that_is_stopped_and_starts_does_not_soften_a_down(simulation:
     simulation.run_for(away_s)
     simulation.processes[name].kill()
     cluster.start(name)
-    assert cluster.seen(START_PERIOD_S + SETTLE_S) == {DOWN}
+    assert cluster.seen(2 * SETTLE_S) == {DOWN}
 
 
-@pytest.mark.parametrize("suspended_s", [0.5, 4.0, LEASE_S + 5.0, 60.0])
+@pytest.mark.parametrize("suspended_s", [4.0, LEASE_S + 5.0])
 def test_a_replica_that_was_suspended_does_not_soften_a_down(simulation: Simulation, suspended_s: float) -> None:
     cluster = Cluster(simulation)
     cluster.fail()
@@ -129,7 +130,7 @@ def test_all_replicas_that_start_together_do_not_soften_a_down(simulation: Simul
     simulation.run_for(2)
     for name in NAMES:
         cluster.start(name)
-    assert cluster.seen(START_PERIOD_S + SETTLE_S) == {DOWN}
+    assert cluster.seen(2 * SETTLE_S) == {DOWN}
 
 
 def test_without_any_other_replica_the_history_of_a_replica_counts(simulation: Simulation) -> None:
