@@ -110,6 +110,10 @@ class _TooLargeError(RegistryError):
     pass
 
 
+class _TooLateError(_TooLargeError):
+    """Probably too large: it did not come in time."""
+
+
 class Backoff:
     """Delays between attempts: random ("full jitter") up to a limit that doubles until `max_s`."""
 
@@ -389,6 +393,11 @@ class EtcdClient:
         raise RegistryUnreachableError("; ".join(filter(None, [*failures, self._file_problem])))
 
     async def _with_token(self, endpoint: TcpEndpoint, attempt: Callable[[TcpEndpoint], Awaitable[T]]) -> T:
+        """With another token after a failure, whatever it was: no response may be due to the token.
+
+        A token has the index of the log of etcd at which it was made, and a member lets each request with it wait until
+        it has applied that. Once etcd is restored from a snapshot, this may take for ever. A login waits for nothing.
+        """
         if self._login.username and self._login.token is None:
             await self._log_in(endpoint, None)
         used = self._login.token
@@ -397,6 +406,9 @@ class EtcdClient:
         except TokenError:
             await self._log_in(endpoint, used)
             return await attempt(endpoint)
+        except (RegistryUnreachableError, _TooLateError):
+            self._login.drop(used)
+            raise
 
     async def _log_in(self, endpoint: TcpEndpoint, used: str | None) -> None:
         """Replace the token that was used."""
@@ -523,7 +535,7 @@ def _late_is_too_large() -> Iterator[None]:
     try:
         yield
     except _TimeoutError as exc:
-        raise _TooLargeError(str(exc)) from exc
+        raise _TooLateError(str(exc)) from exc
 
 
 @cache
