@@ -326,6 +326,11 @@ class Documents:
             ("drain",): self.drain,
         }
 
+    def knows(self, path: str) -> bool:
+        """Whether this version has the kind. Another one may have stored others."""
+        first, *rest = path.split("/")
+        return (first, *rest[1:]) in self._kinds
+
     def kind_of(self, path: str) -> tuple[DocumentKind, str]:
         """The kind of a document, and its name."""
         first, *rest = path.split("/")

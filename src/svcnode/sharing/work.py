@@ -160,12 +160,13 @@ class NodeWork:
         self._asked: dict[WorkName, WorkDocument] = {}  # of all replicas, as last known
         self._lost: dict[WorkName, WorkDocument] = {}  # those of them that etcd had before it was restored
         self._in_view: tuple[SharedWork, ...] = ()
+        self._known: tuple[SharedWork, ...] = ()  # with what etcd has lost
         self.own: Mapping[WorkName, WorkDocument] = {}  # what is asked of this replica only
 
     def shown(self) -> tuple[SharedWork, ...]:
         """All that is known, of this replica also without the registry. May be called in any thread."""
         own = (SharedWork(kind, self._owner, id_, document) for (kind, id_), document in self.own.items())
-        return (*(one for one in self._in_view if one.scope != self._owner), *own)
+        return (*(one for one in self._known if one.scope != self._owner), *own)
 
     def stop(self) -> None:
         self._maintenance.stop()
@@ -178,6 +179,8 @@ class NodeWork:
         found = {WorkName(one.kind, one.service_id): one.document for one in work if one.scope == ALL_REPLICAS}
         self._lost = {name: document for name, document in self._lost.items() if name not in found}
         self._asked = found | self._lost
+        lost = (SharedWork(kind, ALL_REPLICAS, id_, document) for (kind, id_), document in self._lost.items())
+        self._known = (*lost, *work)
         self._apply_drain(self._asked.get(WorkName(KeyKind.DRAINS)))
         windows = {name: _window(name, one) for name, one in self._asked.items() if name.kind is not KeyKind.DRAINS}
         self._maintenance.apply([*windows.values()])
