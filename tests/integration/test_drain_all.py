@@ -100,6 +100,7 @@ def test_a_drain_by_the_registry_holds_without_etcd_also_after_a_restart(
     one, two = replicas
     assert by_registry(etcd, tmp_path, "drain").returncode == 0
     wait_until(lambda: [one.health(), two.health()] == [503, 503], "the drain of all")
+    wait_until(lambda: "/drains/all" in cache_of(two), "the drain on the disk")
     etcd.kill()
     one.wait_until(lambda: not sharing(one)["connected"])
     refused = at(one, "drain", "--undo", "--all-replicas")
@@ -116,6 +117,7 @@ def test_a_drain_by_the_registry_holds_without_etcd_also_after_a_restart(
     assert [one.health(), two.health()] == [503, 503]
     assert by_registry(etcd, tmp_path, "drain", "--undo").returncode == 0
     wait_until(lambda: [one.health(), two.health()] == [200, 200], "the end of the drain")
+    wait_until(lambda: "/drains/all" not in cache_of(two), "the end of the drain on the disk")
     two.process.send_signal(signal.SIGKILL)
     two.process.wait(DEADLINE_S)
     etcd.kill()
