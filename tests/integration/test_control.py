@@ -383,7 +383,7 @@ def test_run_reports_the_life_of_a_command(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
             assert (client.service("job")["status"], client.service("job")["reason"]) == (DOWN, "ended by SIGTERM")
-        assert "the heartbeats are received now" in process.stderr.read()
+        assert "heartbeats are received now" in process.stderr.read()
 
 
 # Sends the lines of its input as messages, in which a comma is a line break.

@@ -252,7 +252,7 @@ def _drain(client: ServiceClient, arguments: argparse.Namespace) -> str:
         raise SvcnodeError(_not_draining(client, for_all=for_all))
     client.undrain(arguments.reason, all_replicas=for_all)
     if for_all or not isinstance(client, ControlClient):
-        return "no longer draining all replicas; a replica that was drained on its own is still draining"
+        return "no longer draining all replicas; a replica that was drained by itself still drains"
     node = client.node()
     return (
         f"{'all replicas are still draining' if node['draining'] else 'not draining'}; node health is {node['health']}"
