@@ -32,12 +32,12 @@ def configure(parser: CommandParser) -> None:
         "Run a node with five small real servers. They start, become slow, fail and recover in a scenario of one "
         "minute that repeats. The command prints the addresses to open. It writes nothing to the disk. "
         "It reads the same environment variables as serve, such as SVCNODE_SERVER_LISTEN, but no configuration file. "
-        "Exit code: 0 stopped by a signal, 1 cannot run or go on, 2 invalid arguments."
+        "Exit code: 0 stopped by a signal, 1 cannot run or go on, 2 invalid arguments or variables."
     )
     parser.add_argument(
         "--listen",
         metavar="ADDRESS",
-        help=f"address of the node (default: {DEFAULT_LISTEN}, or the next free port)",
+        help=f"address of the node (default: {LISTEN_VARIABLE}, then {DEFAULT_LISTEN} or the next free port)",
     )
     parser.add_argument(
         "--speed",
