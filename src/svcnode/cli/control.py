@@ -211,9 +211,7 @@ def _issue(client: ControlClient, arguments: argparse.Namespace) -> str:
     reason = _reason(arguments)
     if arguments.clear:
         if not _exists(lambda: client.issue(arguments.name)):
-            raise SvcnodeError(
-                f"the node has no issue {arguments.name}, or it was not set by a command, and its program must clear it"
-            )
+            raise SvcnodeError(f"the node has no issue {arguments.name} that a command has set")
         client.clear_issue(arguments.name, reason)
         return f"cleared {arguments.name}"
     client.set_issue(arguments.name, reason)
