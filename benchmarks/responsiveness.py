@@ -16,7 +16,7 @@ from benchmarks import peers
 from benchmarks.comparison import Benchmark, Candidate, Comparison, Threshold
 from benchmarks.cores import SERVER_CORE, on_core
 from benchmarks.payloads import HEALTH, service_fields
-from benchmarks.processes import START_TIMEOUT_S, running
+from benchmarks.processes import START_TIMEOUT_S, run_figure, running
 from benchmarks.provision import ROOT
 from benchmarks.targets import unresponsive_target
 from benchmarks.timing_script import FEW_SECRETS, MANY_SECRETS
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from benchmarks.processes import Server
     from benchmarks.provision import Python
 
+SCRIPT = "benchmarks.timing_script"
 FALL, INTERVAL_S, TIMEOUT_S = 3, 1.0, 0.9
 # Until the next check starts, then two more at the transition interval (a fifth of the interval), and their timeout.
 MAX_DETECTION_S = INTERVAL_S + (FALL - 1) * INTERVAL_S / 5 + TIMEOUT_S
@@ -81,7 +82,7 @@ def _endless_response(python: Python, seconds: int) -> Benchmark:
 
 def _redaction(python: Python, seconds: int) -> Benchmark:
     def candidate(secrets: int) -> Candidate:
-        return Candidate(f"{secrets:,} secrets", lambda: _run_script(python.path, "redaction", secrets))
+        return Candidate(f"{secrets:,} secrets", lambda: run_figure(python.path, SCRIPT, "redaction", secrets))
 
     return Benchmark(
         title="redaction of one text, µs",
@@ -129,17 +130,9 @@ BENCHMARKS: dict[str, Callable[[Python, int], Benchmark]] = {
 # ---- one measurement each
 
 
-def _run_script(python: Path, figure: str, argument: int) -> float:
-    command = [str(python), "-m", "benchmarks.timing_script", figure, str(argument)]
-    environ = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    with on_core(SERVER_CORE):
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
-    return float(done.stdout)
-
-
 def _with_port(python: Path, figure: str, target: Callable[[], AbstractContextManager[int]]) -> float:
     with target() as port:
-        return _run_script(python, figure, port)
+        return run_figure(python, SCRIPT, figure, port)
 
 
 @contextmanager
