@@ -7,6 +7,9 @@ import pytest
 
 from svcnode.core import redaction
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 @pytest.fixture(autouse=True)
 def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -385,7 +385,7 @@ def _configure_note(parser: CommandParser) -> None:
 
 
 def _note(client: ControlClient, arguments: argparse.Namespace) -> str:
-    return f"noted at {client.note(arguments.text, service_id=arguments.service)['at']}"
+    return f"noted at {utc_text(client.note(arguments.text, service_id=arguments.service)['at'])}"
 
 
 def _configure_reload(parser: CommandParser) -> None:
