@@ -342,7 +342,10 @@ def test_maintenance_is_planned_by_its_times_shown_and_cancelled(
     agent: Agent, client: ControlClient, folder: Path
 ) -> None:
     later = datetime.now(UTC) + timedelta(days=2)
-    shown, zoned = f"{later:%Y-%m-%d %H:%M}", (later + timedelta(hours=1)).astimezone(ZoneInfo("Asia/Tokyo")).isoformat(timespec="seconds")
+    shown, zoned = (
+        f"{later:%Y-%m-%d %H:%M}",
+        (later + timedelta(hours=1)).astimezone(ZoneInfo("Asia/Tokyo")).isoformat(timespec="seconds"),
+    )
     done = svcnode(folder, "maintain", "worker", "--from", shown, "--until", zoned, "--by", "alice")
     assert (done.returncode, done.stderr) == (0, "")
     planned = client.planned_maintenance("worker")

@@ -163,9 +163,7 @@ def replica_documents() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_replicas(snapshot: Snapshot) -> None:
-    texts = [
-        f"=== {name}\n" + "\n".join(explain_service(document).lines) for name, document in replica_documents()
-    ]
+    texts = [f"=== {name}\n" + "\n".join(explain_service(document).lines) for name, document in replica_documents()]
     snapshot("replicas", "\n\n".join(texts))
 
 

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 _STATUS_HELP = f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]} (default: up)"
 _EXIT_CODES = "Exit code: 0 done, 1 {}{} refuses it or cannot be reached, 2 invalid arguments or configuration."
 NOT_FOUND = 404
-_TIMES = (
-    '"2026-12-01 22:00" in UTC, "2026-12-01T22:00:00+01:00" with another zone, or "+2h" from now'
-)
+_TIMES = '"2026-12-01 22:00" in UTC, "2026-12-01T22:00:00+01:00" with another zone, or "+2h" from now'
 _WITH_OWNER = ("register", "deregister", "beat")
 _WITH_REGISTRY = (*_WITH_OWNER, "drain", "maintain")
 _RELOAD_TIMEOUT = "35s"  # the node ends its own wait after 30 s; thousands of services take some seconds

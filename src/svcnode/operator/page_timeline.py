@@ -242,8 +242,7 @@ class _Strip:
         lanes = f"{self._health_lane()}{''.join(self._outage_lanes())}{self._event_lane()}"
         moments = self._moments
         axis = "".join(
-            _time(iso_time(moments.from_s + share * (moments.to_s - moments.from_s)))
-            for share in (0.0, 0.5, 1.0)
+            _time(iso_time(moments.from_s + share * (moments.to_s - moments.from_s))) for share in (0.0, 0.5, 1.0)
         )
         return f'<div class="strip" role="group" aria-label="Time line">{lanes}<div class="axis">{axis}</div></div>'
 

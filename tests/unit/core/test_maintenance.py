@@ -18,8 +18,8 @@ from svcnode.core.maintenance import (
     MaintenanceStart,
     PlannedMaintenance,
     check_window,
-    parse_start,
     parse_shown_time_s,
+    parse_start,
     parse_time_s,
     parse_timezone,
 )
