@@ -20,7 +20,6 @@ from svcnode.probes import scheme_of
 from svcnode.probes.svc import SvcProbe
 
 if TYPE_CHECKING:
-
     from svcnode.api.spec import Request
     from svcnode.operator.context import OperatorContext
     from svcnode.probes.base import Probe
