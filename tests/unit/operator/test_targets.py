@@ -30,9 +30,7 @@ DEFINES = {"status": "Up"}
 
 def ask(context: OperatorContext) -> Response:
     context = context._replace(single_flight=SingleFlight())  # which shares an answer for a second
-    response = asyncio.run(targets(context, Request("GET", b"/targets"), ""))
-    assert not isinstance(response, tuple)
-    return response
+    return asyncio.run(targets(context, Request("GET", b"/targets"), ""))
 
 
 def listed(context: OperatorContext) -> list[Any]:
@@ -162,9 +160,9 @@ def test_the_replicas_of_a_node_are_listed_at_the_addresses_that_others_reach(si
     context = operator_context(a.node, replica=a.replica)
     assert ask(context).code == 503, "the registry was not read so far"
     simulation.run_for(SETTLE_S)
-    assert scraped(context) == {"ledger/a": "http://10.0.0.1:8420/metrics", "ledger/b": "https://proxy:443/b/metrics"}
+    assert scraped(context) == {"n/a": "http://10.0.0.1:8420/metrics", "n/b": "https://proxy:443/b/metrics"}
     (first, _) = listed(context)
-    assert first["labels"]["__meta_svcnode_group"] == "ledger"
+    assert first["labels"]["__meta_svcnode_group"] == "n"
     assert first["labels"]["__meta_svcnode_name"] == "a"
 
 
@@ -173,7 +171,7 @@ def test_a_replica_that_has_died_stays_in_the_list_until_it_is_forgotten(simulat
     b = simulation.start("b", {"of-b": DEFINES}, url="http://10.0.0.2:8420")
     context = operator_context(a.node, replica=a.replica)
     simulation.run_for(SETTLE_S)
-    both = {"ledger/a": "http://10.0.0.1:8420/metrics", "ledger/b": "http://10.0.0.2:8420/metrics"}
+    both = {"n/a": "http://10.0.0.1:8420/metrics", "n/b": "http://10.0.0.2:8420/metrics"}
     b.kill()
     simulation.run_for(LEASE_ENDS_S)
     assert [member.name for member in a.replica.members()] == ["a"]
@@ -185,12 +183,12 @@ def test_a_replica_that_has_died_stays_in_the_list_until_it_is_forgotten(simulat
     simulation.run_for(LEASE_ENDS_S)
     simulation.start("b", {"of-b": DEFINES}, url="http://10.0.0.3:8420")
     simulation.run_for(SETTLE_S)
-    assert scraped(context)["ledger/b"] == "http://10.0.0.3:8420/metrics"
+    assert scraped(context)["n/b"] == "http://10.0.0.3:8420/metrics"
     simulation.processes["b"].kill()
     simulation.run_for(LEASE_ENDS_S)
     simulation.undefine("of-b", "replica:b")
     simulation.run_for(SETTLE_S)
-    assert scraped(context) == {"ledger/a": "http://10.0.0.1:8420/metrics"}
+    assert scraped(context) == {"n/a": "http://10.0.0.1:8420/metrics"}
 
 
 def test_all_replicas_list_the_same_nodes_whichever_of_them_checks_them(simulation: Simulation) -> None:
