@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from tests.support.nginx_proxy import nginx_in_front_of
@@ -32,7 +32,9 @@ def start(stack: ExitStack, folder: Path, more: str, *, node: str, port: int = 0
 
 
 def expect(prometheus: DiscoveringPrometheus, targets: dict[str, str]) -> None:
-    wait_until(lambda: prometheus.targets() == targets, f"{targets}, not {prometheus.targets()}", WAIT_TIMEOUT_S)
+    with suppress(AssertionError):  # raised below, with what was found
+        wait_until(lambda: prometheus.targets() == targets, "", WAIT_TIMEOUT_S)
+    assert prometheus.targets() == targets
 
 
 def test_prometheus_finds_the_nodes_of_a_fleet_and_keeps_one_that_dies(tmp_path: Path) -> None:
