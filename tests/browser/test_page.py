@@ -496,7 +496,7 @@ def test_history_is_shown_by_minute_hour_or_day_and_the_tooltip_follows_mouse_an
 
     bars.focus()
     expect(node_page.tooltip).to_contain_text("Down")
-    expect(bars).to_have_attribute("aria-valuetext", re.compile(r"\d\d:\d\d .* \d\d:\d\d, .*Down \d+ s"))
+    expect(bars).to_have_attribute("aria-valuetext", re.compile(r":\d\d:00 to .*:\d\d:00 UTC, .*Down \d+ s"))
     node_page.page.keyboard.press("Home")
     expect(bars).to_have_attribute("aria-valuenow", "0")
     expect(bars).to_have_attribute("aria-valuetext", re.compile(r"\b1 min"))
