@@ -24,11 +24,11 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import ChangeKind, Health, Impact, Status
 from svcnode.core.moments import service_of, what_text
 from svcnode.core.text import excerpt
-from svcnode.core.units import format_duration, iso_time
+from svcnode.core.units import format_duration, iso_time, utc_text
 from svcnode.history.timeline import STARTED, STOPPED, Period
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.history_api import DEFAULT_PERIOD_S, is_about, item_document, parse_timeline_query
-from svcnode.operator.markup import escape_text
+from svcnode.operator.markup import escape_text, time_element
 from svcnode.operator.query import parse_single
 
 if TYPE_CHECKING:
@@ -242,8 +242,7 @@ class _Strip:
         lanes = f"{self._health_lane()}{''.join(self._outage_lanes())}{self._event_lane()}"
         moments = self._moments
         axis = "".join(
-            _time(iso_time(moments.from_s + share * (moments.to_s - moments.from_s)), "data-clock")
-            for share in (0.0, 0.5, 1.0)
+            _time(iso_time(moments.from_s + share * (moments.to_s - moments.from_s))) for share in (0.0, 0.5, 1.0)
         )
         return f'<div class="strip" role="group" aria-label="Time line">{lanes}<div class="axis">{axis}</div></div>'
 
@@ -336,7 +335,7 @@ class _Strip:
 
     def _label(self, item: TimelineItem) -> str:
         document = self._documents[item.id]
-        parts = (_subject(document, self._find), what_text(document), _lasted(document), _utc(document["from"]))
+        parts = (_subject(document, self._find), what_text(document), _lasted(document), utc_text(document["from"]))
         return ", ".join(filter(None, parts))
 
     def _column(self, at_s: float) -> int:
@@ -387,7 +386,7 @@ def _list_item(document: Mapping[str, Any], find: Find) -> str:
     lasted = f'<span class="lasted">{_lasted(document)}</span>' if document["duration_s"] is not None else ""
     return (
         f'<li id="t={document["id"]}" data-status="{status}" data-type="{document["type"]}"{health}>'
-        f'<a class="moment" href="#t={document["id"]}">{_time(document["from"], "data-clock")}</a> {lasted} '
+        f'<a class="moment" href="#t={document["id"]}">{_time(document["from"])}</a> {lasted} '
         f'<b dir="auto">{escape_text(_subject(document, find))}</b> '
         f'<span class="what" dir="auto">{escape_text(what_text(document))}</span>{_details(document)}</li>'
     )
@@ -423,9 +422,5 @@ def _lasted(document: Mapping[str, Any]) -> str:
     return f"{format_duration(document['duration_s'])}{', lasts' if document['open'] else ''}"
 
 
-def _time(iso: str, attribute: str = "data-exact") -> str:
-    return f'<time datetime="{iso}" {attribute}>{_utc(iso)}</time>'
-
-
-def _utc(iso: str) -> str:
-    return f"{iso[:10]} {iso[11:19]} UTC"
+def _time(iso: str) -> str:
+    return time_element(iso, utc_text(iso))

@@ -16,7 +16,7 @@ import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } fr
 import { COLUMNS, notePointer, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
 import { togglePanel } from "./panel.js";
 import { paintTimes, readRows } from "./rows.js";
-import { paintClocks, putWaitingSections } from "./sections.js";
+import { putWaitingSections } from "./sections.js";
 import { RESOLUTIONS, byId, connection, groups, main, services, setText, scheduleOnce, view } from "./state.js";
 import { refreshTimeline, showTimeline, startTimeline, timelineChanges } from "./timeline.js";
 import { restoreView, saveView } from "./view.js";
@@ -131,7 +131,6 @@ observeChunks();
 for (const control of main.querySelectorAll("[disabled]")) control.disabled = false;
 for (const control of main.querySelectorAll("#resolutions, .filter")) control.hidden = false;
 main.classList.add("enhanced");
-paintClocks(main);
 startTimeline((changes) => changeTimeline(changes, false));
 restoreViewAndHistory();
 paintNode();

@@ -1,6 +1,6 @@
 // The expanded row: everything about one service, from /details and the transitions of /history.
 
-import { EMPTY_CELL, age, count, dateTime, displayReason, duration, escapeInvisible, latency } from "./format.js";
+import { EMPTY_CELL, age, count, displayReason, duration, escapeInvisible, latency, utcText } from "./format.js";
 import { replaceChildren } from "./sections.js";
 import { element, getJson, queriesFor, services } from "./state.js";
 
@@ -134,7 +134,7 @@ function unreliableRule({ policy, counters, unreliable }) {
     : `no; with more than ${limit(maxFailures)}; ${now}`;
 }
 
-const timeElement = (at) => element("time", { datetime: at }, dateTime(Date.parse(at)));
+const timeElement = (at) => element("time", { datetime: at }, utcText(Date.parse(at)));
 
 function nextCheck({ next_check_in_s: wait }) {
   if (wait === null) return "";

@@ -1,16 +1,9 @@
 // Puts sections that the server has rendered in place: everything inside the element with the id of the section.
 
-import { dateTime, exactTime } from "./format.js";
-import { byId, setText } from "./state.js";
+import { byId } from "./state.js";
 
 const FOCUSABLE = "a, button, summary, [tabindex]";
 const waiting = new Map(); // new contents of sections in which the user selects text
-
-// The server shows times of day in UTC; the reader has a zone.
-export function paintClocks(root) {
-  for (const time of root.querySelectorAll("time[data-clock]")) setText(time, dateTime(Date.parse(time.dateTime)));
-  for (const time of root.querySelectorAll("time[data-exact]")) setText(time, exactTime(Date.parse(time.dateTime)));
-}
 
 export function putSection(name, source) {
   const section = byId(name);
@@ -33,7 +26,6 @@ function isSelectingIn(section) {
 function replaceContents(section, source) {
   const open = new Set([...section.querySelectorAll("details[id][open]")].map(({ id }) => id));
   replaceChildren(section, source.childNodes);
-  paintClocks(section);
   for (const part of section.querySelectorAll("details[id]")) part.open ||= open.has(part.id);
 }
 
