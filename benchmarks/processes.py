@@ -92,6 +92,14 @@ def running(command: Command, *, path: str = HEALTH, core: int = SERVER_CORE) ->
             stop(process)
 
 
+def run_figure(python: Path, script: str, figure: str, argument: int) -> float:
+    """The number that a script of this package prints, in a process of its own."""
+    with on_core(SERVER_CORE):
+        command = [str(python), "-m", script, figure, str(argument)]
+        done = subprocess.run(command, cwd=ROOT, env=_ENVIRONMENT, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
 def start(command: list[str | Path], errors: Path, core: int = SERVER_CORE) -> subprocess.Popen[bytes]:
     """Start a process on a core, with its output in a file."""
     with on_core(core), errors.open("wb") as file:

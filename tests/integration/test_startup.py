@@ -281,8 +281,10 @@ def test_every_command_module_is_in_the_table() -> None:
         "_checks",
         "_node_args",
         "_notifications",
+        "_past",
         "_container_init",
         "_registry_args",
+        "operator_requests",
         "operator_url",
         "output",
     }

@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 import threading
+import time
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -75,6 +76,7 @@ class Changes:
     def __init__(self, handles: list[Handle], per_s: float) -> None:
         self._handles = handles
         self._interval_s = 1.0 / per_s
+        self._left_at_s: dict[tuple[str, str], float] = {}  # when a service last left a status
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -86,11 +88,20 @@ class Changes:
         self._is_over.set()
         self._thread.join()
 
+    def longest_lag_s(self, shown: dict[str, str], at_s: float) -> float:
+        """How long ago the statuses that were shown at this time were true, for the service that is most behind."""
+        return max(self._lag_s(handle, shown, at_s) for handle in self._handles)
+
+    def _lag_s(self, handle: Handle, shown: dict[str, str], at_s: float) -> float:
+        status = shown.get(handle.id, "no row")
+        if status == handle.state.status.value:
+            return 0.0
+        return at_s - self._left_at_s.get((handle.id, status), float("-inf"))
+
     def _run(self) -> None:
         chance = random.Random(1)
         while not self._is_over.wait(self._interval_s):
             handle = chance.choice(self._handles)
-            if handle.state.status.value == "Up":
-                handle.down("refused")
-            else:
-                handle.up()
+            status = handle.state.status.value
+            self._left_at_s[handle.id, status] = time.monotonic()
+            handle.down("refused") if status == "Up" else handle.up()

@@ -18,13 +18,14 @@ from svcnode.cli._args import CommandParser
 from svcnode.cli.check_config import _OnceChecked, format_checks
 from svcnode.cli.demo.runner import introduction
 from svcnode.cli.demo.scenario import LOOP_STEPS, STARTUP_STEPS
-from svcnode.cli.explain import _response_error, _unknown_service_text
+from svcnode.cli.explain import _unknown_service_text
 from svcnode.cli.history import text_lines
 from svcnode.cli.init import format_report
 from svcnode.cli.init.catalog import CATALOG, EmptyResponseError
 from svcnode.cli.init.scan import FoundService, ScanResult, UnconfirmedPort, _failure, _mismatch
 from svcnode.cli.init.select import SelectedProbe, select_probe
 from svcnode.cli.init.template import render_config
+from svcnode.cli.operator_requests import response_error
 from svcnode.cli.operator_url import OperatorUrl
 from svcnode.cli.probe import _format_full, _format_line, _ProbeResult
 from svcnode.core.address import parse_address
@@ -181,7 +182,7 @@ def test_errors_of_responses_to_explain(snapshot: Snapshot) -> None:
         (500, {"message": "Internal server error"}, without),
         (200, [], without),
     ]
-    lines = [f"{code}: {_response_error(code, document, url)}" for code, document, url in responses]
+    lines = [f"{code}: {response_error(code, document, url)}" for code, document, url in responses]
     details = {"services": [{"id": "db-1"}, {"id": "cache"}]}
     lines += [_unknown_service_text(service_id, details, without) for service_id in ("db1", "zzzz")]
     lines.append(_unknown_service_text("db-1", {"services": []}, without))

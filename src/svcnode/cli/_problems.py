@@ -12,7 +12,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli.explain import fetch_problems
+from svcnode.cli.operator_requests import fetch_problems
 from svcnode.cli.operator_url import node_address, operator_url_from
 from svcnode.core.errors import SvcnodeError
 from svcnode.core.problems import document_from_details

@@ -8,35 +8,23 @@ import json
 import re
 import shlex
 import sys
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import httpx2
-
 from svcnode.cli._args import EXIT_BAD, EXIT_PARTIAL, EXIT_UNKNOWN, add_config_option
-from svcnode.cli.operator_url import TOKEN_VARIABLE, operator_url_from
+from svcnode.cli.operator_requests import fetch_problems, operator_requests
+from svcnode.cli.operator_url import operator_url_from
 from svcnode.cli.output import show
 from svcnode.cli.terminal.explain.explanation import explain_node, explain_service
-from svcnode.client.errors import translate_http_error
 from svcnode.client.resolver_loop import DaemonResolverLoop
-from svcnode.client.response_guard import ResponseGuard
-from svcnode.core.errors import (
-    ClientError,
-    InvalidValueError,
-    ServiceNotFoundError,
-    UnexpectedResponseError,
-    UnreachableError,
-)
+from svcnode.core.errors import InvalidValueError, ServiceNotFoundError, UnexpectedResponseError
 from svcnode.core.model import Health, Status
 from svcnode.core.problems import document_from_details
 from svcnode.core.text import closest_match, join_first
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
     from svcnode.cli._args import CommandParser
     from svcnode.cli.operator_url import OperatorUrl
     from svcnode.cli.terminal.explain.explanation import Explanation
@@ -87,8 +75,6 @@ def _node_url(text: str) -> str:
     return text
 
 
-TIMEOUT_S = 10.0
-MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 MAX_LISTED_IDS = 20
 _EXIT_CODES = {
     Status.UP: 0,
@@ -148,63 +134,6 @@ async def fetch_details(url: OperatorUrl, service_id: str | None) -> Any:  # noq
             raise ServiceNotFoundError(_unknown_service_text(service_id, details, url)) from None
 
 
-async def fetch_problems(url: OperatorUrl) -> Any:  # noqa: ANN401  any JSON
-    """Those of `/problems`; a node of an older version has only `/details`, which may be much longer."""
-    async with operator_requests(url) as get_json:
-        try:
-            return await get_json("/problems")
-        except _NotFoundError:
-            return await get_json("/details")
-
-
-@asynccontextmanager
-async def operator_requests(url: OperatorUrl) -> AsyncIterator[Callable[[str], Awaitable[Any]]]:
-    """A function that gets the JSON at a path of the operator surface, within one timeout for the block."""
-    try:
-        async with asyncio.timeout(TIMEOUT_S), _client(url) as client:
-            yield partial(_get_json, client, url)
-    except TimeoutError:
-        raise UnreachableError(f"timeout: no complete response from {url.display} within {TIMEOUT_S:g} s") from None
-    except httpx2.HTTPError as exc:
-        error = translate_http_error(exc, url.display)
-        if isinstance(error, UnreachableError):
-            error = UnreachableError(f"{error}; check that svcnode serve runs there, or give another URL")
-        raise error from exc
-
-
-def _client(url: OperatorUrl) -> httpx2.AsyncClient:
-    headers = {"User-Agent": f"svcnode/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
-    if url.authorization:
-        headers["Authorization"] = url.authorization
-    transport = httpx2.AsyncHTTPTransport(uds=url.socket_path, verify=url.tls)
-    return httpx2.AsyncClient(transport=transport, headers=headers, timeout=None, trust_env=False)
-
-
-async def _get_json(client: httpx2.AsyncClient, url: OperatorUrl, path: str) -> Any:  # noqa: ANN401
-    body, guard = bytearray(), ResponseGuard(url.display)
-    request = client.stream("GET", f"{url.origin}{path}", extensions={"trace": guard.trace})
-    with guard.activate():
-        async with request as response:
-            guard.has_response = True
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > MAX_RESPONSE_BYTES:
-                    raise UnexpectedResponseError(
-                        f"{url.display}: response is larger than {MAX_RESPONSE_BYTES // 1024**2} MiB"
-                    )
-    document = _parse_json(bytes(body))
-    if response.status_code == 200 and isinstance(document, dict):
-        return document
-    raise _response_error(response.status_code, document, url, path.partition("?")[0])
-
-
-def _parse_json(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _path_segment(service_id: str) -> str:
     """An id as one path segment; "." and ".." would be resolved as relative paths."""
     try:
@@ -214,39 +143,6 @@ def _path_segment(service_id: str) -> str:
     if not segment:
         raise InvalidValueError("service id is empty")
     return segment if segment.strip(".") else segment.replace(".", "%2E")
-
-
-# ---- errors
-
-
-class _NotFoundError(UnexpectedResponseError):
-    """The node has no such path."""
-
-
-def _response_error(code: int, document: object, url: OperatorUrl, path: str = "/details") -> ClientError:
-    message = document.get("message") if isinstance(document, dict) else None
-    match code, message:
-        case 404, "Service not found":
-            return ServiceNotFoundError("service not found")
-        case 401, _ if url.authorization:
-            return ClientError(
-                f"{url.display}: invalid operator token; compare operator_token in the node's configuration"
-            )
-        case 401, _:
-            return ClientError(f"{url.display}: operator token required; give --token, or set {TOKEN_VARIABLE}")
-        case 403, _:
-            return ClientError(
-                f"{url.display}: serves details only on its own machine; run svcnode explain there, or set "
-                "operator_token in [security] of its configuration and give it with --token"
-            )
-        case 404, _:
-            return _NotFoundError(
-                f"{url.display}: no {path}; the server is not svcnode, or serves operators on another address "
-                "(operator_listen), or has operator = false"
-            )
-        case _:
-            text = f": {message}" if isinstance(message, str) else ""
-            return UnexpectedResponseError(f"{url.display}: unexpected response to {path}: {code}{text}")
 
 
 def _unknown_service_text(service_id: str, details: Any, url: OperatorUrl) -> str:  # noqa: ANN401

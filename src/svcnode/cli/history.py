@@ -6,28 +6,21 @@ It asks the running node. If that does not answer, it reads the history file of 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import csv
 import io
 import json
-import os
-import re
 import sys
-import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from svcnode.cli._args import EXIT_UNKNOWN, add_config_option
-from svcnode.cli.operator_url import operator_url_from
+from svcnode.cli._args import EXIT_UNKNOWN
+from svcnode.cli._past import add_end_options, add_node_options, ask_or_read, past_from
 from svcnode.cli.output import show
-from svcnode.client.resolver_loop import DaemonResolverLoop
-from svcnode.config import find_node_file, load_history
-from svcnode.core.errors import InvalidValueError, SvcnodeError, UnexpectedResponseError, UnreachableError
-from svcnode.core.maintenance import parse_time_s
+from svcnode.core.errors import InvalidValueError, UnexpectedResponseError
 from svcnode.core.moments import service_of, what_text
 from svcnode.core.text import one_line
-from svcnode.core.units import format_duration, iso_time, parse_duration_s, zone_text
+from svcnode.core.units import format_duration, iso_time, zone_text
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -36,10 +29,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.cli._args import CommandParser
-    from svcnode.cli.operator_url import OperatorUrl
+    from svcnode.cli.operator_requests import GetJson
 
     Item = Mapping[str, Any]
 
+DEFAULT_SINCE = "24h"
 MAX_ITEMS = 100_000
 MAX_SUBJECT_CHARS = 24
 _COLUMNS = (
@@ -55,11 +49,6 @@ _COLUMNS = (
     "open",
     "reason",
     "code",
-)
-_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
-_TIMES = (
-    'how long ago it was such as "12h", a time of day such as "22:00" (the last one), "2026-12-01 22:00", or '
-    '"2026-12-01T22:00:00+01:00"'
 )
 _EPILOG = """\
 times:
@@ -94,28 +83,20 @@ def configure(parser: CommandParser) -> None:
     parser.failure_exit_code = EXIT_UNKNOWN
     add = parser.add_argument
     add("id", nargs="?", metavar="ID", help="id of a service (default: the node and all services)")
-    add("--since", default="24h", metavar="TIME", help="the begin (default: 24h ago)")
-    add("--until", metavar="TIME", help="the end (default: now)")
-    add("--utc", action="store_true", help="times in UTC")
+    add("--since", default=DEFAULT_SINCE, metavar="TIME", help=f"the begin (default: {DEFAULT_SINCE} ago)")
+    add_end_options(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print a table as CSV")
     form.add_argument("--json", action="store_true", help="print one JSON object")
-    add("--url", metavar="URL", help="address of the node: host:port, a URL, or unix:/path")
-    add("--token", metavar="TOKEN", help="operator token, or @FILE to read it from a file")
-    add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
-    add_config_option(parser)
+    add_node_options(parser)
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    zone, now_s = UTC if arguments.utc else None, time.time()
-    until_s = now_s if arguments.until is None else parse_moment_s("--until", arguments.until, now_s, zone)
-    since_s = parse_moment_s("--since", arguments.since, now_s, zone)
-    if since_s >= until_s:
-        raise InvalidValueError("--since must be earlier than --until")
-    items, source = _read(arguments, since_s, until_s)
-    period = (since_s, until_s)
+    past = past_from(arguments, default_since=DEFAULT_SINCE)
+    zone, period = past.zone, (past.since_s, past.until_s)
+    items, source = _read(arguments, *period)
     if arguments.json:
-        document = {"from": _rfc_3339(since_s, zone), "to": _rfc_3339(until_s, zone)}
+        document = {"from": _rfc_3339(past.since_s, zone), "to": _rfc_3339(past.until_s, zone)}
         show(json.dumps({**document, "items": [_in_zone(item, zone) for item in items]}), sys.stdout)
     elif arguments.csv:
         show(csv_text([_in_zone(item, zone) for item in items]), sys.stdout)
@@ -125,26 +106,6 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 # ---- times
-
-
-def parse_moment_s(flag: str, text: str, now_s: float, zone: tzinfo | None) -> float:
-    """A time without a zone is one of `zone`; None: the local one."""
-    try:
-        return max(0.0, now_s - parse_duration_s(text))
-    except InvalidValueError:
-        pass
-    if match := _TIME_OF_DAY.fullmatch(text):
-        now = datetime.fromtimestamp(now_s, zone)
-        at = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
-        return (at if at <= now else at - timedelta(days=1)).timestamp()
-    try:
-        return max(0.0, parse_time_s(f"{text}Z") if zone is UTC else parse_time_s(text, may_be_local=True))
-    except InvalidValueError:
-        pass
-    try:
-        return max(0.0, parse_time_s(text))
-    except InvalidValueError:
-        raise InvalidValueError(f'{flag}: must be {_TIMES}, not "{text}"') from None
 
 
 def _at(text: str, zone: tzinfo | None) -> datetime:
@@ -166,20 +127,11 @@ def _in_zone(item: Item, zone: tzinfo | None) -> Item:
 def _read(arguments: argparse.Namespace, since_s: float, until_s: float) -> tuple[list[Item], str]:
     """The items in the order of time, and where they come from if not from the node."""
     ids = () if arguments.id is None else (arguments.id,)
-    try:
-        with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
-            items = runner.run(_fetch(operator_url_from(arguments), ids, since_s, until_s))
-        source = ""
-    except UnreachableError as exc:
-        if arguments.url is not None:
-            raise
-        path = load_history(find_node_file(arguments.config), os.environ).path
-        if path is None or not path.is_file():
-            raise
-        items, source = (
-            asyncio.run(_read_file(path, ids, since_s, until_s, exc)),
-            f"{path}, as the node does not answer",
-        )
+    items, source = ask_or_read(
+        arguments,
+        lambda get_json: _fetch(get_json, ids, since_s, until_s),
+        lambda path: _read_file(path, ids, since_s, until_s),
+    )
     try:
         return sorted(items, key=lambda item: (item["from"], item["id"])), source
     except (KeyError, TypeError) as exc:
@@ -188,38 +140,40 @@ def _read(arguments: argparse.Namespace, since_s: float, until_s: float) -> tupl
         ) from exc
 
 
-async def _fetch(url: OperatorUrl, ids: Sequence[str], since_s: float, until_s: float) -> list[Item]:
-    from svcnode.cli.explain import operator_requests  # --help loads no other command
-
+async def _fetch(get_json: GetJson, ids: Sequence[str], since_s: float, until_s: float) -> list[Item]:
     times = {"from": iso_time(since_s), "to": iso_time(until_s)}
     following = f"/history?{urlencode([('id', one) for one in ids] + [*times.items()])}"
     items: list[Item] = []
-    async with operator_requests(url) as get_json:
-        while following and len(items) < MAX_ITEMS:
-            page = await get_json(following)
-            items += page.get("items", ())
-            following = page.get("next") or ""
+    while following:
+        page = await get_json(following)
+        items += page.get("items", ())
+        _check_count(items)
+        following = page.get("next") or ""
     return items
 
 
-async def _read_file(
-    path: Path, ids: Sequence[str], since_s: float, until_s: float, unreachable: UnreachableError
-) -> list[Item]:
-    from svcnode.history.errors import HistoryError
+async def _read_file(path: Path, ids: Sequence[str], since_s: float, until_s: float) -> list[Item]:
     from svcnode.history.follower import read_timeline
     from svcnode.history.timeline import Period
     from svcnode.operator.history_api import is_about, item_document
 
     items: list[Item] = []
     period: Period | None = Period(since_s, until_s)
-    while period is not None and len(items) < MAX_ITEMS:
-        try:
-            page = await read_timeline(path, period)
-        except HistoryError as exc:
-            raise SvcnodeError(f"{unreachable}; {exc}") from exc
+    while period is not None:
+        page = await read_timeline(path, period)
         items += [item_document(item, until_s) for item in page.items if not ids or is_about(item, ids)]
+        _check_count(items)
         period = None if page.next_after_id is None else period._replace(after_id=page.next_after_id)
     return items
+
+
+def _check_count(items: Sequence[Item]) -> None:
+    """The pages begin with the oldest, so a list that ends early would hide what happened last."""
+    if len(items) > MAX_ITEMS:
+        raise InvalidValueError(
+            f"more than {MAX_ITEMS:,} entries in this period; give a later --since, an earlier --until, or the id of a "
+            "service"
+        )
 
 
 # ---- output

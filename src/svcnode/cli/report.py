@@ -6,21 +6,17 @@ It asks the running node. If that does not answer, it reads the history file of 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import sys
-import time
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from svcnode.cli._args import EXIT_UNKNOWN, add_config_option
-from svcnode.cli.operator_url import operator_url_from
+from svcnode.cli._args import EXIT_UNKNOWN
+from svcnode.cli._past import add_end_options, add_node_options, ask_or_read, past_from
 from svcnode.cli.output import show
-from svcnode.client.resolver_loop import DaemonResolverLoop
-from svcnode.config import find_node_file, load_history
-from svcnode.core.errors import InvalidValueError, SvcnodeError, UnexpectedResponseError, UnreachableError
+from svcnode.config import find_node_file
+from svcnode.core.errors import UnexpectedResponseError
 from svcnode.core.text import one_line
 from svcnode.core.units import iso_time
 from svcnode.operator.report_views import (
@@ -42,7 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.cli._args import CommandParser
-    from svcnode.cli.operator_url import OperatorUrl
+    from svcnode.cli._past import Past
+    from svcnode.cli.operator_requests import GetJson
     from svcnode.operator.report import NamedService
 
     Document = Mapping[str, Any]
@@ -81,34 +78,28 @@ def configure(parser: CommandParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.failure_exit_code = EXIT_UNKNOWN
-    add = parser.add_argument
     period = parser.add_mutually_exclusive_group()
     period.add_argument("--week", dest="since", action="store_const", const="7d", help="the last 7 days")
     period.add_argument("--month", dest="since", action="store_const", const="30d", help="the last 30 days (default)")
     period.add_argument("--since", metavar="TIME", help="the begin")
-    add("--until", metavar="TIME", help="the end (default: now)")
-    add("--utc", action="store_true", help="times in UTC")
+    add_end_options(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print a table as CSV, one row for each service")
     form.add_argument("--json", action="store_true", help="print one JSON object")
     form.add_argument("--html", action="store_true", help="print a page that can be printed or sent")
-    add("--url", metavar="URL", help="address of the node: host:port, a URL, or unix:/path")
-    add("--token", metavar="TOKEN", help="operator token, or @FILE to read it from a file")
-    add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
-    add_config_option(parser)
+    add_node_options(parser)
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.history import parse_moment_s  # --help loads no other command
-
-    zone, now_s = UTC if arguments.utc else None, time.time()
-    until_s = None if arguments.until is None else parse_moment_s("--until", arguments.until, now_s, zone)
-    since_s = parse_moment_s("--since", arguments.since or "30d", now_s, zone)
-    if since_s >= (now_s if until_s is None else until_s):
-        raise InvalidValueError("--since must be earlier than --until")
-    document, source = _read(arguments, since_s, until_s, now_s)
+    past = past_from(arguments, default_since="30d")
+    is_until_now = arguments.until is None  # when the node answers
+    document, source = ask_or_read(
+        arguments,
+        lambda get_json: _fetch(get_json, past.since_s, None if is_until_now else past.until_s),
+        lambda path: _read_file(path, arguments.config, past),
+    )
     try:
-        show(_render(arguments, document, zone, source), sys.stdout)
+        show(_render(arguments, document, past.zone, source), sys.stdout)
     except (AttributeError, KeyError, TypeError, ValueError) as exc:
         raise UnexpectedResponseError(
             f"cannot read /report; the node may run another version than this svcnode ({__version__})"
@@ -131,42 +122,17 @@ def _render(arguments: argparse.Namespace, document: Document, zone: tzinfo | No
 # ---- reading
 
 
-def _read(arguments: argparse.Namespace, since_s: float, until_s: float | None, now_s: float) -> tuple[Document, str]:
-    """The document, and where it comes from if not from the node."""
-    try:
-        with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
-            return runner.run(_fetch(operator_url_from(arguments), since_s, until_s)), ""
-    except UnreachableError as exc:
-        if arguments.url is not None:
-            raise
-        path = load_history(find_node_file(arguments.config), os.environ).path
-        if path is None or not path.is_file():
-            raise
-        document = asyncio.run(_read_file(path, arguments.config, (since_s, until_s or now_s, now_s), exc))
-        return document, f"{path}, as the node does not answer"
+async def _fetch(get_json: GetJson, since_s: float, until_s: float | None) -> Any:  # noqa: ANN401  any JSON
+    until = {} if until_s is None else {"to": iso_time(until_s)}
+    return await get_json(f"/report?{urlencode({'from': iso_time(since_s), **until, 'format': 'json'})}")
 
 
-async def _fetch(url: OperatorUrl, since_s: float, until_s: float | None) -> Any:  # noqa: ANN401  any JSON
-    until = {} if until_s is None else {"to": iso_time(until_s)}  # now is when the node answers
-    query = urlencode({"from": iso_time(since_s), **until, "format": "json"})
-    from svcnode.cli.explain import operator_requests  # only if a node is asked
-
-    async with operator_requests(url) as get_json:
-        return await get_json(f"/report?{query}")
-
-
-async def _read_file(
-    path: Path, config: Path | None, times_s: tuple[float, float, float], unreachable: UnreachableError
-) -> Document:
-    from svcnode.history.errors import HistoryError
+async def _read_file(path: Path, config: Path | None, past: Past) -> Document:
     from svcnode.history.follower import read_report
     from svcnode.operator.report import report_document
 
-    try:
-        report, node_name = await read_report(path, *times_s)
-    except HistoryError as exc:
-        raise SvcnodeError(f"{unreachable}; {exc}") from exc
-    return report_document(report, node_name, _configured_services(config), times_s[-1])
+    report, node_name = await read_report(path, past.since_s, past.until_s, past.now_s)
+    return report_document(report, node_name, _configured_services(config), past.now_s)
 
 
 def _configured_services(config: Path | None) -> list[NamedService]:

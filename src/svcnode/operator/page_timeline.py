@@ -59,11 +59,11 @@ MARKS = {
     STOPPED: "■",
     STARTED: "▲",
     ChangeKind.RELOAD_FAILED.value: "✗",
+    ChangeKind.MESSAGE_FAILED.value: "✗",
     ChangeKind.NODE.value: "◆",
     ChangeKind.MAINTENANCE.value: "⚒",
     ChangeKind.RELOADED.value: "↻",
     ChangeKind.ACKNOWLEDGED.value: "✓",
-    ChangeKind.MESSAGE_FAILED.value: "✗",
     ChangeKind.MESSAGE_SENT.value: "✉",
 }
 OTHER_MARK = "•"

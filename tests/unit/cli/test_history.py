@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from svcnode.cli.history import csv_text, parse_moment_s, text_lines
+from svcnode.cli import history
+from svcnode.cli._past import parse_moment_s
+from svcnode.cli.history import csv_text, text_lines
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.units import zone_text
 
@@ -88,3 +91,16 @@ def test_a_table_has_a_header_and_quotes_commas() -> None:
         ("db", "90.0", "true", "refused, twice"),
         ("", "", "false", "refused, twice"),
     ]
+
+
+def test_a_list_that_would_end_before_the_newest_entries_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest come first: to stop at a limit would hide what happened last."""
+    monkeypatch.setattr(history, "MAX_ITEMS", 3)
+
+    async def get_json(path: str) -> dict[str, Any]:
+        return {"items": [item(1), item(2)], "next": None if "after" in path else "/history?after=o2"}
+
+    with pytest.raises(InvalidValueError, match="--since"):
+        asyncio.run(history._fetch(get_json, (), 0.0, NOON))
+    monkeypatch.setattr(history, "MAX_ITEMS", 4)
+    assert len(asyncio.run(history._fetch(get_json, (), 0.0, NOON))) == 4
