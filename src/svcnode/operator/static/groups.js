@@ -17,6 +17,7 @@ function addGroup(name, row) {
 export function groupOf(name) {
   if (groups.has(name)) return groups.get(name);
   const row = byId("group-template").content.firstElementChild.cloneNode(true);
+  row.id = `q=${name}`;
   row.dataset.group = name;
   setText(row.querySelector("button"), escapeInvisible(name));
   return addGroup(name, row);

@@ -14,9 +14,9 @@ import { readGroups, toggleGroup } from "./groups.js";
 import { moveFocus, takeTabStop } from "./keyboard.js";
 import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } from "./live.js";
 import { COLUMNS, notePointer, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
-import { togglePanel } from "./panel.js";
+import { openPanel, togglePanel } from "./panel.js";
 import { paintTimes, readRows } from "./rows.js";
-import { paintClocks, putWaitingSections } from "./sections.js";
+import { enhance, putWaitingSections } from "./sections.js";
 import { RESOLUTIONS, byId, connection, groups, main, services, setText, scheduleOnce, view } from "./state.js";
 import { refreshTimeline, showTimeline, startTimeline, timelineChanges } from "./timeline.js";
 import { restoreView, saveView } from "./view.js";
@@ -52,10 +52,19 @@ function changeTimeline(changes, isAsked) {
   showTimeline(isAsked);
 }
 
-function showAll() {
-  byId("filter").value = "";
+function filterBy(q) {
+  byId("filter").value = q;
   main.querySelector("[name=status][value='']").checked = true;
-  changeView({ q: "", status: "" });
+  changeView({ q, status: "" });
+}
+
+// A problem leads to the rows of its services. If it is that of one service, also to all that is known of it.
+function showRows(q) {
+  const service = services.get(q);
+  filterBy(q);
+  if (service && !service.panel) openPanel(service);
+  (service?.link ?? byId("services")).focus({ preventScroll: true });
+  main.querySelector(".toolbar").scrollIntoView();
 }
 
 function toggleAllGroups() {
@@ -72,16 +81,18 @@ function onClick(event) {
   const { target } = event;
   const row = target.closest("tr[data-id]");
   const isLink = target.closest("a[role=button]") !== null;
-  const moved = event.ctrlKey || event.metaKey || event.shiftKey ? null : target.closest("#timeline a, #problems a[href^='#service=']");
-  const changes = moved && timelineChanges(moved);
-  if (changes) {
-    event.preventDefault();
-    changeTimeline(changes, true);
-  } else if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
-  else if (target.id === "show-all") showAll();
+  const isPlain = !(event.ctrlKey || event.metaKey || event.shiftKey); // otherwise a link opens elsewhere
+  const link = isPlain && target.closest("#timeline a, #problems a[href^='#']");
+  const changes = link && timelineChanges(link);
+  const rows = link && new URLSearchParams(link.hash?.slice(1)).get("q");
+  if (changes || rows) event.preventDefault();
+  if (changes) changeTimeline(changes, true);
+  else if (rows) showRows(rows);
+  else if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
+  else if (target.id === "show-all") filterBy("");
   else if (target.id === "toggle-groups") toggleAllGroups();
   else if (target.closest(".group button:enabled")) toggleOneGroup(target.closest(".group").dataset.group);
-  else if (row && !target.closest(".chart, .tag") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+  else if (row && isPlain && !target.closest(".chart, .tag")) {
     if (isLink) event.preventDefault();
     if (isLink || getSelection().isCollapsed) togglePanel(services.get(row.dataset.id));
   }
@@ -131,7 +142,7 @@ observeChunks();
 for (const control of main.querySelectorAll("[disabled]")) control.disabled = false;
 for (const control of main.querySelectorAll("#resolutions, .filter")) control.hidden = false;
 main.classList.add("enhanced");
-paintClocks(main);
+enhance(main);
 startTimeline((changes) => changeTimeline(changes, false));
 restoreViewAndHistory();
 paintNode();

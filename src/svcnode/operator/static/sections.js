@@ -6,10 +6,15 @@ import { byId, setText } from "./state.js";
 const FOCUSABLE = "a, button, summary, [tabindex]";
 const waiting = new Map(); // new contents of sections in which the user selects text
 
-// The server shows times of day in UTC; the reader has a zone.
-export function paintClocks(root) {
+// The server shows times of day in UTC; the reader has a zone. It links to documents; here, they are views of the page.
+export function enhance(root) {
   for (const time of root.querySelectorAll("time[data-clock]")) setText(time, dateTime(Date.parse(time.dateTime)));
   for (const time of root.querySelectorAll("time[data-exact]")) setText(time, exactTime(Date.parse(time.dateTime)));
+  for (const link of root.querySelectorAll("a[href^='page/timeline?']")) {
+    const service = new URLSearchParams(link.search).get("id");
+    link.setAttribute("href", `#${new URLSearchParams({ service })}`);
+  }
+  for (const link of root.querySelectorAll("a[data-all]")) link.setAttribute("href", "#");
 }
 
 export function putSection(name, source) {
@@ -33,7 +38,7 @@ function isSelectingIn(section) {
 function replaceContents(section, source) {
   const open = new Set([...section.querySelectorAll("details[id][open]")].map(({ id }) => id));
   replaceChildren(section, source.childNodes);
-  paintClocks(section);
+  enhance(section);
   for (const part of section.querySelectorAll("details[id]")) part.open ||= open.has(part.id);
 }
 
