@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ QUIET, OUTAGE, ALL_DOWN = SITUATIONS = ("quiet", "outage", "all-down")
 RUNBOOK = "https://wiki.example.com/ledger"
 REFUSED = "connection refused by 10.0.0.5:5432"
 HOUR_S = 3600.0
+TICK_S = 5  # a longer step is a machine that stood still
 KINDS = ("Validator", "Gateway", "Cache", "Indexer", "Archive", "Relay", "Signer", "Mempool")
 # By id: what a node of every size has.
 NAMED: dict[str, dict[str, Any]] = {
@@ -41,7 +43,8 @@ NAMED: dict[str, dict[str, Any]] = {
 @contextmanager
 def node_with_past(count: int, path: Path) -> Iterator[PageNode]:
     """`count` services, all Up. `path` is that of its history, which must not exist."""
-    asyncio.run(_live_a_day(path))
+    with ThreadPoolExecutor(1) as thread:  # in this one, Playwright may have an event loop
+        thread.submit(asyncio.run, _live_a_day(path)).result()
     with page_node(0, history_path=path) as node:
         groups = max(1, min(20, count // 10))
         for number in range(count - len(NAMED)):
@@ -65,9 +68,9 @@ async def _live_a_day(path: Path) -> None:
     async with History(node, path, wall_clock=wall) as history:
 
         def wait(minutes: int) -> None:
-            for _ in range(minutes):
-                wall.advance(60.0)
-                clock.advance(60.0)
+            for _ in range(minutes * 60 // TICK_S):
+                wall.advance(TICK_S)
+                clock.advance(TICK_S)
                 history._aggregator.tick(wall.now_s)
                 while history._aggregator.close_some(1000):
                     pass
@@ -89,6 +92,8 @@ async def _live_a_day(path: Path) -> None:
         wait(26 * 60 - (6 + 8) * 60 - 41 - 90 - 60)
         node.announce(ChangeKind.NOTE, "deployed v1.4.3", None)
         wait(55)
+        while len(history._backlog):  # until its thread has written everything
+            await asyncio.sleep(0.05)
 
 
 # ---- what happens to it

@@ -129,7 +129,7 @@ def test_the_skip_link_leads_to_the_table_and_keeps_the_view(troubled: PageNode,
     static = open_page(troubled.url, has_script=False)
     static.page.keyboard.press("Tab")
     static.page.keyboard.press("Enter")
-    assert static.page.url.endswith("#services")
+    expect(static.page).to_have_url(f"{troubled.url}#services")
 
 
 def test_each_row_is_one_tab_stop_and_arrow_keys_move_in_the_table(node: PageNode, open_page: OpenPage) -> None:

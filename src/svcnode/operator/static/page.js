@@ -13,7 +13,7 @@ import { paintNode } from "./connection.js";
 import { readGroups, toggleGroup } from "./groups.js";
 import { moveFocus, takeTabStop } from "./keyboard.js";
 import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } from "./live.js";
-import { COLUMNS, notePointer, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
+import { COLUMNS, filterRows, notePointer, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
 import { openPanel, togglePanel } from "./panel.js";
 import { paintTimes, readRows } from "./rows.js";
 import { enhance, putWaitingSections } from "./sections.js";
@@ -25,7 +25,7 @@ function changeView(changes) {
   Object.assign(view, changes);
   saveView();
   if ("resolution" in changes) showResolution();
-  else sortAndFilter();
+  else filterRows();
 }
 
 function showResolution() {
@@ -74,7 +74,7 @@ function toggleAllGroups() {
 
 function toggleOneGroup(name) {
   toggleGroup(name);
-  sortAndFilter();
+  filterRows();
 }
 
 function onClick(event) {
