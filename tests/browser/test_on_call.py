@@ -63,7 +63,7 @@ def test_the_first_screen_has_the_first_problem_with_its_answers(
 def test_one_click_shows_what_has_changed_and_what_happened_before(outage: PageNode, open_page: OpenPage) -> None:
     node_page = open_page(outage.url)
     first_problem(node_page).get_by_role("link", name="history").click()
-    expect(node_page.page.locator("#timeline .lane.events a[aria-label*='deployed']")).to_be_in_viewport()
+    expect(node_page.page.locator("#timeline .lane.events a", has_text="deployed")).to_be_in_viewport()
     expect(node_page.page.locator("#timeline .lane.outages a")).to_have_count(2)
 
 

@@ -382,8 +382,7 @@ def _runs(columns: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _svg_link(item: TimelineItem, label: str, shape: str) -> str:
-    text = escape_text(label)
-    return f'<a href="#t={item.id}" aria-label="{text}"><title>{text}</title>{shape}</a>'
+    return f'<a href="#t={item.id}"><title>{escape_text(label)}</title>{shape}</a>'
 
 
 def _list(documents: Iterable[Mapping[str, Any]], left: int, find: Find, *, has_links: bool) -> str:
