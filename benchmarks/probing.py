@@ -108,7 +108,7 @@ def _hung(python: Python, seconds: int) -> Benchmark:
 
 BENCHMARKS: dict[str, Callable[[Python, int], Benchmark]] = {
     "tcp-checks": partial(_checks, "tcp", Thresholds(haproxy=Threshold(0.33), blackbox=Threshold(5))),
-    "http-checks": partial(_checks, "http", Thresholds(haproxy=Threshold(0.45), blackbox=Threshold(5))),
+    "http-checks": partial(_checks, "http", Thresholds(haproxy=Threshold(0.4), blackbox=Threshold(5))),
     "checks-late": _late,
     "checks-p99": _steady,
     "checks-memory": _memory,

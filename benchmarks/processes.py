@@ -95,7 +95,7 @@ def running(command: Command, *, path: str = HEALTH, core: int = SERVER_CORE) ->
 def run_figure(python: Path, script: str, figure: str, argument: int) -> float:
     """The number that a script of this package prints, in a process of its own."""
     with on_core(SERVER_CORE):
-        command = [python, "-m", script, figure, str(argument)]
+        command = [str(python), "-m", script, figure, str(argument)]
         done = subprocess.run(command, cwd=ROOT, env=_ENVIRONMENT, capture_output=True, text=True, check=True)
     return float(done.stdout)
 

@@ -1,4 +1,4 @@
-"""Responsiveness: how soon deadlines, failures and frames come. Tests judge behaviour; these times are judged here."""
+"""Responsiveness: how soon deadlines and failures come. Tests judge behaviour; these times are judged here."""
 
 from __future__ import annotations
 
@@ -34,18 +34,6 @@ FALL, INTERVAL_S, TIMEOUT_S = 3, 1.0, 0.9
 # Until the next check starts, then two more at the transition interval (a fifth of the interval), and their timeout.
 MAX_DETECTION_S = INTERVAL_S + (FALL - 1) * INTERVAL_S / 5 + TIMEOUT_S
 NODES, HANGING_NODES, STATUS_TIMEOUT_S = 200, 20, 3.0
-MANY_ROWS, FEW_ROWS, FRAMES = 2000, 50, 250
-SCROLL = """async ([step, count]) => {
-  const frames = [];
-  let last = performance.now();
-  for (let left = count; left; left -= 1) {
-    scrollBy(0, step);
-    await new Promise(requestAnimationFrame);
-    frames.push(performance.now() - last);
-    last = performance.now();
-  }
-  return frames.sort((a, b) => a - b)[Math.floor(count * 0.9)];
-}"""
 
 
 def _deadline(python: Python, seconds: int) -> Benchmark:
@@ -107,23 +95,12 @@ def _hanging_nodes(python: Python, seconds: int) -> Benchmark:
     )
 
 
-def _scrolling(python: Python, seconds: int) -> Benchmark:
-    def candidate(rows: int) -> Candidate:
-        return Candidate(f"{rows:,} rows", lambda: _frame_ms(python.path, rows))
-
-    return Benchmark(
-        title="page: 90th percentile of frame times while scrolling, ms",
-        comparisons=(Comparison(candidate(MANY_ROWS), candidate(FEW_ROWS), Threshold(3, is_floor=False)),),
-    )
-
-
 BENCHMARKS: dict[str, Callable[[Python, int], Benchmark]] = {
     "deadline": _deadline,
     "endless-response": _endless_response,
     "redaction": _redaction,
     "detection": _detection,
     "hanging-nodes": _hanging_nodes,
-    "scrolling": _scrolling,
 }
 
 
@@ -182,18 +159,3 @@ def _status_overhead_s(python: Path) -> float:
         started_s = time.monotonic()
         subprocess.run(command, input="\n".join(serving.urls), env=environ, capture_output=True, text=True, check=False)
         return time.monotonic() - started_s - STATUS_TIMEOUT_S
-
-
-def _frame_ms(python: Path, rows: int) -> float:
-    from playwright.sync_api import sync_playwright
-    from tests.browser.conftest import CHROMIUM_ARGS
-    from tests.support.servers.provision import program
-
-    with running(peers.svcnode(python, rows)) as server, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program("chromium", "chromium"), args=CHROMIUM_ARGS)
-        try:
-            page = browser.new_page()
-            page.goto(f"http://127.0.0.1:{server.port}/")
-            return float(page.evaluate(SCROLL, [200, FRAMES]))
-        finally:
-            browser.close()
