@@ -43,7 +43,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 class Picture(NamedTuple):
-    count: int
+    services: int
     situation: str
     width: int
     look: str
@@ -78,7 +78,7 @@ def make_pictures(folder: Path, pattern: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program("chromium", "chromium"), args=CHROMIUM_ARGS)
         for count in COUNTS:
-            of_count = [one for one in chosen if one.count == count]
+            of_count = [one for one in chosen if one.services == count]
             if of_count:
                 _take_all(browser, of_count, folder)
         browser.close()
@@ -86,7 +86,7 @@ def make_pictures(folder: Path, pattern: str) -> None:
 
 def _take_all(browser: Browser, chosen: Sequence[Picture], folder: Path) -> None:
     """They are of nodes of one size."""
-    with tempfile.TemporaryDirectory() as home, node_with_past(chosen[0].count, Path(home) / "h.db") as node:
+    with tempfile.TemporaryDirectory() as home, node_with_past(chosen[0].services, Path(home) / "h.db") as node:
         for situation in SITUATIONS:
             begin(situation, node)
             for picture in chosen:

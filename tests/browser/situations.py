@@ -92,7 +92,7 @@ async def _live_a_day(path: Path) -> None:
         wait(26 * 60 - (6 + 8) * 60 - 41 - 90 - 60)
         node.announce(ChangeKind.NOTE, "deployed v1.4.3", None)
         wait(55)
-        while len(history._backlog):  # until its thread has written everything
+        while len(history._backlog):  # noqa: ASYNC110  until its thread has written everything
             await asyncio.sleep(0.05)
 
 

@@ -51,7 +51,8 @@ def group_row(group: str, counts: Mapping[str, int]) -> str:
         for status in STATUS_SORT_ORDER
     )
     return (
-        f'<tr role="row" id="q={escape(group)}" class="group" data-group="{escape(group)}"><th role="rowheader" colspan="7">'
+        f'<tr role="row" id="q={escape(group)}" class="group" data-group="{escape(group)}">'
+        f'<th role="rowheader" colspan="7">'
         f'<button type="button" aria-expanded="true" disabled dir="auto">{escape_text(group)}</button>'
         f'<span class="totals">{totals}</span></th></tr>\n'
     )

@@ -16,7 +16,6 @@ import re
 import time
 from collections import defaultdict
 from functools import partial
-from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -194,7 +193,8 @@ def render_timeline(moments: Moments, find: Find) -> str:
     documents = {item.id: item_document(item, now_s) for item in listed}
     strip = _Strip(moments, items, documents, find)
     left = len(items) - len(listed)
-    return f"{''.join(_notes(moments, items, find))}{strip.render()}{_list(documents.values(), left, find, has_links=not ids)}"
+    entries = _list(documents.values(), left, find, has_links=not ids)
+    return f"{''.join(_notes(moments, items, find))}{strip.render()}{entries}"
 
 
 def select(items: Sequence[TimelineItem], moments: Moments) -> list[TimelineItem]:
