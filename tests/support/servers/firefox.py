@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -131,7 +132,8 @@ class Firefox(RealServer):
 
     def print_pages(self) -> int:
         """How many pages of A4 the page takes."""
-        return len(self._ask("WebDriver:Print", page={"width": 21.0, "height": 29.7})["value"])
+        pdf = base64.b64decode(self._ask("WebDriver:Print", page={"width": 21.0, "height": 29.7})["value"])
+        return len(re.findall(rb"/Type\s*/Page\b", pdf))
 
     def press(self, *keys: str) -> None:
         actions = [{"type": kind, "value": KEYS[key]} for key in keys for kind in ("keyDown", "keyUp")]
