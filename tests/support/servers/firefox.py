@@ -7,13 +7,15 @@ import json
 import re
 import socket
 import time
+import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.support.servers.base import READY_TIMEOUT_S, RealServer
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "End": "\ue010", "Home": "\ue011"} | {
@@ -33,6 +35,13 @@ PREFERENCES = {
     "toolkit.telemetry.enabled": False,
     "ui.prefersReducedMotion": 1,
 }
+
+
+def _objects(pdf: bytes) -> Iterator[bytes]:
+    """What is in its compressed streams."""
+    for stream in re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.DOTALL):
+        with suppress(zlib.error):
+            yield zlib.decompressobj().decompress(stream)
 
 
 class FirefoxError(AssertionError):
@@ -133,7 +142,7 @@ class Firefox(RealServer):
     def print_pages(self) -> int:
         """How many pages of A4 the page takes."""
         pdf = base64.b64decode(self._ask("WebDriver:Print", page={"width": 21.0, "height": 29.7})["value"])
-        return len(re.findall(rb"/Type\s*/Page\b", pdf))
+        return len(re.findall(rb"/Type\s*/Page\b", b"".join(_objects(pdf))))
 
     def press(self, *keys: str) -> None:
         actions = [{"type": kind, "value": KEYS[key]} for key in keys for kind in ("keyDown", "keyUp")]
