@@ -105,7 +105,8 @@ def _render_document(moments: Moments, find: Find) -> bytes:
     names = escape_text(", ".join(_name(find, one) for one in moments.service_ids) or "all services")
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Time line of {names}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">{styles}'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" type="image/svg+xml" href="../static/{static_name("unknown.svg")}">{styles}'
         f'<main><h1 dir="auto">Time line of {names}</h1>'
         f'<section id="timeline" {facts}>{render_timeline(moments, find)}</section></main>'
     ).encode()
