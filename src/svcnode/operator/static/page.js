@@ -59,12 +59,15 @@ function filterBy(q) {
 }
 
 // A problem leads to the rows of its services. If it is that of one service, also to all that is known of it.
-function showRows(q) {
+async function showRows(q) {
   const service = services.get(q);
+  const scroll = () => main.querySelector(".toolbar").scrollIntoView();
   filterBy(q);
-  if (service && !service.panel) openPanel(service);
   (service?.link ?? byId("services")).focus({ preventScroll: true });
-  main.querySelector(".toolbar").scrollIntoView();
+  scroll();
+  if (!service || service.panel) return;
+  await openPanel(service);
+  scroll(); // before, the page may have been too short
 }
 
 function toggleAllGroups() {
