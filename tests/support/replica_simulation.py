@@ -158,6 +158,7 @@ class Process:
         wall_clock: Callable[[], float] | None = None,
         storage: AlertStateStorage | None = None,
         cache: MemoryCache | None = None,
+        url: str = "",
     ) -> None:
         """With `notify`, it sends notifications; then the wall clock matters."""
         self.simulation, self.name = simulation, name
@@ -176,7 +177,7 @@ class Process:
             replica=name,
             observers=observers,
             lease_s=lease_s,
-            url="",
+            url=url,
         )
         self._notify, self._storage, self._cache = notify, storage, cache
         self._wall_clock = wall_clock or (lambda: -self.loop.time())

@@ -36,7 +36,7 @@ from svcnode.core.errors import ControlError
 from svcnode.core.maintenance import DAY_S, MAX_DAYS_AHEAD, PlannedMaintenance, check_window, parse_time_s
 from svcnode.core.model import Acknowledgement, Health, Maintenance
 from svcnode.core.text import with_author
-from svcnode.core.units import iso_time, parse_duration_s
+from svcnode.core.units import parse_duration_s, utc_text
 from svcnode.node.feed import current_author
 from svcnode.node.overrides import OWN
 from svcnode.node.scheduled_maintenance import MAX_WAIT_S, PLANNED, ScheduledMaintenance
@@ -185,7 +185,7 @@ class AckDocuments(DocumentKind):
         if "until" in value:
             value["until_s"] = parse_time_s(value.pop("until"))
             if value["until_s"] <= now_s:
-                raise ControlError(422, f"until is in the past: it is {iso_time(now_s)} now", pointer="/until")
+                raise ControlError(422, f"until is in the past: it is {utc_text(now_s)} now", pointer="/until")
             if value["until_s"] - now_s > MAX_DAYS_AHEAD * DAY_S:
                 raise ControlError(422, f"until must be within the next {MAX_DAYS_AHEAD} days", pointer="/until")
         return value

@@ -221,6 +221,11 @@ class Replica:
         """The live replicas as last known, this one included, by name."""
         return sorted(self._follower.members.values())
 
+    def known_members(self) -> list[Member] | None:
+        """Those, and the ones that have died or stopped, as last seen; None before the registry was read."""
+        follower = self._follower
+        return sorted({**follower.absent, **follower.members}.values()) if follower.is_synced else None
+
     @property
     def lost(self) -> Lost:
         """What the registry has lost, and nobody has registered again or accepted."""
