@@ -526,7 +526,7 @@ async def test_a_token_that_is_younger_than_a_restored_snapshot_is_replaced(tmp_
         async with EtcdClient(address, username=USER, password=PASSWORD) as client, client.watch("shared/", 1):
             for _ in range(100):
                 await client.put("shared/key", b"")
-            client._login.token = None
+            client._login.drop(client._login.token)
             await client.put("shared/key", b"")
             token = client._login.token
             server.kill()

@@ -377,7 +377,7 @@ class SimulatedClient(EtcdClient):
     async def check_login(self, key: str) -> None:
         pass
 
-    async def _post(self, _: TcpEndpoint, path: str, *__: Any, **___: Any) -> Any:
+    async def _post(self, endpoint: TcpEndpoint, path: str, *_: Any, is_anonymous: bool = False) -> Any:
         assert path == LOGIN_PATH
         return await self._send_once(self._etcd.log_in, is_fence=False, needs_token=False)
 
