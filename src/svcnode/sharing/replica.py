@@ -90,7 +90,7 @@ class Replica:
         self._foreign_issues: frozenset[str] = frozenset()
         self._lost = Lost()
         self._problems = Problems(node.now_s)
-        self.work = NodeWork(node, settings.replica)
+        self.work = NodeWork(node, settings.replica, self._save_soon)
         self.work_client = WorkClient(
             lambda: EtcdClient.at(settings.registry, settings.tls),
             self._root,
@@ -348,13 +348,13 @@ class Replica:
             self._update_lost()
             self._is_cache_due.set()
         if changes.work:
-            self._apply_work()
+            self.work.apply(self.view.work())
         if changes.replicas:
             self._has_seen_itself |= self._instance_in_view() == self._instance
 
     async def _follow_on(self) -> None:
         """After each range."""
-        self._apply_work()
+        self.work.apply(self.view.work())
         if self._on_synced is not None:
             on_synced, self._on_synced = self._on_synced, None
             on_synced()
@@ -399,11 +399,10 @@ class Replica:
             self.work.update_own()
             self._publisher.set_work(self.work.own)
 
-    def _apply_work(self) -> None:
+    def _save_soon(self) -> None:
         """A drain holds from now on, also if this process is killed and etcd is gone."""
-        if self.work.apply(self.view.work()):
-            self._is_cache_due.set()
-            self._is_cache_urgent.set()
+        self._is_cache_due.set()
+        self._is_cache_urgent.set()
 
     def _apply_issues(self) -> None:
         own = replica_owner(self.name)

@@ -150,10 +150,11 @@ class WorkClient:
 
 
 class NodeWork:
-    """Not thread-safe, except for `shown`."""
+    """Not thread-safe, except for `shown`. `on_asked` is called when something else is asked of all replicas."""
 
-    def __init__(self, node: NodeState, replica: str) -> None:
+    def __init__(self, node: NodeState, replica: str, on_asked: Callable[[], None] = lambda: None) -> None:
         self._node = node
+        self._on_asked = on_asked
         self._owner = replica_owner(replica)
         self._maintenance = ScheduledMaintenance(node, SOURCE)
         self._planned: Set[str | None] = frozenset()  # services, and None for the node
@@ -173,8 +174,8 @@ class NodeWork:
 
     # ---- what is asked of all replicas
 
-    def apply(self, work: tuple[SharedWork, ...]) -> bool:
-        """Make the node equal to it, and to what etcd has lost. Whether something else is asked than before."""
+    def apply(self, work: tuple[SharedWork, ...]) -> None:
+        """Make the node equal to it, and to what etcd has lost."""
         self._in_view, before = work, self._asked
         found = {WorkName(one.kind, one.service_id): one.document for one in work if one.scope == ALL_REPLICAS}
         self._lost = {name: document for name, document in self._lost.items() if name not in found}
@@ -188,7 +189,8 @@ class NodeWork:
         for service_id in self._planned | planned.keys():
             self._node.maintenance.plan(planned.get(service_id), service_id, source=SOURCE)
         self._planned = planned.keys()
-        return self._asked != before
+        if self._asked != before:
+            self._on_asked()
 
     def _apply_drain(self, drain: WorkDocument | None) -> None:
         text = None if drain is None else drain_text(drain)
@@ -210,11 +212,11 @@ class NodeWork:
 
     def forget(self, name: WorkName) -> bool:
         """Somebody has ended it. Whether etcd had lost it: then it does not say so."""
-        self._asked.pop(name, None)
-        is_lost = self._lost.pop(name, None) is not None
-        if is_lost:
+        if self._lost.pop(name, None) is not None:
             self.apply(self._in_view)
-        return is_lost
+            return True
+        self._asked.pop(name, None)  # if etcd was restored and it is not known yet, this is not lost
+        return False
 
     async def write_lost(self, client: EtcdClient, root: str) -> None:
         """What etcd has lost and has not ended, unless somebody was faster."""

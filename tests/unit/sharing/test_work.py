@@ -263,7 +263,9 @@ def test_without_etcd_a_replica_starts_with_what_was_asked_last(
 
 
 def test_what_etcd_has_lost_and_cannot_store_again_is_found_and_ended_at_a_replica(simulation: Simulation) -> None:
-    (a,) = start(simulation, "a")
+    caches = {"a": MemoryCache()}
+    (a,) = start_cached(simulation, caches)
+    simulation.run_for(SETTLE_S)
     snapshot = simulation.etcd.snapshot()
     drain(simulation)
     simulation.run_for(30)
@@ -287,6 +289,8 @@ def test_what_etcd_has_lost_and_cannot_store_again_is_found_and_ended_at_a_repli
     simulation.run_for(1)
     assert (ends[0].result(), get(), shown(a)) == (None, None, [])
     simulation.etcd.is_full = False
+    a.kill()
+    (a,) = start_cached(simulation, caches)
     simulation.run_for(60)
     assert (a.health(), DRAIN_KEY in simulation.etcd.kvs) == (HEALTHY, False)
 
