@@ -39,6 +39,7 @@ def browser() -> Iterator[Browser]:
 CONTEXT_OPTIONS: dict[str, Any] = {
     "viewport": VIEWPORT,
     "locale": "en-GB",
+    "timezone_id": "Asia/Tokyo",  # that of the reader changes no time
     "reduced_motion": "reduce",
     "has_touch": True,
     "http_credentials": {"username": "operator", "password": TOKEN},

@@ -18,10 +18,11 @@ from playwright.sync_api import Error, Route, expect
 
 from svcnode.control import ControlClient
 from svcnode.core.text import one_line
-from svcnode.core.units import format_coarse_duration, format_latency
+from svcnode.core.units import format_coarse_duration, format_latency, utc_text
 from svcnode.operator.markup import EMPTY_CELL, format_percent
 from svcnode.operator.static_files import static_name
 from tests.browser.conftest import TOKEN
+from tests.browser.page_object import ROWS
 from tests.support.backends import Backend, HttpBackend, close, http_response
 from tests.support.nginx_proxy import nginx_in_front_of
 from tests.support.processes import Agent
@@ -454,7 +455,7 @@ def test_every_column_sorts_both_ways_all_rows_and_the_order_is_in_the_url(
     ):  # also of hidden rows
         node_page.page.get_by_role("button", name="Latency").click()
     expect(node_page.page.get_by_role("columnheader", name="Latency")).to_have_attribute("aria-sort", "descending")
-    expect(node_page.page.locator(".chunk tr[data-id]").last).to_have_attribute("data-id", re.compile("indexer|queue"))
+    expect(node_page.page.locator(ROWS).last).to_have_attribute("data-id", re.compile("indexer|queue"))
     for column, (first, order) in SORTED.items():
         head = node_page.page.get_by_role("columnheader", name=column)
         head.get_by_role("button").click()
@@ -496,7 +497,7 @@ def test_history_is_shown_by_minute_hour_or_day_and_the_tooltip_follows_mouse_an
 
     bars.focus()
     expect(node_page.tooltip).to_contain_text("Down")
-    expect(bars).to_have_attribute("aria-valuetext", re.compile(r"\d\d:\d\d .* \d\d:\d\d, .*Down \d+ s"))
+    expect(bars).to_have_attribute("aria-valuetext", re.compile(r":\d\d:00 to .*:\d\d:00 UTC, .*Down \d+ s"))
     node_page.page.keyboard.press("Home")
     expect(bars).to_have_attribute("aria-valuenow", "0")
     expect(bars).to_have_attribute("aria-valuetext", re.compile(r"\b1 min"))
@@ -717,6 +718,7 @@ def test_the_table_has_roles_and_names_for_screen_readers_and_formats_as_the_ser
 
     cases: list[tuple[str, Callable[[Any], str], list[Any]]] = [
         ("duration", format_coarse_duration, [0, 0.9, 59.99, 60, 3599, 3600, 5400, 86_399, 86_400, 200_000, 1e7]),
+        ("utcText", lambda ms: utc_text(ms / 1000), [0, 1_767_268_799_999, 1_767_268_800_000]),
         ("latency", format_latency, [0.04, 9.94, 9.96, 12.4, 999.4, 999.6, 12_345]),
         ("percent", format_percent, [0, 0.00001, 0.5, 0.999999, 1]),
         ("escapeInvisible", one_line, ["a b", "a\tb\r\n", "\x00\x9b\xa0", INVISIBLE_TEXT]),

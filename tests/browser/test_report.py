@@ -24,7 +24,7 @@ def many(count: int) -> str:
         {**DB, "id": f"chain-{number}/validator", "name": f"Ledger database of the validator number {number}"}
         for number in range(count)
     ]
-    return html_page({**DOCUMENT, "services": services}, None, read_static("report.css").decode())
+    return html_page({**DOCUMENT, "services": services}, read_static("report.css").decode())
 
 
 def test_200_services_fit_on_eight_pages_of_a4(browser: Browser, tmp_path: Path) -> None:

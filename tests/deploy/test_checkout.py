@@ -30,7 +30,7 @@ OFFLINE = {
     "PIP_FIND_LINKS": "/packages",
     "PIP_NO_INDEX": "1",
     "UV_FIND_LINKS": "/packages",
-    "UV_NO_INDEX": "1",
+    "UV_OFFLINE": "1",
 }
 IGNORED = shutil.ignore_patterns(".git", ".uv", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "build", "dist")
 
@@ -44,19 +44,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     python = ROOT / ".uv" / "bin" / "python"
     version = machine.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
     options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:", "--python-version", version)
+    download = [str(python), "-m", "pip", "download", *options, "--dest", str(machine.path("/packages"))]
     for name in ("uv", "run", "build"):
-        pins = ROOT / "requirements" / f"{name}.txt"
-        command = [
-            python,
-            "-m",
-            "pip",
-            "download",
-            *options,
-            "--dest",
-            machine.path("/packages"),
-            "--requirement",
-            pins,
-        ]
+        command = [*download, "--requirement", str(ROOT / "requirements" / f"{name}.txt")]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         if ended.returncode:
             skip_or_fail(f"the packages cannot be had: {ended.stderr[-500:]}")

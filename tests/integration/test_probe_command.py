@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 COMMAND = [sys.executable, "-W", "error", "-m", "svcnode", "probe"]
 ENVIRON = {"PATH": os.environ["PATH"], "PYTHONIOENCODING": "utf-8"}
 READY, NOT_READY, USAGE, FAILED, UNKNOWN = range(5)
-LINE = re.compile(r"\d\d:\d\d:\d\d  (ready|not ready|failed|unknown) +[0-9.]+ ms(?:  (.*))?\n")
+LINE = re.compile(r"\d\d:\d\d:\d\d UTC  (ready|not ready|failed|unknown) +[0-9.]+ ms(?:  (.*))?\n")
 
 
 def probe(*arguments: str, **environ: Any) -> subprocess.CompletedProcess[str]:
@@ -119,7 +119,7 @@ def test_json_is_one_object_with_verdict_code_and_steps() -> None:
     with HttpBackend(http_response(404)) as web:
         document = json.loads(probe(f"http://{web.address}/x", "--json").stdout)
     assert list(document) == ["time", "url", "outcome", "code", "reason", "duration_ms", "steps"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", document["time"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", document["time"])
     assert (document["url"], document["outcome"], document["code"]) == (
         f"http://{web.address}/x",
         "failed",

@@ -65,6 +65,7 @@ def test_the_footprint_of_a_node_is_measured_while_all_services_are_up(tmp_path:
     with reload.backend_process() as backend:
         found = footprint.measure(tmp_path / "node", services=20, interval_s=1.0, seconds=2.0, backend=backend)
     assert 0 < found.cores < 1
+    assert found.checks_per_s > 0
     assert 0 < found.resident_bytes <= found.resident_after_reading_bytes + MIB
     assert found.row().count("|") == footprint.HEADER.partition("\n")[0].count("|")
 

@@ -159,6 +159,7 @@ class Process:
         wall_clock: Callable[[], float] | None = None,
         storage: AlertStateStorage | None = None,
         cache: MemoryCache | None = None,
+        url: str = "",
     ) -> None:
         """With `notify`, it sends notifications; then the wall clock matters."""
         self.simulation, self.name = simulation, name
@@ -177,7 +178,7 @@ class Process:
             replica=name,
             observers=observers,
             lease_s=lease_s,
-            url="",
+            url=url,
         )
         self._notify, self._storage, self._cache = notify, storage, cache
         self._wall_clock = wall_clock or (lambda: -self.loop.time())
@@ -286,7 +287,7 @@ class Process:
         """As by SIGKILL: no message is sent any more."""
         if self.is_alive:
             self.is_alive = False
-            self.client.requests.is_cut = self.client.responses.is_cut = True
+            self.client.kill()
             self.loop.discard()
 
     # ---- running

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from svcnode.cli.terminal.explain.explanation import HOW_TO_FIX_IT, WHAT_CHANGES_IT, WHY, explain_service
@@ -40,7 +39,7 @@ class ServiceScenario:
         return details | {"next_check_in_s": next_check_in_s if details["schedule"] else None}
 
     def explain(self, *, next_check_in_s: float | None = 2.2) -> Explanation:
-        return explain_service(self.details(next_check_in_s=next_check_in_s), UTC)
+        return explain_service(self.details(next_check_in_s=next_check_in_s))
 
     def section(self, title: str) -> tuple[str, ...]:
         return dict(self.explain().sections).get(title, ())

@@ -254,14 +254,14 @@ def test_output_of_probe(snapshot: Snapshot) -> None:
         Step("connect", "127.0.0.1", 0.0004, is_done=True),
         Step("exchange", "", 0.1, is_done=False),
     ]
-    noon = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
+    noon_s = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC).timestamp()
     verdicts = [
         Verdict.ready(),
         Verdict.not_ready("starting"),
         Verdict.failed("refused"),
         Verdict.unknown("no resolver"),
     ]
-    results = [_ProbeResult(at=noon, verdict=verdict, duration_s=0.1129, steps=steps) for verdict in verdicts]
+    results = [_ProbeResult(at_s=noon_s, verdict=verdict, duration_s=0.1129, steps=steps) for verdict in verdicts]
     url = "https://localhost"
     snapshot(
         "output_of_probe",
@@ -334,5 +334,5 @@ def test_history(snapshot: Snapshot) -> None:
         item(6, type="health", kind="stopped", service=None, status=None, health=None, reason=""),
     ]
     period = (NOON, NOON + 3600)
-    lines = [*text_lines(kinds, period, UTC), "", *text_lines([], period, UTC, "/var/lib/svcnode/history.db")]
+    lines = [*text_lines(kinds, period), "", *text_lines([], period, "/var/lib/svcnode/history.db")]
     snapshot("history", "\n".join(lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from svcnode.cli.terminal.explain.explanation import explain_node, explain_service
@@ -127,7 +126,7 @@ def test_nodes(snapshot: Snapshot) -> None:
     texts = []
     for name, harness in nodes():
         harness.process_stats.started_monotonic_s = harness.clock.now_s - 7380.0
-        lines = explain_node(json.loads(harness.request(problems_of).body), UTC).lines
+        lines = explain_node(json.loads(harness.request(problems_of).body)).lines
         texts.append(f"=== {name}\n" + "\n".join(lines).replace(__version__, "VERSION"))
     snapshot("nodes", "\n\n".join(texts))
 
@@ -164,9 +163,7 @@ def replica_documents() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_replicas(snapshot: Snapshot) -> None:
-    texts = [
-        f"=== {name}\n" + "\n".join(explain_service(document, UTC).lines) for name, document in replica_documents()
-    ]
+    texts = [f"=== {name}\n" + "\n".join(explain_service(document).lines) for name, document in replica_documents()]
     snapshot("replicas", "\n\n".join(texts))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -139,15 +138,9 @@ GROUPS = [
 DOCUMENT = {"problems": PROBLEMS, "more": 1, "groups": GROUPS, "more_groups": 3}
 
 
-def test_problems_of_a_node(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    try:
-        lines = render_node(replace(PARTIAL, problems=DOCUMENT), Symbols())
-        snapshot("status_problems", text(lines))
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+def test_problems_of_a_node(snapshot: Snapshot) -> None:
+    lines = render_node(replace(PARTIAL, problems=DOCUMENT), Symbols())
+    snapshot("status_problems", text(lines))
 
 
 def test_status_of_many_nodes(snapshot: Snapshot) -> None:

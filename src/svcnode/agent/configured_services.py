@@ -19,7 +19,7 @@ from svcnode.core.model import (
     Verdict,
 )
 from svcnode.core.text import join_first, with_author
-from svcnode.core.units import iso_time
+from svcnode.core.units import iso_time, utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -174,7 +174,8 @@ class ConfiguredServices:
         ):
             extra["first_failure"] = self._iso(after.first_failure_at_s)
             if after.first_failure_at_s < after.since_s:
-                suffix += f" (first failure at {extra['first_failure']}, Down at {extra['since']})"
+                first, since = (utc_text(str(extra[key]), with_ms=True) for key in ("first_failure", "since"))
+                suffix += f" (first failure at {first}, Down at {since})"
         text = "service %s is %s, was %s%s"
         log.log(level, text, change.service_id, after.status.value, before.status.value, suffix, extra=extra)
 

@@ -14,12 +14,12 @@ import select
 import sys
 import threading
 from collections import deque
-from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from svcnode.core.redaction import redacted
 from svcnode.core.text import sanitize
+from svcnode.core.units import iso_time, utc_text
 from svcnode.net.clock import monotonic_s
 from svcnode.net.threads import start_thread
 
@@ -44,10 +44,14 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 _FIRST_FIELDS = ("event", "service", "status", "previous", "since", "first_failure", "code", "reason", "node_health")
 
 
+def log_line(level: str, text: str, wall_s: float) -> str:
+    """On a terminal, with the time of day."""
+    return f"{utc_text(wall_s, wall_s)} {level:7} {text}"
+
+
 class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name in logging
-        time = self.formatTime(record, "%H:%M:%S")
-        return f"{time} {record.levelname.lower():7} {sanitize(record.message)}"
+        return log_line(record.levelname.lower(), sanitize(record.message), record.created)
 
     def format(self, record: logging.LogRecord) -> str:
         return redacted(super().format(record))
@@ -56,7 +60,7 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": iso_time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": redacted(record.getMessage()),

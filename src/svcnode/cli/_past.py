@@ -17,13 +17,12 @@ from svcnode.cli.operator_url import operator_url_from
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.config import find_node_file, load_history
 from svcnode.core.errors import InvalidValueError, SvcnodeError, UnreachableError
-from svcnode.core.maintenance import parse_time_s
+from svcnode.core.maintenance import parse_shown_time_s
 from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Awaitable, Callable, Coroutine
-    from datetime import tzinfo
     from pathlib import Path
     from typing import Any
 
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
     from svcnode.cli.operator_url import OperatorUrl
 
 T = TypeVar("T")
-_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
+_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?(?: UTC)?", re.ASCII)
 _TIMES = (
-    'how long ago it was such as "12h", a time of day such as "22:00" (the last one), "2026-12-01 22:00", or '
-    '"2026-12-01T22:00:00+01:00"'
+    'how long ago it was such as "12h", a time of day in UTC such as "22:00" (the last one), "2026-12-01 22:00 UTC", '
+    'or "2026-12-01T22:00:00+01:00"'
 )
 
 
@@ -42,12 +41,10 @@ class Past(NamedTuple):
     since_s: float
     until_s: float
     now_s: float
-    zone: tzinfo | None  # in which times are read and shown; None: the local one
 
 
 def add_end_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", metavar="TIME", help="the end (default: now)")
-    parser.add_argument("--utc", action="store_true", help="times in UTC")
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
@@ -62,30 +59,26 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
 
 
 def past_from(arguments: argparse.Namespace, *, default_since: str) -> Past:
-    zone, now_s = UTC if arguments.utc else None, time.time()
-    until_s = now_s if arguments.until is None else parse_moment_s("--until", arguments.until, now_s, zone)
-    since_s = parse_moment_s("--since", arguments.since or default_since, now_s, zone)
+    now_s = time.time()
+    until_s = now_s if arguments.until is None else parse_moment_s("--until", arguments.until, now_s)
+    since_s = parse_moment_s("--since", arguments.since or default_since, now_s)
     if since_s >= until_s:
         raise InvalidValueError("--since must be earlier than --until")
-    return Past(since_s, until_s, now_s, zone)
+    return Past(since_s, until_s, now_s)
 
 
-def parse_moment_s(flag: str, text: str, now_s: float, zone: tzinfo | None) -> float:
-    """A time without a zone is one of `zone`; None: the local one."""
+def parse_moment_s(flag: str, text: str, now_s: float) -> float:
+    """A time without a zone is in UTC, as all times are shown."""
     try:
         return max(0.0, now_s - parse_duration_s(text))
     except InvalidValueError:
         pass
     if match := _TIME_OF_DAY.fullmatch(text):
-        now = datetime.fromtimestamp(now_s, zone)
-        at = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+        now = datetime.fromtimestamp(now_s, UTC)
+        at = now.replace(hour=int(match[1]), minute=int(match[2]), second=int(match[3] or 0), microsecond=0)
         return (at if at <= now else at - timedelta(days=1)).timestamp()
     try:
-        return max(0.0, parse_time_s(f"{text}Z") if zone is UTC else parse_time_s(text, may_be_local=True))
-    except InvalidValueError:
-        pass
-    try:
-        return max(0.0, parse_time_s(text))
+        return max(0.0, parse_shown_time_s(text))
     except InvalidValueError:
         raise InvalidValueError(f'{flag}: must be {_TIMES}, not "{text}"') from None
 

@@ -22,8 +22,8 @@ from svcnode.cli._args import (
 from svcnode.cli.output import show
 from svcnode.control.client import STATUSES, ControlClient
 from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
-from svcnode.core.maintenance import parse_time_s
-from svcnode.core.units import iso_time, parse_duration_s
+from svcnode.core.maintenance import parse_shown_time_s, parse_time_s
+from svcnode.core.units import iso_time, parse_duration_s, utc_text
 
 if TYPE_CHECKING:
     import argparse
@@ -57,9 +57,7 @@ _EXAMPLES = {
     "reload": ("",),
 }
 NOT_FOUND = 404
-_TIMES = (
-    '"2026-12-01T22:00:00Z" or with another zone, "2026-12-01 22:00" in the time of this machine, or "+2h" from now'
-)
+_TIMES = '"2026-12-01 22:00" in UTC, "2026-12-01T22:00:00+01:00" with another zone, or "+2h" from now'
 _WITH_OWNER = ("register", "deregister", "beat")
 _WITH_REGISTRY = (*_WITH_OWNER, "drain", "maintain")
 _RELOAD_TIMEOUT = "35s"  # the node ends its own wait after 30 s; thousands of services take some seconds
@@ -211,9 +209,7 @@ def _issue(client: ControlClient, arguments: argparse.Namespace) -> str:
     reason = _reason(arguments)
     if arguments.clear:
         if not _exists(lambda: client.issue(arguments.name)):
-            raise SvcnodeError(
-                f"the node has no issue {arguments.name}, or it was not set by a command, and its program must clear it"
-            )
+            raise SvcnodeError(f"the node has no issue {arguments.name} that a command has set")
         client.clear_issue(arguments.name, reason)
         return f"cleared {arguments.name}"
     client.set_issue(arguments.name, reason)
@@ -252,7 +248,7 @@ def _drain(client: ServiceClient, arguments: argparse.Namespace) -> str:
         raise SvcnodeError(_not_draining(client, for_all=for_all))
     client.undrain(arguments.reason, all_replicas=for_all)
     if for_all or not isinstance(client, ControlClient):
-        return "no longer draining all replicas; a replica that was drained on its own is still draining"
+        return "no longer draining all replicas; a replica that was drained by itself still drains"
     node = client.node()
     return (
         f"{'all replicas are still draining' if node['draining'] else 'not draining'}; node health is {node['health']}"
@@ -300,7 +296,7 @@ def _maintain(client: ServiceClient, arguments: argparse.Namespace) -> str:
     for_all = _is_for_all(arguments)
     positive_duration_s("--for", arguments.duration)
     made = client.maintain(arguments.id, arguments.duration, reason=arguments.reason, all_replicas=for_all)
-    text = f"{_subject(arguments)} is in maintenance until {made['until']}"
+    text = f"{_subject(arguments)} is in maintenance until {utc_text(made['until'])}"
     other = None if for_all else _last_maintenance(client, arguments.id)
     return text if other is None or other["until"] <= made["until"] else f"{text}, and {_source(other)}"
 
@@ -334,15 +330,15 @@ def _plan(client: ServiceClient, arguments: argparse.Namespace) -> str:
     for_all = _is_for_all(arguments)
     planned = client.plan_maintenance(arguments.id, begin, end, reason=arguments.reason, all_replicas=for_all)
     is_later = begin_s > time.time()
-    when = f"will be in maintenance from {planned['from']}" if is_later else "is in maintenance"
-    return f"{_subject(arguments)} {when} until {planned['until']}"
+    when = f"will be in maintenance from {utc_text(planned['from'])}" if is_later else "is in maintenance"
+    return f"{_subject(arguments)} {when} until {utc_text(planned['until'])}"
 
 
 def _time_s(flag: str, text: str) -> float:
     try:
         if text.startswith("+"):
             return time.time() + parse_duration_s(text[1:])
-        return parse_time_s(text, may_be_local=True)
+        return parse_shown_time_s(text)
     except InvalidValueError:
         raise InvalidValueError(f'{flag}: must be {_TIMES}, not "{text}"') from None
 
@@ -391,7 +387,7 @@ def _last_maintenance(client: ServiceClient, service_id: str | None) -> Maintena
 def _source(maintenance: MaintenanceDocument) -> str:
     texts = {"schedule": "by the schedule", "planned": "as planned", "all_replicas": "on all replicas"}
     of = texts.get(maintenance["source"], "with the node")
-    return f"{of}, until {maintenance['until']}"
+    return f"{of}, until {utc_text(maintenance['until'])}"
 
 
 def _configure_ack(parser: CommandParser) -> None:
@@ -419,7 +415,8 @@ def _ack(client: ControlClient, arguments: argparse.Namespace) -> str:
         return f"{subject} is no longer acknowledged"
     until = None if arguments.until is None else _iso_time("--until", _time_s("--until", arguments.until))
     made = client.ack(arguments.id, until=until, reason=arguments.reason)
-    return f"acknowledged {subject} until {made.get('until') or 'the problem has cleared'}"
+    end = made.get("until")
+    return f"acknowledged {subject} until {utc_text(end) if end else 'the problem has cleared'}"
 
 
 def _configure_note(parser: CommandParser) -> None:
@@ -433,7 +430,7 @@ def _configure_note(parser: CommandParser) -> None:
 
 
 def _note(client: ControlClient, arguments: argparse.Namespace) -> str:
-    return f"noted at {client.note(arguments.text, service_id=arguments.service)['at']}"
+    return f"noted at {utc_text(client.note(arguments.text, service_id=arguments.service)['at'])}"
 
 
 def _configure_reload(parser: CommandParser) -> None:

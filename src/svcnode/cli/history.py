@@ -10,7 +10,6 @@ import csv
 import io
 import json
 import sys
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -20,12 +19,11 @@ from svcnode.cli.output import show
 from svcnode.core.errors import InvalidValueError, UnexpectedResponseError
 from svcnode.core.moments import service_of, what_text
 from svcnode.core.text import one_line
-from svcnode.core.units import format_duration, iso_time, zone_text
+from svcnode.core.units import format_duration, iso_time, utc_text
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import tzinfo
     from pathlib import Path
 
     from svcnode.cli._args import CommandParser
@@ -53,11 +51,8 @@ _COLUMNS = (
 _EPILOG = """\
 times:
   A TIME is how long ago it was ("12h", "7d"), a time of day ("22:00": the last
-  one), a date and a time ("2026-12-01 22:00") in the time zone of this terminal,
-  or with another zone ("2026-12-01T22:00:00Z").
-
-  Times are shown in the time zone of this terminal, which the first line names;
-  with --utc, in UTC.
+  one), or a date and a time ("2026-12-01 22:00"). Times are in UTC, unless you
+  write another zone ("2026-12-01T22:00:00+01:00"). They are shown in UTC.
 
 exit codes:
   0  shown
@@ -66,7 +61,7 @@ exit codes:
 
 examples:
   svcnode history                       the last 24 hours
-  svcnode history --since 22:00         since 10 p.m.: what happened last night
+  svcnode history --since 22:00         since 22:00 UTC: what happened last night
   svcnode history db-1 --since 30d      the outages of one service
   svcnode history --since 7d --csv > week.csv
 """
@@ -93,32 +88,16 @@ def configure(parser: CommandParser) -> None:
 
 def run_command(arguments: argparse.Namespace) -> int:
     past = past_from(arguments, default_since=DEFAULT_SINCE)
-    zone, period = past.zone, (past.since_s, past.until_s)
+    period = (past.since_s, past.until_s)
     items, source = _read(arguments, *period)
     if arguments.json:
-        document = {"from": _rfc_3339(past.since_s, zone), "to": _rfc_3339(past.until_s, zone)}
-        show(json.dumps({**document, "items": [_in_zone(item, zone) for item in items]}), sys.stdout)
+        document = {"from": iso_time(past.since_s), "to": iso_time(past.until_s), "items": items}
+        show(json.dumps(document), sys.stdout)
     elif arguments.csv:
-        show(csv_text([_in_zone(item, zone) for item in items]), sys.stdout)
+        show(csv_text(items), sys.stdout)
     else:
-        show("\n".join(map(one_line, text_lines(items, period, zone, source))), sys.stdout)
+        show("\n".join(map(one_line, text_lines(items, period, source))), sys.stdout)
     return 0
-
-
-# ---- times
-
-
-def _at(text: str, zone: tzinfo | None) -> datetime:
-    return datetime.fromisoformat(text).astimezone(zone)
-
-
-def _rfc_3339(at_s: float, zone: tzinfo | None) -> str:
-    return _at(iso_time(at_s), zone).isoformat(timespec="milliseconds")
-
-
-def _in_zone(item: Item, zone: tzinfo | None) -> Item:
-    times = {key: item[key] and _at(item[key], zone).isoformat(timespec="milliseconds") for key in ("from", "until")}
-    return {**item, **times}
 
 
 # ---- reading
@@ -187,22 +166,14 @@ def csv_text(items: Iterable[Item]) -> str:
     return file.getvalue().removesuffix("\n")
 
 
-def text_lines(
-    items: Sequence[Item], period: tuple[float, float], zone: tzinfo | None, source: str = ""
-) -> Iterator[str]:
-    """The period and its zone, then one line for each item."""
-    begin, end = (_at(iso_time(at_s), zone) for at_s in period)
-    zones = list(dict.fromkeys(map(zone_text, (begin, end))))  # two, if summer time begins or ends in between
-    yield f"{begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} ({'; then '.join(zones)})" + (
-        f", from {source}" if source else ""
-    )
+def text_lines(items: Sequence[Item], period: tuple[float, float], source: str = "") -> Iterator[str]:
+    """The period, then one line for each item."""
+    yield " to ".join(map(utc_text, period)) + (f", from {source}" if source else "")
     durations = max((len(_duration(item)) for item in items), default=0)
     subjects = min(MAX_SUBJECT_CHARS, max((len(_subject(item)) for item in items), default=0))
     for item in items:
-        at = _at(item["from"], zone)
-        offset = f" {at.isoformat()[-6:]}" if len(zones) > 1 else ""
         columns = f"{_duration(item):<{durations}}  {_subject(item):<{subjects}}"
-        yield f"{at:%Y-%m-%d %H:%M:%S}{offset}  {columns}  {what_text(item)}"
+        yield f"{utc_text(item['from'])}  {columns}  {what_text(item)}"
     if not items:
         yield "nothing happened"
 

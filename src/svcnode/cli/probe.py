@@ -9,7 +9,6 @@ import sys
 import time
 import tomllib
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from svcnode.cli._args import EXIT_BAD, EXIT_PARTIAL, EXIT_UNKNOWN, add_config_option, positive_duration_s
@@ -19,6 +18,7 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line, sanitize
+from svcnode.core.units import iso_time, utc_text
 from svcnode.net.trace import Step, record_steps
 from svcnode.probes import make_probe
 from svcnode.probes.run import close_probe, run_check
@@ -87,7 +87,7 @@ EXIT_CODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ProbeResult:
-    at: datetime
+    at_s: float  # wall clock
     verdict: Verdict
     duration_s: float
     steps: list[Step]
@@ -133,10 +133,10 @@ class _ProbeRun:
         self.probe, self._timeout_s, self._max_latency_s = config.probe, config.schedule.timeout_s, config.max_latency_s
 
     async def check(self) -> _ProbeResult:
-        at, started_s = datetime.now().astimezone(), time.perf_counter()
+        at_s, started_s = time.time(), time.perf_counter()
         with record_steps() as steps:
             verdict, _ = await run_check(self.probe, self._timeout_s, self._max_latency_s)
-        return _ProbeResult(at=at, verdict=verdict, duration_s=time.perf_counter() - started_s, steps=steps)
+        return _ProbeResult(at_s=at_s, verdict=verdict, duration_s=time.perf_counter() - started_s, steps=steps)
 
 
 def run_command(arguments: argparse.Namespace) -> int:
@@ -195,7 +195,7 @@ def _toml_value(text: str) -> Any:  # noqa: ANN401  any TOML value
 def _format_json(url: str, result: _ProbeResult) -> str:
     return json.dumps(
         {
-            "time": result.at.isoformat(timespec="milliseconds"),
+            "time": iso_time(result.at_s),
             "url": url,
             "outcome": result.verdict.outcome.value,
             "code": result.verdict.code,
@@ -216,7 +216,8 @@ def _format_json(url: str, result: _ProbeResult) -> str:
 
 def _format_line(url: str, result: _ProbeResult) -> str:
     reason = f"  {one_line(result.verdict.reason)}" if result.verdict.reason else ""
-    return f"{result.at:%H:%M:%S}  {outcome_text(result.verdict):9}  {milliseconds_text(result.duration_s):>10}{reason}"
+    at = utc_text(result.at_s, result.at_s)
+    return f"{at}  {outcome_text(result.verdict):9}  {milliseconds_text(result.duration_s):>10}{reason}"
 
 
 def _format_full(url: str, result: _ProbeResult) -> str:

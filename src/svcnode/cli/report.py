@@ -34,7 +34,6 @@ from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import tzinfo
     from pathlib import Path
 
     from svcnode.cli._args import CommandParser
@@ -99,7 +98,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         lambda path: _read_file(path, arguments.config, past),
     )
     try:
-        show(_render(arguments, document, past.zone, source), sys.stdout)
+        show(_render(arguments, document, source), sys.stdout)
     except (AttributeError, KeyError, TypeError, ValueError) as exc:
         raise UnexpectedResponseError(
             f"cannot read /report; the node may run another version than this svcnode ({__version__})"
@@ -107,7 +106,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _render(arguments: argparse.Namespace, document: Document, zone: tzinfo | None, source: str) -> str:
+def _render(arguments: argparse.Namespace, document: Document, source: str) -> str:
     if arguments.json:
         return json.dumps(document)
     if arguments.csv:
@@ -115,8 +114,8 @@ def _render(arguments: argparse.Namespace, document: Document, zone: tzinfo | No
     if arguments.html:
         from svcnode.operator.static_files import read_static
 
-        return html_page(document, zone, read_static("report.css").decode()).removesuffix("\n")
-    return "\n".join(map(one_line, text_lines(document, zone, source)))
+        return html_page(document, read_static("report.css").decode()).removesuffix("\n")
+    return "\n".join(map(one_line, text_lines(document, source)))
 
 
 # ---- reading
@@ -150,8 +149,8 @@ def _configured_services(config: Path | None) -> list[NamedService]:
 # ---- text
 
 
-def text_lines(document: Document, zone: tzinfo | None, source: str = "") -> Iterator[str]:
-    period, *others = head_lines(document, zone)
+def text_lines(document: Document, source: str = "") -> Iterator[str]:
+    period, *others = head_lines(document)
     yield period + (f", from {source}" if source else "")
     yield from others
     rows = [_HEADINGS, _node_row(document), *map(_service_row, document["services"])]

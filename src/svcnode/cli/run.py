@@ -133,7 +133,7 @@ class Reporter:
         except SvcnodeError as exc:
             self.is_rejected = _is_final(exc)
             if self.is_rejected:
-                _print(f"cannot send heartbeats: {exc}; the command runs without them")
+                _print(f"cannot send heartbeats: {exc}; the command runs without heartbeats")
             elif str(exc) != self._problem:
                 _print(f"cannot send heartbeats: {exc}; the command runs, and svcnode keeps trying")
             self._problem = str(exc)

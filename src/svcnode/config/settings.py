@@ -70,7 +70,18 @@ if TYPE_CHECKING:
     from svcnode.sharing import SharingSettings
 
 # The first path segments of the operator surface; a prefix must not use them.
-RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge", "page", "problems", "report")
+RESERVED_SEGMENTS = (
+    "static",
+    "events",
+    "details",
+    "history",
+    "metrics",
+    "badge",
+    "page",
+    "problems",
+    "report",
+    "targets",
+)
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import ControlError, InvalidValueError
 from svcnode.core.text import closest_match, excerpt
-from svcnode.core.units import iso_time
+from svcnode.core.units import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ MAX_MAINTENANCE_DAYS = 30
 MAX_DAYS_AHEAD = 366  # a year that is misspelled is noticed
 _START = re.compile(r"(?:([A-Z][a-z]{2}) )?([01][0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
 _TIME = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?",
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})",
     re.ASCII,
 )
 
@@ -127,25 +128,28 @@ def parse_timezone(name: str) -> tzinfo:
         raise InvalidValueError(f'there is no time zone "{name}" on this machine; {hint}') from None
 
 
-def parse_time_s(text: str, *, may_be_local: bool = False) -> float:
-    """Seconds of the wall clock from "2026-12-01T22:00:00Z". Without a zone, the time is one of this machine."""
-    match = _TIME.fullmatch(text)
-    try:
-        if match is not None and (match[1] or may_be_local):
+def parse_time_s(text: str) -> float:
+    """Seconds of the wall clock from "2026-12-01T22:00:00Z"."""
+    with suppress(ValueError, OverflowError):  # such as 30 February
+        if _TIME.fullmatch(text):
             return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):  # such as 30 February
-        pass
-    zone = "" if may_be_local or match is None else " with its time zone"
     raise InvalidValueError(
-        f'must be a date and a time{zone} such as "2026-12-01T22:00:00Z" or "2026-12-01T22:00:00+01:00", '
+        'must be a date and a time with its time zone such as "2026-12-01T22:00:00Z" or "2026-12-01T22:00:00+01:00", '
         f'not "{excerpt(text)}"'
     )
+
+
+def parse_shown_time_s(text: str) -> float:
+    """As a person writes it, or copies it from where it is shown: without a zone, or with " UTC", it is in UTC."""
+    with suppress(InvalidValueError):
+        return parse_time_s(f"{text.removesuffix(' UTC')}Z")
+    return parse_time_s(text)
 
 
 def check_window(from_s: float, until_s: float, now_s: float) -> None:
     """Of a maintenance that is asked for. Raises `ControlError`."""
     if until_s <= now_s:
-        raise ControlError(422, f"until is in the past: it is {iso_time(now_s)} now", pointer="/until")
+        raise ControlError(422, f"until is in the past: it is {utc_text(now_s)} now", pointer="/until")
     if until_s <= from_s:
         raise ControlError(422, "until must be later than from", pointer="/until")
     if until_s - from_s > MAX_MAINTENANCE_DAYS * DAY_S:

@@ -67,7 +67,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "See the log of the program that reports for the service.",
     ),
     ReasonCode.UNRELIABLE: Remedy(
-        "too many of the last checks failed, although not in a row, or one outage followed another",
+        "too many of the last checks failed, although not enough in a row, or one outage followed another",
         "The service works only some of the time: one of several servers behind a load balancer may be "
         "broken, or the service restarts again and again. See its log. The key tolerance "
         "sets the limit.",

@@ -36,7 +36,7 @@ from svcnode.core.model import (
     Verdict,
 )
 from svcnode.core.text import MAX_REASON_CHARS, truncate
-from svcnode.core.units import format_duration, format_limit
+from svcnode.core.units import format_duration, format_limit, utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -368,7 +368,7 @@ def _overdue_reason(state: ServiceState, expiry_s: float, policy: Policy) -> str
     if state.job_started_at_s is not None and expiry_s == state.job_started_at_s + policy.grace_s:
         return f"started, and not ended within the grace of {format_limit(policy.grace_s)}"
     if policy.run_times is not None and policy.next_run_s is not None:
-        run = policy.run_times.time_text(policy.next_run_s)
+        run = utc_text(policy.next_run_s)
         return f"no success of the run at {run} within the grace of {format_limit(policy.grace_s)}"
     return f"no success within the period and grace of {format_limit(policy.ttl_s)}"
 

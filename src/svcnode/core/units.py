@@ -1,4 +1,4 @@
-"""Durations ("500ms", "5s", "2m", "1h", "7d"), sizes ("512KiB", "5GiB") and ISO times; durations as text."""
+"""Durations ("500ms", "5s", "2m", "1h", "7d"), sizes ("512KiB", "5GiB") and times; durations and times as text."""
 
 from __future__ import annotations
 
@@ -68,15 +68,18 @@ def iso_time(wall_s: float) -> str:
     return datetime.fromtimestamp(round(wall_s, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def utc_text(wall_s: float) -> str:
-    """In a sentence: "2026-01-01 12:00:00 UTC"."""
-    return f"{iso_time(wall_s)[: len('2026-01-01T12:00:00')].replace('T', ' ')} UTC"
+def utc_text(at: float | str, now: float | str | None = None, *, with_ms: bool = False) -> str:
+    """Every time that people read: "2026-01-01 12:00:00 UTC", and without the date if `now` is on the same day.
+
+    Both are seconds of the wall clock, or in the form of `iso_time`. static/format.js has the same function.
+    """
+    day, clock = _as_iso(at).removesuffix("Z").split("T")
+    date = "" if now is not None and _as_iso(now).startswith(day) else f"{day} "
+    return f"{date}{clock if with_ms else clock.partition('.')[0]} UTC"
 
 
-def zone_text(at: datetime) -> str:
-    """ "CET, UTC+01:00", or "UTC"."""
-    name, offset = at.tzname() or "", f"UTC{at.isoformat()[-6:]}"
-    return name if name == "UTC" else offset if name in ("", offset) or not name.isalpha() else f"{name}, {offset}"
+def _as_iso(at: float | str) -> str:
+    return iso_time(datetime.fromisoformat(at).timestamp()) if isinstance(at, str) else iso_time(at)
 
 
 # ---- durations as text; each style rounds and shortens as its place needs it

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Impact
-from svcnode.core.units import iso_time
+from svcnode.core.units import iso_time, utc_text
 from svcnode.notify.content import page_link
 from svcnode.notify.message import node_health_text, shown, status_text
 from svcnode.notify.targets import fingerprint, http_client_from, post_json, url_name
@@ -140,7 +140,7 @@ def _description(entry: Entry, context: MessageContext) -> str:
     """The reason; for the node, the services that cause it."""
     reason = shown(entry.reason)
     if entry.health < entry.worst:
-        now = f"better since {iso_time(context.to_wall(entry.since_s))}, and resolved once that has lasted"
+        now = f"better since {utc_text(context.to_wall(entry.since_s))}, and resolved once that has lasted"
         return f"{now}: {reason}" if reason else now
     return reason
 

@@ -203,12 +203,12 @@ class AppriseTarget:
 
     @property
     def endpoint(self) -> tuple[str, int | None] | None:
-        """The host and the port that the URL names; None if it has a key in the place of a host."""
+        """The host and port that messages are sent to; None if the URL has, or may have, a key instead of a host."""
         service: Any
         (service,) = self._apprise  # one for each URL
-        if not any("{host}" in template for template in service.templates) or not service.host:
-            return None
-        return str(service.host), service.port
+        host = str(getattr(service, "smtp_host", None) or service.host or "")
+        forms = ["{host}" in template for template in service.templates]
+        return (host, service.port) if host and (all(forms) or (any(forms) and "." in host)) else None
 
     def __repr__(self) -> str:
         return f"<AppriseTarget {self.name}>"

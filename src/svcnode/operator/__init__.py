@@ -45,6 +45,7 @@ ROUTES = {
     "/problems": "problems:problems",
     "/report": "report:report",
     "/static/{name}": "static_files:static_file",
+    "/targets": "targets:targets",
 }
 # Pages of other sites must not embed our responses: the size of an image alone tells them the status of a service.
 SAME_ORIGIN_ONLY = ("Cross-Origin-Resource-Policy", "same-origin")

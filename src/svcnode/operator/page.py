@@ -21,7 +21,7 @@ from svcnode.api.spec import Response, error_response, make_response, parse_quer
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Status
 from svcnode.core.strict_json import compact_json
-from svcnode.core.units import format_coarse_duration, iso_time
+from svcnode.core.units import format_coarse_duration, iso_time, utc_text
 from svcnode.history.records import HOURS
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.details import node_details, services_details
@@ -111,8 +111,8 @@ def render(
         "started": node["started"],
         "uptime": format_coarse_duration(node["uptime_s"]),
         "now": iso_time(now_s),
-        "now_date": f"{iso_time(now_s)[:10]} {iso_time(now_s)[11:19]} UTC",
-        "now_time": f"{iso_time(now_s)[11:19]} UTC",
+        "now_date": utc_text(now_s),
+        "now_time": utc_text(now_s, now_s),
         "all": counts.total(),
         **{f"count_{status.value}": counts[status.value] for status in Status},
     }

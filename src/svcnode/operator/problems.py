@@ -24,8 +24,9 @@ from svcnode.core.problems import (
     title_text,
 )
 from svcnode.core.strict_json import compact_json
+from svcnode.core.units import utc_text
 from svcnode.operator.details import node_details, services_details
-from svcnode.operator.markup import escape_text
+from svcnode.operator.markup import escape_text, history_link, time_element
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -97,8 +98,6 @@ def _troubles(
 # ---- as HTML; everything works without JavaScript
 
 MAX_OPEN = 5  # problems that are not behind a click
-SAME_DAY_S = 43_200.0
-_SECONDS = len("2026-01-01T12:00:00")
 
 
 def render_problems(document: Mapping[str, Any]) -> str:
@@ -130,7 +129,7 @@ def _item(problem: Mapping[str, Any]) -> str:
         f'<span class="status">{problem["status"]}</span>',
         f'<a class="title" href="{_row_link(problem)}" dir="auto">{escape_text(title_text(problem))}</a>',
         _span("impact", impact_text(problem)),
-        f'<time datetime="{problem["since"]}" data-clock>{_clock(problem)}</time>',
+        time_element(problem["since"], utc_text(problem["since"])),
         _span("reason", problem["reason"], ' dir="auto"'),
         _span("often", often),
     ]
@@ -142,12 +141,6 @@ def _item(problem: Mapping[str, Any]) -> str:
 
 def _span(name: str, text: str, attributes: str = "") -> str:
     return f'<span class="{name}"{attributes}>{escape_text(text)}</span>' if text else ""
-
-
-def _clock(problem: Mapping[str, Any]) -> str:
-    """With the day, if that may be another one for the reader."""
-    day, _, clock = problem["since"][:_SECONDS].partition("T")
-    return f"{clock} UTC" if problem["since_s"] < SAME_DAY_S else f"{day} {clock} UTC"
 
 
 def _row_link(problem: Mapping[str, Any]) -> str:
@@ -182,12 +175,11 @@ def _effects(problem: Mapping[str, Any]) -> str:
 
 def _to_do(problem: Mapping[str, Any]) -> str:
     acknowledged, maintenance = problem["acknowledged"], problem["maintenance"]
-    history = f"#service={escape(quote(problem['id'], safe=''))}" if problem["count"] == 1 else ""
     parts = [
         escape_text(problem["advice"]),
         _link(problem["runbook"], "runbook"),
         _link(problem["page"], "page of the node"),
-        f'<a href="{history}">history</a>' if history else "",
+        f'<a href="{history_link(problem["id"])}">history</a>' if problem["count"] == 1 else "",
         _span("acknowledged", f"acknowledged {acknowledged['text']}" if acknowledged else "", ' dir="auto"'),
         _span("maintenance", f"in maintenance {maintenance['text']}" if maintenance else "", ' dir="auto"'),
     ]

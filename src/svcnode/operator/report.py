@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.api.spec import error_response, make_response
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.maintenance import parse_timezone
 from svcnode.core.model import slo_text
 from svcnode.core.strict_json import compact_json
 from svcnode.core.units import iso_time
@@ -21,7 +20,6 @@ from svcnode.operator.report_views import csv_text, html_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import tzinfo
 
     from svcnode.api.spec import Request, Response
     from svcnode.history.report import Outage, PeriodReport, SubjectReport
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PERIOD_S = 30 * 86_400.0
 MAX_LISTED_OUTAGES = 100  # of a service
-PARAMETERS = ("from", "to", "format", "zone")
+PARAMETERS = ("from", "to", "format")
 FORMATS = ("json", "html", "csv")
 VARY = ("Vary", "Accept")
 
@@ -38,7 +36,6 @@ class ReportParams(NamedTuple):
     from_s: float
     to_s: float
     format: str
-    zone: tzinfo
 
 
 class NamedService(NamedTuple):
@@ -63,7 +60,7 @@ async def report(context: OperatorContext, request: Request, name: str) -> Respo
 
 def parse_report_query(query: bytes, now_s: float, default_format: str) -> ReportParams:
     values = parse_known_query(query, PARAMETERS)
-    begin, end, form, zone = (parse_single(values, one) for one in PARAMETERS)
+    begin, end, form = (parse_single(values, one) for one in PARAMETERS)
     to_s = now_s if end is None else min(now_s, parse_moment_s("to", end, now_s))
     from_s = to_s - DEFAULT_PERIOD_S if begin is None else parse_moment_s("from", begin, now_s)
     if from_s >= to_s:
@@ -71,10 +68,7 @@ def parse_report_query(query: bytes, now_s: float, default_format: str) -> Repor
     form = default_format if form is None else form
     if form not in FORMATS:
         raise InvalidValueError(f"format must be one of {', '.join(FORMATS)}")
-    try:
-        return ReportParams(from_s, to_s, form, parse_timezone("UTC" if zone is None else zone))
-    except InvalidValueError as exc:
-        raise InvalidValueError(f"zone: {exc}") from exc
+    return ReportParams(from_s, to_s, form)
 
 
 async def _make_response(context: OperatorContext, params: ReportParams) -> Response:
@@ -86,7 +80,7 @@ async def _make_response(context: OperatorContext, params: ReportParams) -> Resp
         document = report_document(found, node_name, services, time.time())
         match params.format:
             case "html":
-                body, content_type = html_page(document, params.zone), "text/html; charset=utf-8"
+                body, content_type = html_page(document), "text/html; charset=utf-8"
                 return make_response(200, body.encode(), *HTML_HEADERS, VARY, content_type=content_type)
             case "csv":
                 return make_response(200, csv_text(document).encode(), VARY, content_type="text/csv; charset=utf-8")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.text import one_line
-from svcnode.core.units import format_duration, format_latency, zone_text
+from svcnode.core.units import format_duration, format_latency, utc_text
 from svcnode.operator.static_files import static_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import tzinfo
 
     Document = Mapping[str, Any]
 
@@ -74,8 +72,8 @@ def csv_text(document: Document) -> str:
     return file.getvalue()
 
 
-def html_page(document: Document, zone: tzinfo | None, style: str = "") -> str:
-    """With the times in this zone; None: the local one. `style` is the style sheet, if it is not one of a server."""
+def html_page(document: Document, style: str = "") -> str:
+    """`style` is the style sheet, if it is not one of a server."""
     title = f"Report of {one_line(document['node'])}"
     sheet = f"<style>{style}</style>" if style else f'<link rel="stylesheet" href="static/{static_name("report.css")}">'
     rows = "\n".join((_node_row(document), *map(_service_row, document["services"])))
@@ -93,7 +91,7 @@ def html_page(document: Document, zone: tzinfo | None, style: str = "") -> str:
 <body>
 <main>
 <h1 dir="auto">{escape(title)}</h1>
-{"".join(f"<p>{escape(line)}</p>" for line in head_lines(document, zone))}
+{"".join(f"<p>{escape(line)}</p>" for line in head_lines(document))}
 <div class="table" tabindex="0" role="region" aria-label="Report">
 <table>
 <thead><tr>{headings}</tr></thead>
@@ -110,23 +108,17 @@ Availability is the share of the known time in which a service was Up, without m
 """
 
 
-def head_lines(document: Document, zone: tzinfo | None) -> Iterator[str]:
-    """The period with its zone, when the report was made, and what it has no data of."""
-    begin, end, created = (_local(document[key], zone) for key in ("from", "to", "created"))
-    zones = "; then ".join(dict.fromkeys(map(zone_text, (begin, end))))
-    yield f"Period: {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} ({zones})"
-    yield f"Created: {created:%Y-%m-%d %H:%M:%S} ({zone_text(created)}), services: {len(document['services'])}"
+def head_lines(document: Document) -> Iterator[str]:
+    """The period, when the report was made, and what it has no data of."""
+    yield f"Period: {utc_text(document['from'])} to {utc_text(document['to'])}"
+    yield f"Created: {utc_text(document['created'])}, services: {len(document['services'])}"
     if document["data_from"] is None:
         yield "There is no data of this period."
         return
     if document["data_from"] > document["from"]:
-        yield f"There is data from {_local(document['data_from'], zone):%Y-%m-%d %H:%M} on."
+        yield f"There is data from {utc_text(document['data_from'])} on."
     if document["outages_from"] and document["outages_from"] > document["data_from"]:
-        yield f"Outages are known from {_local(document['outages_from'], zone):%Y-%m-%d %H:%M} on."
-
-
-def _local(text: str, zone: tzinfo | None) -> datetime:
-    return datetime.fromisoformat(text).astimezone(zone)
+        yield f"Outages are known from {utc_text(document['outages_from'])} on."
 
 
 def objective_of(service: Document) -> str:

@@ -95,8 +95,13 @@ class Probe(ABC):
 
     @property
     def page_url(self) -> str | None:
-        """Of another node: where its page is. Otherwise None."""
+        """Of another node: where its page is, and its other operator paths below. Otherwise None."""
         return None
+
+    @property
+    def has_found_nodes(self) -> bool:
+        """Of a search for other nodes: whether it has found any so far. Otherwise True."""
+        return True
 
     @property
     def down_inside(self) -> int:

@@ -64,9 +64,6 @@ class JobSchedule:
         """Between two of the runs in a month; at least the time of one gap."""
         return _longest_gap_s(self)
 
-    def time_text(self, run_s: float) -> str:
-        return f"{datetime.fromtimestamp(run_s, self.timezone):%Y-%m-%d %H:%M} {self.timezone}"
-
     def __str__(self) -> str:
         return f"{self.expression} ({self.timezone})"
 

@@ -78,7 +78,7 @@ class MevBoostProbe(HttpSessionProbe):
         ready, wanted = len(tasks) - len(problems), self.min_relays or 1
         text = f"{ready} of {len(tasks)} relays are available: {'; '.join(problems)}"
         if ready < wanted:
-            return self.not_ready(f"{text}, but min_relays is {wanted}", ReasonCode.UPSTREAM_OFFLINE)
+            return self.not_ready(f"{text}; min_relays is {wanted}", ReasonCode.UPSTREAM_OFFLINE)
         return Verdict.ready(text) if problems else None
 
     async def _relay_problem(self, name: str, request: PreparedRequest) -> str:

@@ -22,6 +22,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import DOT_SEGMENTS, Health, Status, Verdict
 from svcnode.core.option_types import PublicText
+from svcnode.core.redaction import redacted
 from svcnode.core.text import excerpt, join_first
 from svcnode.core.url import UrlError, UrlForm
 from svcnode.net.http1 import PreparedRequest
@@ -53,6 +54,7 @@ class SvcProbe(HttpClientProbe):
     prefix: PublicText = ""  # default: the path of the URL up to /node, or /svc; "/" for no prefix
     service: PublicText = ""  # default: the node as a whole
     _request: PreparedRequest = field(init=False, compare=False)
+    _page_path: str = field(init=False, compare=False)
     _list_request: PreparedRequest = field(init=False, compare=False)
     _inside: _Inside = field(init=False, compare=False, default_factory=_Inside)
     url_form: ClassVar = UrlForm(query="")
@@ -68,12 +70,14 @@ class SvcProbe(HttpClientProbe):
         if self.service in DOT_SEGMENTS:
             raise OptionError("service", f'"{self.service}" is not a valid service id in a path')
         service = f"/services/{quote(self.service, safe='')}" if self.service else ""
+        # Beside the last segment of the prefix: https://proxy/validator-7/svc has its page at /validator-7/.
+        object.__setattr__(self, "_page_path", f"{prefix.rpartition('/')[0]}/")
         object.__setattr__(self, "_request", self.build_request(f"{prefix}/node{service}/health"))
         object.__setattr__(self, "_list_request", self.build_request(f"{prefix}/node/services", needs="body"))
 
     @property
     def page_url(self) -> str:
-        return f"{self.http_scheme}://{self.url.host_port}/"
+        return redacted(f"{self.http_scheme}://{self.url.host_port}{self._page_path}")
 
     @property
     def down_inside(self) -> int:

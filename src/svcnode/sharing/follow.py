@@ -16,6 +16,7 @@ from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import DaemonCall
 from svcnode.probes import is_loaded, load_kinds, scheme_of
 from svcnode.sharing.cache import CachedView
+from svcnode.sharing.format import replica_owner
 from svcnode.sharing.view import RegistryView
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Follower:
         self._importer = DaemonCall("drivers of shared services")
         self.is_synced = False  # the services of the registry are known
         self.members: dict[str, Member] = {}  # replaced as a whole: any thread may read it
+        self.absent: dict[str, Member] = {}  # as last seen, and with services in the registry; replaced as a whole
         self.reset()
 
     def reset(self) -> None:
@@ -155,6 +157,8 @@ class Follower:
         await self._on_changes(changes)
         if changes.replicas:
             self._update_members()
+        if self.absent and changes.services:
+            self._update_absent(self.absent)
 
     async def _load_drivers(self) -> None:
         """In a thread: an import may take a second."""
@@ -175,10 +179,19 @@ class Follower:
             name: known if (known := before.get(name)) and known.document == document else Member(name, document, now_s)
             for name, document in self.view.replicas.items()
         }
+        self._update_absent({**self.absent, **before})
         if self.is_synced:
             others = {*self.members, *before} - {self._replica}
             self._log("replica_joined", "joined", {name for name in others if self._is_new(name, before)})
             self._log("replica_left", "left", others - self.members.keys())
+
+    def _update_absent(self, known: dict[str, Member]) -> None:
+        """Replicas that are gone for good have no services: `svcnode registry forget` removes them."""
+        self.absent = {
+            name: member
+            for name, member in known.items()
+            if name not in self.members and self.view.definitions(replica_owner(name))
+        }
 
     def _is_new(self, name: str, before: dict[str, Member]) -> bool:
         return name in self.members and self.members[name] is not before.get(name)

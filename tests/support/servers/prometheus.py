@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 PACKAGE = "prometheus"
 DEPLOY = Path(__file__).parents[3] / "deploy"
 EXAMPLE = DEPLOY / "prometheus" / "prometheus.yml"
+METRICS_PAGE = DEPLOY.parent / "docs" / "metrics.md"
 RULES = DEPLOY / "prometheus" / "svcnode-rules.yml"
 TOOL_DEADLINE_S = 60.0
 
@@ -92,6 +94,10 @@ class PrometheusServer(RealServer):
         assert len(found) <= 1, found
         return float(found[0]["value"][1]) if found else None
 
+    def targets(self) -> dict[str, str]:
+        """The health of each target, by the URL that is scraped."""
+        return {found["scrapeUrl"]: found["health"] for found in self._get("/api/v1/targets")["activeTargets"]}
+
     def rules(self) -> list[dict[str, Any]]:
         return [rule for group in self._get("/api/v1/rules")["groups"] for rule in group["rules"]]
 
@@ -104,3 +110,22 @@ class PrometheusServer(RealServer):
         code, answer = http_request(self.port, path)
         assert code == 200, answer
         return answer["data"]
+
+
+class DiscoveringPrometheus(PrometheusServer):
+    """With the job of docs/metrics.md that asks a node for its targets, every second."""
+
+    def prepare(self) -> None:
+        token_file = self.folder / "token"
+        token_file.write_text(f"{self._token}\n")
+        changes = {
+            "https://fleet.example.com:8420/targets": f"http://{self._target}/targets",
+            "refresh_interval: 30s": "refresh_interval: 1s",
+        }
+        config = replaced(discovery_example(), changes).replace("/etc/prometheus/svcnode-token", str(token_file))
+        (self.folder / "prometheus.yml").write_text(f"global:\n  scrape_interval: 1s\n\n{config}")
+
+
+def discovery_example() -> str:
+    (example,) = re.findall(r"(?ms)^```yaml\n([^`]*http_sd_configs:[^`]*)^```$", METRICS_PAGE.read_text())
+    return str(example)

@@ -72,7 +72,7 @@ def test_a_json_entry_is_one_line_with_time_level_logger_and_message() -> None:
     entry = json.loads(line)
     assert entry.pop("exception").endswith("ValueError: out of\ndisk")
     assert entry == {
-        "time": "2026-01-01T00:00:00.250+00:00",
+        "time": "2026-01-01T00:00:00.250Z",
         "level": "warning",
         "logger": "svcnode.server",
         "message": "3 of\ndb\u2028 ä",
@@ -115,7 +115,7 @@ def test_extra_fields_contain_no_secret() -> None:
 def test_a_text_line_has_time_level_and_message_and_a_traceback_follows() -> None:
     failed = with_exception(record("service %s is %s", "db", "Down", level=logging.WARNING))
     first, *rest = TextFormatter().format(failed).splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d warning service db is Down", first)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d UTC warning service db is Down", first)
     assert rest[0] == "Traceback (most recent call last):"
 
 
@@ -208,7 +208,7 @@ def test_the_level_and_the_format_can_be_changed_while_running(pipe: LogPipe) ->
     set_level("debug")
     set_format("text")
     logging.getLogger("svcnode").debug("written")
-    assert re.fullmatch(r"\S+ debug   written\n", pipe.text)
+    assert re.fullmatch(r"\S+ UTC debug   written\n", pipe.text)
 
 
 # ---- a reader that has stopped reading

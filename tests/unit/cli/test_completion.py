@@ -67,7 +67,8 @@ def test_kinds_values_of_a_list_and_files_are_completed_and_an_argument_only_onc
 
 def test_the_words_of_a_shell_are_completed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setenv("_SVCNODE_WORDS", "pin\n.")
-    assert run("completion", "fish") == (0, "ping\tcheck whether a node answers\n", "")
+    ping = next(command for command in COMMANDS if command.name == "ping")
+    assert run("completion", "fish") == (0, f"ping\t{ping.help}\n", "")
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)

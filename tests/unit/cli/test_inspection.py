@@ -289,8 +289,21 @@ def clock_of_a_service(site: Site) -> None:
 
 
 def head_of_a_chain_in_the_future(site: Site) -> None:
-    site.serve(lambda _: http_response())
-    late = site.folder / "head"
+    results = {
+        "eth_syncing": False,
+        "eth_getBlockByNumber": {"number": "0x10", "hash": "0x1", "timestamp": "0xffffffff"},
+    }
+
+    def respond(request: ReceivedRequest) -> bytes:
+        call = json.loads(request.body)
+        result = results.get(call["method"], "0x1")
+        return http_response(200, json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": result}))
+
+    site.service(f'"ethereum+http://{site.serve(respond)}"')
+
+
+def file_of_the_future(site: Site) -> None:
+    late = site.folder / "late"
     late.touch()
     os.utime(late, (4e9, 4e9))
     site.service(f'{{ url = "file:{late}", max_age = "1m" }}')
@@ -407,6 +420,7 @@ PLANTED: list[tuple[Callable[[Site], None], Code, Level]] = [
     (clock_that_nothing_sets, Code.CLOCK_UNSYNCHRONIZED, Level.WARNING),
     (clock_of_a_service, Code.CLOCK_DIFFERS, Level.WARNING),
     (head_of_a_chain_in_the_future, Code.CLOCK_DIFFERS, Level.WARNING),
+    (file_of_the_future, Code.CLOCK_DIFFERS, Level.WARNING),
     (name_of_nothing, Code.NAME_UNRESOLVED, Level.FAULT),
     (registry_of_nothing, Code.NAME_UNRESOLVED, Level.FAULT),
     (slow_resolver, Code.NAME_SLOW, Level.WARNING),
@@ -427,7 +441,7 @@ CONSEQUENCES = {
     Code.NAME_UNRESOLVED: {Code.SERVICE_FAILED},
     Code.NAME_SLOW: {Code.SERVICE_FAILED},
     Code.NAME_LOCAL: {Code.SERVICE_FAILED},
-    Code.CLOCK_DIFFERS: {Code.SERVICE_FAILED},
+    Code.CLOCK_DIFFERS: {Code.SERVICE_FAILED, Code.SERVICE_NOT_READY},
 }
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,6 @@ from svcnode.core.model import Verdict
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Run
-
-NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
 SERVICES = """
 [defaults]
@@ -132,7 +129,7 @@ def test_options_are_passed_to_the_probe(run: Run) -> None:
 
 
 def test_control_characters_in_a_reason_are_shown_as_escapes() -> None:
-    result = _ProbeResult(at=NOON, verdict=Verdict.failed("exit 1: \x1b[2Jgone\nready"), duration_s=0.0, steps=[])
+    result = _ProbeResult(at_s=0.0, verdict=Verdict.failed("exit 1: \x1b[2Jgone\nready"), duration_s=0.0, steps=[])
     assert _format_full("exec:/a", result).splitlines()[0] == "failed: exit 1: \\x1b[2Jgone\\nready"
     assert _format_line("exec:/a", result).endswith("  exit 1: \\x1b[2Jgone\\nready")
 

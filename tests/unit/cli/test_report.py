@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from datetime import UTC
 from typing import TYPE_CHECKING
 
 from svcnode.cli import main
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def test_each_service_is_a_line_with_a_symbol_for_its_objective() -> None:
-    lines = list(text_lines(DOCUMENT, UTC))
+    lines = list(text_lines(DOCUMENT))
     rows = [line for line in lines if line[2:].startswith(("gone ", "db ", "up "))]
     assert [(row[0], row.split()[1 if row[0] != " " else 0]) for row in rows] == [
         (" ", "gone"),

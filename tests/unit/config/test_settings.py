@@ -21,6 +21,7 @@ from svcnode.config import (
     load,
     load_control,
     load_notify,
+    node_environ,
 )
 from svcnode.config.settings import RESERVED_SEGMENTS, node_folder_name
 from svcnode.core.address import Address
@@ -171,6 +172,22 @@ def test_a_command_about_a_node_finds_the_file_and_the_socket_of_the_node_that_s
     Path("svcnode.toml").write_text("[node]\n")
     assert find_node_file(None) == Path("svcnode.toml")
     assert socket_of(Path("svcnode.toml"), HOME="/home").parts[1] == "home"
+
+
+def test_the_node_that_systemd_runs_has_the_folders_of_its_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, runtime, state = tmp_path / "etc.toml", tmp_path / "run", tmp_path / "lib"
+    monkeypatch.setattr("svcnode.config.SYSTEM_FILE", system)
+    monkeypatch.setattr("svcnode.config.SYSTEM_RUNTIME_DIRECTORY", runtime)
+    monkeypatch.setattr("svcnode.config.SYSTEM_STATE_DIRECTORY", state)
+    state.mkdir()
+    assert node_environ(system, {"A": "b"}) == {"A": "b", "STATE_DIRECTORY": str(state)}
+    runtime.mkdir()
+    assert node_environ(system, {}) == {"RUNTIME_DIRECTORY": str(runtime), "STATE_DIRECTORY": str(state)}
+    given = {"STATE_DIRECTORY": "/state"}  # the environment of the node itself
+    assert node_environ(system, given) == given
+    assert node_environ(tmp_path / "other.toml", {}) == node_environ(None, {}) == {}
 
 
 def socket_of(file: Path, **environ: str) -> Path:

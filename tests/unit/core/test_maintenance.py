@@ -18,6 +18,7 @@ from svcnode.core.maintenance import (
     MaintenanceStart,
     PlannedMaintenance,
     check_window,
+    parse_shown_time_s,
     parse_start,
     parse_time_s,
     parse_timezone,
@@ -130,12 +131,12 @@ def test_planned_maintenance_is_on_from_its_begin_to_its_end() -> None:
     assert [planned.next_begin_s(now_s) for now_s in (99.9, 100.0, 200.0)] == [100.0, math.inf, math.inf]
 
 
-def test_a_time_has_a_zone_unless_it_may_be_one_of_this_machine() -> None:
+def test_a_time_has_a_zone_and_that_of_a_person_is_otherwise_in_utc(local_time: None) -> None:
     expected = at("2026-12-01T22:00:00+00:00")
     for text in ("2026-12-01T22:00:00Z", "2026-12-01T23:00:00.000+01:00", "2026-12-01 22:00Z"):
-        assert parse_time_s(text) == parse_time_s(text, may_be_local=True) == expected
-    for text in ("2026-12-01 22:00", "2026-12-01T22:00:00"):
-        assert parse_time_s(text, may_be_local=True) == at("2026-12-01T22:00:00")
+        assert parse_time_s(text) == parse_shown_time_s(text) == expected
+    for text in ("2026-12-01 22:00", "2026-12-01T22:00:00", "2026-12-01 22:00:00 UTC"):
+        assert parse_shown_time_s(text) == expected
         with pytest.raises(InvalidValueError):
             parse_time_s(text)
     for text in (

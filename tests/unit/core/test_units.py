@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +20,7 @@ from svcnode.core.units import (
     iso_time,
     parse_duration_s,
     parse_size_bytes,
-    zone_text,
+    utc_text,
 )
 
 if TYPE_CHECKING:
@@ -82,8 +81,7 @@ def test_any_text_is_a_value_or_an_invalid_value(parse: Callable[[str], float], 
         (1_767_268_800.0625, "2026-01-01T12:00:00.062Z"),
     ],
 )
-def test_a_time_is_in_utc_with_milliseconds(wall_s: float, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
+def test_a_time_is_in_utc_with_milliseconds(wall_s: float, text: str, local_time: None) -> None:
     assert iso_time(wall_s) == text
 
 
@@ -115,13 +113,17 @@ def test_latencies_are_shown_as_one_value_or_a_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("zone", "expected"),
+    ("at", "now", "text"),
     [
-        (UTC, "UTC"),
-        (timezone(timedelta(hours=1), "CET"), "CET, UTC+01:00"),
-        (timezone(timedelta(hours=-3)), "UTC-03:00"),
-        (timezone(timedelta(hours=5), "+05"), "UTC+05:00"),
+        (1_767_268_800.25, None, "2026-01-01 12:00:00 UTC"),
+        ("2026-01-01T12:00:00.250Z", None, "2026-01-01 12:00:00 UTC"),
+        ("2026-01-01T21:00:00+09:00", None, "2026-01-01 12:00:00 UTC"),
+        ("2026-01-01T12:00:00.250Z", 1_767_312_000 - 1, "12:00:00 UTC"),
+        ("2026-01-01T12:00:00.250Z", 1_767_312_000, "2026-01-01 12:00:00 UTC"),  # the next day
     ],
 )
-def test_a_zone_has_its_name_and_offset(zone: timezone, expected: str) -> None:
-    assert zone_text(datetime(2026, 1, 1, tzinfo=zone)) == expected
+def test_a_time_that_people_read_is_in_utc_and_says_so(
+    at: float | str, now: float | None, text: str, local_time: None
+) -> None:
+    assert utc_text(at, now) == text
+    assert utc_text(at, now, with_ms=True) == text.replace(" UTC", ".000 UTC" if "+" in str(at) else ".250 UTC")

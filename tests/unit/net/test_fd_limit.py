@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from svcnode.net.fd_limit import fd_limit, raise_fd_limit
+from svcnode.net.fd_limit import fd_limit, hard_fd_limit, raise_fd_limit
 
 UNLIMITED = resource.RLIM_INFINITY
 
@@ -35,3 +35,11 @@ def test_the_soft_limit_is_raised_as_far_as_needed_and_allowed(
 def test_a_program_may_use_what_its_soft_limit_allows(monkeypatch: pytest.MonkeyPatch, soft: int, limit: float) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, UNLIMITED))
     assert fd_limit() == limit
+
+
+@pytest.mark.parametrize(("hard", "limit"), [(4096, 4096), (UNLIMITED, math.inf)])
+def test_the_hard_limit_is_as_far_as_the_soft_limit_can_go(
+    monkeypatch: pytest.MonkeyPatch, hard: int, limit: float
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, hard))
+    assert hard_fd_limit() == limit

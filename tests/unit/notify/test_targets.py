@@ -131,3 +131,24 @@ def test_log_lines_of_apprise_and_its_libraries_are_suppressed(our_log: list[str
     assert not our_log
     logging.getLogger("svcnode").error("ours")
     assert our_log == ["ours"]
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("json://inside:81/x", ("inside", 81)),
+        ("ntfys://ntfy.example/topic", ("ntfy.example", None)),
+        ("mailto://me:secret-1@gmail.com", ("smtp.gmail.com", 587)),
+        ("ntfy://topic", None),
+        ("tgram://123456789:abcdefg_hijklmnop/12345/", None),
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/", None),
+    ],
+)
+def test_the_host_of_a_target_of_apprise_is_never_a_key(url: str, endpoint: tuple[str, int | None] | None) -> None:
+    assert apprise_from(url, {}).endpoint == endpoint
+
+
+def test_the_value_of_a_header_with_a_key_is_hidden() -> None:
+    headers = {"X-Api-Key": "hidden-of-key", "Authorization": "Token hidden-of-token", "Accept": "text/of-any-kind"}
+    webhook_from({"url": HOOK, "headers": headers}, {})
+    assert redacted("hidden-of-key hidden-of-token text/of-any-kind") == "*** *** text/of-any-kind"

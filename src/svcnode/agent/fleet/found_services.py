@@ -72,6 +72,11 @@ class FleetServices:
         self._ids.clear()
         self._services.clear()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no search has found anything so far: a source has at least one replica."""
+        return not self._services
+
     def apply(self, found: Iterable[FoundReplica]) -> list[str]:
         """Returns the ids that other services of the node have, or that are not valid."""
         if SERVICE_ID not in self._ids:  # a reload has ended the search while it was reading
@@ -144,6 +149,10 @@ class FleetProbe(Probe):
     @property
     def display_url(self) -> str:
         return redacted(self.settings.location)
+
+    @property
+    def has_found_nodes(self) -> bool:
+        return not self.services.is_empty
 
     async def check(self) -> Verdict:
         found = await self.source.read()

@@ -29,7 +29,7 @@ _EPILOG = """\
 exit codes:
   0  stopped by a signal
   1  cannot start or go on, for example because the address is in use
-  2  invalid arguments
+  2  invalid arguments or variables
 
 examples:
   svcnode demo
@@ -48,7 +48,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--listen",
         metavar="ADDRESS",
-        help=f"where the node listens (default: {DEFAULT_LISTEN}, or the next free port)",
+        help=f"where the node listens (default: {LISTEN_VARIABLE}, then {DEFAULT_LISTEN} or the next free port)",
     )
     parser.add_argument(
         "--speed",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.agent import logs
 from svcnode.agent.agent import Agent
+from svcnode.agent.logs import log_line
 from svcnode.cli.demo.checks import SERVICES, defaults
 from svcnode.cli.demo.scenario import INITIAL_MODES, run_scenario
 from svcnode.cli.demo.servers import SLOW_S, DemoServer
@@ -88,7 +89,7 @@ class ScenarioRunner:
         _stop_agent()  # the reader of stdout is gone
 
     async def _apply_step(self, step: ScenarioStep) -> None:
-        self._print_line(f"{time.strftime('%H:%M:%S')} {'demo':7} {step.text}")
+        self._print_line(log_line("demo", step.text, time.time()))
         await self._servers[step.server].set_mode(step.mode)
 
 

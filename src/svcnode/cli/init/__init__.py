@@ -171,7 +171,7 @@ def format_report(result: ScanResult, probes: Sequence[SelectedProbe]) -> Iterat
     else:
         yield "Found no known service on this host; the node will only check its own store."
     if result.unconfirmed:
-        yield "Not confirmed, so not written:"
+        yield "Not confirmed, and not written:"
         yield from (f"  {one_line(str(unconfirmed))}" for unconfirmed in result.unconfirmed)
 
 

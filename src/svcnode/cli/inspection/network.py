@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from svcnode.probes.http import HttpProbe
 
 LOOKUP_TIMEOUT_S = 5.0
+MAX_CONCURRENT_LOOKUPS = 50
 SLOW_LOOKUP_S = 1.0
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 10.0
@@ -82,8 +83,14 @@ def _target_hosts(settings: Settings, source: Source) -> Iterator[Named]:
 
 
 async def look_up(hosts: Iterable[str]) -> dict[str, Lookup]:
-    names = sorted(set(hosts))
-    return dict(zip(names, await asyncio.gather(*map(_look_up, names)), strict=True))
+    """A limited number at the same time: each takes a thread."""
+    names, limit = sorted(set(hosts)), asyncio.Semaphore(MAX_CONCURRENT_LOOKUPS)
+
+    async def look_up_one(host: str) -> Lookup:
+        async with limit:
+            return await _look_up(host)
+
+    return dict(zip(names, await asyncio.gather(*map(look_up_one, names)), strict=True))
 
 
 async def _look_up(host: str) -> Lookup:

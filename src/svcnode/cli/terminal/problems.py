@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import Status
 from svcnode.core.problems import effect_texts, impact_text, title_text
 from svcnode.core.text import join_first
-from svcnode.core.units import format_duration
+from svcnode.core.units import format_duration, utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from datetime import tzinfo
 
     from svcnode.client import BackingService
 
@@ -21,13 +20,6 @@ MAX_GREEN_GROUPS = 20
 _STATUS_ORDER = {Status.DOWN: 0, Status.INITIALIZING: 1, None: 2, Status.UP: 3}
 
 Problems = dict[str, Any]  # as `/problems` answers
-
-
-def format_time(at: datetime, now: datetime, zone: tzinfo | None, *, with_ms: bool = False) -> str:
-    """The time of day in a zone (None: the local one); with the date if it was not today."""
-    at, now = at.astimezone(zone), now.astimezone(zone)
-    text = f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
-    return f"{text}.{at.microsecond // 1000:03}" if with_ms else text
 
 
 # ---- the order
@@ -68,22 +60,22 @@ def down_text(services: Iterable[BackingService], problems: Problems | None) -> 
 # ---- texts
 
 
-def since_text(problem: Mapping[str, Any], zone: tzinfo | None = None) -> str:
-    since = datetime.fromisoformat(problem["since"])
-    return format_time(since, since + timedelta(seconds=problem["since_s"]), zone)
+def since_text(problem: Mapping[str, Any]) -> str:
+    now_s = datetime.fromisoformat(problem["since"]).timestamp() + problem["since_s"]
+    return utc_text(problem["since"], now_s)
 
 
 def often_text(problem: Mapping[str, Any]) -> str:
     return str((problem["outages"] or {}).get("text", ""))
 
 
-def sentence(problem: Mapping[str, Any], zone: tzinfo | None = None) -> str:
+def sentence(problem: Mapping[str, Any]) -> str:
     """One line of `explain`."""
     is_one = problem["count"] == 1
     name = f" ({problem['name']})" if problem["name"] not in ("", problem["id"]) else ""
     subject = f"{problem['id']}{name} is" if is_one else f"{title_text(problem)} are"
     impact = f", {text}" if (text := impact_text(problem)) else ""
-    since = f"since {since_text(problem, zone)} ({format_duration(problem['since_s'])})"
+    since = f"since {since_text(problem)} ({format_duration(problem['since_s'])})"
     parts = [part for part in (problem["reason"], since, often_text(problem)) if part]
     return f"{subject} {problem['status']}{impact}: {'; '.join(parts)}"
 

@@ -66,7 +66,7 @@ def service_badge(service: PublicService) -> bytes:
 
 def render(view: PublicView) -> bytes:
     going_on = [outage for outage in view.outages if outage.end_s is None]
-    text = {"title": view.title, "overall": view.overall.value, "as_of": utc_text(view.as_of_s)[: -len(":00 UTC")]}
+    text = {"title": view.title, "overall": view.overall.value, "as_of": utc_text(view.as_of_s)}
     markup = {
         "class": _OVERALL[view.overall][0],
         "as_of_iso": iso_time(view.as_of_s),
@@ -198,8 +198,8 @@ def _outage(view: PublicView, outage: Outage) -> str:
 
 
 def _time(wall_s: float) -> str:
-    date, time, _ = utc_text(wall_s).split(" ")
-    return f'<time datetime="{iso_time(wall_s)}"><span>{date}</span> <span>{time[: -len(":00")]}</span></time>'
+    date, clock = utc_text(wall_s).split(" ", 1)
+    return f'<time datetime="{iso_time(wall_s)}"><span>{date}</span> <span>{clock}</span></time>'
 
 
 def _day(wall_s: float) -> str:

@@ -1,7 +1,7 @@
 // The two charts of a row, availability bars and a latency line, and the tooltip of a bar. A chart has a fixed number of
 // SVG paths, independent of the number of bars. The bars are a slider for keyboards and screen readers.
 
-import { count, duration, latency, formatTimeRange } from "./format.js";
+import { count, duration, latency, timeRangeText } from "./format.js";
 import { byId, element, services } from "./state.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -119,7 +119,7 @@ function describeBar(bucket, length, fetchedAt) {
   const [checks, failures, mean, longest] = bucket.slice(4, 8);
   if (checks) lines.push(["", `${count(checks, "check")}, ${failures} failed`]);
   if (mean !== null) lines.push(["", `Latency: mean ${latency(mean)}, maximum ${latency(longest)}`]);
-  return { heading: formatTimeRange(bucket[0] * 1000, length * 1000), lines };
+  return { heading: timeRangeText(bucket[0] * 1000, length * 1000), lines };
 }
 
 export function setSliderValue(svg, { buckets, length, fetchedAt }, index) {

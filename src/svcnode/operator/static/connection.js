@@ -3,7 +3,7 @@
 // it shows every change that it was told of.
 
 import { byId, connection, main, setText } from "./state.js";
-import { EMPTY_CELL, SHARED, clockTime, duration, fullDateTime } from "./format.js";
+import { EMPTY_CELL, SHARED, duration, utcText } from "./format.js";
 
 const LOST_AFTER_MS = 20000;
 const LOST_AFTER_HIDDEN_MS = 90000; // browsers run the timers of a hidden page only once a minute
@@ -62,14 +62,14 @@ function currentMode(behind) {
 }
 
 function paintConnection() {
-  const asOf = clockTime(connection.receivedAt);
+  const asOf = utcText(connection.receivedAt, connection.receivedAt);
   const behind = connection.behindSince ? Date.now() - connection.behindSince : 0;
   const mode = currentMode(behind);
   const label = { lost: asOf, behind: `${duration(behind / 1000)} behind`, ...MODE_LABELS }[mode];
   main.dataset.connection = mode;
   setText(byId("updates-label"), connection.isLost ? "As of" : "Updates");
   setText(byId("updates"), label);
-  setText(byId("state-at"), fullDateTime(connection.receivedAt)); // on paper
+  setText(byId("state-at"), utcText(connection.receivedAt)); // on paper
   byId("connection-lost").hidden = mode !== "lost";
   byId("connection-behind").hidden = mode !== "behind";
   if (mode === "lost") setText(byId("connection-lost"), `Connection lost. Last update: ${asOf}. Retrying.`);

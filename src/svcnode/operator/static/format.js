@@ -52,34 +52,15 @@ export function displayReason({ reason, code, evidence }) {
 
 export const count = (number, singular, plural = `${singular}s`) => `${number} ${number === 1 ? singular : plural}`;
 
-const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-const clock = new Intl.DateTimeFormat(undefined, { ...CLOCK, second: "2-digit" });
-const minute = new Intl.DateTimeFormat(undefined, CLOCK);
-const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
+// Every time: "2026-01-01 12:00:00 UTC", and without the date if `now` is on the same day; as utc_text() in Python.
+export function utcText(time, now) {
+  const [day, clock] = new Date(time).toISOString().split("T");
+  const isToday = now !== undefined && new Date(now).toISOString().startsWith(day);
+  return `${isToday ? "" : `${day} `}${clock.slice(0, 8)} UTC`;
+}
 
-const isToday = (time) => new Date(time).toDateString() === new Date().toDateString();
-
-const full = new Intl.DateTimeFormat(undefined, { ...CLOCK, second: "2-digit", year: "numeric", month: "short", day: "numeric", timeZoneName: "short" });
-
-export const fullDateTime = (time) => full.format(time);
-export const clockTime = (time) => clock.format(time);
-
-// With the day unless it is today.
-export const dateTime = (time) => (isToday(time) ? clock.format(time) : `${day.format(time)}, ${clock.format(time)}`);
-
-// With the day and the zone.
-const exact = new Intl.DateTimeFormat(undefined, {
-  weekday: "short", day: "numeric", month: "short", year: "numeric", ...CLOCK, second: "2-digit", timeZoneName: "short",
-});
-export const exactTime = (time) => exact.format(time);
-
-export function formatTimeRange(begin, length) {
-  if (length >= 86400e3) {
-    // The node's days are UTC days.
-    return new Date(begin).toLocaleDateString(undefined, {
-      weekday: "short", day: "numeric", month: "short", timeZone: "UTC",
-    }) + " (UTC)";
-  }
-  const hours = `${minute.format(begin)} to ${minute.format(begin + length)}`;
-  return isToday(begin) ? hours : `${day.format(begin)}, ${hours}`;
+// "2026-01-01 12:00:00 to 13:00:00 UTC"; a whole day is "2026-01-01 UTC".
+export function timeRangeText(begin, length) {
+  const text = utcText(begin).replace(" UTC", "");
+  return length >= 86400e3 ? `${text.slice(0, 10)} UTC` : `${text} to ${utcText(begin + length, begin)}`;
 }

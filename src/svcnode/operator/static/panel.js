@@ -1,6 +1,6 @@
 // The expanded row: everything about one service, from /details and the transitions of /history.
 
-import { EMPTY_CELL, age, count, dateTime, displayReason, duration, escapeInvisible, latency } from "./format.js";
+import { EMPTY_CELL, age, count, displayReason, duration, escapeInvisible, latency, utcText } from "./format.js";
 import { replaceChildren } from "./sections.js";
 import { element, getJson, queriesFor, services } from "./state.js";
 
@@ -15,6 +15,7 @@ export function togglePanel(service) {
   service.link.setAttribute("aria-expanded", "false");
 }
 
+// Returns when it has been filled.
 export function openPanel(service) {
   const cell = element("td", { role: "cell", colspan: 7 }, emptyText("Loading…"));
   service.panel = element("tr", { role: "row", class: "expanded" }, cell);
@@ -22,7 +23,7 @@ export function openPanel(service) {
   service.row.classList.add("open");
   service.link.setAttribute("aria-expanded", "true");
   if (service.details) paint(service);
-  fillPanels();
+  return fillPanels();
 }
 
 // Loads and paints the open panels of these services, or of all.
@@ -134,7 +135,7 @@ function unreliableRule({ policy, counters, unreliable }) {
     : `no; with more than ${limit(maxFailures)}; ${now}`;
 }
 
-const timeElement = (at) => element("time", { datetime: at }, dateTime(Date.parse(at)));
+const timeElement = (at) => element("time", { datetime: at }, utcText(Date.parse(at)));
 
 function nextCheck({ next_check_in_s: wait }) {
   if (wait === null) return "";

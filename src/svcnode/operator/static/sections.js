@@ -1,15 +1,17 @@
 // Puts sections that the server has rendered in place: everything inside the element with the id of the section.
 
-import { dateTime, exactTime } from "./format.js";
-import { byId, setText } from "./state.js";
+import { byId } from "./state.js";
 
 const FOCUSABLE = "a, button, summary, [tabindex]";
 const waiting = new Map(); // new contents of sections in which the user selects text
 
-// The server shows times of day in UTC; the reader has a zone.
-export function paintClocks(root) {
-  for (const time of root.querySelectorAll("time[data-clock]")) setText(time, dateTime(Date.parse(time.dateTime)));
-  for (const time of root.querySelectorAll("time[data-exact]")) setText(time, exactTime(Date.parse(time.dateTime)));
+// The server links to documents, which need no script; here, they are views of the page.
+export function useViews(root) {
+  for (const link of root.querySelectorAll("a[href^='page/timeline?']")) {
+    const service = new URLSearchParams(link.search).get("id");
+    link.setAttribute("href", `#${new URLSearchParams({ service })}`);
+  }
+  for (const link of root.querySelectorAll("a[data-all]")) link.setAttribute("href", "#");
 }
 
 export function putSection(name, source) {
@@ -33,7 +35,7 @@ function isSelectingIn(section) {
 function replaceContents(section, source) {
   const open = new Set([...section.querySelectorAll("details[id][open]")].map(({ id }) => id));
   replaceChildren(section, source.childNodes);
-  paintClocks(section);
+  useViews(section);
   for (const part of section.querySelectorAll("details[id]")) part.open ||= open.has(part.id);
 }
 

@@ -53,7 +53,7 @@ async function load() {
   let at = begun;
   isLoading = true;
   try {
-    const received = (await getDocument(`page/timeline?${query}`)).querySelector("main");
+    const received = (await getDocument(`page/timeline?${query}`)).getElementById("timeline");
     putSection("timeline-content", received);
     showPeriod(received.dataset);
     setText(byId("timeline-problem"), "");
@@ -69,21 +69,22 @@ async function load() {
 
 // ---- the period
 
-// A field has the time of the reader's zone, without naming it.
-const localValue = (iso) => new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * MINUTE_MS).toISOString().slice(0, 19);
+// A field has a time without a zone. The labels say that it is in UTC, as all times of the page are.
+const fieldValue = (iso) => new Date(iso).toISOString().slice(0, 19);
+const isoTime = (value) => new Date(`${value}Z`).toISOString();
 
 function showPeriod({ from, to }) {
   const chosen = view.from || (view.t && !view.period) ? "" : view.period || DEFAULT_PERIOD;
   for (const radio of form.querySelectorAll("[name=period]")) radio.checked = radio.value === chosen;
   if (document.activeElement === begin || document.activeElement === end) return;
-  [begin.value, end.value] = [localValue(from), localValue(to)];
+  [begin.value, end.value] = [fieldValue(from), fieldValue(to)];
 }
 
 // The changes of the view that the two fields ask for; null if they are not valid.
 function chosenTimes() {
   end.setCustomValidity(begin.value < end.value ? "" : "This must be later than the begin.");
   if (!begin.reportValidity() || !end.reportValidity()) return null;
-  return { period: "", from: new Date(begin.value).toISOString(), to: new Date(end.value).toISOString(), t: "" };
+  return { period: "", from: isoTime(begin.value), to: isoTime(end.value), t: "" };
 }
 
 export function startTimeline(changeView) {

@@ -6,7 +6,6 @@ tests/wording/test_explain.py has the whole explanation of each kind of service 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from svcnode.cli.terminal.explain.explanation import (
     explain_node,
     explain_service,
 )
-from svcnode.cli.terminal.problems import format_time
 from svcnode.cli.terminal.render import Symbols, render_explanation
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Impact, Outcome, Status, Verdict
@@ -58,15 +56,15 @@ def test_a_node_without_the_rule_can_be_explained() -> None:
     for key in ("recent_failures", "repeated_failures"):
         del document["counters"][key]
     del document["unreliable"], document["first_failure"]
-    assert explain_service(document, UTC).status is Status.UP
+    assert explain_service(document).status is Status.UP
 
 
 def test_a_service_that_depends_on_others_says_so_and_which_of_them_are_not_up() -> None:
     document = up().record(*[REFUSED] * 3).details()
-    assert not any("depends on" in line for line in explain_service(document, UTC).lines)
+    assert not any("depends on" in line for line in explain_service(document).lines)
     document["depends_on"] = ["ledger", "storage"]
     document["causes"] = [{"id": "ledger", "status": "Down", "since": document["since"], "since_s": 90.0}]
-    explanation = explain_service(document, UTC)
+    explanation = explain_service(document)
     assert "needs   ledger, storage" in explanation.about
     assert explanation.sections[0].title == WHY
     assert explanation.sections[0].sentences[0].startswith("It depends on ledger, which is Down since ")
@@ -131,7 +129,7 @@ def test_any_details_are_explained(
             harness.record("db", verdict, duration_s=duration_s)
         harness.clock.advance(wait_s)
     details = harness.details("db") | {"next_check_in_s": next_check_in_s}
-    explanation = explain_service(details, UTC)
+    explanation = explain_service(details)
     assert explanation.status is Status(details["status"])
     assert explanation.headline.startswith(f"db is {details['status']} since ")
     assert set(dict(explanation.sections)) >= {WHY, WHAT_CHANGES_IT} or details["status"] == "Up"
@@ -178,10 +176,3 @@ def test_a_terminal_shows_the_same_text(harness: OperatorHarness) -> None:
     explanation = explain_node(node_details(harness))
     lines = [line.plain for line in render_explanation(explanation, Symbols())]
     assert lines == [f"◐ {explanation.headline}", *explanation.lines[1:]]
-
-
-def test_a_time_is_in_the_requested_zone_and_has_a_date_if_it_was_not_today() -> None:
-    at = datetime(2027, 1, 15, 23, 30, tzinfo=UTC)
-    assert format_time(at, at, UTC) == "23:30:00"
-    assert format_time(at, at, timezone(timedelta(hours=2))) == "01:30:00"
-    assert format_time(at, at + timedelta(hours=1), UTC) == "2027-01-15 23:30:00"

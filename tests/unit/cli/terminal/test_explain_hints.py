@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from datetime import UTC
 from typing import Any
 
 import pytest
@@ -100,7 +99,7 @@ def test_all_other_kinds_have_the_general_advice() -> None:
 )
 def test_the_address_is_taken_from_the_url_of_the_probe(probe: str | None, address: str) -> None:
     service = ServiceScenario("tcp://db:1", start_period=0).record(REFUSED)
-    sections = explain_service(service.details() | {"probe": probe}, UTC).sections
+    sections = explain_service(service.details() | {"probe": probe}).sections
     hint = dict(sections)[HOW_TO_FIX_IT][0]
     assert f" {address}" in hint
     assert "me:" not in hint

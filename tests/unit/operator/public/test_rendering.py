@@ -176,12 +176,21 @@ def test_a_feed_without_outages_is_valid() -> None:
 def test_the_page_shows_services_outages_and_maintenance() -> None:
     parsed = parse(BUSY)
     assert parsed.attributes("h1", "dir") == ["auto"]
-    for text in ("Some services are not available", "Edge", "Being checked", "99.99 % available", "2027-01-15 13:00"):
+    for text in (
+        "Some services are not available",
+        "Edge",
+        "Being checked",
+        "99.99 % available",
+        "2027-01-15 13:00:00 UTC",
+    ):
         assert text in parsed.text
     assert [attributes["id"] for tag, attributes in parsed.tags if tag == "li" and "id" in attributes] == [
         *(outage_uuid(outage).hex[:12] for outage in (GOING_ON, ENDED))
     ]
-    for text in ("since 2027-01-15 11:50, goes on10 min", "2027-01-15 10:00 to 2027-01-15 11:001 h"):
+    for text in (
+        "since 2027-01-15 11:50:00 UTC, goes on10 min",
+        "2027-01-15 10:00:00 UTC to 2027-01-15 11:00:00 UTC1 h",
+    ):
         assert text in parsed.text
     assert ("link", {"rel": "canonical", "href": "https://status.example.com/"}) in parsed.tags
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.core.codes import known_code
@@ -29,7 +29,7 @@ class RecentCheck(NamedTuple):
     outcome: Outcome
     reason: str
     code: str
-    at: datetime
+    at_s: float  # wall clock
     duration_ms: float
     status: Status
 
@@ -48,10 +48,10 @@ class ParsedDetails:
     status: Status
     code: str
     reason: str
-    since: datetime
+    since_at_s: float  # wall clock
     since_s: float
     was_down: bool  # before the restart, and nothing has been known since then
-    first_failure: datetime | None
+    first_failure_at_s: float | None
     ready_in_a_row: int
     failures_in_a_row: int
     rise: int
@@ -79,9 +79,9 @@ class ParsedDetails:
     observed: tuple[ObservedStatus, ...]
 
     @property
-    def now(self) -> datetime:
+    def now_s(self) -> float:
         """By the clock of the node, which may differ from the local clock."""
-        return self.since + timedelta(seconds=self.since_s)
+        return self.since_at_s + self.since_s
 
     @property
     def is_probed(self) -> bool:
@@ -139,10 +139,10 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         status=Status(document["status"]),
         code=known_code(document["code"]),
         reason=document["reason"],
-        since=datetime.fromisoformat(document["since"]),
+        since_at_s=_wall_s(document["since"]),
         since_s=document["since_s"],
         was_down=(document.get("before_restart") or {}).get("status") == Status.DOWN.value,
-        first_failure=_parse_time(document.get("first_failure")),  # an older node does not have it
+        first_failure_at_s=_first_failure_s(document.get("first_failure")),  # an older node does not have it
         ready_in_a_row=counters["ready_in_a_row"],
         failures_in_a_row=counters["failures_in_a_row"],
         rise=policy["rise"],
@@ -171,8 +171,12 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
     )
 
 
-def _parse_time(document: Mapping[str, Any] | None) -> datetime | None:
-    return None if document is None else datetime.fromisoformat(document["at"])
+def _first_failure_s(document: Mapping[str, Any] | None) -> float | None:
+    return None if document is None else _wall_s(document["at"])
+
+
+def _wall_s(iso: str) -> float:
+    return datetime.fromisoformat(iso).timestamp()
 
 
 def _parse_observation(document: Mapping[str, Any]) -> ObservedStatus:
@@ -190,7 +194,7 @@ def _parse_recent_check(document: Mapping[str, Any]) -> RecentCheck:
         outcome=Outcome(document["outcome"]),
         reason=document["reason"],
         code=known_code(document["code"]),
-        at=datetime.fromisoformat(document["at"]),
+        at_s=_wall_s(document["at"]),
         duration_ms=document["duration_ms"],
         status=Status(document["status"]),
     )

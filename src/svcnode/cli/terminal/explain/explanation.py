@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,18 +15,17 @@ from svcnode.cli.terminal.explain.details import ParsedDetails, parse_details
 from svcnode.cli.terminal.explain.hints import hint_texts
 from svcnode.cli.terminal.explain.observers import observation_texts
 from svcnode.cli.terminal.explain.rule_text import outlook_texts, rule_texts
-from svcnode.cli.terminal.problems import format_time, group_lines, more_lines, sentence
+from svcnode.cli.terminal.problems import group_lines, more_lines, sentence
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status
 from svcnode.core.problems import left_out_text
 from svcnode.core.remedies import meaning_text
 from svcnode.core.state_machine import service_health
 from svcnode.core.text import one_line
-from svcnode.core.units import format_duration, format_latency
+from svcnode.core.units import format_duration, format_latency, utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import tzinfo
 
     from svcnode.cli.terminal.explain.details import RecentCheck
     from svcnode.cli.terminal.problems import Problems
@@ -65,14 +63,14 @@ class Explanation(NamedTuple):
 # ---- a node
 
 
-def explain_node(document: Problems, zone: tzinfo | None = None) -> Explanation:
-    """From `/problems`. Times are in this zone, or in the local one."""
+def explain_node(document: Problems) -> Explanation:
+    """From `/problems`."""
     node = document["node"]
     health = Health(node["health"])
     summary = node.get("health_summary", node["health_reason"])  # an older node does not have it
     about = f"{_up_count_text(document)}; svcnode {node['svcnode']}, running for {format_duration(node['uptime_s'])}"
     sections = {
-        PROBLEMS: _problem_lines(document, zone),
+        PROBLEMS: _problem_lines(document),
         GROUPS: group_lines(document),
         NODE: _node_lines(node),
         REPLICAS: _replica_lines(node),
@@ -98,9 +96,9 @@ def _up_count_text(document: Problems) -> str:
     return f"{up} of {count} service{'' if count == 1 else 's'} Up"
 
 
-def _problem_lines(document: Problems, zone: tzinfo | None) -> Iterator[str]:
+def _problem_lines(document: Problems) -> Iterator[str]:
     for problem in document["problems"]:
-        yield sentence(problem, zone)
+        yield sentence(problem)
         yield from (f"{INDENT}{line}" for line in more_lines(problem))
     if more := left_out_text(document):
         yield more
@@ -192,10 +190,10 @@ _LOWERED_IMPACT_TEXT = (
 )
 
 
-def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> Explanation:
-    """From `/details/{id}`. Times are in this zone, or in the local one."""
+def explain_service(document: Mapping[str, Any]) -> Explanation:
+    """From `/details/{id}`."""
     details = parse_details(document)
-    since = format_time(details.since, details.now, zone)
+    since = utc_text(details.since_at_s, details.now_s)
     depends_on = document.get("depends_on", ())  # an older node does not have it
     needs = [f"needs   {', '.join(depends_on)}"] if depends_on else []
     restart = ", before the restart" if document.get("since_before_restart") else ""  # nor this
@@ -209,10 +207,10 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
             {
                 WHY: iter(
                     [
-                        *_memory_texts(document, details, zone),
-                        *_cause_texts(document, details, zone),
-                        *_attempt_texts(details, zone),
-                        *_decision_texts(details, zone),
+                        *_memory_texts(document, details),
+                        *_cause_texts(document, details),
+                        *_attempt_texts(details),
+                        *_decision_texts(details),
                         *observation_texts(details),
                         *rule_texts(details),
                     ]
@@ -227,19 +225,19 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
     )
 
 
-def _memory_texts(document: Mapping[str, Any], details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+def _memory_texts(document: Mapping[str, Any], details: ParsedDetails) -> Iterator[str]:
     known = document.get("before_restart")  # an older node does not have it
     if known:
-        since = format_time(datetime.fromisoformat(known["since"]), details.now, zone)
+        since = utc_text(known["since"], details.now_s)
         reason = f": {known['reason']}" if known["reason"] else ""
         yield f"Before the restart of svcnode it was {known['status']}, since {since}{reason}."
     elif document.get("since_before_restart") and details.is_probed and not details.is_decided_by_replicas:
         yield "It was Down before the restart of svcnode already, so one failed check was enough to confirm it."
 
 
-def _cause_texts(document: Mapping[str, Any], details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+def _cause_texts(document: Mapping[str, Any], details: ParsedDetails) -> Iterator[str]:
     for cause in document.get("causes", ()):  # an older node does not have it
-        since = format_time(datetime.fromisoformat(cause["since"]), details.now, zone)
+        since = utc_text(cause["since"], details.now_s)
         yield (
             f"It depends on {cause['id']}, which is {cause['status']} since {since} "
             f"({format_duration(cause['since_s'])})."
@@ -264,13 +262,12 @@ def _about_lines(details: ParsedDetails, *, in_maintenance: bool) -> Iterator[st
         yield f"code    {code}: {meaning_text(code)} (last check)"
 
 
-def _decision_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+def _decision_texts(details: ParsedDetails) -> Iterator[str]:
     """When the failures began, and when the status was decided; only if checks were counted in between."""
-    if details.status is Status.DOWN and details.first_failure is not None and details.first_failure < details.since:
-        first_failure, since = (
-            format_time(at, details.now, zone, with_ms=True) for at in (details.first_failure, details.since)
-        )
-        yield f"First failure at {first_failure}, Down at {since}."
+    first_s, since_s = details.first_failure_at_s, details.since_at_s
+    if details.status is Status.DOWN and first_s is not None and first_s < since_s:
+        first, since = (utc_text(at_s, details.now_s, with_ms=True) for at_s in (first_s, since_s))
+        yield f"First failure at {first}, Down at {since}."
 
 
 # ---- its last checks or reports: equal results in a row are one sentence
@@ -278,13 +275,13 @@ def _decision_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str
 _REPORTED_STATUS = {Outcome.READY: "Up", Outcome.NOT_READY: "Initializing", Outcome.FAILED: "Down"}
 
 
-def _attempt_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+def _attempt_texts(details: ParsedDetails) -> Iterator[str]:
     if details.is_fixed:
         return
     groups = [list(group) for _, group in groupby(details.recent_checks, _group_key)]
     shown_count = 0
     for group in groups[:MAX_GROUPS]:
-        yield _group_text(details, group, zone, is_newest=not shown_count)
+        yield _group_text(details, group, is_newest=not shown_count)
         shown_count += len(group)
     if left := len(details.recent_checks) - shown_count:
         yield f"Not shown: {_count_text(left, details)} before that; svcnode explain --json prints all."
@@ -295,8 +292,8 @@ def _group_key(check: RecentCheck) -> tuple[Outcome, str, str]:
     return check.outcome, check.code, _NUMBER.sub("0", check.reason)
 
 
-def _group_text(details: ParsedDetails, group: Sequence[RecentCheck], zone: tzinfo | None, *, is_newest: bool) -> str:
-    newest, oldest = (format_time(check.at, details.now, zone) for check in (group[0], group[-1]))
+def _group_text(details: ParsedDetails, group: Sequence[RecentCheck], *, is_newest: bool) -> str:
+    newest, oldest = (utc_text(check.at_s, details.now_s) for check in (group[0], group[-1]))
     period = f"at {newest}" if newest == oldest else f"from {oldest} to {newest}"
     if is_newest:
         subject = f"The last {_noun(details) if len(group) == 1 else _count_text(len(group), details)}"
