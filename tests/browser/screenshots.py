@@ -3,7 +3,10 @@
     python -m tests.browser.screenshots FOLDER [PATTERN]
 
 A pattern such as "*-360-*" makes only those pictures. Each shows the first screens, or everything if it is short.
-`outage` is the one of README: python -m tests.browser.screenshots docs/images outage
+`outage` is the one of README, and `page` that of docs/see.md, which takes five minutes:
+
+    python -m tests.browser.screenshots docs/images outage
+    python -m tests.browser.screenshots docs/images page
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import subprocess
 import sys
 from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,22 +70,27 @@ def look_at(page: Page, folder: Path, names: Iterable[tuple[str, int, dict[str, 
         page.screenshot(path=folder / f"{name}.png")
 
 
-def make_outage_picture(browser: Browser, folder: Path) -> None:
-    """Of the demo while its critical service is Down: the health of the node, and its problems."""
+# Of each picture of the demo: the width, the last thing that it shows, and how often the critical service has stopped.
+DEMO_PICTURES = {"outage": (1000, "#problems", 1), "page": (1200, "body", 5)}
+
+
+def make_demo_picture(browser: Browser, folder: Path, name: str) -> None:
+    """Of the demo while its critical service is Down: the health of the node, its problems, and for `page` all the rest."""
+    width, last, stops = DEMO_PICTURES[name]
     port = free_port()
     command = [sys.executable, "-m", "svcnode", "demo", "--speed", "1", "--listen", f"127.0.0.1:{port}"]
     environ = {**os.environ, "SVCNODE_NODE_NAME": "validator-7", "SVCNODE_NODE_VERSION": "v1.4.2"}
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as demo:
         assert demo.stdout is not None
         try:
-            next(line for line in demo.stdout if "chain stops" in line)
-            page = browser.new_page(viewport={"width": 1000, "height": 800})
+            next(islice((line for line in demo.stdout if "chain stops" in line), stops - 1, None))
+            page = browser.new_page(viewport={"width": width, "height": 800})
             page.goto(f"http://127.0.0.1:{port}/")
             page.wait_for_selector("text=Unhealthy")
-            problems = page.locator("#problems").bounding_box()
-            assert problems is not None
-            height = problems["y"] + problems["height"] + 8
-            page.screenshot(path=folder / "outage.png", clip={"x": 0, "y": 0, "width": 1000, "height": height})
+            box = page.locator(last).bounding_box()
+            assert box is not None
+            clip = {"x": 0.0, "y": 0.0, "width": float(width), "height": box["y"] + box["height"] + 8}
+            page.screenshot(path=folder / f"{name}.png", clip=clip, full_page=True)
             page.close()
         finally:
             demo.terminate()
@@ -91,8 +100,9 @@ def make_pictures(folder: Path, pattern: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program("chromium", "chromium"), args=CHROMIUM_ARGS)
-        if fnmatch("outage", pattern):
-            make_outage_picture(browser, folder)
+        for name in DEMO_PICTURES:
+            if fnmatch(name, pattern):
+                make_demo_picture(browser, folder, name)
         for count in COUNTS:
             names = [(f"{count}-{width}-{look}", width, media) for width in WIDTHS for look, media in LOOKS.items()]
             chosen = [name for name in names if fnmatch(name[0], pattern)]

@@ -95,7 +95,7 @@ def test_a_service_is_explained_with_its_fault_and_the_command_to_check_it(agent
     assert re.search(r"svcnode probe --service stopped --config /\S+/svcnode.toml\n", text)
     code, text = explanation_of(agent, "--service", "good")
     assert (code, text.startswith("good has been Up since "), HOW_TO_FIX_IT in text) == (0, True, False)
-    assert explanation_of(agent, "--service", "a/b naïve")[1].startswith("a/b naïve is Up ")
+    assert explanation_of(agent, "--service", "a/b naïve")[1].startswith("a/b naïve has been Up ")
     error = error_of(explain(url_of(agent), "--service", "stoped"))
     assert f'"stoped" at {url_of(agent)}' in error
     assert '"stopped"?' in error
