@@ -30,7 +30,7 @@ from tests.support.servers.provision import program
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, FloatRect, Page
 
 COUNTS = (12, 200, 1000)
 WIDTHS = {360: 740, 1024: 768, 1440: 900, 3840: 2160}
@@ -75,7 +75,7 @@ DEMO_PICTURES = {"outage": (1000, "#problems", 1), "page": (1200, "body", 5)}
 
 
 def make_demo_picture(browser: Browser, folder: Path, name: str) -> None:
-    """Of the demo while its critical service is Down: the health of the node, its problems, and for `page` all the rest."""
+    """Of the demo while its critical service is Down: health and problems of the node, and for `page` all the rest."""
     width, last, stops = DEMO_PICTURES[name]
     port = free_port()
     command = [sys.executable, "-m", "svcnode", "demo", "--speed", "1", "--listen", f"127.0.0.1:{port}"]
@@ -89,7 +89,8 @@ def make_demo_picture(browser: Browser, folder: Path, name: str) -> None:
             page.wait_for_selector("text=Unhealthy")
             box = page.locator(last).bounding_box()
             assert box is not None
-            clip = {"x": 0.0, "y": 0.0, "width": float(width), "height": box["y"] + box["height"] + 8}
+            height = box["y"] + box["height"] + 8
+            clip: FloatRect = {"x": 0, "y": 0, "width": width, "height": height}
             page.screenshot(path=folder / f"{name}.png", clip=clip, full_page=True)
             page.close()
         finally:

@@ -290,7 +290,7 @@ def test_every_command_is_valid(page: Path) -> None:
         if match := re.match(r"(?:[A-Z_]+=\S+ )*(?:\S+/)?svcnode (.*)", line):
             words = shlex.split(match[1], comments=True)
             arguments = build_parser().parse_args(words)  # raises SystemExit if it is invalid
-            if words[0] == "probe":
+            if words[0] == "probe" and arguments.url:
                 scheme = arguments.url.partition(":")[0]
                 assert {option.partition("=")[0] for option in arguments.option} <= options_of(scheme), line
     for text in re.findall(r"`svcnode ([a-z-]+\s[^`]*)`", prose(page)):  # may be incomplete
