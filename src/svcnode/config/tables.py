@@ -227,7 +227,7 @@ class NotifyTable(Table):
     services = value(
         one_of("critical", "all", "none"),
         default="critical",
-        doc="Which services get messages of their own: `critical`, `all` or `none`",
+        doc="Which services cause messages: `critical`, `all` or `none`. The others are only listed",
     )
     group_wait = value(
         duration(at_most="5m"), default="5s", doc="Changes that happen within this time are sent as one message"
