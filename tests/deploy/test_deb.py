@@ -287,8 +287,8 @@ def test_configuration_and_history_outlive_an_upgrade_and_a_removal_but_not_a_pu
         wait_until(lambda: transitions(port) != [] != transitions(other), "the history is written")
         recorded = transitions(port)
         machine.run("svcnode", "note", "--config", other_file, "new disk")  # as root, by the socket of this node
-        wait_until(lambda: notes(machine, other_file) == ["new disk"], "the note is written")
-    assert notes(machine, other_file) == ["new disk"], "also while it is stopped"
+        wait_until(lambda: notes(machine, other_file) == ["new disk (by root)"], "the note is written")
+    assert notes(machine, other_file) == ["new disk (by root)"], "also while it is stopped"
     assert notes(machine, CONFIG_FILE) == []
 
     install(machine, newer)
