@@ -27,6 +27,8 @@ KEEP_STREAM = """window.EventSource = class extends EventSource {
   constructor(url) { super(url); window.stream = this; }
 }"""
 
+ROWS = ".chunk tr[data-id]:not([hidden])"
+
 # Motion takes much time.
 STANDARD_MEDIA: dict[str, Any] = {
     "color_scheme": "light",
@@ -101,14 +103,14 @@ class NodePage:
 
     @property
     def service_ids(self) -> list[str]:
-        found: list[str] = self.page.eval_on_selector_all(".chunk tr[data-id]", "rows => rows.map(r => r.dataset.id)")
+        found: list[str] = self.page.eval_on_selector_all(ROWS, "rows => rows.map(r => r.dataset.id)")
         return found
 
     @property
     def rows(self) -> list[str]:
         """The ids of the services, and the names of the groups between them."""
         read = "rows => rows.map(row => row.dataset.id ?? row.dataset.group)"
-        found: list[str] = self.page.eval_on_selector_all(".chunk tr:not(.expanded)", read)
+        found: list[str] = self.page.eval_on_selector_all(".chunk tr:not(.expanded, [hidden])", read)
         return found
 
     def bars(self, service_id: str) -> Locator:
@@ -162,6 +164,6 @@ class NodePage:
         expect(self.row(service_id)).to_have_attribute("data-status", status)
 
     def expect_ids(self, *ids: str) -> None:
-        expect(self.page.locator(".chunk tr[data-id]")).to_have_count(len(ids))
+        expect(self.page.locator(ROWS)).to_have_count(len(ids))
         for position, service_id in enumerate(ids):
-            expect(self.page.locator(".chunk tr[data-id]").nth(position)).to_have_attribute("data-id", service_id)
+            expect(self.page.locator(ROWS).nth(position)).to_have_attribute("data-id", service_id)

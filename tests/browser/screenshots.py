@@ -1,8 +1,9 @@
-"""Pictures of the page for people to look at, in every width, colour scheme and size of a node: `make screenshots`.
+"""Pictures of the page for people to look at: `make screenshots`.
 
     python -m tests.browser.screenshots FOLDER [PATTERN]
 
-A pattern such as "*-360-*" makes only those pictures. Each shows the first screens, or everything if it is short.
+Of widths, looks, sizes of the node and situations, every two come together in at least one picture. A pattern such as
+"*-360-*" makes only those pictures. Each shows the first screens, or everything if it is short.
 `outage` is the one of README: python -m tests.browser.screenshots docs/images outage
 """
 
@@ -11,59 +12,68 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from fnmatch import fnmatch
+from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from playwright.sync_api import sync_playwright
 
 from tests.browser.conftest import CHROMIUM_ARGS
 from tests.browser.page_object import STANDARD_MEDIA
-from tests.support.page_node import PageNode, page_node
+from tests.browser.situations import ALL_DOWN, SITUATIONS, begin, node_with_past
 from tests.support.ports import free_port
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator, Sequence
 
     from playwright.sync_api import Browser, Page
 
-COUNTS = (12, 200, 1000)
+COUNTS = (12, 200, 1000, 5000)
 WIDTHS = {360: 740, 1024: 768, 1440: 900, 3840: 2160}
 MAX_SCREENS = 3
+PRINT, NO_SCRIPT = "print", "no-script"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {},
     "dark": {"color_scheme": "dark"},
     "forced": {"forced_colors": "active"},
     "contrast": {"contrast": "more"},
     "contrast-dark": {"contrast": "more", "color_scheme": "dark"},
+    PRINT: {"media": "print"},
+    NO_SCRIPT: {},
 }
 
 
-def add_trouble(node: PageNode, count: int) -> None:
-    """Some of everything: groups, tags, long texts, a cause with effects, and many that fail alike."""
-    options: dict[str, Any] = {
-        "group": "storage",
-        "tags": ["eu", "tier-1"],
-        "runbook": "https://wiki.example.com/ledger",
-    }
-    ledger = node.node.register("ledger", name="Ledger database", impact="critical", **options)
-    api = node.node.register("api", name="Block API", group="chain", depends_on=["ledger"], impact="critical")
-    ledger.down("connection refused by 10.0.0.5:5432")
-    api.down("HTTP 500: the query of the newest block took longer than its deadline of five seconds")
-    node.node.register("queue", name="Queue between the regions", group="chain").initializing("6,120 behind")
-    for handle in node.handles[:: max(4, count // 50)]:
-        handle.down("HTTP 503")
+class Picture(NamedTuple):
+    services: int
+    situation: str
+    width: int
+    look: str
+
+    @property
+    def name(self) -> str:
+        return "-".join(map(str, self))
+
+    @property
+    def pairs(self) -> set[tuple[object, ...]]:
+        return set(combinations(enumerate(self), 2))
 
 
-def look_at(page: Page, folder: Path, names: Iterable[tuple[str, int, dict[str, Any]]]) -> None:
-    for name, width, media in names:
-        page.emulate_media(**(STANDARD_MEDIA | media))
-        page.set_viewport_size({"width": width, "height": WIDTHS[width]})
-        page.wait_for_timeout(300)
-        height = min(page.evaluate("document.documentElement.scrollHeight"), MAX_SCREENS * WIDTHS[width])
-        page.set_viewport_size({"width": width, "height": height})
-        page.screenshot(path=folder / f"{name}.png")
+# What nobody else sees every day.
+WORST = [Picture(max(COUNTS), ALL_DOWN, 360, "light"), Picture(max(COUNTS), ALL_DOWN, 1440, "dark")]
+
+
+def pictures() -> Iterator[Picture]:
+    """Each has as many pairs as possible that none before it has."""
+    possible = list(map(Picture._make, product(COUNTS, SITUATIONS, WIDTHS, LOOKS)))
+    missing = set().union(*(one.pairs for one in possible))
+    worst = iter(WORST)
+    while missing:
+        best = next(worst, None) or max(possible, key=lambda one: len(one.pairs & missing))
+        missing -= best.pairs
+        yield best
 
 
 def make_outage_picture(browser: Browser, folder: Path) -> None:
@@ -89,25 +99,44 @@ def make_outage_picture(browser: Browser, folder: Path) -> None:
 
 def make_pictures(folder: Path, pattern: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    chosen = [one for one in pictures() if fnmatch(one.name, pattern)]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program("chromium", "chromium"), args=CHROMIUM_ARGS)
         if fnmatch("outage", pattern):
             make_outage_picture(browser, folder)
         for count in COUNTS:
-            names = [(f"{count}-{width}-{look}", width, media) for width in WIDTHS for look, media in LOOKS.items()]
-            chosen = [name for name in names if fnmatch(name[0], pattern)]
-            if not chosen and not fnmatch(f"{count}-print", pattern):
-                continue
-            with page_node(count) as node:
-                add_trouble(node, count)
-                page = browser.new_page()
-                page.goto(node.url)
-                page.wait_for_selector(".bars")
-                look_at(page, folder, chosen)
-                page.emulate_media(media="print")
-                page.pdf(path=folder / f"{count}-print.pdf", format="A4")
-                page.close()
+            of_count = [one for one in chosen if one.services == count]
+            if of_count:
+                _take_all(browser, of_count, folder)
         browser.close()
+
+
+def _take_all(browser: Browser, chosen: Sequence[Picture], folder: Path) -> None:
+    """They are of nodes of one size."""
+    with tempfile.TemporaryDirectory() as home, node_with_past(chosen[0].services, Path(home) / "h.db") as node:
+        for situation in SITUATIONS:
+            begin(situation, node)
+            for picture in chosen:
+                if picture.situation == situation:
+                    page = browser.new_page(java_script_enabled=picture.look != NO_SCRIPT, locale="en-GB")
+                    page.goto(node.url)
+                    _take(page, picture, folder)
+                    page.close()
+
+
+def _take(page: Page, picture: Picture, folder: Path) -> None:
+    width, height = picture.width, WIDTHS[picture.width]
+    page.emulate_media(**(STANDARD_MEDIA | LOOKS[picture.look]))
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_timeout(1500)  # until the visible rows have their charts
+    if picture.look == PRINT:
+        page.pdf(path=folder / f"{picture.name}.pdf", format="A4")
+        return
+    page.screenshot(path=folder / f"{picture.name}-first.png")
+    height = min(page.evaluate("document.documentElement.scrollHeight"), MAX_SCREENS * height)
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_timeout(500)
+    page.screenshot(path=folder / f"{picture.name}.png")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The page in Firefox: rows, problems, keyboard, and axe in each state."""
+"""The page in Firefox: rows, problems, keyboard, looks, paper, no JavaScript, and axe in each state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser import axe
 from tests.support.page_node import PageNode, page_node
-from tests.support.servers.firefox import DARK, Firefox
+from tests.support.servers.firefox import DARK, FORCED_COLOURS, MORE_CONTRAST, Firefox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.wide
 
 REFUSED = "connection refused"
+MAX_PAGES = 8
 ROWS = "[...document.querySelectorAll('.chunk tr[data-id]')]"
 IDS = f"{ROWS}.map((row) => row.dataset.id)"
 STATUSES = f"Object.fromEntries({ROWS}.map((row) => [row.dataset.id, row.dataset.status]))"
@@ -39,9 +40,9 @@ def row(service_id: str) -> str:
     return f"document.querySelector('tr[data-id={json.dumps(service_id)}]')"
 
 
-def violations(firefox: Firefox) -> list[str]:
+def violations(firefox: Firefox, run: str = axe.RUN) -> list[str]:
     firefox.execute(axe.source())
-    found: list[str] = firefox.evaluate(axe.RUN)
+    found: list[str] = firefox.evaluate(run)
     return found
 
 
@@ -103,3 +104,87 @@ def test_a_lost_node_keeps_its_notice_in_view(firefox: Firefox) -> None:
     firefox.execute("scrollTo(0, 400)")
     firefox.wait_for("scrollY > 200")
     assert firefox.evaluate("document.querySelector('#connection-lost').getBoundingClientRect().top") == 0
+
+
+# ---- looks
+
+
+@pytest.fixture(scope="module")
+def changeable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
+    """Tests change how it shows pages."""
+    with Firefox(tmp_path_factory.mktemp("changeable")) as firefox:
+        yield firefox
+
+
+@pytest.fixture
+def looks(changeable: Firefox) -> Iterator[Firefox]:
+    yield changeable
+    changeable.in_browser(
+        "context.mediumOverride = ''; context.allowJavascript = true;"
+        f"for (const name of {json.dumps([*FORCED_COLOURS, *MORE_CONTRAST])}) Services.prefs.clearUserPref(name);"
+    )
+
+
+@pytest.fixture
+def troubled(node: PageNode) -> PageNode:
+    """`svc-5` is Down, and `svc-7` is Initializing."""
+    node.handles[5].down(REFUSED)
+    node.handles[7].initializing("warming up")
+    return node
+
+
+def prefer(firefox: Firefox, preferences: dict[str, int], query: str) -> None:
+    """The page follows at once."""
+    lines = (f"Services.prefs.setIntPref({json.dumps(name)}, {value});" for name, value in preferences.items())
+    firefox.in_browser("".join(lines))
+    firefox.wait_for(f"matchMedia({json.dumps(query)}).matches")
+
+
+def mark(status: str) -> str:
+    element = f"document.querySelector('.chunk [data-status={status}] .status')"
+    return f"getComputedStyle({element}, '::before').content"
+
+
+def test_forced_colours_show_state_selection_and_order(looks: Firefox, troubled: PageNode) -> None:
+    looks.open(troubled.url)
+    prefer(looks, FORCED_COLOURS, "(forced-colors: active)")
+    assert [looks.evaluate(mark(status))[1] for status in ("Up", "Initializing", "Down")] == ["●", "◐", "✖"]
+    assert "▲" in looks.evaluate("getComputedStyle(document.querySelector('[aria-sort] button'), '::after').content")
+    spans = "[...document.querySelectorAll('#statuses span')]"
+    grounds = looks.evaluate(f"{spans}.map((one) => getComputedStyle(one).backgroundColor)")
+    assert grounds.count(grounds[0]) == 1  # that of the selected one
+    assert violations(looks) == []
+
+
+def test_more_contrast_is_at_least_seven_to_one(looks: Firefox, troubled: PageNode) -> None:
+    looks.open(troubled.url)
+    prefer(looks, MORE_CONTRAST, "(prefers-contrast: more) and (forced-colors: none)")
+    assert violations(looks) == []
+    assert violations(looks, axe.RUN_ENHANCED) == []
+
+
+def test_two_hundred_services_are_a_table_on_at_most_eight_pages(looks: Firefox) -> None:
+    with page_node(200) as node:
+        for handle in node.handles[::10]:
+            handle.down("connection refused at 10.0.0.5:5432")
+        looks.open(node.url)
+        assert 2 <= looks.print_pages() <= MAX_PAGES
+        looks.in_browser("context.mediumOverride = 'print'")
+        looks.wait_for("matchMedia('print').matches")
+        assert looks.evaluate("getComputedStyle(document.querySelector('.chunk tr')).display") == "table-row"
+        assert looks.evaluate("getComputedStyle(document.querySelector('.toolbar')).display") == "none"
+        assert looks.evaluate(mark("Down"))[1] == "✖"
+        assert violations(looks) == []
+
+
+def test_without_javascript_the_page_is_whole(looks: Firefox, troubled: PageNode) -> None:
+    looks.in_browser("context.allowJavascript = false")
+    looks.load(troubled.url)
+    looks.in_browser("context.allowJavascript = true")  # for this test; the page has loaded without it
+    assert not looks.evaluate("document.querySelector('main').classList.contains('enhanced')")
+    assert looks.evaluate(STATUSES) == troubled.statuses
+    assert looks.evaluate("document.querySelector('main > noscript p').getClientRects().length") == 1
+    assert violations(looks, axe.RUN_WITHOUT_SCRIPT) == []
+    looks.load(looks.evaluate("document.querySelector('#problems .to-do a').href"))
+    assert looks.evaluate("document.querySelectorAll('#timeline .outages a').length") > 0
+    assert violations(looks) == []

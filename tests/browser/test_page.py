@@ -22,6 +22,7 @@ from svcnode.core.units import format_coarse_duration, format_latency, utc_text
 from svcnode.operator.markup import EMPTY_CELL, format_percent
 from svcnode.operator.static_files import static_name
 from tests.browser.conftest import TOKEN
+from tests.browser.page_object import ROWS
 from tests.support.backends import Backend, HttpBackend, close, http_response
 from tests.support.nginx_proxy import nginx_in_front_of
 from tests.support.processes import Agent
@@ -454,7 +455,7 @@ def test_every_column_sorts_both_ways_all_rows_and_the_order_is_in_the_url(
     ):  # also of hidden rows
         node_page.page.get_by_role("button", name="Latency").click()
     expect(node_page.page.get_by_role("columnheader", name="Latency")).to_have_attribute("aria-sort", "descending")
-    expect(node_page.page.locator(".chunk tr[data-id]").last).to_have_attribute("data-id", re.compile("indexer|queue"))
+    expect(node_page.page.locator(ROWS).last).to_have_attribute("data-id", re.compile("indexer|queue"))
     for column, (first, order) in SORTED.items():
         head = node_page.page.get_by_role("columnheader", name=column)
         head.get_by_role("button").click()

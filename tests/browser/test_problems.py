@@ -93,6 +93,22 @@ def test_a_tile_filters_the_table(agent: Agent, open_page: OpenPage) -> None:
     node_page.expect_ids("shard-0", "shard-1", "shard-2", "shard-3")
 
 
+@pytest.mark.parametrize("has_script", [True, False])
+def test_a_problem_and_a_tile_lead_to_rows(agent: Agent, open_page: OpenPage, has_script: bool) -> None:
+    node_page = open_page(url_of(agent), has_script=has_script)
+    node_page.page.set_viewport_size({"width": PHONE_WIDTH, "height": 740})
+    for link, row in (
+        (node_page.page.locator("#problems .title", has_text="Ledger"), node_page.row("db")),
+        (
+            node_page.page.locator("#problems .tiles").first.get_by_role("link", name="search"),
+            node_page.group("search"),
+        ),
+    ):
+        link.click()
+        expect(row).to_be_in_viewport(ratio=1)
+    expect(node_page.panel("db")).to_have_count(1 if has_script else 0)
+
+
 def test_problems_follow_the_node_and_what_is_open_stays_open(
     agent: Agent, open_page: OpenPage, server: SwitchableServer
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,9 +46,10 @@ LOW_CONTRAST = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder, port = tmp_path_factory.mktemp("public"), free_port()
+@contextmanager
+def public_node(folder: Path) -> Iterator[str]:
+    """The URL of its public page."""
+    port = free_port()
     names = {"api": "Block API", "web": "Web site with a name that is rather long for a telephone", "db": "Ledger"}
     services = "".join(
         f'[[services]]\nid = "{service_id}"\nname = "{name}"\ngroup = "Chain"\nprobe = "heartbeat:1h"\n'
@@ -86,6 +88,12 @@ status = "Initializing"
         base = f"http://127.0.0.1:{port}"
         agent.wait_until(lambda: len(agent.request("/api/v2/incidents.json", port).json["incidents"]) == 3)
         yield base
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with public_node(tmp_path_factory.mktemp("public")) as url:
+        yield url
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_a_link_on_the_strip_opens_the_details_of_its_moment_and_can_be_shared(
     outage = outages_of(agent, "ledger")[0]
     node_page = open_page(f"{url_of(agent)}#sort=-name")
     bar = node_page.page.locator(f".lane a[href='#t={outage['id']}']")
-    expect(bar).to_have_attribute("aria-label", re.compile("Ledger, Down"))
+    expect(bar.locator("title")).to_have_text(re.compile("Ledger, Down"))
     bar.focus()
     node_page.page.keyboard.press("Enter")
     details = node_page.page.locator(f"[id='t={outage['id']}'] .details")
@@ -147,6 +147,20 @@ def test_the_history_of_a_problem_is_the_time_line_of_its_service(agent: Agent, 
     expect(entries(node_page).filter(has_text="Ledger")).to_have_count(0)
     node_page.page.get_by_role("link", name="All services").click()
     expect(node_page.page.locator(".lane .label")).to_have_count(4)
+
+
+def test_without_javascript_the_history_of_a_problem_is_a_page_of_its_own(agent: Agent, open_page: OpenPage) -> None:
+    node_page = open_page(url_of(agent), has_script=False)
+    page = node_page.page
+    page.locator("#problems").get_by_role("link", name="history").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("evil")
+    expect(page.locator(".lane .label")).to_have_text(["<b>&\\u202eevil", "Events"])
+    page.locator("#timeline-list summary").click()
+    expect(entries(node_page).filter(has_text="Ledger")).to_have_count(0)
+    page.get_by_role("link", name="All services").click()
+    expect(page).to_have_url(url_of(agent))
+    page.locator(".lane .label").get_by_role("link", name="Ledger").click()
+    expect(entries(node_page).filter(has_text="Ledger")).not_to_have_count(0)
 
 
 def test_the_time_line_follows_the_node(agent: Agent, open_page: OpenPage, server: SwitchableServer) -> None:

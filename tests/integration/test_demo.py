@@ -214,7 +214,7 @@ def test_the_demo_changes_and_leaves_no_files(tmp_path: Path) -> None:
         code, page = demo.request("/")
         assert (code, b"<html" in page) == (200, True)
         for step in STARTUP_STEPS:
-            demo.wait_for_log(rf"^\d\d:\d\d:\d\d demo    {re.escape(step.text)}$")
+            demo.wait_for_log(rf"^\d\d:\d\d:\d\d UTC demo    {re.escape(step.text)}$")
         demo.wait_for_log("service cache is Up")
         assert demo.request("/svc/node/health")[0] in (200, 206, 503)
         (explain,) = (line.split()[1:] for line in tuple(demo.lines) if "svcnode explain" in line)

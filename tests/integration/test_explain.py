@@ -90,7 +90,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
 def test_a_service_is_explained_with_its_fault_and_the_command_to_check_it(agent: Agent) -> None:
     code, text = explanation_of(agent, "--service", "stopped")
     assert code == 3
-    assert re.match(r"stopped is Down since \d\d:\d\d:\d\d \(", text)
+    assert re.match(r"stopped is Down since \d\d:\d\d:\d\d UTC \(", text)
     assert "\n  code    connection_refused: " in text
     assert re.search(r"svcnode probe --service stopped --config /\S+/svcnode.toml\n", text)
     code, text = explanation_of(agent, "--service", "good")

@@ -36,6 +36,7 @@ from tests.support.backends import (
 from tests.support.certificates import make_certificate
 from tests.support.commands import svcnode
 from tests.support.http_server import becomes_true
+from tests.support.ports import free_port
 from tests.support.processes import Agent, has_ipv6, run_command
 from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.chains import StubChain
@@ -323,6 +324,7 @@ def test_a_confirmed_port_is_not_reported_as_unconfirmed() -> None:
             peer.send(bytes([byte]))
             time.sleep(0.01)
 
+    free_port()  # keeps a socket of its own from its first call on
     with Backend(slowly) as backend:
         before = open_file_count()
         result = scan_output(["redis", "nats"], backend.port)

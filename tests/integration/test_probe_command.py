@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 COMMAND = [sys.executable, "-W", "error", "-m", "svcnode", "probe"]
 ENVIRON = {"PATH": os.environ["PATH"], "PYTHONIOENCODING": "utf-8"}
 READY, NOT_READY, USAGE, FAILED, UNKNOWN = range(5)
-LINE = re.compile(r"\d\d:\d\d:\d\d  (ready|not ready|failed|unknown) +[0-9.]+ ms(?:  (.*))?\n")
+LINE = re.compile(r"\d\d:\d\d:\d\d UTC  (ready|not ready|failed|unknown) +[0-9.]+ ms(?:  (.*))?\n")
 
 
 def probe(*arguments: str, **environ: Any) -> subprocess.CompletedProcess[str]:

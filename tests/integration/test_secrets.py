@@ -420,7 +420,7 @@ def test_a_secret_that_is_part_of_the_json_syntax_does_not_break_a_line(secret: 
         {"msg": f"value: {secret}", "name": "svcnode", "levelname": "INFO", "created": 1_767_225_600.0}
     )
     assert json.loads(JsonFormatter().format(record)) == {
-        "time": "2026-01-01T00:00:00.000+00:00",
+        "time": "2026-01-01T00:00:00.000Z",
         "level": "info",
         "logger": "svcnode",
         "message": "value: ***",

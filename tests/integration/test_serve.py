@@ -84,7 +84,7 @@ def test_on_a_terminal_every_line_is_text_and_there_is_no_drain(tmp_path: Path) 
     with Agent(tmp_path, *ANYWHERE, config=FIXED, on_terminal=True) as agent:
         agent.wait_for_log("started: node")
         assert agent.stop() == 0
-        assert all(re.match(r"\d\d:\d\d:\d\d (info|warning) ", line) for line in agent.lines), agent.lines
+        assert all(re.match(r"\d\d:\d\d:\d\d UTC (info|warning) ", line) for line in agent.lines), agent.lines
         assert not any("draining for" in line for line in agent.lines)
 
 
@@ -280,7 +280,7 @@ def test_a_reload_changes_the_log(agent: Agent) -> None:
     assert last_event(agent) == "reload_failed"
     assert len(agent.events("reloaded")) == before
     agent.reload('[log]\nformat = "text"\n' + FIXED)
-    assert re.match(r"\d\d:\d\d:\d\d info    reloaded", agent.lines[-1])
+    assert re.match(r"\d\d:\d\d:\d\d UTC info    reloaded", agent.lines[-1])
     agent.reload('[log]\nformat = "json"\n' + FIXED)
     assert json.loads(agent.lines.pop())["event"] == "reloaded"
     agent.lines[:] = [line for line in agent.lines if line.startswith("{")]  # for other tests

@@ -22,11 +22,13 @@ from tests.support.nodes import make_node
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
+    from pathlib import Path
     from typing import Any
 
     from svcnode.node.node_state import Handle, NodeState
 
 T = TypeVar("T")
+NAME = "validator-7"
 
 
 class PageNode:
@@ -45,9 +47,11 @@ class PageNode:
 
 
 @contextmanager
-def page_node(service_count: int, *, port: int = 0, prefix: str = "svc") -> Iterator[PageNode]:
-    """Its services are `{prefix}-0` and so on, all Up."""
-    node = make_node("validator-7")
+def page_node(
+    service_count: int, *, port: int = 0, prefix: str = "svc", history_path: Path | None = None
+) -> Iterator[PageNode]:
+    """Its services are `{prefix}-0` and so on, all Up. Without a path, the history is in memory."""
+    node = make_node(NAME)
     handles = [node.register(f"{prefix}-{number}") for number in range(service_count)]
     for handle in handles:
         handle.up()
@@ -60,7 +64,7 @@ def page_node(service_count: int, *, port: int = 0, prefix: str = "svc") -> Iter
         stack = AsyncExitStack()
         surface = OperatorSurface(node, Checks(node))
         node.why_unchecked = str
-        context = run(stack.enter_async_context(surface.recording(History(node, None))))
+        context = run(stack.enter_async_context(surface.recording(History(node, history_path))))
         here = Address(scheme="http", host="127.0.0.1", port=server.address[1])
         server.call(lambda: mount.set_app(OperatorApp(context, OperatorAuth(here, None, trusts_loopback=True))))
         try:

@@ -286,7 +286,7 @@ class Process:
         """As by SIGKILL: no message is sent any more."""
         if self.is_alive:
             self.is_alive = False
-            self.client.requests.is_cut = self.client.responses.is_cut = True
+            self.client.kill()
             self.loop.discard()
 
     # ---- running

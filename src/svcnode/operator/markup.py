@@ -6,6 +6,7 @@ import math
 import re
 from html import escape
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from svcnode.core.text import one_line
 from svcnode.core.units import format_coarse_duration
@@ -24,6 +25,11 @@ def escape_text(text: str) -> str:
 def shorten_words(text: str) -> str:
     """Truncate very long words, such as ids, in the headline; the punctuation after them stays."""
     return re.sub(r"(\S{48})\S{16,}(?:([,;:])|\S)", r"\1…\2", text)
+
+
+def history_link(service_id: str) -> str:
+    """A document of its own; a script shows the same on the page instead (static/sections.js)."""
+    return f"page/timeline?id={escape(quote(service_id, safe=''))}"
 
 
 def time_element(iso: str | None, text: str) -> str:

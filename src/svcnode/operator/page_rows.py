@@ -51,7 +51,8 @@ def group_row(group: str, counts: Mapping[str, int]) -> str:
         for status in STATUS_SORT_ORDER
     )
     return (
-        f'<tr role="row" class="group" data-group="{escape(group)}"><th role="rowheader" colspan="7">'
+        f'<tr role="row" id="q={escape(group)}" class="group" data-group="{escape(group)}">'
+        f'<th role="rowheader" colspan="7">'
         f'<button type="button" aria-expanded="true" disabled dir="auto">{escape_text(group)}</button>'
         f'<span class="totals">{totals}</span></th></tr>\n'
     )
@@ -78,8 +79,9 @@ def row(position: int, service: ServiceDetails, buckets: Sequence[Bucket] = ()) 
     reason, code = shown_reason(service)
     fixed = " data-fixed" if service["kind"] == FIXED_KIND else ""
     group = f' data-group="{escape(service["group"])}"' if service["group"] else ""
+    target = "" if status == Status.UP.value else f' id="q={escape(service_id)}"'  # of the links of problems
     return (
-        f'<tr role="row" data-id="{escape(service_id)}" data-order="{position}" data-status="{status}" '
+        f'<tr role="row"{target} data-id="{escape(service_id)}" data-order="{position}" data-status="{status}" '
         f'data-code="{escape(code)}"{fixed}{group}>'
         f'<th role="rowheader" scope="row" data-cell="name">'
         f'<a href="details?recent_checks=1&amp;id={link}" dir="auto"{nowrap}>'

@@ -2,8 +2,9 @@
 list.
 
 `/` has that of the last 24 hours, and `/page/timeline` that of any period or around a moment, as HTML: so it is the
-same with and without JavaScript, and there is one renderer. What is drawn and listed is bounded, however much has
-happened.
+same with and without JavaScript, and there is one renderer. A page with JavaScript takes the section out of that
+document; without, it is what the links to a service's history lead to. What is drawn and listed is bounded, however
+much has happened.
 
     from, to, id   as for `/history`
     t              the id of an item that is listed in any case; without `from`, the period is one that has it
@@ -15,10 +16,8 @@ import re
 import time
 from collections import defaultdict
 from functools import partial
-from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import ChangeKind, Health, Impact, Status
@@ -28,8 +27,9 @@ from svcnode.core.units import format_duration, iso_time, utc_text
 from svcnode.history.timeline import STARTED, STOPPED, Period
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.history_api import DEFAULT_PERIOD_S, is_about, item_document, parse_timeline_query
-from svcnode.operator.markup import escape_text, time_element
+from svcnode.operator.markup import escape_text, history_link, time_element
 from svcnode.operator.query import parse_single
+from svcnode.operator.static_files import static_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     Find = Callable[[str], Service | None]  # by id; None: it is no longer registered
 
 PARAMETERS = ("id", "from", "to", "t")
+STYLES = ("page.css", "timeline.css")
 MAX_PAGES = 3  # of the history
 MAX_TRANSITIONS = 2000  # the newest ones, if a period up to now has more pages
 MAX_LISTED = 50
@@ -94,9 +95,21 @@ async def timeline_document(context: OperatorContext, query: Mapping[str, list[s
     params = parse_timeline_query(values, now_s)
     moments = await read_moments(context.history, params.period, ends_now="to" not in values)
     moments = moments._replace(service_ids=params.service_ids, selected=selected)
+    return await call_in_pool(partial(_render_document, moments, partial(_find, context)))
+
+
+def _render_document(moments: Moments, find: Find) -> bytes:
+    """Runs in a thread."""
     facts = f'data-from="{iso_time(moments.from_s)}" data-to="{iso_time(moments.to_s)}"'
-    content = await call_in_pool(partial(render_timeline, moments, partial(_find, context)))
-    return f'<!doctype html><meta charset="utf-8"><main {facts}>{content}</main>'.encode()
+    styles = "".join(f'<link rel="stylesheet" href="../static/{static_name(name)}">' for name in STYLES)
+    names = escape_text(", ".join(_name(find, one) for one in moments.service_ids) or "all services")
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Time line of {names}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" type="image/svg+xml" href="../static/{static_name("unknown.svg")}">{styles}'
+        f'<main><h1 dir="auto">Time line of {names}</h1>'
+        f'<section id="timeline" {facts}>{render_timeline(moments, find)}</section></main>'
+    ).encode()
 
 
 def _period_around(item_id: str, now_s: float) -> dict[str, list[str]]:
@@ -181,7 +194,8 @@ def render_timeline(moments: Moments, find: Find) -> str:
     documents = {item.id: item_document(item, now_s) for item in listed}
     strip = _Strip(moments, items, documents, find)
     left = len(items) - len(listed)
-    return f"{''.join(_notes(moments, items, find))}{strip.render()}{_list(documents.values(), left, find)}"
+    entries = _list(documents.values(), left, find, has_links=not ids)
+    return f"{''.join(_notes(moments, items, find))}{strip.render()}{entries}"
 
 
 def select(items: Sequence[TimelineItem], moments: Moments) -> list[TimelineItem]:
@@ -215,7 +229,7 @@ def _clip(item: TimelineItem, moments: Moments) -> tuple[float, float]:
 def _notes(moments: Moments, items: Sequence[TimelineItem], find: Find) -> Iterator[str]:
     if moments.service_ids:
         names = ", ".join(_name(find, one) for one in moments.service_ids)
-        yield f'<p class="scope" dir="auto">Only {escape_text(names)}. <a href="#" data-all>All services</a></p>'
+        yield f'<p class="scope" dir="auto">Only {escape_text(names)}. <a href="../" data-all>All services</a></p>'
     if not moments.is_complete:
         times = f"from {_time(iso_time(moments.from_s))} to {_time(iso_time(moments.to_s))}"
         yield f'<p class="scope">Too much has happened to show the whole period. It is shown {times}.</p>'
@@ -267,8 +281,9 @@ class _Strip:
         worst = sorted(by_service, key=lambda one: self._badness(one, by_service[one]), reverse=True)
         for service_id in worst[:MAX_LANES]:
             items = by_service[service_id]
-            link = f'href="#service={escape(quote(service_id, safe=""))}"'
-            label = f'<a {link} dir="auto">{escape_text(_name(self._find, service_id))}</a>'
+            label = f'<span dir="auto">{escape_text(_name(self._find, service_id))}</span>'
+            if not self._moments.service_ids:
+                label = f'<a href="{history_link(service_id)}">{label}</a>'
             yield self._lane("outages", label, self._drawn(_by_status(items)) + self._links(items))
         if rest := [item for service_id in worst[MAX_LANES:] for item in by_service[service_id]]:
             label = f"+{len(worst) - MAX_LANES} more"
@@ -367,12 +382,12 @@ def _runs(columns: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _svg_link(item: TimelineItem, label: str, shape: str) -> str:
-    text = escape_text(label)
-    return f'<a href="#t={item.id}" aria-label="{text}"><title>{text}</title>{shape}</a>'
+    return f'<a href="#t={item.id}"><title>{escape_text(label)}</title>{shape}</a>'
 
 
-def _list(documents: Iterable[Mapping[str, Any]], left: int, find: Find) -> str:
-    items = [_list_item(document, find) for document in documents]
+def _list(documents: Iterable[Mapping[str, Any]], left: int, find: Find, *, has_links: bool) -> str:
+    """`has_links`: to the history of a service alone."""
+    items = [_list_item(document, find, has_links=has_links) for document in documents]
     if not items:
         return '<p class="none">Nothing happened in this period.</p>'
     more = f"<p>and {left} more; choose a shorter period to see them</p>" if left else ""
@@ -380,7 +395,7 @@ def _list(documents: Iterable[Mapping[str, Any]], left: int, find: Find) -> str:
     return f'<details id="timeline-list"><summary>{count}</summary><ol>{"".join(items)}</ol>{more}</details>'
 
 
-def _list_item(document: Mapping[str, Any], find: Find) -> str:
+def _list_item(document: Mapping[str, Any], find: Find, *, has_links: bool) -> str:
     status = document["status"] if document["type"] == "outage" else ""
     health = "" if document["type"] != "health" else f' data-health="{document["health"] or "none"}"'
     lasted = f'<span class="lasted">{_lasted(document)}</span>' if document["duration_s"] is not None else ""
@@ -388,11 +403,12 @@ def _list_item(document: Mapping[str, Any], find: Find) -> str:
         f'<li id="t={document["id"]}" data-status="{status}" data-type="{document["type"]}"{health}>'
         f'<a class="moment" href="#t={document["id"]}">{_time(document["from"])}</a> {lasted} '
         f'<b dir="auto">{escape_text(_subject(document, find))}</b> '
-        f'<span class="what" dir="auto">{escape_text(what_text(document))}</span>{_details(document)}</li>'
+        f'<span class="what" dir="auto">{escape_text(what_text(document))}</span>'
+        f"{_details(document, has_links=has_links)}</li>"
     )
 
 
-def _details(document: Mapping[str, Any]) -> str:
+def _details(document: Mapping[str, Any], *, has_links: bool) -> str:
     """Shown of the one that is chosen."""
     service = document["service"]
     facts = {
@@ -401,14 +417,15 @@ def _details(document: Mapping[str, Any]) -> str:
         "Duration": "" if document["duration_s"] is None else format_duration(document["duration_s"]),
         "Reason": escape_text(document["reason"]),
         "Code": f"<code>{escape_text(document['code'])}</code>" if document["code"] else "",
-        "Service": "" if service is None else _service_link(service),
+        "Service": "" if service is None else _service_text(service, has_link=has_links),
     }
     rows = "".join(f'<div><dt>{term}</dt><dd dir="auto">{value}</dd></div>' for term, value in facts.items() if value)
     return f'<dl class="details">{rows}</dl>'
 
 
-def _service_link(service_id: str) -> str:
-    return f'<a href="#service={escape(quote(service_id, safe=""))}">{escape_text(service_id)}</a>'
+def _service_text(service_id: str, *, has_link: bool) -> str:
+    text = escape_text(service_id)
+    return f'<a href="{history_link(service_id)}">{text}</a>' if has_link else text
 
 
 def _subject(document: Mapping[str, Any], find: Find) -> str:

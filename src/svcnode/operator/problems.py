@@ -26,7 +26,7 @@ from svcnode.core.problems import (
 from svcnode.core.strict_json import compact_json
 from svcnode.core.units import utc_text
 from svcnode.operator.details import node_details, services_details
-from svcnode.operator.markup import escape_text, time_element
+from svcnode.operator.markup import escape_text, history_link, time_element
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -175,12 +175,11 @@ def _effects(problem: Mapping[str, Any]) -> str:
 
 def _to_do(problem: Mapping[str, Any]) -> str:
     acknowledged, maintenance = problem["acknowledged"], problem["maintenance"]
-    history = f"#service={escape(quote(problem['id'], safe=''))}" if problem["count"] == 1 else ""
     parts = [
         escape_text(problem["advice"]),
         _link(problem["runbook"], "runbook"),
         _link(problem["page"], "page of the node"),
-        f'<a href="{history}">history</a>' if history else "",
+        f'<a href="{history_link(problem["id"])}">history</a>' if problem["count"] == 1 else "",
         _span("acknowledged", f"acknowledged {acknowledged['text']}" if acknowledged else "", ' dir="auto"'),
         _span("maintenance", f"in maintenance {maintenance['text']}" if maintenance else "", ' dir="auto"'),
     ]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 DURABLE = (KeyKind.SERVICES, KeyKind.ISSUES)  # what is registered; the rest is what replicas and clients say of it
+WORK = (KeyKind.DRAINS, KeyKind.MAINTENANCE, KeyKind.PLANNED_MAINTENANCE)  # of all replicas, it is durable, too
 
 
 class SharedService(NamedTuple):
@@ -192,7 +193,8 @@ class RegistryView:
 
     def __init__(self, root: str, written_after_s: Callable[[int], float | None]) -> None:
         self._root = root
-        self._durable_roots = tuple(f"{root}{kind}/" for kind in DURABLE)
+        work_roots = (f"{root}{kind}/{ALL_REPLICAS}" for kind in WORK)
+        self._durable_roots = (*(f"{root}{kind}/" for kind in DURABLE), *work_roots)
         self._written_after_s = written_after_s
         self._versions: dict[str, _Version] = {}  # of all keys
         self._durable: dict[str, KeyValue] = {}  # as read
@@ -246,7 +248,7 @@ class RegistryView:
         }
 
     def durable(self) -> list[KeyValue]:
-        """The keys of services and issues, as they were read."""
+        """The keys of services and issues, and of what is asked of all replicas, as they were read."""
         return [*self._durable.values()]
 
     def lost_keys(self) -> list[RegistryKey]:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import time
+import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.support.servers.base import READY_TIMEOUT_S, RealServer
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "End": "\ue010", "Home": "\ue011"} | {
     f"Arrow{side}": chr(0xE012 + number) for number, side in enumerate(("Left", "Up", "Right", "Down"))
 }
 DARK = {"layout.css.prefers-color-scheme.content-override": 0}
+FORCED_COLOURS = {"browser.display.document_color_use": 2}
+MORE_CONTRAST = {"ui.useAccessibilityTheme": 1, "browser.display.document_color_use": 1}  # with the page's own colours
 # Nothing that asks other servers, and no second profile.
 PREFERENCES = {
     "app.update.auto": False,
@@ -30,6 +35,13 @@ PREFERENCES = {
     "toolkit.telemetry.enabled": False,
     "ui.prefersReducedMotion": 1,
 }
+
+
+def _objects(pdf: bytes) -> Iterator[bytes]:
+    """What is in its compressed streams."""
+    for stream in re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.DOTALL):
+        with suppress(zlib.error):
+            yield zlib.decompressobj().decompress(stream)
 
 
 class FirefoxError(AssertionError):
@@ -45,7 +57,8 @@ class Firefox(RealServer):
 
     def command(self) -> Sequence[str]:
         path = program("firefox-esr", "firefox-esr")
-        return [path, "--headless", "--marionette", "--no-remote", "--profile", str(self.folder / "profile")]
+        control = ["--headless", "--marionette", "--remote-allow-system-access"]  # the last for `in_browser`
+        return [path, *control, "--no-remote", "--profile", str(self.folder / "profile")]
 
     def prepare(self) -> None:
         profile = self.folder / "profile"
@@ -97,8 +110,11 @@ class Firefox(RealServer):
     # ---- what tests do
 
     def open(self, url: str) -> None:
-        self._ask("WebDriver:Navigate", url=url)
+        self.load(url)
         self.wait_for("document.querySelector('main.enhanced')")
+
+    def load(self, url: str) -> None:
+        self._ask("WebDriver:Navigate", url=url)
 
     def evaluate(self, expression: str) -> Any:
         """Of a JavaScript expression, also of a promise."""
@@ -115,6 +131,18 @@ class Firefox(RealServer):
         while not self.evaluate(f"Boolean({condition})"):
             assert time.monotonic() < deadline_s, condition
             time.sleep(0.05)
+
+    def in_browser(self, script: str) -> None:
+        """Run a script in the window of the browser instead of the page; `context` is that of the page."""
+        self._ask("Marionette:SetContext", value="chrome")
+        context = "const context = gBrowser.selectedBrowser.browsingContext;"
+        self._ask("WebDriver:ExecuteScript", script=f"{context} {script}", args=[], sandbox="system")
+        self._ask("Marionette:SetContext", value="content")
+
+    def print_pages(self) -> int:
+        """How many pages of A4 the page takes."""
+        pdf = base64.b64decode(self._ask("WebDriver:Print", page={"width": 21.0, "height": 29.7})["value"])
+        return len(re.findall(rb"/Type\s*/Page\b", b"".join(_objects(pdf))))
 
     def press(self, *keys: str) -> None:
         actions = [{"type": kind, "value": KEYS[key]} for key in keys for kind in ("keyDown", "keyUp")]

@@ -17,6 +17,7 @@ function addGroup(name, row) {
 export function groupOf(name) {
   if (groups.has(name)) return groups.get(name);
   const row = byId("group-template").content.firstElementChild.cloneNode(true);
+  row.id = `q=${name}`;
   row.dataset.group = name;
   setText(row.querySelector("button"), escapeInvisible(name));
   return addGroup(name, row);
@@ -30,21 +31,30 @@ export function toggleGroup(name) {
   groups.get(name).isToggled = !groups.get(name).isToggled;
 }
 
-// Services in no group come first; the groups follow in the order of their first service. Returns lists of services and
-// headings: those to show, and those of collapsed groups.
-export function arrangeGroups(matching) {
+// Services in no group come first; the groups follow in the order of their first service. Returns services and headings.
+export function arrangeGroups(sorted) {
   const members = new Map([["", []]]);
-  for (const service of matching) {
-    if (!members.has(service.group)) members.set(service.group, []);
+  for (const service of sorted) {
+    if (!members.has(service.group)) members.set(service.group, [groupOf(service.group)]);
     members.get(service.group).push(service);
   }
-  const [shown, hidden] = [[], []];
-  for (const [name, list] of members) {
-    if (name) shown.push(groupOf(name));
-    (name && isCollapsed(groupOf(name)) ? hidden : shown).push(...list);
+  return [...members.values()].flat();
+}
+
+// Shows the services that match the filter, and the headings of their groups.
+export function showMatching() {
+  const shown = new Set();
+  for (const service of services.values()) {
+    const group = groups.get(service.group);
+    if (service.isMatching) shown.add(group);
+    setHidden(service, !service.isMatching || (group !== undefined && isCollapsed(group)));
   }
-  for (const group of groups.values()) if (!members.has(group.name)) hidden.push(group);
-  return [shown, hidden];
+  for (const group of groups.values()) setHidden(group, !shown.has(group));
+}
+
+function setHidden({ row, panel }, isHidden) {
+  if (row.hidden !== isHidden) row.hidden = isHidden;
+  if (panel) panel.hidden = isHidden;
 }
 
 export function paintGroups() {

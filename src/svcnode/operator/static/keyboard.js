@@ -29,7 +29,7 @@ export function moveFocus(event) {
 }
 
 function rowFor(key, row) {
-  const rows = [...main.querySelectorAll(".chunk > tr:not(.expanded)")].filter((one) => partsOf(one).length);
+  const rows = [...main.querySelectorAll(".chunk > tr:not(.expanded, [hidden])")].filter((one) => partsOf(one).length);
   const position = { ArrowUp: rows.indexOf(row) - 1, ArrowDown: rows.indexOf(row) + 1, Home: 0, End: rows.length - 1 }[key];
   return rows[position];
 }

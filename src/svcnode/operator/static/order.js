@@ -1,10 +1,11 @@
 // Which rows are shown, in which order, and which of them are in view.
 //
 // Rows are grouped in chunks. The browser observes chunks instead of rows: observing 2,000 rows makes scrolling slow,
-// observing 100 chunks does not. It lays out a chunk only when it is in view.
+// observing 100 chunks does not. It lays out a chunk only when it is in view. A filter hides rows where they are: moving
+// thousands of them takes long.
 
 import { SHARED } from "./format.js";
-import { arrangeGroups, paintGroups } from "./groups.js";
+import { arrangeGroups, paintGroups, showMatching } from "./groups.js";
 import { paintSoon } from "./rows.js";
 import { byId, element, main, services, setText, view, visibleServices } from "./state.js";
 
@@ -24,10 +25,11 @@ export const COLUMNS = {
 
 // ---- filtering and sorting
 
+const filterTerms = () => view.q.trim().toLowerCase().split(/\s+/).filter(Boolean);
+
 function matchesFilter(service, terms) {
   if (view.status && service.status !== view.status) return false;
-  const text = terms.length ? `${service.name} ${service.id} ${service.group} ${service.tags} ${service.reason} ${service.code}`.toLowerCase() : "";
-  return terms.every((term) => text.includes(term));
+  return terms.every((term) => service.text.includes(term));
 }
 
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
@@ -41,28 +43,36 @@ function compare(left, right) {
 }
 
 export function sortAndFilter() {
-  arrange(compare, matchesFilter);
+  arrange(compare);
+  filterRows();
   byId("order-note").hidden = true;
 }
 
-function arrange(order, isShown) {
-  const terms = view.q.trim().toLowerCase().split(/\s+/).filter(Boolean);
+// Puts all rows in this order.
+function arrange(order) {
   const focused = document.activeElement;
-  const matching = [];
-  for (const service of services.values()) {
-    if (isShown(service, terms)) matching.push(service);
-    else hide(service);
-  }
-  const [shown, collapsed] = arrangeGroups(matching.sort(order));
-  collapsed.forEach(hide);
-  fillChunks(shown.map(rowsOf));
-  matching.forEach((service, position) => (service.position = position));
+  const sorted = [...services.values()].sort(order);
+  fillChunks(arrangeGroups(sorted).map(rowsOf));
+  sorted.forEach((service, position) => (service.position = position));
   if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+  paintSortMarks();
+}
+
+// Shows those that match. `isKept`: what is shown stays, although it may have changed.
+export function filterRows(isKept = false) {
+  const terms = filterTerms();
+  let matching = 0;
+  for (const service of services.values()) {
+    service.isMatching = (isKept && service.isMatching) || matchesFilter(service, terms);
+    matching += service.isMatching;
+  }
+  showMatching();
+  main.querySelectorAll(".chunk").forEach(countRows);
+  updateVisibleServices();
   paintCounts();
   byId("no-services").hidden = services.size > 0;
-  byId("no-match").hidden = matching.length > 0 || !services.size;
-  setText(byId("match-count"), terms.length ? `${matching.length} of ${services.size}` : "");
-  paintSortMarks();
+  byId("no-match").hidden = matching > 0 || !services.size;
+  setText(byId("match-count"), terms.length ? `${matching} of ${services.size}` : "");
 }
 
 // ---- while someone uses the rows, they stay where they are: what moves cannot be read, and the click hits another row
@@ -79,7 +89,8 @@ export function followChanges(isOther) {
   byId("order-note").hidden = false;
   if (!isOther) return;
   for (const service of services.values()) service.position ??= services.size;
-  arrange(byPosition, (service, terms) => service.row.closest(".chunk") || matchesFilter(service, terms));
+  arrange(byPosition);
+  filterRows(true);
 }
 
 export function releaseOrder() {
@@ -88,10 +99,6 @@ export function releaseOrder() {
 
 // A service has a row, and another one while it is expanded; a heading has one.
 const rowsOf = ({ row, panel }) => (panel ? [row, panel] : [row]);
-
-function hide(shown) {
-  if (shown.row.parentElement !== byId("hidden-rows")) byId("hidden-rows").append(...rowsOf(shown));
-}
 
 export function paintCounts() {
   const counts = { "": services.size, ...Object.fromEntries(Object.keys(STATUS_ORDER).map((status) => [status, 0])) };
@@ -124,7 +131,7 @@ const chunkObserver = new IntersectionObserver((entries) => {
 function updateVisibleServices() {
   visibleServices.clear();
   for (const chunk of visibleChunks) {
-    for (const { dataset } of chunk.rows) if (services.has(dataset.id)) visibleServices.add(services.get(dataset.id));
+    for (const { dataset, hidden } of chunk.rows) if (!hidden && services.has(dataset.id)) visibleServices.add(services.get(dataset.id));
   }
   for (const service of visibleServices) if (service.drawnBuckets !== service.buckets) paintSoon(service);
   dispatchEvent(new Event("visiblechange"));
@@ -134,11 +141,11 @@ export function observeChunks() {
   for (const chunk of main.querySelectorAll(".chunk")) chunkObserver.observe(chunk);
 }
 
-// `shown`: for each service or heading, its rows.
-function fillChunks(shown) {
+// `all`: for each service or heading, its rows.
+function fillChunks(all) {
   const chunks = [...main.querySelectorAll(".chunk")];
-  for (let first = 0; first < shown.length; first += ROWS_PER_CHUNK) {
-    const rows = shown.slice(first, first + ROWS_PER_CHUNK).flat();
+  for (let first = 0; first < all.length; first += ROWS_PER_CHUNK) {
+    const rows = all.slice(first, first + ROWS_PER_CHUNK).flat();
     arrangeRows(chunks.shift() ?? newChunk(), rows);
   }
   for (const chunk of chunks) {
@@ -146,12 +153,11 @@ function fillChunks(shown) {
     visibleChunks.delete(chunk);
     chunk.remove();
   }
-  updateVisibleServices();
 }
 
 function newChunk() {
   const chunk = element("tbody", { role: "rowgroup", class: "chunk" });
-  byId("hidden-rows").before(chunk);
+  byId("services").append(chunk);
   chunkObserver.observe(chunk);
   return chunk;
 }
@@ -163,5 +169,11 @@ function arrangeRows(chunk, rows) {
     if (row === next) next = next.nextElementSibling;
     else chunk.insertBefore(row, next);
   }
-  chunk.style.setProperty("--rows", rows.length);
+}
+
+// The browser takes this for the height of a chunk that it has not laid out.
+function countRows(chunk) {
+  const shown = [...chunk.rows].filter(({ hidden }) => !hidden).length;
+  chunk.hidden = shown === 0;
+  if (shown !== chunk.shown) chunk.style.setProperty("--rows", (chunk.shown = shown));
 }

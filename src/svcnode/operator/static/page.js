@@ -13,10 +13,10 @@ import { paintNode } from "./connection.js";
 import { readGroups, toggleGroup } from "./groups.js";
 import { moveFocus, takeTabStop } from "./keyboard.js";
 import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, tick } from "./live.js";
-import { COLUMNS, notePointer, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
-import { togglePanel } from "./panel.js";
+import { COLUMNS, filterRows, notePointer, observeChunks, releaseOrder, sortAndFilter } from "./order.js";
+import { openPanel, togglePanel } from "./panel.js";
 import { paintTimes, readRows } from "./rows.js";
-import { putWaitingSections } from "./sections.js";
+import { useViews, putWaitingSections } from "./sections.js";
 import { RESOLUTIONS, byId, connection, groups, main, services, setText, scheduleOnce, view } from "./state.js";
 import { refreshTimeline, showTimeline, startTimeline, timelineChanges } from "./timeline.js";
 import { restoreView, saveView } from "./view.js";
@@ -25,7 +25,7 @@ function changeView(changes) {
   Object.assign(view, changes);
   saveView();
   if ("resolution" in changes) showResolution();
-  else sortAndFilter();
+  else filterRows();
 }
 
 function showResolution() {
@@ -52,10 +52,22 @@ function changeTimeline(changes, isAsked) {
   showTimeline(isAsked);
 }
 
-function showAll() {
-  byId("filter").value = "";
+function filterBy(q) {
+  byId("filter").value = q;
   main.querySelector("[name=status][value='']").checked = true;
-  changeView({ q: "", status: "" });
+  changeView({ q, status: "" });
+}
+
+// A problem leads to the rows of its services. If it is that of one service, also to all that is known of it.
+async function showRows(q) {
+  const service = services.get(q);
+  const scroll = () => main.querySelector(".toolbar").scrollIntoView();
+  filterBy(q);
+  (service?.link ?? byId("services")).focus({ preventScroll: true });
+  scroll();
+  if (!service || service.panel) return;
+  await openPanel(service);
+  scroll(); // before, the page may have been too short
 }
 
 function toggleAllGroups() {
@@ -65,23 +77,25 @@ function toggleAllGroups() {
 
 function toggleOneGroup(name) {
   toggleGroup(name);
-  sortAndFilter();
+  filterRows();
 }
 
 function onClick(event) {
   const { target } = event;
   const row = target.closest("tr[data-id]");
   const isLink = target.closest("a[role=button]") !== null;
-  const moved = event.ctrlKey || event.metaKey || event.shiftKey ? null : target.closest("#timeline a, #problems a[href^='#service=']");
-  const changes = moved && timelineChanges(moved);
-  if (changes) {
-    event.preventDefault();
-    changeTimeline(changes, true);
-  } else if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
-  else if (target.id === "show-all") showAll();
+  const isPlain = !(event.ctrlKey || event.metaKey || event.shiftKey); // otherwise a link opens elsewhere
+  const link = isPlain && target.closest("#timeline a, #problems a[href^='#']");
+  const changes = link && timelineChanges(link);
+  const rows = link && new URLSearchParams(link.hash?.slice(1)).get("q");
+  if (changes || rows) event.preventDefault();
+  if (changes) changeTimeline(changes, true);
+  else if (rows) showRows(rows);
+  else if (target.closest("[data-sort]")) sortBy(target.closest("[data-sort]").dataset.sort);
+  else if (target.id === "show-all") filterBy("");
   else if (target.id === "toggle-groups") toggleAllGroups();
   else if (target.closest(".group button:enabled")) toggleOneGroup(target.closest(".group").dataset.group);
-  else if (row && !target.closest(".chart, .tag") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+  else if (row && isPlain && !target.closest(".chart, .tag")) {
     if (isLink) event.preventDefault();
     if (isLink || getSelection().isCollapsed) togglePanel(services.get(row.dataset.id));
   }
@@ -131,6 +145,7 @@ observeChunks();
 for (const control of main.querySelectorAll("[disabled]")) control.disabled = false;
 for (const control of main.querySelectorAll("#resolutions, .filter")) control.hidden = false;
 main.classList.add("enhanced");
+useViews(main);
 startTimeline((changes) => changeTimeline(changes, false));
 restoreViewAndHistory();
 paintNode();

@@ -15,6 +15,7 @@ export function togglePanel(service) {
   service.link.setAttribute("aria-expanded", "false");
 }
 
+// Returns when it has been filled.
 export function openPanel(service) {
   const cell = element("td", { role: "cell", colspan: 7 }, emptyText("Loading…"));
   service.panel = element("tr", { role: "row", class: "expanded" }, cell);
@@ -22,7 +23,7 @@ export function openPanel(service) {
   service.row.classList.add("open");
   service.link.setAttribute("aria-expanded", "true");
   if (service.details) paint(service);
-  fillPanels();
+  return fillPanels();
 }
 
 // Loads and paints the open panels of these services, or of all.

@@ -58,11 +58,13 @@ function addRow(row) {
 
 function readFields({ row, cells, link }) {
   const time = (cell) => Date.parse(cell.querySelector("time")?.dateTime) || null;
-  const { order, status, code, group = "" } = row.dataset;
+  const { id, order, status, code, group = "" } = row.dataset;
+  const name = link.textContent;
+  const tags = [...cells.name.querySelectorAll(".tag")].map((tag) => tag.textContent);
+  const reason = cells.reason.querySelector(".reason").textContent;
   return {
-    order: Number(order), group, name: link.textContent, isFixed: "fixed" in row.dataset, status, code,
-    tags: [...cells.name.querySelectorAll(".tag")].map((tag) => tag.textContent).join(" "),
-    reason: cells.reason.querySelector(".reason").textContent,
+    order: Number(order), group, name, isFixed: "fixed" in row.dataset, status, code, reason,
+    text: [name, id, group, ...tags, reason, code].join(" ").toLowerCase(), // that a filter is compared with
     since: time(cells.since), checkedAt: time(cells.check), latency: readNumber(cells.latency),
   };
 }

@@ -5,6 +5,15 @@ import { byId } from "./state.js";
 const FOCUSABLE = "a, button, summary, [tabindex]";
 const waiting = new Map(); // new contents of sections in which the user selects text
 
+// The server links to documents, which need no script; here, they are views of the page.
+export function useViews(root) {
+  for (const link of root.querySelectorAll("a[href^='page/timeline?']")) {
+    const service = new URLSearchParams(link.search).get("id");
+    link.setAttribute("href", `#${new URLSearchParams({ service })}`);
+  }
+  for (const link of root.querySelectorAll("a[data-all]")) link.setAttribute("href", "#");
+}
+
 export function putSection(name, source) {
   const section = byId(name);
   if (!section) return; // of a newer server
@@ -26,6 +35,7 @@ function isSelectingIn(section) {
 function replaceContents(section, source) {
   const open = new Set([...section.querySelectorAll("details[id][open]")].map(({ id }) => id));
   replaceChildren(section, source.childNodes);
+  useViews(section);
   for (const part of section.querySelectorAll("details[id]")) part.open ||= open.has(part.id);
 }
 

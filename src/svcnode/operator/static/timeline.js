@@ -53,7 +53,7 @@ async function load() {
   let at = begun;
   isLoading = true;
   try {
-    const received = (await getDocument(`page/timeline?${query}`)).querySelector("main");
+    const received = (await getDocument(`page/timeline?${query}`)).getElementById("timeline");
     putSection("timeline-content", received);
     showPeriod(received.dataset);
     setText(byId("timeline-problem"), "");
