@@ -37,6 +37,7 @@ from tests.support.processes import Agent, run_command
 from tests.support.servers import provision
 from tests.support.servers.chains import respond_as
 from tests.support.servers.http_request import http_request
+from tests.support.unit_sandbox import parse_unit
 
 if TYPE_CHECKING:
     import subprocess
@@ -563,21 +564,29 @@ def restores(node: OperatedNode, command: str) -> bool:
 
 
 def runs_two_nodes(node: OperatedNode, command: str) -> bool:
-    """As svcnode@.service does: each with its own file and folder, at the same time."""
+    """As the unit does: each with its own file and folders, at the same time."""
     assert node.run(command).returncode == 0
     option, now, *units = node.systemctl.read_text().split()
     names = [re.sub(r"svcnode@(.*)\.service", r"\1", unit) for unit in units]
     with contextlib.ExitStack() as stack:
-        agents = []
-        for name in names:
-            file = node.folder / "etc" / "svcnode" / f"{name}.toml"
-            file.write_text(
-                f'[node]\nname = "{name}"\n[server]\nlisten = "127.0.0.1:0"\n[[services]]\nid = "a"\nstatus = "Up"\n'
-            )
-            environ = {"STATE_DIRECTORY": f"{node.folder}/var/lib/{name}"}
-            agents.append(stack.enter_context(Agent(node.folder, "--config", str(file), environ=environ)))
+        agents = [stack.enter_context(instance(node.folder, name)) for name in names]
         answered = [agent.request("/svc/node").json["node_name"] for agent in agents]
     return (option, now, answered) == ("enable", "--now", ["validator-7", "validator-8"])
+
+
+def instance(root: Path, name: str) -> Agent:
+    """The node of svcnode@NAME.service, below this root."""
+    unit = parse_unit((ROOT / "deploy" / "systemd" / "svcnode@.service").read_text().replace("%i", name))
+    (command,), (state,), (runtime,) = unit["ExecStart"], unit["StateDirectory"], unit["RuntimeDirectory"]
+    _, serve, option, file = command.split()
+    assert (serve, option, file) == ("serve", "--config", f"/etc/svcnode/{name}.toml")
+    Path(f"{root}{file}").write_text(
+        f'[node]\nname = "{name}"\n[server]\nlisten = "127.0.0.1:0"\n[[services]]\nid = "a"\nstatus = "Up"\n'
+    )
+    environ = {"STATE_DIRECTORY": f"{root}/var/lib/{state}", "RUNTIME_DIRECTORY": f"{root}/run/{runtime}"}
+    for folder in environ.values():
+        Path(folder).mkdir(parents=True)
+    return Agent(root, option, f"{root}{file}", environ=environ)
 
 
 # What is true after the command of a question was run.
