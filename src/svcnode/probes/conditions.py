@@ -8,8 +8,8 @@
 
 What VALUE is depends on what the check reads. In a JSON document it is a JSON pointer such as `/result/height`, in
 quotation marks if it has spaces, or `value`, which is all of it; for metrics see `metrics_page`, for SQL `sql`. Numbers
-may also be texts, decimal or hexadecimal: "812" and "0x32c" are numbers. They have at most 100 digits, and an exponent of
-at most three: what takes long to calculate, or cannot be calculated, is not a number, whoever has written it.
+may also be texts, decimal or hexadecimal: "812" and "0x32c" are numbers. They have at most 100 digits, and an exponent
+of at most three: what takes long to calculate, or cannot be calculated, is not a number, whoever has written it.
 """
 
 from __future__ import annotations
