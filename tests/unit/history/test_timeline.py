@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,10 @@ from svcnode.core.model import ChangeKind, Verdict
 from svcnode.history import History
 from svcnode.history import __name__ as history_module
 from svcnode.history.records import Transition
-from svcnode.history.timeline import Opening, Period, TimelineItem, make_items
+from svcnode.history.timeline import Opening, PageOfTransitions, Period, TimelineItem, make_items
 from tests.support.nodes import make_node, record
 from tests.support.real_time import in_real_time
-from tests.unit.history.test_history import NOON, Harness, fail_three_times, harness, probed
+from tests.unit.history.test_history import NOON, Harness, eventually, fail_three_times, harness, probed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ class Recorder:
         return self
 
     def items(self, opening: Opening = Opening(), *, from_minute: float = 0.0) -> list[TimelineItem]:  # noqa: B008
-        return make_items(NOON + 60 * from_minute, opening, self.transitions, is_last=True)
+        return make_items(NOON + 60 * from_minute, PageOfTransitions(opening, self.transitions, is_last=True))
 
 
 def minutes(item: TimelineItem) -> tuple[float, float | None]:
@@ -190,14 +191,38 @@ async def test_pages_have_each_item_once_whatever_their_size(
             monkeypatch.undo()
 
 
-def test_a_period_begins_and_ends_at_the_microsecond_of_the_file() -> None:
+def test_a_period_ends_at_the_microsecond_of_the_file() -> None:
     for number in range(200):
         moment_s = NOON + number / 7
         at_s = round(moment_s * 1e6) / 1e6  # as it is read from the file
         one = Recorder().at(0, "status", "db", "Down").transitions[0]._replace(at_s=at_s)
-        assert Period(moment_s, moment_s + 1).contains(one)
-        assert not Period(moment_s - 1, moment_s).contains(one)
-        assert not Period(moment_s, moment_s + 1).is_after(one)
+        assert Period(moment_s, moment_s + 1).is_before_end(one)
+        assert not Period(moment_s - 1, moment_s).is_before_end(one)
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+@in_real_time
+async def test_the_node_and_its_services_are_the_same_in_every_period(harness: Harness, has_file: bool) -> None:
+    """Whatever its begin and end are: an outage lasts over a restart, and the node is 503 again."""
+    recorder = Recorder().at(1, "status", "db", "Down", health=503, reason="refused", before="Up")
+    recorder.at(3, "stopped").at(5, "started", health=206)
+    recorder.at(6, "status", "db", "Down", since=1, health=503, reason="timeout", before="Initializing")
+    recorder.at(6.5, "note", reason="looking").at(9, "status", "db", "Up", health=200, before="Down")
+    whole = [(item.id, item) for item in recorder.items()]
+    async with harness.history(has_file=has_file) as (history, _):
+        for one in recorder.transitions:
+            history._record(one)
+        await eventually(lambda: history.last_id >= recorder.transitions[-1].id)
+        for first, last in itertools.combinations((0.5, 2, 4, 5.5, 6.2, 7, 10), 2):
+            page = await history.timeline(Period(NOON + 60.0 * first, NOON + 60.0 * last))
+            expected = {
+                key: item._replace(until_s=None, is_open=True) if is_cut else item
+                for key, item in whole
+                for until_s in (item.until_s or item.from_s,)
+                for is_cut in (until_s >= NOON + 60 * last,)
+                if item.from_s < NOON + 60 * last and until_s >= NOON + 60 * first
+            }
+            assert {item.id: item for item in page.items} == expected, (first, last)
 
 
 @in_real_time
