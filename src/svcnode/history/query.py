@@ -14,6 +14,7 @@ import json
 import logging
 import math
 from contextlib import closing, contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -27,7 +28,7 @@ from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from svcnode.history.aggregator import MinuteAggregator
@@ -101,6 +102,18 @@ _SELECT_PROCESS_BEFORE = _SELECT_TRANSITIONS.format(
         FROM json_each(?))""",
     order="",
 )
+# Of these starts without a stop before, by their ids: when the process before was last known to run.
+_SELECT_LAST_KNOWN = """
+    SELECT json_group_array(json_array(ids.value, max(previous.at_us / 1e6, coalesce({run}, 0))))
+    FROM json_each(?) AS ids
+    CROSS JOIN transitions AS start ON start.id = ids.value
+    CROSS JOIN transitions AS previous ON previous.id = (SELECT max(id) FROM transitions WHERE id < start.id)
+    WHERE previous.kind <> 'stopped'
+"""
+# A process runs for a moment before it records its start, so its own run begins before that, but ends later.
+_SELECT_RUN_BEFORE = """(
+    SELECT end_s FROM runs WHERE begin_s < start.at_us / 1e6 AND end_s <= start.at_us / 1e6
+    ORDER BY begin_s DESC LIMIT 1)"""
 _SELECT_KNOWN_IDS = "SELECT json_group_array(id) FROM services WHERE id IN (SELECT value FROM json_each(?))"
 _SELECT_END = """
     SELECT coalesce((SELECT max(id) FROM transitions), 0),
@@ -239,7 +252,7 @@ class HistoryQuery:
             page = [by_id[transition_id] for transition_id in sorted(by_id)]
             end_id = period.end_id(in_file.end_id, published)
             opening = _opening(in_file.opening, [one for one in recorded if one.id <= before_id], end_id)
-            return PageOfTransitions(opening, page[:limit], len(page) <= limit, end_id)
+            return PageOfTransitions(opening, page[:limit], len(page) <= limit, end_id, in_file.last_known_s)
 
         return await self._run(read)
 
@@ -437,6 +450,7 @@ class _PageInFile(NamedTuple):
     opening: Opening = Opening()
     before_id: int | None = None  # the page begins after it; None if the file has nothing of the period
     end_id: int | None = None
+    last_known_s: Mapping[int, float] = MappingProxyType({})
 
 
 def _read_page(connection: sqlite3.Connection, period: Period, up_to: int, limit: int) -> _PageInFile:
@@ -460,7 +474,18 @@ def _read_page(connection: sqlite3.Connection, period: Period, up_to: int, limit
     process = read(_SELECT_PROCESS_BEFORE, *before, *before, recorded, -1)
     last_health_id = before[0] if end_id is None else min(before[0], end_id - 1)
     health = read(_SELECT_HEALTH_BEFORE, last_health_id, period.to_us, 1)
-    return _PageInFile(page, Opening(statuses, health, process), before_id, end_id)
+    last_known_s = _read_last_known(connection, [one.id for one in (*process, *page) if one.kind == STARTED])
+    return _PageInFile(page, Opening(statuses, health, process), before_id, end_id, last_known_s)
+
+
+def _read_last_known(connection: sqlite3.Connection, start_ids: Sequence[int]) -> dict[int, float]:
+    run = _SELECT_RUN_BEFORE if _has_runs(connection) else "NULL"
+    return dict(_rows(connection, _SELECT_LAST_KNOWN.format(run=run), json.dumps(start_ids)))
+
+
+def _has_runs(connection: sqlite3.Connection) -> bool:
+    """False for a file of an older format that no process has opened since."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone() is not None
 
 
 def _rows(connection: sqlite3.Connection, statement: str, *values: float | str) -> list[Any]:

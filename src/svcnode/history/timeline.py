@@ -17,13 +17,14 @@ has the time at which the outage began, which is before the start of that proces
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from svcnode.core.model import ChangeKind, Health, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from svcnode.history.records import Transition
 
@@ -97,6 +98,8 @@ class PageOfTransitions(NamedTuple):
     transitions: list[Transition]
     is_last: bool
     end_id: int | None = None  # from here on, processes after the period have recorded: they know outages, not health
+    # By the id of a start after a process that was killed: when that process was last known to run.
+    last_known_s: Mapping[int, float] = MappingProxyType({})
 
 
 def make_timeline_page(period: Period, page: PageOfTransitions) -> TimelinePage:
@@ -125,6 +128,7 @@ class Timeline:
         self.items: list[TimelineItem] = []
         self._from_s = from_s
         self._end_id = page.end_id
+        self._last_known_s = page.last_known_s
         self._outages: dict[str, _Outage] = {}  # that last
         self._health: TimelineItem | None = None  # that lasts, unless it is 200
         self._started_s = 0.0  # the process
@@ -186,19 +190,25 @@ class Timeline:
     # ---- the node
 
     def _see_process(self, one: Transition) -> None:
-        """From a stop to a start nothing is known; without a stop, the process was killed at an unknown time."""
+        """From a stop to a start nothing is known, and neither is it after a process was last known before a kill."""
+        ended_s = min(one.at_s, self._last_known_s.get(one.id, one.at_s))
         for service_id, outage in self._outages.items():
             if outage.newest_id < one.id and outage.ended_s is None:
-                self._outages[service_id] = outage._replace(ended_s=max(one.at_s, outage.item.from_s))
+                self._outages[service_id] = outage._replace(ended_s=max(ended_s, outage.item.from_s))
         if one.kind == STARTED:
             self._started_s = one.at_s
+            if ended_s < one.at_s:
+                self._change_health(_health_item(one, None, ended_s)._replace(id=f"k{one.id}", code=None), ended_s)
         self._set_health(one)
 
     def _set_health(self, one: Transition) -> None:
         """An outage that began before the start of the process has changed the health after the start only."""
         at_s = max(one.at_s, self._started_s) if one.kind == ChangeKind.STATUS.value else one.at_s
         health = None if one.kind == STOPPED else one.health
-        before, self._health = self._health, None if health == Health.HEALTHY else _health_item(one, health, at_s)
+        self._change_health(None if health == Health.HEALTHY else _health_item(one, health, at_s), at_s)
+
+    def _change_health(self, item: TimelineItem | None, at_s: float) -> None:
+        before, self._health = self._health, item
         if before is not None and at_s > before.from_s:
             self._show(before._replace(until_s=at_s))
 

@@ -121,11 +121,6 @@ def test_an_outage_that_is_confirmed_after_a_restart_is_one_with_the_same_id() -
     assert health(items)[-1] == (503, 5.0, 9.0, False), "the node itself was not 503 while it did not run"
 
 
-def test_after_a_kill_an_outage_ends_at_the_next_start() -> None:
-    recorder = Recorder().at(1, "started").at(2, "status", "db", "Down").at(5, "started", code="unclean_shutdown")
-    assert outages(recorder.items()) == [("db", "Down", 2.0, 5.0, False)]
-
-
 def test_changes_of_the_node_without_a_text_are_no_events() -> None:
     items = Recorder().at(1, "node").at(2, "node", reason="draining", health=503).at(3, "note", reason="v1").items()
     assert [(item.kind, item.reason) for item in of_type(items, "event")] == [("node", "draining"), ("note", "v1")]
@@ -223,6 +218,34 @@ async def test_the_node_and_its_services_are_the_same_in_every_period(harness: H
                 if item.from_s < NOON + 60 * last and until_s >= NOON + 60 * first
             }
             assert {item.id: item for item in page.items} == expected, (first, last)
+
+
+@pytest.mark.parametrize("ran_s", [130, 10])
+@in_real_time
+async def test_after_a_kill_nothing_is_known_until_the_next_start(harness: Harness, ran_s: int) -> None:
+    """What is known last: a minute that was written, or a change."""
+    recorder = Recorder().at(10, "started", health=206, code="unclean_shutdown")
+    recorder.at(10.5, "status", "db", "Up", before="Initializing", health=200)
+    async with harness.history() as (history, follower):
+        node = harness.node
+        node.register("db", impact="critical").up()
+        harness.wait(5, history)
+        node.register("api").down("refused")
+        harness.wait(ran_s - 5, history)
+        known_s = 120.0 if ran_s > 60 else 5.0
+        await follower.until_received(5)
+        await eventually(lambda: harness.rows("SELECT end_s FROM runs") == [(120.0 + NOON,)] or ran_s < 60)
+        for one in recorder.transitions:
+            history._record(one)
+        await eventually(lambda: history.last_id >= recorder.transitions[-1].id)
+        whole = (await history.timeline(Period(NOON - 1.0, NOON + 900.0))).items
+        assert outages(whole)[-1] == ("api", "Down", 5 / 60, known_s / 60, False)
+        assert [one for one in health(whole) if one[0] is None] == [(None, known_s / 60, 10.0, False)]
+        assert len({item.id for item in whole}) == len(whole)
+        for first_s in (100.0, 400.0, 610.0):
+            part = (await history.timeline(Period(NOON + first_s, NOON + 900.0))).items
+            touched = [item for item in whole if (item.until_s or item.from_s) >= NOON + first_s or item.is_open]
+            assert part == touched
 
 
 @in_real_time
