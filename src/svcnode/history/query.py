@@ -302,7 +302,7 @@ class HistoryQuery:
 
         def read() -> EndOfFile | None:
             try:
-                with closing(_open_read_only(path)) as connection:
+                with closing(open_read_only(path)) as connection:
                     return EndOfFile(*connection.execute(_SELECT_END).fetchone())
             except Exception as exc:  # noqa: BLE001  it may be missing, corrupt or that of another program
                 log.debug("reading history failed: %s", history_error_from(exc, path))
@@ -338,7 +338,7 @@ class HistoryQuery:
             return None, read_memory()
         generation = file.generation
         try:
-            with closing(_open_read_only(file.path)) as connection:
+            with closing(open_read_only(file.path)) as connection:
                 with self._handover_paused():
                     # Start a read transaction: all later reads see the file as it is now.
                     connection.execute("BEGIN")
@@ -424,7 +424,7 @@ def _read_moves(connection: sqlite3.Connection, to_s: float) -> Iterator[Move]:
             yield Move(transition_id / 1e6, at_us / 1e6, *others)
 
 
-def _open_read_only(path: Path) -> sqlite3.Connection:
+def open_read_only(path: Path) -> sqlite3.Connection:
     import sqlite3  # loaded late: most nodes are never queried
 
     return sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=1.0, isolation_level=None)
