@@ -29,6 +29,7 @@ _NODE_STATUS = {int(Health.HEALTHY): UP, int(Health.PARTIAL): INITIALIZING, int(
 _STATUS_KINDS = {kind.value for kind in STATUS_CHANGES}
 NOW_WITHIN_S = 10.0  # a request for a period until now comes here a moment later
 OPEN_WITHIN_S = 120.0  # what is read from the file alone may be a minute old
+AHEAD_S = 1.0  # a start is recorded at once, unless earlier ids are in the future
 PERCENTILES = (0.5, 0.95, 0.99)
 
 
@@ -238,6 +239,7 @@ class OutageFinder:
         self.runs = Runs(stretches, max(self._from_s, known_from_s), self._to_s)
         self._started_s = known_from_s  # of the process
         self._is_over = False  # the process started after the period
+        self._is_ahead = False  # the clock was ahead before the process started: its ids are no times
         self._node = _Outages(known_from_s, good=(UP, INITIALIZING))
         self._node_lengths_s = dict.fromkeys((UP, INITIALIZING, DOWN), 0.0)
         self._node_maintenance_s = 0.0
@@ -246,12 +248,11 @@ class OutageFinder:
         self._held: set[str | None] = set()  # services in maintenance; None: the node
 
     def add(self, move: Move) -> None:
+        move = self._with_known_times(move)
         if move.kind == STARTED:
             self._is_over = move.at_s >= self._to_s
             if not self._is_over:
                 self._start(move.at_s)
-        elif move.at_s < self._started_s:  # it has lasted since before the restart; that is known when it is recorded
-            move = move._replace(at_s=max(move.recorded_s, self._started_s))
         if self._is_over or move.at_s >= self._to_s:
             return
         if move.kind == STOPPED:
@@ -265,6 +266,16 @@ class OutageFinder:
             self._hold(move, self._held | {move.service_id})
         elif move.kind == ChangeKind.MAINTENANCE_ENDED.value:
             self._hold(move, self._held - {move.service_id})
+
+    def _with_known_times(self, move: Move) -> Move:
+        if move.kind == STARTED:
+            self._is_ahead = move.recorded_s - move.at_s > AHEAD_S
+        if self._is_ahead:
+            move = move._replace(recorded_s=move.at_s)
+        if move.kind != STARTED and move.at_s < self._started_s:
+            # It has lasted since before the restart; that is known when it is recorded.
+            move = move._replace(at_s=max(move.recorded_s, self._started_s))
+        return move
 
     def of_services(self) -> dict[str, tuple[Outage, ...]]:
         return {service_id: self._finish(one) for service_id, one in self._services.items()}

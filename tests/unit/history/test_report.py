@@ -284,6 +284,27 @@ def test_a_restart_in_an_outage_counts_for_nothing() -> None:
     assert (outage.begin_s, outage.end_s, outage.length_s, outage.is_recovered) == (50, 500, 50 + 90, True)
 
 
+def test_after_the_clock_was_ahead_once_the_node_has_its_times_and_outages() -> None:
+    """Ids stay ahead until the clock reaches them."""
+    day_s = 86_400.0
+    started = Move(day_s + 1, 100, "started", None, None, None, 200, 200)
+    assert outages_of(started).of_node()[0].up_s == 900
+    finder = outages_of(
+        move(day_s, "started"),
+        started,
+        Move(day_s + 2, 200, "status", "db", "Up", "Down", 200, 503),
+        Move(day_s + 3, 208, "status", "db", "Down", "Up", 503, 200),
+        Move(day_s + 4, 300, "started", None, None, None, 206, 206),
+        Move(day_s + 5, 150, "status", "api", "Initializing", "Down", 206, 206),
+    )
+    times, (outage,) = finder.of_node()
+    assert (outage.begin_s, outage.end_s, outage.is_recovered) == (200, 208, True)
+    assert (times.up_s, times.initializing_s, times.down_s) == (192, 700, 8)
+    services = finder.of_services()
+    assert [(one.begin_s, one.end_s) for one in services["db"]] == [(200, 208)]
+    assert [(one.begin_s, one.is_open) for one in services["api"]] == [(300, True)]
+
+
 @pytest.mark.parametrize(
     ("up_s", "down_s", "slo", "budget"),
     [(1000, 0, 99.9, Budget(1.0, 1.0)), (999, 1, 99.9, Budget(1.0, 0.0)), (900, 100, 99.0, Budget(10.0, -90.0))],
