@@ -52,6 +52,11 @@ def works(replica: Replica) -> list[tuple[str | None, str, str | None]]:
     return [(work["replica"], work["kind"], work["service_id"]) for work in sharing(replica)["work"]]
 
 
+def cache_of(replica: Replica) -> str:
+    """What it last read from the registry, on its disk."""
+    return "".join(file.read_text() for file in replica.folder.rglob("registry.json"))
+
+
 def at(replica: Replica, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command at the control socket of a replica."""
     options = ("--socket", str(replica.folder / "c.sock"), "--by", "alice")
@@ -95,6 +100,7 @@ def test_a_drain_by_the_registry_holds_without_etcd_also_after_a_restart(
     one, two = replicas
     assert by_registry(etcd, tmp_path, "drain").returncode == 0
     wait_until(lambda: [one.health(), two.health()] == [503, 503], "the drain of all")
+    wait_until(lambda: "/drains/all" in cache_of(two), "the drain on the disk")
     etcd.kill()
     one.wait_until(lambda: not sharing(one)["connected"])
     refused = at(one, "drain", "--undo", "--all-replicas")
@@ -111,12 +117,32 @@ def test_a_drain_by_the_registry_holds_without_etcd_also_after_a_restart(
     assert [one.health(), two.health()] == [503, 503]
     assert by_registry(etcd, tmp_path, "drain", "--undo").returncode == 0
     wait_until(lambda: [one.health(), two.health()] == [200, 200], "the end of the drain")
+    wait_until(lambda: "/drains/all" not in cache_of(two), "the end of the drain on the disk")
     two.process.send_signal(signal.SIGKILL)
     two.process.wait(DEADLINE_S)
     etcd.kill()
     replicas.start_again(1)  # what has ended is not remembered
     replicas.wait_until_started()
     assert replicas[1].health() == 206
+
+
+def test_a_drain_survives_a_wipe_of_etcd_while_all_replicas_are_off(
+    etcd: EtcdServer, replicas: Replicas, tmp_path: Path
+) -> None:
+    assert by_registry(etcd, tmp_path, "drain").returncode == 0
+    wait_until(lambda: [each.health() for each in replicas] == [503, 503], "the drain of all")
+    for replica in replicas:
+        wait_until(lambda one=replica: "/drains/all" in cache_of(one), "the drain on the disk")  # type: ignore[misc]
+        replica.process.send_signal(signal.SIGKILL)
+        replica.process.wait(DEADLINE_S)
+    etcd.wipe()
+    for index in range(2):
+        replicas.start_again(index)
+    replicas.wait_until_started()
+    wait_until(lambda: all(sharing(each)["connected"] and len(works(each)) == 1 for each in replicas), "the registry")
+    assert [each.health() for each in replicas] == [503, 503]
+    assert at(replicas[0], "drain", "--undo", "--all-replicas").returncode == 0
+    wait_until(lambda: [each.health() for each in replicas] == [200, 200], "the end of the drain")
 
 
 def test_each_replica_shows_the_drain_and_the_maintenance_of_the_other(replicas: Replicas) -> None:

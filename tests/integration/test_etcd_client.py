@@ -515,6 +515,38 @@ async def test_every_call_logs_in_again_when_its_token_is_lost(auth_server: Etcd
             assert {*gateway.error_paths} == (set() if server is auth_server else {*calls})
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@on_uvloop
+async def test_a_token_that_is_younger_than_a_restored_snapshot_is_replaced(tmp_path: Path, version: str) -> None:
+    """etcd answers no request with it: it waits for what the token was made after."""
+    with EtcdServer(tmp_path / "etcd", version=version, requires_auth=True) as server:
+        server.grant("shared/")
+        server.save_snapshot(tmp_path / "snapshot")
+        address = [(server.host, server.port)]
+        async with EtcdClient(address, username=USER, password=PASSWORD) as client, client.watch("shared/", 1):
+            for _ in range(100):
+                await client.put("shared/key", b"")
+            client._login.drop(client._login.token)
+            await client.put("shared/key", b"")
+            token = client._login.token
+            server.kill()
+            server.restore_snapshot(tmp_path / "snapshot")
+            server.start()
+            server.wait_until_ready()
+            with pytest.raises(RegistryUnreachableError, match="no response"):
+                await client.put("shared/key", b"")
+            with pytest.raises(RegistryRestoredError):
+                await client.put("shared/key", b"")
+            assert client._login.token not in (token, None)
+            assert [kv.key for kv in (await client.range("shared/")).kvs] == ["shared/key"]
+            client._login.token = token
+            assert [kv.key for kv in (await client.range("shared/")).kvs] == ["shared/key"], "it asks again by itself"
+            client._login.token = token
+            with pytest.raises(RegistryUnreachableError):
+                await first_batch(client, "shared/", 1)
+            assert (await first_batch(client, "shared/", 1)).events
+
+
 async def first_batch(client: EtcdClient, prefix: str, revision: int) -> WatchBatch:
     async with client.watch(prefix, revision) as batches:
         return await next_batch(batches)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support import commands
-from tests.support.certificates import Certificate
+from tests.support.certificates import Certificate, make_certificate
 from tests.support.ports import free_port
 from tests.support.processes import Agent
 from tests.support.servers.base import wait_until
@@ -101,6 +101,34 @@ def test_a_new_password_is_used_without_a_restart_and_the_lease_stays(
             assert not any("second-secret" in line for line in agent.lines)
     finally:
         auth_etcd.set_password(PASSWORD)
+
+
+def test_a_replica_comes_back_when_an_etcd_with_authentication_is_restored(tmp_path: Path) -> None:
+    with EtcdServer(tmp_path / "etcd", requires_auth=True) as server:
+        server.grant(ROOT)
+        server.save_snapshot(tmp_path / "snapshot")
+        token = server.root_token()
+        for _ in range(100):  # so that the token of the replica is younger than all that etcd has after the restore
+            server.call("/v3/kv/put", {"key": "YQ=="}, token=token)
+        text = config(server, user=f"{USER}@", sharing=f'password = "{PASSWORD}"')
+        with Agent(tmp_path, config=text) as agent:
+            join(agent, server)
+            server.kill()
+            server.restore_snapshot(tmp_path / "snapshot")
+            server.start()
+            server.wait_until_ready()
+            agent.wait_for_event("registry_restored")
+            wait_until(lambda: sharing(agent)["connected"], "the replica is connected")
+            wait_for_key(server, "replicas/host-1")
+
+
+def test_a_client_without_tls_is_told_that_etcd_may_require_it(tmp_path: Path) -> None:
+    with EtcdServer(tmp_path / "etcd", certificate=make_certificate(tmp_path)) as server:
+        ended = commands.svcnode(
+            "registry", "show", "--registry", f"etcd://{server.host}:{server.port}", folder=tmp_path
+        )
+        assert ended.returncode == 1
+        assert "SVCNODE_SHARING_TLS" in ended.stderr
 
 
 def test_a_reload_that_moves_the_registry_names_its_key(auth_etcd: EtcdServer, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """An etcd in memory, and clients of it, in virtual time.
 
-`SimulatedEtcd` has the revisions, leases, watches, compactions and errors of etcd. Every message between it and a
-client takes a `Channel`, which may be slow or cut: messages on a cut channel wait, as in the buffers of TCP.
+`SimulatedEtcd` has the revisions, leases, watches, compactions, tokens and errors of etcd. Every message between it
+and a client takes a `Channel`, which may be slow or cut: messages on a cut channel wait, as in the buffers of TCP.
 """
 
 from __future__ import annotations
@@ -23,7 +23,20 @@ from svcnode.core.errors import (
     RegistryPermissionError,
     RegistryUnreachableError,
 )
-from svcnode.net.etcd_json import Delete, Event, Header, KeyValue, Lease, Put, RangeResult, TxnResult, WatchBatch
+from svcnode.net.connect import TcpEndpoint
+from svcnode.net.etcd_json import (
+    LOGIN_PATH,
+    Delete,
+    Event,
+    Header,
+    KeyValue,
+    Lease,
+    Put,
+    RangeResult,
+    TokenError,
+    TxnResult,
+    WatchBatch,
+)
 from svcnode.sharing.etcd import DEFAULT_TIMEOUT_S, EtcdClient, Traffic
 from svcnode.sharing.fences import Fences
 from svcnode.sharing.login import Login
@@ -146,6 +159,9 @@ class SimulatedEtcd:
         self.generation = 0  # of the process: requests to an earlier one are lost
         self.is_running, self.is_suspended, self.is_full = True, False, False
         self.denied: set[str] = set()  # "read", "write"
+        self.requires_auth = False
+        self.tokens: set[str] = set()  # of this process
+        self.login_count = 0
         self.write_count = 0
 
     # ---- faults
@@ -154,6 +170,7 @@ class SimulatedEtcd:
         self.generation += 1
         self.is_running = False
         self._waiting.clear()
+        self.tokens.clear()
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
             watcher.receive(RegistryUnreachableError("etcd: connection closed"))
@@ -195,6 +212,25 @@ class SimulatedEtcd:
             self._waiting.append(lambda: self.handle(generation, request))
         elif self.is_running and generation == self.generation:
             request()
+
+    def log_in(self) -> str:
+        """A token has the index at which it was made; here, that is the revision."""
+        self.login_count += 1
+        token = f"{self.generation}-{self.login_count}.{self._data.revision}"
+        self.tokens.add(token)
+        return token
+
+    def check_token(self, token: str | None) -> bool:
+        """False if the request waits until this process is as far as the one that made the token."""
+        if not self.requires_auth:
+            return True
+        if token is None:
+            raise TokenError("etcd: user name is empty")
+        if int(token.partition(".")[2]) > self._data.revision:
+            return False
+        if token not in self.tokens:
+            raise TokenError("etcd: invalid auth token")
+        return True
 
     @property
     def header(self) -> Header:
@@ -311,13 +347,15 @@ class SimulatedClient(EtcdClient):
         deliver: Callable[[Callable[[], None]], None],
         rng: random.Random,
     ) -> None:
+        """It logs in if etcd requires it, as `EtcdClient` does."""
         self._etcd = etcd
         self._clock = clock
         self._deliver = deliver
         self._rng = rng
         self.fences = Fences()
         self.traffic = Traffic()
-        self._login = Login(RegistryAddress(()))
+        self._login = Login(RegistryAddress((), username="me" if etcd.requires_auth else ""))
+        self.endpoints, self._current = (TcpEndpoint.of("etcd", 2379),), 0
         self.refusal: RegistryError | None = None  # of all its writes; leases are granted and renewed
         self.requests, self.responses = Channel(events), Channel(events)
 
@@ -327,12 +365,27 @@ class SimulatedClient(EtcdClient):
     async def __aexit__(self, *_: object) -> None:
         pass
 
+    def kill(self) -> None:
+        self.requests.is_cut = self.responses.is_cut = True
+        self._login = Login(RegistryAddress(()))  # the tokens of the other one are no longer hidden
+
     def reconnect(self) -> None:
         for channel in (self.requests, self.responses):
             if channel.is_cut:
                 channel.reconnect(keeps=self._rng.random() < 0.5)
 
+    async def check_login(self, key: str) -> None:
+        pass
+
+    async def _post(self, endpoint: TcpEndpoint, path: str, *_: Any, is_anonymous: bool = False) -> Any:
+        assert path == LOGIN_PATH
+        return await self._send_once(self._etcd.log_in, is_fence=False, needs_token=False)
+
     async def _send(self, handle: Callable[[], T], *, is_fence: bool = True) -> T:
+        return await self._with_token(self.endpoint, lambda _: self._send_once(handle, is_fence=is_fence))
+
+    async def _send_once(self, handle: Callable[[], T], *, is_fence: bool, needs_token: bool = True) -> T:
+        token = self._login.token
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if not self._etcd.is_running:
@@ -342,6 +395,8 @@ class SimulatedClient(EtcdClient):
 
         def respond() -> None:
             try:
+                if needs_token and not self._etcd.check_token(token):
+                    return
                 result: T | RegistryError = handle()
             except RegistryError as exc:
                 result = exc

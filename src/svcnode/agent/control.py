@@ -54,7 +54,6 @@ class ControlSocket:
             self._app = ControlApp(node, self._define, reload)
         else:
             self._app = ControlApp(node, self._define, reload, replica.services, replica.work_client)
-            replica.work.remember = self._app.remember_shared_drain
         self._mount = Mount(
             self._app, kept_body_bytes=MAX_BODY_BYTES, max_body_bytes=MAX_BODY_BYTES, peer_user=self._peer_user
         )

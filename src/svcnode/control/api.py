@@ -91,8 +91,10 @@ class ControlApi:
         except ControlError as exc:
             return _error(exc)
         except RegistryError as exc:
-            text = f"the registry: {exc}; the other replicas may not know of it: repeat it, or change each replica"
-            return _error(ControlError(503, text))
+            text = (
+                f"the registry: {exc}; nothing changes on any replica, this one included, unless it has received this"
+            )
+            return _error(ControlError(503, f"{text}: repeat it, or change each replica"))
 
     # ---- the node
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
-
-from svcnode.core.errors import ControlError
-from svcnode.net.tasks import log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -39,7 +35,6 @@ class ControlApp:
         self._reload = reload
         self._service_list = service_list
         self._work = work
-        self._remembering: set[asyncio.Task[None]] = set()
         self.on_registration: Callable[[], None] = lambda: None  # after services were registered, replaced or removed
         self.store_path: Path | None = None  # of the settings; set before anything is loaded
         self._configured: Mapping[str, bool] = {}
@@ -58,22 +53,6 @@ class ControlApp:
 
     async def change(self, change: ChangeRequest) -> None:
         await (await self._load()).resources.change(change)
-
-    def remember_shared_drain(self, reason: str | None) -> None:
-        """That of all replicas, for a start without the registry; None: there is none any more."""
-        if self.store_path is None or (reason is None and self._api is None):
-            return
-        from svcnode.control.changes import SHARED_DRAIN, ChangeRequest
-
-        change = ChangeRequest(SHARED_DRAIN, None if reason is None else {"reason": reason})
-        task = asyncio.create_task(self._remember(change), name="remember the drain of all replicas")
-        self._remembering.add(task)
-        task.add_done_callback(self._remembering.discard)
-        task.add_done_callback(log_failure)
-
-    async def _remember(self, change: ChangeRequest) -> None:
-        with suppress(ControlError):  # the store says in the log why it cannot be written
-            await self.change(change)
 
     def push_access(self, service_id: str) -> PushAccess | None:
         """Of a registered service."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from svcnode.node.definition import Definition, RegisteredService
 
 DRAIN = "drain"
-SHARED_DRAIN = "shared_drain"  # of all replicas, as last known
 MAINTENANCE = "maintenance"  # of the node
 PLANNED_MAINTENANCE = "planned_maintenance"  # of the node
 ACK = "ack"  # of the node

@@ -11,7 +11,6 @@
     services/{id}/ack, ack       AckDocuments        its problem, or that of the node, is acknowledged
     issues/{name}                IssueDocuments      the node is unhealthy
     drain                        DrainDocuments      the node drains
-    shared_drain                 SharedDrainDocuments    all replicas drain, as this one knows
 
 A kind is added with one class, here or for a service in service_documents.py, and one row in `Documents`.
 """
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from svcnode.control.changes import (
-    SHARED_DRAIN,
     ChangeRequest,
     Transaction,
     ack_path,
@@ -40,7 +38,7 @@ from svcnode.core.model import Acknowledgement, Health, Maintenance
 from svcnode.core.text import with_author
 from svcnode.core.units import parse_duration_s, utc_text
 from svcnode.node.feed import current_author
-from svcnode.node.overrides import ALL_REPLICAS, OWN
+from svcnode.node.overrides import OWN
 from svcnode.node.scheduled_maintenance import MAX_WAIT_S, PLANNED, ScheduledMaintenance
 
 if TYPE_CHECKING:
@@ -294,31 +292,6 @@ class DrainDocuments(DocumentKind):
         return True
 
 
-class SharedDrainDocuments(DocumentKind):
-    """What the registry said last about a drain of all replicas: it holds after a restart without the registry, too.
-
-    The replica writes it, and no request. So it is applied at the start only: later, the replica knows better.
-    """
-
-    _is_known_better = False
-
-    def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
-        self._is_known_better = True
-        return given
-
-    def delete(self, transaction: Transaction, path: str) -> None:
-        self._is_known_better = True
-        super().delete(transaction, path)
-
-    def is_missing(self, name: str) -> bool:
-        return not self._is_known_better
-
-    def apply(self, name: str, document: Document | None) -> None:
-        if document is not None and not self._is_known_better:
-            self._is_known_better = True
-            self._node.overrides.drain(document.value["reason"], source=ALL_REPLICAS)
-
-
 class Documents:
     """All kinds, by path."""
 
@@ -351,8 +324,12 @@ class Documents:
             ("ack",): self.acks,
             ("issues",): self.issues,
             ("drain",): self.drain,
-            (SHARED_DRAIN,): SharedDrainDocuments(node),
         }
+
+    def knows(self, path: str) -> bool:
+        """Whether this version has the kind. Another one may have stored others."""
+        first, *rest = path.split("/")
+        return (first, *rest[1:]) in self._kinds
 
     def kind_of(self, path: str) -> tuple[DocumentKind, str]:
         """The kind of a document, and its name."""

@@ -103,7 +103,7 @@ class Resources:
         self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S):
-                stored = await self._thread.call_in_turn(self._store.load)
+                stored = self._known(await self._thread.call_in_turn(self._store.load))
                 if not stored.is_same_boot:
                     stored = self._after_boot(stored)
                     # Before anything else is stored: that would make the old times look like times since this boot.
@@ -447,6 +447,10 @@ class Resources:
         if missing:
             with suppress(ThreadStartError):  # then they are imported when the probes are made
                 await self._thread.call_in_turn(partial(load_kinds, missing))
+
+    def _known(self, stored: StoredDocuments) -> StoredDocuments:
+        documents = {path: document for path, document in stored.documents.items() if self._kinds.knows(path)}
+        return stored._replace(documents=documents)
 
     def _after_boot(self, stored: StoredDocuments) -> StoredDocuments:
         documents = {

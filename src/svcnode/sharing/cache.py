@@ -1,7 +1,8 @@
 """The last view of the registry on disk, so that a replica that starts shows the list at once.
 
-It has the keys of services and issues as they were read, and the cluster and the revision that they were read from. So
-the next process also notices that etcd was restored or wiped meanwhile. Nothing in it is evidence.
+It has the keys of services and issues, and of drains and maintenance of all replicas, as they were read, and the
+cluster and the revision that they were read from. So the next process also notices that etcd was restored or wiped
+meanwhile. Nothing in it is evidence.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT_S = 2.0
 # The revision in a response to the others may be an old one: that of the member, not of the cluster.
 _LINEARIZABLE_PATHS = {RANGE_PATH, PUT_PATH, DELETE_PATH, TXN_PATH, GRANT_PATH}
+_CLOSED = "connection closed"
 _WRITE_PATHS = {PUT_PATH, DELETE_PATH, TXN_PATH}
 # Without it, a member that has lost its leader lets calls wait, and keeps watches open that receive nothing.
 _REQUIRE_LEADER = {"Grpc-Metadata-hasleader": "true"}
@@ -108,6 +109,10 @@ class _TimeoutError(RegistryUnreachableError):
 
 class _TooLargeError(RegistryError):
     pass
+
+
+class _TooLateError(_TooLargeError):
+    """Probably too large: it did not come in time."""
 
 
 class Backoff:
@@ -389,6 +394,11 @@ class EtcdClient:
         raise RegistryUnreachableError("; ".join(filter(None, [*failures, self._file_problem])))
 
     async def _with_token(self, endpoint: TcpEndpoint, attempt: Callable[[TcpEndpoint], Awaitable[T]]) -> T:
+        """With another token after a failure, whatever it was: no response may be due to the token.
+
+        A token has the index of the log of etcd at which it was made, and a member lets each request with it wait until
+        it has applied that. Once etcd is restored from a snapshot, this may take for ever. A login waits for nothing.
+        """
         if self._login.username and self._login.token is None:
             await self._log_in(endpoint, None)
         used = self._login.token
@@ -397,6 +407,9 @@ class EtcdClient:
         except TokenError:
             await self._log_in(endpoint, used)
             return await attempt(endpoint)
+        except (RegistryUnreachableError, _TooLateError):
+            self._login.drop(used)
+            raise
 
     async def _log_in(self, endpoint: TcpEndpoint, used: str | None) -> None:
         """Replace the token that was used."""
@@ -428,7 +441,7 @@ class EtcdClient:
         max_bytes: int | None = None,
     ) -> tuple[T, int]:
         """What a response means, and its size. Not more than `max_bytes` are received."""
-        with _translated_errors(endpoint, self._timeout_s):
+        with self._translated_errors(endpoint):
             async with asyncio.timeout(self._timeout_s):
                 http = self._http
                 request = await self._request(http, endpoint, path, body, is_anonymous=is_anonymous)
@@ -444,7 +457,7 @@ class EtcdClient:
     async def _open_watch(
         self, http: httpx2.AsyncClient, body: dict[str, Any], endpoint: TcpEndpoint
     ) -> tuple[TcpEndpoint, AsyncIterator[str]]:
-        with _translated_errors(endpoint, self._timeout_s):
+        with self._translated_errors(endpoint):
             async with asyncio.timeout(self._timeout_s):
                 request = await self._request(http, endpoint, WATCH_PATH, body)
                 response = await http.send(request, stream=True)
@@ -458,7 +471,7 @@ class EtcdClient:
 
     async def _batches(self, endpoint: TcpEndpoint, lines: AsyncIterator[str]) -> AsyncGenerator[WatchBatch, None]:
         incomplete: list[Event] = []
-        with _translated_errors(endpoint, self._timeout_s):
+        with self._translated_errors(endpoint):
             async for line in lines:
                 self.traffic.received_bytes += len(line)
                 batch, incomplete = whole_revisions(incomplete, parse_message(line, endpoint, parse_batch))
@@ -502,6 +515,18 @@ class EtcdClient:
                 self._addresses[endpoint] = sock.getpeername()[0]
         return self._addresses[endpoint]
 
+    @contextmanager
+    def _translated_errors(self, endpoint: TcpEndpoint) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as exc:
+            raise _TimeoutError(f"{endpoint}: no response within {self._timeout_s:g} s") from exc
+        except (OSError, httpx2.HTTPError) as exc:
+            text = _connection_error_text(exc)
+            if text == _CLOSED and self._tls is None and self.fences.last_response_at_s is None:
+                text = f"{text}; if etcd requires TLS, set tls = true in [sharing], or SVCNODE_SHARING_TLS=true"
+            raise RegistryUnreachableError(f"{endpoint}: {text}") from exc
+
 
 async def _content(http: httpx2.AsyncClient, request: httpx2.Request, max_bytes: int | None) -> bytes:
     response = await http.send(request, stream=True)
@@ -523,7 +548,7 @@ def _late_is_too_large() -> Iterator[None]:
     try:
         yield
     except _TimeoutError as exc:
-        raise _TooLargeError(str(exc)) from exc
+        raise _TooLateError(str(exc)) from exc
 
 
 @cache
@@ -532,20 +557,10 @@ def _no_tls() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-@contextmanager
-def _translated_errors(endpoint: TcpEndpoint, timeout_s: float) -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError as exc:
-        raise _TimeoutError(f"{endpoint}: no response within {timeout_s:g} s") from exc
-    except (OSError, httpx2.HTTPError) as exc:
-        raise RegistryUnreachableError(f"{endpoint}: {_connection_error_text(exc)}") from exc
-
-
 def _connection_error_text(exc: BaseException) -> str:
     """Of the innermost cause: the errors of httpx do not say why."""
     causes = [exc]
     while inner := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(inner)
     found = next((cause for cause in reversed(causes) if isinstance(cause, OSError) and cause.errno is not None), None)
-    return "connection closed" if found is None else connection_error_text(found)
+    return _CLOSED if found is None else connection_error_text(found)

@@ -48,6 +48,11 @@ class Login:
             self.token = None
         self._registry = registry
 
+    def drop(self, used: str | None) -> None:
+        """Log in before the next call, unless another call has done so since this token was used."""
+        if self.token == used:
+            self.token = None
+
     async def renew(self, endpoint: object, used: str | None, request: TokenRequest) -> None:
         """Replace the token that was used. Calls at the same time share one login, which is much work for etcd."""
         async with self._renewing:

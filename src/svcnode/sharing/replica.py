@@ -21,7 +21,7 @@ import asyncio
 import logging
 import math
 import secrets
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import RegistryError, RegistryRestoredError
@@ -83,19 +83,21 @@ class Replica:
         self._root = node_root(settings.registry.prefix, node.identity.node_name)
         self._instance = secrets.token_hex(8)
         self._cache = cache
-        self._is_cache_due = asyncio.Event()
+        self._is_cache_due, self._is_cache_urgent = asyncio.Event(), asyncio.Event()
         self._wake = asyncio.Event()  # there is something to publish
+        self._was_read = asyncio.Event()  # the registry, once
         self._has_seen_itself = self._was_connected = False
         self._is_work_due = True
         self._foreign_issues: frozenset[str] = frozenset()
         self._lost = Lost()
         self._problems = Problems(node.now_s)
-        self.work = NodeWork(node, settings.replica)
+        self.work = NodeWork(node, settings.replica, self._save_soon)
         self.work_client = WorkClient(
             lambda: EtcdClient.at(settings.registry, settings.tls),
             self._root,
             replica_owner(settings.replica),
             lambda: node.wall_time_s(node.now_s()),
+            self.work,
         )
         self._follower = Follower(
             node,
@@ -148,22 +150,30 @@ class Replica:
     # ---- the cache
 
     async def show_cached(self) -> None:
-        """Before the first answer: the list of an earlier process, in which nothing is Up. Own services come first."""
+        """Before the first answer: the list of an earlier process, in which nothing is Up, and what was asked of all
+        replicas. Own services come first."""
         cached = None if self._cache is None else await self._cache.load(self._root)
         if cached is None:
             return
         self._follower.begin_with(cached)
         self.services.compare()
         await self.services.update(ViewChanges())  # those of the view are applied with the first range
+        self.work.apply(self.view.work())
         self._update_lost()
 
     async def _keep_cache(self) -> None:
         while True:
             await self._is_cache_due.wait()
-            await asyncio.sleep(CACHE_DELAY_S)
+            await self._wait_if_not_urgent(CACHE_DELAY_S)
             self._is_cache_due.clear()
+            self._is_cache_urgent.clear()
             await self._save_view()
-            await asyncio.sleep(CACHE_INTERVAL_S)
+            await self._wait_if_not_urgent(CACHE_INTERVAL_S)
+
+    async def _wait_if_not_urgent(self, delay_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._is_cache_urgent.wait()
 
     async def _save_view(self) -> None:
         """Not after a restore, as long as it is not known what is lost: the next process would not know it either."""
@@ -277,6 +287,7 @@ class Replica:
             await asyncio.sleep(backoff.next_delay_s())
 
     async def _publish(self) -> None:
+        await self._was_read.wait()  # what an earlier process has left, too: joining deletes it
         await self._publishing.wait_for_changes()
         self._publish_work()
         if self._has_seen_itself and self._instance_in_view() not in (self._instance, None):
@@ -345,6 +356,7 @@ class Replica:
 
     async def _follow_on(self) -> None:
         """After each range."""
+        self._was_read.set()
         self.work.apply(self.view.work())
         if self._on_synced is not None:
             on_synced, self._on_synced = self._on_synced, None
@@ -389,6 +401,11 @@ class Replica:
             self._is_work_due = False
             self.work.update_own()
             self._publisher.set_work(self.work.own)
+
+    def _save_soon(self) -> None:
+        """A drain holds from now on, also if this process is killed and etcd is gone."""
+        self._is_cache_due.set()
+        self._is_cache_urgent.set()
 
     def _apply_issues(self) -> None:
         own = replica_owner(self.name)

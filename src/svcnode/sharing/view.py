@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from svcnode.sharing.format import (
     ALL_REPLICAS,
+    REPORTS,
     EvidenceDocument,
     Ignored,
     IgnoredKind,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 DURABLE = (KeyKind.SERVICES, KeyKind.ISSUES)  # what is registered; the rest is what replicas and clients say of it
+WORK = (KeyKind.DRAINS, KeyKind.MAINTENANCE, KeyKind.PLANNED_MAINTENANCE)  # of all replicas, it is durable, too
 
 
 class SharedService(NamedTuple):
@@ -192,7 +194,8 @@ class RegistryView:
 
     def __init__(self, root: str, written_after_s: Callable[[int], float | None]) -> None:
         self._root = root
-        self._durable_roots = tuple(f"{root}{kind}/" for kind in DURABLE)
+        work_roots = (f"{root}{kind}/{ALL_REPLICAS}" for kind in WORK)
+        self._durable_roots = (*(f"{root}{kind}/" for kind in DURABLE), *work_roots)
         self._written_after_s = written_after_s
         self._versions: dict[str, _Version] = {}  # of all keys
         self._durable: dict[str, KeyValue] = {}  # as read
@@ -205,6 +208,7 @@ class RegistryView:
         self._issues: dict[tuple[str, ...], str] = {}
         self._states: dict[str, _ReplicaStates] = {}
         self._reports: dict[str, dict[str, ObservedState]] = {}  # by id and owner
+        self._ended_reports: dict[str, ObservedState] = {}  # the newest one by id
         self._senders: dict[str, TargetSender] = {}  # by target
         self._told: dict[str, TargetTold] = {}  # by target
         self._work: dict[RegistryKey, WorkDocument] = {}
@@ -246,7 +250,7 @@ class RegistryView:
         }
 
     def durable(self) -> list[KeyValue]:
-        """The keys of services and issues, as they were read."""
+        """The keys of services and issues, and of what is asked of all replicas, as they were read."""
         return [*self._durable.values()]
 
     def lost_keys(self) -> list[RegistryKey]:
@@ -288,6 +292,10 @@ class RegistryView:
     def reports(self, service_id: str) -> tuple[ObservedState, ...]:
         """Of clients without a replica."""
         return tuple(report for _, report in sorted(self._reports.get(service_id, {}).items()))
+
+    def ended_report(self, service_id: str) -> ObservedState | None:
+        """The newest one to a replica that no longer publishes it: it may be lost, but the report was made."""
+        return self._ended_reports.get(service_id)
 
     def sender(self, target: str) -> TargetSender | None:
         """None if no live replica sends to it."""
@@ -455,6 +463,7 @@ class RegistryView:
                 del self._issues[names]
                 self._has_changed_issues = True
             case KeyKind.STATES:
+                self._keep_report(self.observed(*names), names[1])
                 self._states[names[0]].delete(names[1])
                 if not self._states[names[0]].states:
                     del self._states[names[0]]
@@ -470,6 +479,13 @@ class RegistryView:
             case KeyKind.DRAINS | KeyKind.MAINTENANCE | KeyKind.PLANNED_MAINTENANCE:
                 del self._work[key]
                 self._has_changed_work = True
+
+    def _keep_report(self, report: ObservedState | None, service_id: str) -> None:
+        if report is None or report.source != REPORTS or report.evidence_at_s is None:
+            return
+        known = self._ended_reports.get(service_id)
+        if known is None or (known.evidence_at_s or 0.0) <= report.evidence_at_s:
+            self._ended_reports[service_id] = report
 
     def _update_service(self, service_id: str) -> None:
         self._ordered = None

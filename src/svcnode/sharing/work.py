@@ -69,17 +69,20 @@ class WorkClient:
         root: str,
         via: str,
         wall_clock: Callable[[], float] = time.time,
+        node_work: NodeWork | None = None,
     ) -> None:
-        """`via` is the owner that is this replica or client."""
+        """`via` is the owner that is this replica or client. A replica also has its `node_work`."""
         self._connect = connect
         self._root = root
         self._via = via
         self._wall_clock = wall_clock
+        self._node_work = node_work
 
     async def get(self, name: WorkName) -> WorkDocument | None:
-        """None if there is none, or if it has ended."""
+        """None if there is none, or if it has ended. A replica may know of one that etcd has lost."""
         async with self._connect() as etcd:
-            return await self._read(etcd, name)
+            found = await self._read(etcd, name)
+        return self._node_work.asked(name) if found is None and self._node_work is not None else found
 
     async def drain(self, by: str = "", reason: str = "") -> WorkDocument:
         document = WorkDocument(by, self._via, reason, _rounded_s(self._wall_clock()))
@@ -106,6 +109,8 @@ class WorkClient:
         """Also if there is none, so that it can be repeated."""
         async with self._connect() as etcd:
             await etcd.delete(self._key(name))
+            if self._node_work is not None and self._node_work.forget(name):
+                await etcd.delete(self._key(name))  # the replica may have written it again just before
 
     async def _put_window(self, name: WorkName, from_s: float, until_s: float, *, by: str, reason: str) -> WorkDocument:
         """Under a lease, which removes it some time after its end: nobody has to."""
@@ -115,8 +120,8 @@ class WorkClient:
         document = WorkDocument(by, self._via, reason, *times)
         async with self._connect() as etcd:
             await self._check_service(etcd, name.service_id)
-            lease = await etcd.grant_lease(math.ceil(until_s - now_s) + LEASE_MARGIN_S)
-            await etcd.put(self._key(name), encode_document(document), lease_id=lease.id)
+            lease_id = await _grant_lease(etcd, until_s - now_s)
+            await etcd.put(self._key(name), encode_document(document), lease_id=lease_id)
         return document
 
     async def _check_service(self, etcd: EtcdClient, service_id: str | None) -> None:
@@ -141,31 +146,28 @@ class WorkClient:
         return None if until_s is not None and until_s <= self._wall_clock() else entry.document
 
     def _key(self, name: WorkName) -> str:
-        key = work_key(name.kind, ALL_REPLICAS, name.service_id)
-        return encode_key(self._root, key.kind, *key.names)
+        return _key(self._root, name)
 
 
 class NodeWork:
-    """Not thread-safe, except for `shown`.
+    """Not thread-safe, except for `shown`. `on_asked` is called when something else is asked of all replicas."""
 
-    `remember` is called with the reason of the drain of all replicas, or None: it shall hold over a restart.
-    """
-
-    def __init__(self, node: NodeState, replica: str) -> None:
+    def __init__(self, node: NodeState, replica: str, on_asked: Callable[[], None] = lambda: None) -> None:
         self._node = node
+        self._on_asked = on_asked
         self._owner = replica_owner(replica)
         self._maintenance = ScheduledMaintenance(node, SOURCE)
         self._planned: Set[str | None] = frozenset()  # services, and None for the node
-        self._asked_drain: WorkDocument | None = None  # of all replicas, as last known
-        self._lost_drain: WorkDocument | None = None  # etcd was restored since, and does not have it
+        self._asked: dict[WorkName, WorkDocument] = {}  # of all replicas, as last known
+        self._lost: dict[WorkName, WorkDocument] = {}  # those of them that etcd had before it was restored
         self._in_view: tuple[SharedWork, ...] = ()
+        self._known: tuple[SharedWork, ...] = ()  # with what etcd has lost
         self.own: Mapping[WorkName, WorkDocument] = {}  # what is asked of this replica only
-        self.remember: Callable[[str | None], None] = lambda _: None
 
     def shown(self) -> tuple[SharedWork, ...]:
         """All that is known, of this replica also without the registry. May be called in any thread."""
         own = (SharedWork(kind, self._owner, id_, document) for (kind, id_), document in self.own.items())
-        return (*(one for one in self._in_view if one.scope != self._owner), *own)
+        return (*(one for one in self._known if one.scope != self._owner), *own)
 
     def stop(self) -> None:
         self._maintenance.stop()
@@ -173,21 +175,24 @@ class NodeWork:
     # ---- what is asked of all replicas
 
     def apply(self, work: tuple[SharedWork, ...]) -> None:
-        """Make the node equal to it."""
-        self._in_view = work
-        asked = [one for one in work if one.scope == ALL_REPLICAS]
-        self._apply_drain(next((one.document for one in asked if one.kind is KeyKind.DRAINS), None))
-        windows = {(one.kind, one.service_id): _window(one) for one in asked if one.kind is not KeyKind.DRAINS}
+        """Make the node equal to it, and to what etcd has lost."""
+        self._in_view, before = work, self._asked
+        found = {WorkName(one.kind, one.service_id): one.document for one in work if one.scope == ALL_REPLICAS}
+        self._lost = {name: document for name, document in self._lost.items() if name not in found}
+        self._asked = found | self._lost
+        lost = (SharedWork(kind, ALL_REPLICAS, id_, document) for (kind, id_), document in self._lost.items())
+        self._known = (*lost, *work)
+        self._apply_drain(self._asked.get(WorkName(KeyKind.DRAINS)))
+        windows = {name: _window(name, one) for name, one in self._asked.items() if name.kind is not KeyKind.DRAINS}
         self._maintenance.apply([*windows.values()])
         planned = {id_: window for (kind, id_), window in windows.items() if kind is KeyKind.PLANNED_MAINTENANCE}
         for service_id in self._planned | planned.keys():
             self._node.maintenance.plan(planned.get(service_id), service_id, source=SOURCE)
         self._planned = planned.keys()
+        if self._asked != before:
+            self._on_asked()
 
     def _apply_drain(self, drain: WorkDocument | None) -> None:
-        if drain is None and self._lost_drain is not None:
-            return  # it is written again first
-        self._asked_drain, self._lost_drain = drain, None
         text = None if drain is None else drain_text(drain)
         if text == self._node.overrides.drains.get(SOURCE):
             return
@@ -195,17 +200,42 @@ class NodeWork:
             self._node.overrides.undrain(source=SOURCE)
         else:
             self._node.overrides.drain(text, source=SOURCE)
-        self.remember(text)
+
+    def asked(self, name: WorkName) -> WorkDocument | None:
+        """Of all replicas, as the node has it; None if there is none, or if it has ended."""
+        document = self._asked.get(name)
+        return None if document is None or self._left_s(document) <= 0 else document
 
     def set_restored(self) -> None:
-        """etcd has other data than before, maybe older: a drain that was asked for since may not be in it."""
-        self._lost_drain = self._asked_drain
+        """etcd has other data than before, maybe older: what was asked since is not in it."""
+        self._lost = {**self._asked}
+
+    def forget(self, name: WorkName) -> bool:
+        """Somebody has ended it. Whether etcd had lost it: then it does not say so."""
+        if self._lost.pop(name, None) is not None:
+            self.apply(self._in_view)
+            return True
+        self._asked.pop(name, None)  # if etcd was restored and it is not known yet, this is not lost
+        return False
 
     async def write_lost(self, client: EtcdClient, root: str) -> None:
-        """The drain that etcd has lost, unless somebody was faster."""
-        if self._lost_drain is not None:
-            key = encode_key(root, KeyKind.DRAINS, ALL_REPLICAS)
-            await client.txn([Put(key, encode_document(self._lost_drain))], [Compare(key, 0)])
+        """What etcd has lost and has not ended, unless somebody was faster."""
+        for name, document in [*self._lost.items()]:
+            left_s = self._left_s(document)
+            if left_s <= 0:
+                continue
+            lease_id = 0 if math.isinf(left_s) else await _grant_lease(client, left_s)
+            if name not in self._lost:  # ended meanwhile
+                continue
+            key = _key(root, name)
+            result = await client.txn([Put(key, encode_document(document), lease_id)], [Compare(key, 0)])
+            if lease_id and not result.succeeded:
+                await client.revoke(lease_id)
+
+    def _left_s(self, document: WorkDocument) -> float:
+        """Until its end; a drain has none."""
+        now_s = self._node.wall_time_s(self._node.now_s())
+        return math.inf if document.until_s is None else document.until_s - now_s
 
     # ---- what is asked of this replica only
 
@@ -283,12 +313,22 @@ def asked_by(document: WorkDocument) -> str:
     return f"{document.by} on {where}" if document.by and where else document.by or where
 
 
-def _window(work: SharedWork) -> PlannedMaintenance:
-    document = work.document
+def _key(root: str, name: WorkName) -> str:
+    """Of what is asked of all replicas."""
+    key = work_key(name.kind, ALL_REPLICAS, name.service_id)
+    return encode_key(root, key.kind, *key.names)
+
+
+async def _grant_lease(etcd: EtcdClient, left_s: float) -> int:
+    """For a maintenance that ends then."""
+    return (await etcd.grant_lease(math.ceil(left_s) + LEASE_MARGIN_S)).id
+
+
+def _window(name: WorkName, document: WorkDocument) -> PlannedMaintenance:
     assert document.from_s is not None, "a maintenance has a begin"
     assert document.until_s is not None, "a maintenance has an end"
     return PlannedMaintenance(
-        service_ids=() if work.service_id is None else (work.service_id,),
+        service_ids=() if name.service_id is None else (name.service_id,),
         by=asked_by(document),
         reason=document.reason,
         from_s=document.from_s,

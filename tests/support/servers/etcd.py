@@ -205,7 +205,8 @@ class EtcdServer(RealServer):
     # ---- snapshots
 
     def save_snapshot(self, file: Path) -> None:
-        self.run(_etcdctl(), "--endpoints", f"{self.host}:{self.port}", "snapshot", "save", str(file))
+        user = ["--user", f"root:{ROOT_PASSWORD}"] if self.requires_auth else []
+        self.run(_etcdctl(), "--endpoints", f"{self.host}:{self.port}", *user, "snapshot", "save", str(file))
 
     def restore_snapshot(self, file: Path) -> None:
         """Replace the data of the server, which does not run."""

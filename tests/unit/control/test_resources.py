@@ -17,9 +17,9 @@ import pytest
 
 from svcnode.api.spec import Request
 from svcnode.control import store as store_module
-from svcnode.control.changes import SHARED_DRAIN, ChangeRequest, run_path, status_path
+from svcnode.control.changes import ChangeRequest, run_path, status_path
 from svcnode.control.resources import STORE_ISSUE, Resources
-from svcnode.control.store import ControlStore
+from svcnode.control.store import ControlStore, Document
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import RegistryUnreachableError, StoreError
 from svcnode.core.model import ChangeKind
@@ -28,7 +28,7 @@ from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.core.units import iso_time
 from svcnode.node.definition import define
 from svcnode.node.node_state import NodeState
-from svcnode.node.overrides import ALL_REPLICAS, OWN
+from svcnode.node.overrides import OWN
 from svcnode.node.standstill import TICK_S
 from svcnode.probes import KINDS
 from svcnode.sharing.format import KeyKind, WorkDocument
@@ -239,31 +239,15 @@ def test_a_drained_node_stays_drained_after_a_restart(agent: ControlAgent) -> No
     assert not agent.node.condition.draining
 
 
-def remember(agent: ControlAgent, value: dict[str, str] | None) -> None:
-    """What the replica knows of a drain of all replicas."""
-    agent.loop.run_until_complete(agent.resources.change(ChangeRequest(SHARED_DRAIN, value)))
-
-
-def test_a_drain_of_all_replicas_is_remembered_for_the_next_start_only(agent: ControlAgent) -> None:
-    remember(agent, {"reason": "kernel update"})
-    assert agent.node.overrides.drains == {}  # the replica drains the node itself, and may have ended it already
-    agent.restart()
-    assert agent.node.overrides.drains == {ALL_REPLICAS: "kernel update"}
-    agent.send("DELETE", "/v1/drain")
-    assert [*agent.node.overrides.drains] == [ALL_REPLICAS]
-    agent.node.overrides.undrain(source=ALL_REPLICAS)  # as the replica does when it knows the registry
-    agent.resources.apply_all()  # as a reload does
-    assert agent.node.overrides.drains == {}
-    remember(agent, None)
-    agent.restart()
-    assert agent.node.overrides.drains == {}
-
-
-def test_a_drain_of_all_replicas_does_not_hide_that_of_this_one(agent: ControlAgent) -> None:
+def test_what_another_version_has_stored_is_ignored(agent: ControlAgent) -> None:
     agent.send("PUT", "/v1/drain", {"reason": "disk"})
-    remember(agent, {"reason": "kernel update"})
-    agent.restart()
-    assert agent.node.overrides.drains == {OWN: "disk", ALL_REPLICAS: "kernel update"}
+    agent.stop()
+    store = ControlStore(agent.path)
+    stored = store.load()
+    store.write({"other": Document({}, stored.revision + 1)}, stored.revision + 1)
+    store.close()
+    agent.start()
+    assert agent.node.overrides.drains == {OWN: "disk"}
 
 
 def ask(agent: ControlAgent, method: str, target: str, body: object = None, **headers: str) -> Response:

@@ -80,6 +80,15 @@ def test_a_user_where_authentication_is_off_is_an_error_that_ends_when_the_file_
     assert (login.username, login.token) == ("", None)
 
 
+def test_a_token_is_dropped_by_the_call_that_has_used_it_and_not_by_one_of_before() -> None:
+    login, etcd = Login(REGISTRY), Etcd()
+    renew(login, etcd)
+    login.drop("token of before")
+    assert login.token == "token of first-secret"
+    login.drop(login.token)
+    assert login.token is None
+
+
 def test_without_a_user_there_is_no_login() -> None:
     etcd = Etcd()
     with pytest.raises(RegistryLoginError):

@@ -52,6 +52,34 @@ def note_lists(simulation: Simulation, *processes: Process) -> set[frozenset[str
     return lists
 
 
+# ---- the login
+
+
+@pytest.mark.parametrize("away_s", [0.0, 30.0])
+def test_tokens_that_are_younger_than_a_restored_snapshot_are_replaced_by_one_login_each(
+    simulation: Simulation, away_s: float
+) -> None:
+    """etcd does not answer a request with such a token."""
+    simulation.etcd.requires_auth = True
+    a, b = start(simulation)
+    snapshot = simulation.etcd.snapshot()
+    simulation.define("young", **checked("young"))
+    simulation.run_for(60)
+    simulation.etcd.stop()
+    simulation.etcd.start()
+    simulation.run_for(SETTLE_S)
+    login_count = simulation.etcd.login_count
+    simulation.etcd.stop()
+    simulation.run_for(away_s)
+    simulation.etcd.start(snapshot)
+    simulation.run_for(SETTLE_S)
+    assert [process.replica.is_connected for process in (a, b)] == [True, True]
+    assert simulation.etcd.login_count == login_count + 2
+    simulation.run_for(RESTORED_S)
+    assert [process.replica.lost for process in (a, b)] == [(("young",), ())] * 2
+    assert simulation.etcd.login_count == login_count + 2
+
+
 # ---- services
 
 

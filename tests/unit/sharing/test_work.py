@@ -17,7 +17,7 @@ from svcnode.sharing.view import SharedWork
 from svcnode.sharing.work import LEASE_MARGIN_S, MAX_OWN, WorkClient, WorkName, work_fields
 from tests.support.registry_keys import ROOT as KEYS_ROOT
 from tests.support.registry_keys import RegistryKeys
-from tests.support.replica_simulation import LEASE_S, ROOT, Process, Simulation
+from tests.support.replica_simulation import LEASE_S, ROOT, MemoryCache, Process, Simulation
 
 if TYPE_CHECKING:
     from svcnode.sharing.etcd import EtcdClient
@@ -157,27 +157,142 @@ def test_a_drain_that_a_restore_of_etcd_has_lost_is_written_again(simulation: Si
     assert healths(a, b) == [HEALTHY, HEALTHY]
 
 
-def test_what_is_remembered_for_a_restart_is_what_the_registry_said_last(simulation: Simulation) -> None:
-    (a,) = start(simulation, "a")
-    remembered: list[str | None] = []
-    a.replica.work.remember = remembered.append
-    drain(simulation)
-    simulation.run_for(1)
-    drain(simulation)  # the same again
-    simulation.run_for(1)
-    simulation.write(Delete(DRAIN_KEY))
-    simulation.run_for(1)
-    assert [text is not None for text in remembered] == [True, False]
-    # As a start with what was remembered, while the registry has no drain any more:
-    a.call(lambda: a.node.overrides.drain("old", source=ALL_REPLICAS))
-    b = simulation.start("b")
-    b.call(lambda: b.node.overrides.drain("old", source=ALL_REPLICAS))
+# ---- restarts
+
+
+def start_cached(simulation: Simulation, caches: dict[str, MemoryCache]) -> list[Process]:
+    """Replicas with what an earlier process has left on their disks."""
+    return [
+        simulation.start(name, clock_s=1000.0 * index, wall_clock=lambda: wall_s(simulation), cache=cache)
+        for index, (name, cache) in enumerate(caches.items())
+    ]
+
+
+def kill_all(simulation: Simulation) -> None:
+    for process in simulation.processes.values():
+        process.kill()
     simulation.etcd.stop()
+
+
+@pytest.fixture
+def caches() -> dict[str, MemoryCache]:
+    return {"a": MemoryCache(), "b": MemoryCache()}
+
+
+@pytest.mark.parametrize("is_wiped", [False, True])
+def test_what_is_asked_of_all_survives_a_restart_of_all_together_with_a_restore(
+    simulation: Simulation, caches: dict[str, MemoryCache], is_wiped: bool
+) -> None:
+    start_cached(simulation, caches)
     simulation.run_for(SETTLE_S)
-    assert b.health() is UNHEALTHY
+    snapshot = simulation.etcd.snapshot()
+    simulation.run_for(60)
+    drain(simulation)
+    plan(simulation, 0, 1000, kind=KeyKind.MAINTENANCE)
+    plan(simulation, 500, 1000, "db", kind=KeyKind.PLANNED_MAINTENANCE)
+    simulation.run_for(0.1)
+    asked = {key: kv.value for key, kv in simulation.etcd.kvs.items() if "/all" in key}
+    kill_all(simulation)
+    if is_wiped:
+        simulation.etcd.wipe()
+    else:
+        simulation.etcd.start(snapshot)
+    a, b = start_cached(simulation, caches)
+    seen: set[Health] = set()
+    simulation.after_step = lambda: seen.update(healths(a, b))
+    simulation.run_for(60)
+    assert {key: simulation.etcd.kvs[key].value for key in asked} == asked
+    assert len(asked) == 3
+    assert [bool(simulation.etcd.kvs[key].lease_id) for key in sorted(asked)] == [False, True, True]
+    assert HEALTHY not in seen
+    assert healths(a, b) == [UNHEALTHY, UNHEALTHY]
+    for process in (a, b):
+        assert process.node.maintenance.current() is not None
+        assert process.node.maintenance.next_planned("db") is not None
+        assert len(shown(process)) == 3
+    simulation.write(*(Delete(key) for key in asked))
+    simulation.run_for(SETTLE_S)
+    assert healths(a, b) == [HEALTHY, HEALTHY]
+    assert a.node.maintenance.current() is None
+    assert not any("/all" in key for key in simulation.etcd.kvs)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_drain_that_was_ended_while_a_replica_was_off_does_not_come_back(
+    simulation: Simulation, caches: dict[str, MemoryCache], is_compacted: bool
+) -> None:
+    a, b = start_cached(simulation, caches)
+    simulation.run_for(SETTLE_S)
+    drain(simulation)
+    simulation.run_for(SETTLE_S)
+    b.kill()
+    simulation.write(Delete(DRAIN_KEY))
+    simulation.run_for(30)
+    if is_compacted:
+        simulation.etcd.compact()
+    b = start_cached(simulation, {"b": caches["b"]})[0]
+    simulation.run_for(60)
+    assert DRAIN_KEY not in simulation.etcd.kvs
+    assert healths(a, b) == [HEALTHY, HEALTHY]
+
+
+def test_without_etcd_a_replica_starts_with_what_was_asked_last(
+    simulation: Simulation, caches: dict[str, MemoryCache]
+) -> None:
+    start_cached(simulation, caches)
+    simulation.run_for(SETTLE_S)
+    drain(simulation)
+    plan(simulation, 0, 100, kind=KeyKind.MAINTENANCE)
+    simulation.run_for(0.1)
+    kill_all(simulation)
+    a, b = start_cached(simulation, caches)
+    simulation.run_for(10 * LEASE_S - 10)
+    for process in (a, b):
+        assert process.health() is UNHEALTHY
+        assert process.node.maintenance.current() is not None
+    simulation.run_for(20)
+    assert (a.health(), a.node.maintenance.current()) == (UNHEALTHY, None)
     simulation.etcd.start()
+    simulation.write(Delete(DRAIN_KEY))
     simulation.run_for(SETTLE_S)
-    assert b.health() is HEALTHY
+    assert healths(a, b) == [HEALTHY, HEALTHY]
+    kill_all(simulation)
+    a, b = start_cached(simulation, caches)
+    simulation.run_for(SETTLE_S)
+    assert healths(a, b) == [PARTIAL, PARTIAL], "what has ended is forgotten"
+
+
+def test_what_etcd_has_lost_and_cannot_store_again_is_found_and_ended_at_a_replica(simulation: Simulation) -> None:
+    caches = {"a": MemoryCache()}
+    (a,) = start_cached(simulation, caches)
+    simulation.run_for(SETTLE_S)
+    snapshot = simulation.etcd.snapshot()
+    drain(simulation)
+    simulation.run_for(30)
+    simulation.etcd.stop()
+    simulation.etcd.start(snapshot)
+    simulation.etcd.is_full = True
+    simulation.run_for(30)
+    assert (a.health(), shown(a)) == (UNHEALTHY, [(None, "drain", None)])
+    assert DRAIN_KEY not in simulation.etcd.kvs
+    client = WorkClient(lambda: nullcontext(a.client), ROOT, "replica:a", node_work=a.replica.work)
+    calls: list[asyncio.Task[WorkDocument | None]] = []
+
+    def get() -> WorkDocument | None:
+        a.call(lambda: calls.append(a.loop.create_task(client.get(DRAIN))))
+        simulation.run_for(1)
+        return calls[-1].result()
+
+    assert get() == DRAIN_DOCUMENT
+    ends: list[asyncio.Task[None]] = []
+    a.call(lambda: ends.append(a.loop.create_task(client.end(DRAIN))))
+    simulation.run_for(1)
+    assert (ends[0].result(), get(), shown(a)) == (None, None, [])
+    simulation.etcd.is_full = False
+    a.kill()
+    (a,) = start_cached(simulation, caches)
+    simulation.run_for(60)
+    assert (a.health(), DRAIN_KEY in simulation.etcd.kvs) == (HEALTHY, False)
 
 
 # ---- maintenance of all replicas
